@@ -1,0 +1,54 @@
+"""The facts that are recorded: one event per accepted transition, plus what befalls workers."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from windlass.core.job import AttemptError, JobId
+from windlass.core.state import Verb
+
+__all__ = ["Event", "JobEnqueued", "JobMoved", "WorkerChanged"]
+
+
+class JobEnqueued(msgspec.Struct, frozen=True, kw_only=True):
+    """A job was stored. A reused one makes no event."""
+
+    job: JobId
+    task: str
+    queue: str
+
+
+class JobMoved(msgspec.Struct, frozen=True, kw_only=True):
+    """A job took an edge of the state machine, and the store accepted it."""
+
+    verb: Verb
+    job: JobId
+    task: str
+    queue: str
+    claim_number: int
+    attempt: int
+    max_attempts: int
+    worker: str
+    at: datetime
+    waited: timedelta | None = None
+    """Due to start."""
+    ran: timedelta | None = None
+    """Start to end; None for the claim itself."""
+    delay: timedelta | None = None
+    """For verbs that lead back to waiting: due this long after ``at``."""
+    error: AttemptError | None = None
+    correlation_id: str | None = None
+    tenant: str | None = None
+
+
+class WorkerChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """Something befell a worker: started, buried, reborn, refused, disconnected, recovered …"""
+
+    worker: str
+    what: str
+    detail: str = ""
+
+
+Event = JobEnqueued | JobMoved | WorkerChanged

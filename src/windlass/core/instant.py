@@ -1,0 +1,54 @@
+"""Instants and durations at the edges: aware datetimes inside, integer microseconds on the wire."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from windlass.errors import InvalidArgument
+
+__all__ = ["EPOCH", "aware", "duration", "from_us", "span_us", "to_us"]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_US = timedelta(microseconds=1)
+
+
+def to_us(instant: datetime) -> int:
+    """Microseconds since the epoch. Exact: no float is involved."""
+    return (instant - EPOCH) // _US
+
+
+def from_us(us: int) -> datetime:
+    """The inverse of `to_us`."""
+    return EPOCH + timedelta(microseconds=us)
+
+
+def span_us(span: timedelta) -> int:
+    """A duration in whole microseconds."""
+    return span // _US
+
+
+def aware(instant: datetime, what: str) -> datetime:
+    """``instant`` in UTC; a naive one is refused, because nobody knows which hour it means."""
+    if instant.tzinfo is None or instant.utcoffset() is None:
+        message = (
+            f"{what} is a naive datetime ({instant.isoformat()}). Give it a time zone, for "
+            f"example datetime.now(UTC) + timedelta(...), or use delay=..."
+        )
+        raise InvalidArgument(message)
+    return instant.astimezone(UTC)
+
+
+def duration(value: timedelta | float, what: str) -> timedelta:
+    """A duration given as a timedelta or in seconds; negative and NaN are refused."""
+    if isinstance(value, bool) or not isinstance(value, (timedelta, int, float)):
+        message = f"{what} must be a timedelta or a number of seconds, got {value!r}"
+        raise InvalidArgument(message)
+    try:
+        span = value if isinstance(value, timedelta) else timedelta(seconds=value)
+    except (OverflowError, ValueError) as error:
+        message = f"{what} is out of range: {value!r}"
+        raise InvalidArgument(message) from error
+    if span < timedelta(0):
+        message = f"{what} must not be negative, got {value!r}"
+        raise InvalidArgument(message)
+    return span

@@ -1,0 +1,190 @@
+"""The records: what is asked for, what is stored, what is claimed. Frozen values that do no I/O."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import NewType
+
+import msgspec
+
+from windlass.core.backoff import Backoff
+from windlass.core.state import State, Verb
+from windlass.core.unique import Unique
+
+__all__ = [
+    "DEFAULT_MAX_ATTEMPTS",
+    "Attempt",
+    "AttemptError",
+    "Claim",
+    "ClaimedJob",
+    "Job",
+    "JobId",
+    "LimitUse",
+    "NewJob",
+    "Progress",
+]
+
+JobId = NewType("JobId", str)
+"""A UUIDv7 as 32 hex digits, made by the client."""
+
+DEFAULT_MAX_ATTEMPTS = 5
+
+
+class LimitUse(msgspec.Struct, frozen=True):
+    """One limit a job counts against, fixed when it is enqueued."""
+
+    name: str
+    key: str = ""
+    """The part taken from the arguments; one budget per key."""
+    cost: float = 1.0
+    """Rate tokens spent at the claim. Concurrency always counts one."""
+
+    @property
+    def gate(self) -> str:
+        """The name of the budget this use draws on."""
+        return f"{self.name}:{self.key}" if self.key else self.name
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What a producer asks for. The store adds time and order."""
+
+    id: JobId
+    task: str
+    queue: str = "default"
+    payload: bytes = b"{}"
+    priority: int = 0
+    delay: timedelta | None = None
+    """Due this long after the store's now. At most one of ``delay`` and ``at`` is set."""
+    at: datetime | None = None
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    timeout: timedelta | None = None
+    expires: timedelta | None = None
+    """Discarded instead of claimed once this long after the store's now."""
+    backoff: Backoff | None = None
+    """Overrides the task's own; most jobs carry none."""
+    unique: Unique | None = None
+    limits: tuple[LimitUse, ...] = ()
+    tags: tuple[str, ...] = ()
+    tenant: str | None = None
+    principal: str | None = None
+    correlation_id: str | None = None
+    trace: str | None = None
+    parent: JobId | None = None
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """The right to finish one run: the job and the number of this claim.
+
+    The number rises by one with every claim and never falls, so it is the fence. ``attempt`` is
+    a budget: it is given back and therefore repeats.
+    """
+
+    job: JobId
+    number: int
+    seq: int
+    """The store's working key for the job: its place in insertion order."""
+
+
+class AttemptError(msgspec.Struct, frozen=True):
+    """Why an attempt did not succeed, as text. Never rebuilt into an exception."""
+
+    kind: str
+    message: str
+    traceback: str = ""
+
+
+class ClaimedJob(msgspec.Struct, frozen=True):
+    """A running job as its worker needs it. Small: one is built per job on the hot path."""
+
+    claim: Claim
+    task: str
+    queue: str
+    payload: bytes
+    attempt: int
+    max_attempts: int
+    budget: int
+    """max_attempts as first asked for; a requeue adds one budget."""
+    due: datetime
+    started_at: datetime
+    worker: str
+    timeout: timedelta | None = None
+    lost: int = 0
+    solo: bool = False
+    backoff: Backoff | None = None
+    missed_at: datetime | None = None
+    """When a worker first met this job without knowing its task."""
+    error: AttemptError | None = None
+    """The last error, without its traceback."""
+    tenant: str | None = None
+    principal: str | None = None
+    correlation_id: str | None = None
+    trace: str | None = None
+    tags: tuple[str, ...] = ()
+
+    @property
+    def tries(self) -> int:
+        """Attempts since the last requeue, this one included: what backoff counts."""
+        return self.attempt - (self.max_attempts - self.budget)
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a running handler says it is."""
+
+    fraction: float
+    note: str = ""
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored job, whole."""
+
+    id: JobId
+    seq: int
+    task: str
+    queue: str
+    payload: bytes
+    state: State
+    priority: int
+    created_at: datetime
+    due: datetime
+    attempt: int
+    max_attempts: int
+    budget: int
+    claim_number: int
+    timeout: timedelta | None = None
+    expires_at: datetime | None = None
+    backoff: Backoff | None = None
+    key: str | None = None
+    """The unique key as asked for; kept for people after it is released."""
+    key_held: bool = False
+    limits: tuple[LimitUse, ...] = ()
+    worker: str | None = None
+    """Who runs it, or ran it last."""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    result: bytes | None = None
+    error: AttemptError | None = None
+    reason: str | None = None
+    """Why it was discarded."""
+    cancel_requested: bool = False
+    lost: int = 0
+    solo: bool = False
+    missed_at: datetime | None = None
+    progress: Progress | None = None
+    tags: tuple[str, ...] = ()
+    tenant: str | None = None
+    principal: str | None = None
+    correlation_id: str | None = None
+    trace: str | None = None
+    parent: JobId | None = None
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One ended claim in a job's history, keyed by claim number."""
+
+    claim_number: int
+    attempt: int
+    verb: Verb
+    worker: str
+    started_at: datetime
+    ended_at: datetime
+    error: AttemptError | None = None

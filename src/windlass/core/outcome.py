@@ -1,0 +1,202 @@
+"""What happened in a handler, and the one function that decides what follows."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Literal, assert_never
+
+import msgspec
+
+from windlass.core import transition
+from windlass.core.backoff import DEFAULT_BACKOFF, Backoff
+from windlass.core.job import AttemptError, ClaimedJob
+from windlass.core.transition import Transition
+
+__all__ = [
+    "SOLO_AFTER",
+    "Cancelled",
+    "Crashed",
+    "GaveUp",
+    "Interrupted",
+    "Lost",
+    "Missing",
+    "Outcome",
+    "Policy",
+    "Raised",
+    "Snoozed",
+    "Succeeded",
+    "Throttled",
+    "decide",
+]
+
+SOLO_AFTER = 2
+"""Lost this many times in a row, a job runs alone: its neighbours are not convicted with it."""
+
+
+class Succeeded(msgspec.Struct, frozen=True):
+    """The handler returned."""
+
+    result: bytes | None = None
+
+
+class Raised(msgspec.Struct, frozen=True):
+    """The handler raised an ordinary exception, asked for a retry, or ran out of time."""
+
+    error: AttemptError
+    after: timedelta | None = None
+    """The handler's own wish; None follows the backoff."""
+
+
+class GaveUp(msgspec.Struct, frozen=True):
+    """No further attempt can help: the handler said so, or its arguments do not fit."""
+
+    error: AttemptError
+
+
+class Crashed(msgspec.Struct, frozen=True):
+    """Something that is no ordinary exception escaped, such as SystemExit."""
+
+    error: AttemptError
+
+
+class Snoozed(msgspec.Struct, frozen=True):
+    """The handler asked to be run later."""
+
+    after: timedelta
+
+
+class Throttled(msgspec.Struct, frozen=True):
+    """The handler met somebody else's rate limit."""
+
+    after: timedelta
+
+
+class Interrupted(msgspec.Struct, frozen=True):
+    """The worker stopped before the handler finished."""
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """This worker does not know the task."""
+
+    error: AttemptError
+
+
+class Cancelled(msgspec.Struct, frozen=True):
+    """A stored cancel request reached the handler and it ended."""
+
+    error: AttemptError | None = None
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """The worker is presumed dead."""
+
+    error: AttemptError
+
+
+Outcome = (
+    Succeeded
+    | Raised
+    | GaveUp
+    | Crashed
+    | Snoozed
+    | Throttled
+    | Interrupted
+    | Missing
+    | Cancelled
+    | Lost
+)
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """The rules a task's outcomes are decided by."""
+
+    backoff: Backoff = DEFAULT_BACKOFF
+    on_crash: Literal["fail", "retry"] = "fail"
+    missing_task: Literal["wait", "fail"] = "wait"
+    missing_delay: timedelta = timedelta(seconds=15)
+    missing_for: timedelta = timedelta(hours=24)
+    keep_succeeded: bool = True
+
+
+def decide(
+    job: ClaimedJob,
+    outcome: Outcome,
+    policy: Policy,
+    *,
+    by: str,
+    now: datetime,
+    chance: float,
+) -> Transition:
+    """What becomes of a running job. The only place that knows the retry rule."""
+    match outcome:
+        case Succeeded(result):
+            return transition.succeed(job, by=by, result=result, keep=policy.keep_succeeded)
+        case Raised(error, after):
+            return _try_again(job, error, policy, by=by, chance=chance, after=after)
+        case GaveUp(error):
+            return transition.fail(job, by=by, error=error)
+        case Crashed(error):
+            if policy.on_crash == "retry":
+                return _try_again(job, error, policy, by=by, chance=chance)
+            return transition.fail(job, by=by, error=error)
+        case Snoozed(after):
+            return transition.snooze(job, by=by, delay=after)
+        case Throttled(after):
+            return transition.throttle(job, by=by, delay=after)
+        case Interrupted():
+            return transition.release(job, by=by)
+        case Missing(error):
+            return _missing(job, error, policy, by=by, now=now)
+        case Cancelled(cause):
+            return transition.cancel(job, by=by, error=cause)
+        case Lost(error):
+            return _lost(job, error, policy, by=by, chance=chance)
+        case _:
+            assert_never(outcome)
+
+
+def _try_again(
+    job: ClaimedJob,
+    error: AttemptError,
+    policy: Policy,
+    *,
+    by: str,
+    chance: float,
+    after: timedelta | None = None,
+) -> Transition:
+    if job.attempt >= job.max_attempts:
+        return transition.fail(job, by=by, error=error)
+    delay = _backoff(job, policy, chance) if after is None else after
+    return transition.retry(job, by=by, error=error, delay=delay)
+
+
+def _lost(
+    job: ClaimedJob, error: AttemptError, policy: Policy, *, by: str, chance: float
+) -> Transition:
+    lost = job.lost + 1
+    if job.solo:
+        # It was alone when the worker died, so the death is its own.
+        quarantine = AttemptError(
+            kind="Quarantined",
+            message=f"{error.message}; lost {lost} times in a row, the last time running alone",
+        )
+        return transition.fail(job, by=by, error=quarantine, lost=lost)
+    if job.attempt >= job.max_attempts:
+        return transition.fail(job, by=by, error=error, lost=lost)
+    delay = _backoff(job, policy, chance)
+    return transition.retry(
+        job, by=by, error=error, delay=delay, lost=lost, solo=lost >= SOLO_AFTER
+    )
+
+
+def _missing(
+    job: ClaimedJob, error: AttemptError, policy: Policy, *, by: str, now: datetime
+) -> Transition:
+    waited_long = job.missed_at is not None and now - job.missed_at >= policy.missing_for
+    if policy.missing_task == "fail" or waited_long:
+        return transition.fail(job, by=by, error=error)
+    return transition.release(job, by=by, delay=policy.missing_delay, missed=True)
+
+
+def _backoff(job: ClaimedJob, policy: Policy, chance: float) -> timedelta:
+    return (job.backoff or policy.backoff).delay(job.tries, chance)

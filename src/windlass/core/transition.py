@@ -1,0 +1,113 @@
+"""What becomes of a running job: one function per edge, each returning a small value."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from windlass.core.job import AttemptError, Claim, ClaimedJob
+from windlass.core.state import FINISHING, State, Verb
+
+__all__ = [
+    "Transition",
+    "cancel",
+    "fail",
+    "release",
+    "retry",
+    "snooze",
+    "succeed",
+    "throttle",
+]
+
+_NOW = timedelta(0)
+
+
+class Transition(msgspec.Struct, frozen=True):
+    """A fenced write that ends one claim. Times are durations from the store's own now."""
+
+    verb: Verb
+    claim: Claim
+    by: str
+    """Who ends it: the worker's id, or the reaper's. Tells a repeat from a refusal."""
+    delay: timedelta = _NOW
+    """For the verbs that lead back to waiting: due this long after the store's now."""
+    refund: bool = False
+    """The attempt is given back, never below zero."""
+    result: bytes | None = None
+    error: AttemptError | None = None
+    lost: int = 0
+    """The lost-in-a-row count to store."""
+    solo: bool = False
+    missed: bool = False
+    """A worker without the task met it: stamp ``missed_at`` if it has no stamp."""
+    if_cancelled: Verb | None = Verb.CANCEL
+    """What happens instead when the row carries a cancel request; None: nothing changes.
+
+    Success wins over a cancel request, every other outcome gives way to it. The store decides
+    in the write itself, because only there the flag is known.
+    """
+    keep: bool = True
+    """False deletes the row instead of keeping it: retention zero."""
+
+    @property
+    def state(self) -> State:
+        """Where the verb leads."""
+        return FINISHING[self.verb]
+
+
+def succeed(job: ClaimedJob, *, by: str, result: bytes | None, keep: bool = True) -> Transition:
+    """running → succeeded."""
+    return Transition(Verb.SUCCEED, job.claim, by, result=result, if_cancelled=None, keep=keep)
+
+
+def retry(
+    job: ClaimedJob,
+    *,
+    by: str,
+    error: AttemptError,
+    delay: timedelta,
+    lost: int = 0,
+    solo: bool = False,
+) -> Transition:
+    """running → waiting; the attempt is spent and its error kept."""
+    return Transition(Verb.RETRY, job.claim, by, delay=delay, error=error, lost=lost, solo=solo)
+
+
+def snooze(job: ClaimedJob, *, by: str, delay: timedelta) -> Transition:
+    """running → waiting without cost: the handler asked for time."""
+    return Transition(Verb.SNOOZE, job.claim, by, delay=delay, refund=True)
+
+
+def throttle(job: ClaimedJob, *, by: str, delay: timedelta) -> Transition:
+    """running → waiting without cost: somebody upstream said "not now"."""
+    return Transition(Verb.THROTTLE, job.claim, by, delay=delay, refund=True)
+
+
+def release(
+    job: ClaimedJob, *, by: str, delay: timedelta = _NOW, missed: bool = False
+) -> Transition:
+    """running → waiting without cost: this worker will not run it.
+
+    Nothing was learnt about the job, so its suspicion marks stay as they were.
+    """
+    return Transition(
+        Verb.RELEASE,
+        job.claim,
+        by,
+        delay=delay,
+        refund=True,
+        lost=job.lost,
+        solo=job.solo,
+        missed=missed,
+    )
+
+
+def fail(job: ClaimedJob, *, by: str, error: AttemptError, lost: int = 0) -> Transition:
+    """running → failed. Nothing runs it again until someone requeues it."""
+    return Transition(Verb.FAIL, job.claim, by, error=error, lost=lost)
+
+
+def cancel(job: ClaimedJob, *, by: str, error: AttemptError | None = None) -> Transition:
+    """running → cancelled: the handler gave way to a request."""
+    return Transition(Verb.CANCEL, job.claim, by, error=error, if_cancelled=None)

@@ -1,0 +1,53 @@
+"""Uniqueness: which key a job holds, and for how long."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+
+import msgspec
+
+from windlass.errors import InvalidArgument
+
+__all__ = ["MAX_KEY", "Unique", "Window", "compose_key"]
+
+MAX_KEY = 256
+
+
+class Window(StrEnum):
+    """When a key is released."""
+
+    UNTIL_STARTED = "until_started"
+    """At the first claim, and never retaken."""
+    UNTIL_FINISHED = "until_finished"
+    """At the terminal state: a retrying job holds it."""
+    FOR_A_TIME = "for_a_time"
+    """When the time is up, even past the job's end."""
+
+
+class Unique(msgspec.Struct, frozen=True):
+    """A composed key and its window."""
+
+    key: str
+    window: Window = Window.UNTIL_FINISHED
+    period: timedelta | None = None
+    """Set exactly when the window is FOR_A_TIME."""
+
+    def __post_init__(self) -> None:
+        if (self.window is Window.FOR_A_TIME) != (self.period is not None):
+            message = "a unique period belongs to Window.FOR_A_TIME, and only to it"
+            raise InvalidArgument(message)
+
+
+def compose_key(task: str, key: str) -> str:
+    """The stored key: scoped to its task, so that two tasks may use the same words."""
+    if not key:
+        message = "a unique key must not be empty; leave key= out for a job without one"
+        raise InvalidArgument(message)
+    if len(key) > MAX_KEY:
+        message = (
+            f"a unique key may have {MAX_KEY} characters, got {len(key)}. "
+            f"Use a digest of the long part."
+        )
+        raise InvalidArgument(message)
+    return f"{task}/{key}"

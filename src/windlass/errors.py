@@ -1,0 +1,277 @@
+"""Everything Windlass raises on purpose, in one hierarchy. Every message says what to do next."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+
+__all__ = [
+    "AppClosed",
+    "BlockingCallOnLoop",
+    "ConfigError",
+    "DefinitionError",
+    "DuplicateTask",
+    "IllegalTransition",
+    "InvalidArgument",
+    "JobCancelled",
+    "JobDiscarded",
+    "JobExpired",
+    "JobFailed",
+    "JobNotFound",
+    "KeyBusy",
+    "KeyConflict",
+    "LimitUnknown",
+    "MissingDependency",
+    "PayloadError",
+    "PayloadTooLarge",
+    "ResultError",
+    "ResultTimeout",
+    "SchemaTooNew",
+    "StorageError",
+    "StorageFull",
+    "StorageReplaced",
+    "StorageUnavailable",
+    "StoreBusy",
+    "UnknownScheme",
+    "UnknownTask",
+    "WindlassError",
+    "WrongState",
+    "suggestion",
+]
+
+
+def suggestion(name: str, known: Collection[str]) -> str:
+    """``" Did you mean 'x'?"`` when something close is known, else nothing."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+class WindlassError(Exception):
+    """Base of everything this library raises on purpose."""
+
+
+# --- definitions and settings ---------------------------------------------------------------
+
+
+class ConfigError(WindlassError, ValueError):
+    """A setting is missing, unknown or out of range."""
+
+
+class DefinitionError(WindlassError, TypeError):
+    """A task cannot be registered the way it was written."""
+
+
+class DuplicateTask(DefinitionError):
+    """Two functions claim one task name."""
+
+    def __init__(self, name: str, first: str, second: str) -> None:
+        super().__init__(
+            f"Two tasks are named {name!r}: {first} and {second}. Give one of them another "
+            f"name with @app.task(name=...)."
+        )
+        self.name = name
+
+
+class UnknownTask(WindlassError, LookupError):
+    """A name that no registered task carries."""
+
+    def __init__(self, task: str, known: Collection[str]) -> None:
+        super().__init__(
+            f"No task named {task!r} is registered.{suggestion(task, known)} Import the module "
+            f"that defines it before it is used, or list it in Windlass(imports=[...])."
+        )
+        self.task = task
+
+
+class UnknownScheme(ConfigError):
+    """The URL names a backend that does not exist."""
+
+    def __init__(self, scheme: str, known: Collection[str]) -> None:
+        super().__init__(
+            f"No storage backend is called {scheme!r}.{suggestion(scheme, known)} "
+            f"Use one of: {', '.join(sorted(known))}."
+        )
+        self.scheme = scheme
+
+
+class MissingDependency(WindlassError, ImportError):
+    """A feature was asked for whose library is not installed."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs another library: pip install 'windlass[{extra}]'")
+        self.extra = extra
+
+
+class InvalidArgument(WindlassError, ValueError):
+    """A call was made with a value that makes no sense."""
+
+
+class AppClosed(WindlassError, RuntimeError):
+    """The app was used after it was closed."""
+
+
+class BlockingCallOnLoop(WindlassError, RuntimeError):
+    """A blocking call was made on a thread whose event loop is running."""
+
+    def __init__(self, blocking: str, instead: str) -> None:
+        super().__init__(
+            f"{blocking} would block the running event loop. Use `await {instead}` here; the "
+            f"blocking form is for code without a loop (Flask, Django, scripts)."
+        )
+
+
+# --- payloads -------------------------------------------------------------------------------
+
+
+class PayloadError(WindlassError, TypeError):
+    """Arguments or a result that cannot be stored as JSON, or stored JSON that does not fit."""
+
+
+class PayloadTooLarge(PayloadError):
+    """Arguments or a result above the size limit."""
+
+    def __init__(self, what: str, size: int, limit: int) -> None:
+        super().__init__(
+            f"{what} is {size:,} bytes, above the limit of {limit:,}. Store the large part "
+            f"elsewhere (a file, an object store, a table) and pass its key."
+        )
+        self.size, self.limit = size, limit
+
+
+# --- jobs -----------------------------------------------------------------------------------
+
+
+class IllegalTransition(WindlassError):
+    """A verb was applied in a state that does not allow it."""
+
+    def __init__(self, state: str, verb: str, allowed: Collection[str]) -> None:
+        may = ", ".join(allowed) or "nothing: the state is final"
+        super().__init__(f"Cannot {verb} a job that is {state}, which allows {may}.")
+        self.state, self.verb = state, verb
+
+
+class JobNotFound(WindlassError, LookupError):
+    """No job has this id: it never existed, or retention has removed it."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(
+            f"No job {job_id} is stored. Check the id; finished jobs are removed after their "
+            f"retention (keep_succeeded, keep_failed)."
+        )
+        self.job_id = job_id
+
+
+class WrongState(WindlassError):
+    """The job exists but its state does not allow the operation."""
+
+    def __init__(self, job_id: str, state: str, operation: str, needs: str) -> None:
+        super().__init__(
+            f"Cannot {operation} job {job_id}: it is {state}, and {operation} needs {needs}."
+        )
+        self.job_id, self.state = job_id, state
+
+
+class KeyConflict(WindlassError):
+    """A unique key is held by another job."""
+
+    def __init__(self, key: str, holder: str) -> None:
+        super().__init__(
+            f"The unique key {key!r} is held by job {holder}. Wait for it to finish, cancel it, "
+            f"or requeue this one as a new job."
+        )
+        self.key, self.holder = key, holder
+
+
+class KeyBusy(WindlassError):
+    """A unique key is being decided by someone else's open transaction; try again."""
+
+
+class LimitUnknown(WindlassError, LookupError):
+    """A job names a limit nobody defined."""
+
+    def __init__(self, name: str, known: Collection[str]) -> None:
+        super().__init__(
+            f"No limit named {name!r} is defined.{suggestion(name, known)} Define it before "
+            f"enqueueing jobs that use it."
+        )
+        self.name = name
+
+
+class ResultError(WindlassError):
+    """``job.result()`` has no value to return. The subclasses say why."""
+
+    def __init__(self, job_id: str, message: str) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+
+
+class JobFailed(ResultError):
+    """The job used up its attempts or gave up."""
+
+    def __init__(self, job_id: str, kind: str, text: str) -> None:
+        super().__init__(
+            job_id,
+            f"Job {job_id} failed with {kind}: {text}. Its attempts and tracebacks are in "
+            f"app.admin.history({job_id!r}); app.admin.requeue runs it again.",
+        )
+        self.kind, self.text = kind, text
+
+
+class JobCancelled(ResultError):
+    """The job was cancelled."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(job_id, f"Job {job_id} was cancelled before it succeeded.")
+
+
+class JobDiscarded(ResultError):
+    """An operator discarded the job."""
+
+    def __init__(self, job_id: str, reason: str) -> None:
+        super().__init__(job_id, f"Job {job_id} was discarded ({reason}); it will not run.")
+
+
+class JobExpired(JobDiscarded):
+    """The job was not started before its expiry."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(job_id, "expired: no worker started it in time")
+
+
+class ResultTimeout(ResultError, TimeoutError):
+    """The job had not finished when the wait ended. It goes on."""
+
+    def __init__(self, job_id: str, state: str) -> None:
+        super().__init__(
+            job_id,
+            f"Job {job_id} is still {state}. The job goes on; wait again with a longer timeout, "
+            f"or check that a worker serves its queue.",
+        )
+        self.state = state
+
+
+# --- storage --------------------------------------------------------------------------------
+
+
+class StorageError(WindlassError):
+    """The storage could not do what was asked."""
+
+
+class StoreBusy(StorageError):
+    """Somebody else holds the storage; nothing was written. Trying again is safe."""
+
+
+class StorageUnavailable(StorageError):
+    """The storage cannot be reached or opened. Trying again is safe."""
+
+
+class StorageFull(StorageError):
+    """No space is left; nothing was written. Trying again after freeing space is safe."""
+
+
+class StorageReplaced(StorageError):
+    """The database file was deleted or replaced while it was open."""
+
+
+class SchemaTooNew(StorageError):
+    """The stored schema was written by a newer Windlass."""

@@ -1,0 +1,118 @@
+"""The only doors to time, chance, identity and threads.
+
+Everything else takes these as arguments or calls them here, so that a simulation can replace
+them and a test can hold them still. A test in ``tests/architecture`` keeps it so.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+import msgspec
+
+from windlass.core.job import JobId
+
+__all__ = [
+    "SYSTEM_CLOCK",
+    "Clock",
+    "Seams",
+    "SystemClock",
+    "chance",
+    "monotonic",
+    "new_job_id",
+    "new_worker_id",
+    "sleep",
+    "start_thread",
+]
+
+
+class Clock(Protocol):
+    """A storage's own clock. Only storages read it; everyone else is told the time by them."""
+
+    def now(self) -> datetime:
+        """The wall clock, aware, UTC. It may step."""
+        ...
+
+    def boot(self) -> timedelta:
+        """Time since the machine started, suspended time included. It never steps."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def boot(self) -> timedelta:
+        # CLOCK_BOOTTIME counts suspended time; where it is missing the monotonic clock is next
+        # best: leases then last longer over a suspend, which only delays a rescue.
+        clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+        return timedelta(seconds=time.clock_gettime(clock))
+
+
+SYSTEM_CLOCK = SystemClock()
+
+
+def monotonic() -> float:
+    """Seconds on a clock that never steps; for measuring, never for deciding."""
+    return time.monotonic()
+
+
+def sleep(seconds: float) -> None:
+    """Block this thread."""
+    time.sleep(seconds)
+
+
+_chance = random.Random()  # noqa: S311 -- spreads load and makes ids unique; guards no secret
+_pid = os.getpid()
+
+
+def _after_fork() -> None:
+    global _chance, _pid  # noqa: PLW0603 -- a forked child must not repeat its parent's ids
+    _chance = random.Random()  # noqa: S311
+    _pid = os.getpid()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def chance() -> float:
+    """A draw from [0, 1)."""
+    return _chance.random()
+
+
+def new_job_id() -> JobId:
+    """A fresh UUIDv7 as 32 hex digits: unique, and sorted by the millisecond it was made in."""
+    # 48 bits of time, version 7, 74 random bits with the variant in between.
+    ms = time.time_ns() // 1_000_000
+    bits = _chance.getrandbits(74)
+    value = (ms << 80) | (0x7 << 76) | ((bits >> 62) << 64) | (0b10 << 62) | (bits & (2**62 - 1))
+    return JobId(f"{value:032x}")
+
+
+def new_worker_id() -> str:
+    """A fresh worker identity. Short: it stands in every running row and its index."""
+    return f"w{_chance.getrandbits(48):012x}"
+
+
+def start_thread(name: str, target: Callable[[], None]) -> threading.Thread:
+    """Start a daemon thread: it must never keep a dying process alive."""
+    thread = threading.Thread(target=target, name=f"windlass-{name}", daemon=True)
+    thread.start()
+    return thread
+
+
+class Seams(msgspec.Struct, frozen=True):
+    """What the client and the worker need from the outside world besides a storage."""
+
+    chance: Callable[[], float] = chance
+    new_job_id: Callable[[], JobId] = new_job_id
+    new_worker_id: Callable[[], str] = new_worker_id
