@@ -81,7 +81,7 @@ class Rollup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _sum(maps: Iterable[Mapping[_Key, int]]) -> dict[_Key, int]:
-    total: dict[K, int] = {}
+    total: dict[_Key, int] = {}
     for counts in maps:
         for key, count in counts.items():
             total[key] = total.get(key, 0) + count

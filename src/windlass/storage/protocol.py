@@ -1,0 +1,523 @@
+"""The seam between Windlass and where jobs live. The docstrings are the contract.
+
+A backend is a `Storage` made of narrow stores. Everything takes and returns batches; every
+operation is atomic, and every operation may be repeated safely after a lost answer. The storage
+owns the clock: one instant is read inside each operation, delays come in as durations.
+``windlass.testing.conformance`` holds every backend to these words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from windlass.core.job import Attempt, Claim, ClaimedJob, Job, JobId, NewJob, Progress
+from windlass.core.limit import LimitSpec
+from windlass.core.rollup import Rollup
+from windlass.core.state import State, Verb
+from windlass.core.transition import Transition
+
+__all__ = [
+    "AdminStore",
+    "Answer",
+    "Applied",
+    "Beat",
+    "CancelAnswer",
+    "ClaimReply",
+    "Inserted",
+    "JobFilter",
+    "JobStore",
+    "LeaderStore",
+    "LimitState",
+    "LimitStore",
+    "MaintenanceStore",
+    "QueueCounts",
+    "Settled",
+    "Storage",
+    "Verdict",
+    "Wakeups",
+    "Want",
+    "WorkerRecord",
+    "WorkerStart",
+    "WorkerState",
+    "WorkerStore",
+]
+
+
+# --- what goes in and what comes out ----------------------------------------------------------
+
+
+class Inserted(msgspec.Struct, frozen=True):
+    """The answer for one new job."""
+
+    id: JobId
+    """The new job's id, or that of the job that holds its unique key."""
+    created: bool
+    """False: an active job with the same key was found and is the answer."""
+
+
+class Want(msgspec.Struct, frozen=True):
+    """Room for up to ``limit`` jobs of one queue."""
+
+    queue: str
+    limit: int
+
+
+class ClaimReply(msgspec.Struct, frozen=True):
+    """What a claim brought."""
+
+    jobs: Sequence[ClaimedJob]
+    """In claim order: the order of the wants, then priority, due time, insertion."""
+    at: datetime
+    """The store's now."""
+    live: bool = True
+    """False: the worker's row is not live. Nothing was claimed; it must take a new identity."""
+    next_at: datetime | None = None
+    """The earliest instant at which something of the wanted queues becomes claimable without
+    anybody writing: a due time, a refilled token. None: nothing is known to be coming."""
+    solo_due: bool = False
+    """A due job of these queues may only run alone. An otherwise empty worker should ask with
+    ``solo=True``; a busy one should drain first."""
+
+
+class Verdict(StrEnum):
+    """What became of one transition."""
+
+    APPLIED = "applied"
+    REPEATED = "repeated"
+    """This very claim was already ended by the same caller. Nothing changed now."""
+    REFUSED = "refused"
+    """The claim is not held any more. Nothing changed; the caller drops the outcome."""
+    UNKNOWN = "unknown"
+    """No such row (any more)."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The verdict on one transition, and the verb that took effect."""
+
+    verdict: Verdict
+    verb: Verb | None = None
+    """Applied and repeated: what happened, which is the alternative if a cancel request won."""
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """The answers to one `JobStore.apply`, in the order of the transitions."""
+
+    at: datetime
+    answers: Sequence[Answer]
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """A terminal job as a waiting caller needs it, or word that there is no such job."""
+
+    id: JobId
+    state: State | None
+    """None: no job with this id is stored."""
+    result: bytes | None = None
+    error_kind: str = ""
+    error_message: str = ""
+    reason: str | None = None
+
+
+class CancelAnswer(StrEnum):
+    """What a cancel request achieved."""
+
+    CANCELLED = "cancelled"
+    """It was waiting and will not run."""
+    REQUESTED = "requested"
+    """It is running; its worker is told."""
+    TOO_LATE = "too_late"
+    """It had already ended."""
+    UNKNOWN = "unknown"
+
+
+class WorkerState(StrEnum):
+    """A worker's row is live until it says goodbye or is buried."""
+
+    LIVE = "live"
+    DEAD = "dead"
+    GONE = "gone"
+
+
+class WorkerStart(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker says about itself when it registers."""
+
+    id: str
+    host: str
+    pid: int
+    version: str
+    queues: Sequence[str]
+    slots: int
+    lease: timedelta
+    boot_id: str = ""
+    lock_device: int = 0
+    lock_inode: int = 0
+
+
+class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker's row."""
+
+    start: WorkerStart
+    state: WorkerState
+    started_at: datetime
+    beat_at: datetime
+    ended_at: datetime | None = None
+    running: int = 0
+    """Claims it holds."""
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """The answer to a heartbeat."""
+
+    live: bool
+    """False: buried, or no such row. The worker must take a new identity."""
+    at: datetime
+    cancelled: Sequence[Claim] = ()
+    """Claims of this worker whose cancellation is requested."""
+    holding: Sequence[Claim] = ()
+    """Every claim the store says this worker holds."""
+
+
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs to list; what is left out does not narrow."""
+
+    states: Sequence[State] | None = None
+    queue: str | None = None
+    task: str | None = None
+    before: int | None = None
+    """Only jobs with a ``seq`` below this: the cursor of the next page."""
+
+
+class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs of a queue are where. ``scheduled``: due strictly after now."""
+
+    queue: str
+    ready: int = 0
+    scheduled: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    discarded: int = 0
+    paused: bool = False
+
+
+class LimitState(msgspec.Struct, frozen=True, kw_only=True):
+    """One budget (limit and key) as it is now."""
+
+    name: str
+    key: str
+    running: int
+    """Claims that count against it."""
+    spent_until: datetime | None = None
+    """Rate: when the bucket is full again."""
+    parked: int = 0
+    """Lanes that wait for it."""
+
+
+# --- the stores -------------------------------------------------------------------------------
+
+
+class JobStore(Protocol):
+    """Where jobs wait, are claimed and are finished."""
+
+    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        """Store jobs, all or none, and answer in order; then wake whoever waits for work.
+
+        - State waiting, attempt 0, claim number 0, order of insertion = order of the batch.
+        - Due at ``at``, or ``delay`` after now, or now. A job whose due time is at or before now
+          is ready. An instant in the past is kept: it orders the job.
+        - A job whose id is already stored is not stored again; the answer is the first one's
+          (``created=True``): the client makes the ids, so this is a repeated call.
+        - A job whose unique key is held (see `Unique`) is not stored; the answer names the holder
+          with ``created=False``. This also holds between jobs of one batch, and under any
+          concurrency. A key held FOR_A_TIME whose time is up is free.
+        - A job with limits goes into the lane of their combination; a limit that was never
+          defined raises LimitUnknown and stores nothing of the batch.
+        """
+        ...
+
+    async def claim(
+        self, worker: str, wants: Sequence[Want], *, total: int, solo: bool = False
+    ) -> ClaimReply:
+        """Give ready jobs to a worker, at most ``total``, at most each want's limit.
+
+        - The worker's row must be live, checked in the same transaction (`ClaimReply.live`).
+        - Wants are served in order; within a queue: priority (lower first), due time, insertion.
+        - Due jobs count from the instant they are due (inclusive), promoted here if need be.
+        - Each claimed job: running, attempt + 1, claim number + 1, started now, worker stored,
+          cancel request cleared, progress cleared, a key held UNTIL_STARTED released.
+        - No two claims return the same job while the first one holds, whatever runs concurrently.
+        - A waiting job past its expiry is discarded (reason ``expired``) when it is met, never
+          claimed; a bounded number per call, so a claim may come back with less than there is.
+        - A paused queue gives nothing.
+        - Limits: a job is claimed only when every limit of its lane admits it, and then takes
+          from all of them: a rate token per cost, a concurrency unit that lasts as long as the
+          claim. The head of a closed lane closes its whole lane and nothing else: jobs of other
+          lanes and jobs without limits pass it. Usage is what the running rows say.
+        - A job marked solo is claimed only with ``solo=True``, which callers say when they run
+          nothing else; such a claim returns exactly that one job, and only if one is due.
+          ``solo_due`` tells callers without ``solo=True`` that one is waiting.
+        """
+        ...
+
+    async def apply(self, transitions: Sequence[Transition]) -> Applied:
+        """End claims: fenced by job and claim number, each transition decided on its own.
+
+        - Applied only if the job is running under exactly this claim number. The row then stores
+          the number of this claim, the verb and ``by``, so that a repeat is recognised.
+        - A row with a cancel request takes ``if_cancelled`` instead, where there is one.
+        - waiting verbs: due ``delay`` after now (ready at once when 0), attempt given back if
+          ``refund`` (never below 0), lost and solo as the transition says, ``missed_at`` stamped
+          once if ``missed`` and cleared by every other verb but release. Limited jobs return to
+          their lane, suspects to the solo lane.
+        - terminal verbs: finished now, result or error stored, a key held UNTIL_FINISHED
+          released; success clears the last error; ``keep=False`` deletes the row. Concurrency
+          units come back, and lanes parked for them return.
+        - Every ended claim except success adds an `Attempt` to the history, the newest 32 kept;
+          ``error`` becomes the job's last error.
+        - Rollups count the accepted ones, in the same transaction, under the verb that took
+          effect. Repeated, refused and unknown ones change nothing at all.
+        - Those who wait for results, for freed limits and for ready jobs are woken.
+        """
+        ...
+
+    async def claimable(self, queues: Sequence[str]) -> bool:
+        """Whether a claim on these queues is worth its write lock now. A hint, read-only.
+
+        It may err on the side of yes, never of no.
+        """
+        ...
+
+    async def report(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
+        """Store how far running jobs are. Fenced: a claim that is not held changes nothing."""
+        ...
+
+    async def settled(self, ids: Sequence[JobId]) -> Sequence[Settled]:
+        """Those of ``ids`` that are terminal, and those that are not stored. Read-only."""
+        ...
+
+    async def cancel(self, ids: Sequence[JobId]) -> Sequence[CancelAnswer]:
+        """Cancel waiting jobs at once; ask the workers of running ones. Answers in order."""
+        ...
+
+
+class WorkerStore(Protocol):
+    """Who works here, and who is believed dead."""
+
+    async def register(self, start: WorkerStart) -> datetime:
+        """Make the worker's row, live. The answer is the store's now."""
+        ...
+
+    async def beat(self, worker: str) -> Beat:
+        """Renew the worker's lease if its row is live, and say what it holds.
+
+        A late beat that finds its row live renews it, however late.
+        """
+        ...
+
+    async def bury(self, workers: Sequence[str]) -> Sequence[str]:
+        """Turn live rows dead, by compare-and-set; the answer names those this call turned.
+
+        Ends no claim: it refuses new ones (`JobStore.claim`), and the reaper ends old ones by
+        fenced writes. Until such a write a finish by the buried worker is accepted.
+        """
+        ...
+
+    async def overdue(self) -> Sequence[str]:
+        """Live workers whose last beat is longer ago than their own lease. Changes nothing."""
+        ...
+
+    async def orphans(self, limit: int) -> Sequence[ClaimedJob]:
+        """Running jobs whose worker's row is missing or not live, oldest claim first."""
+        ...
+
+    async def leave(self, worker: str, releases: Sequence[Transition]) -> Applied:
+        """Say goodbye: apply ``releases`` and end the worker's row, in one transaction.
+
+        Claims the row still holds that are not among the releases are released too, with their
+        attempt given back.
+        """
+        ...
+
+    async def workers(self) -> Sequence[WorkerRecord]:
+        """Every stored row, newest first."""
+        ...
+
+
+class LeaderStore(Protocol):
+    """Who does the chores. Economy only: correctness never rests on it."""
+
+    async def lead(self, role: str, worker: str, lease: timedelta) -> bool:
+        """Take or renew the lease on a role; False while somebody else holds it."""
+        ...
+
+    async def resign(self, worker: str) -> None:
+        """Give up every role ``worker`` holds."""
+        ...
+
+
+class LimitStore(Protocol):
+    """The budgets jobs count against."""
+
+    async def define(self, specs: Sequence[LimitSpec]) -> None:
+        """Create or change limits by name. Takes effect at the next claim, for waiting jobs too:
+        lanes that the new numbers would open return."""
+        ...
+
+    async def specs(self) -> Sequence[LimitSpec]:
+        """Every defined limit, by name."""
+        ...
+
+    async def states(self, name: str) -> Sequence[LimitState]:
+        """The budgets of one limit that are in use or were, by key."""
+        ...
+
+
+class MaintenanceStore(Protocol):
+    """Chores in bounded bites; each returns how much it did, so callers can go on until less."""
+
+    async def promote(self, limit: int) -> int:
+        """Mark up to ``limit`` due jobs ready, so that claims need not; wake the workers."""
+        ...
+
+    async def next_due(self) -> datetime | None:
+        """When the next waiting job that is not ready falls due. Read-only."""
+        ...
+
+    async def expire(self, limit: int) -> int:
+        """Discard up to ``limit`` waiting jobs past their expiry."""
+        ...
+
+    async def prune(self, *, state: State, older_than: timedelta, limit: int) -> int:
+        """Delete up to ``limit`` jobs that reached this terminal state longer ago than that,
+        with their history."""
+        ...
+
+    async def prune_rollups(self, *, older_than: timedelta, limit: int) -> int:
+        """Delete old rollups."""
+        ...
+
+    async def prune_workers(self, *, older_than: timedelta, limit: int) -> int:
+        """Delete rows of workers that ended longer ago than that and hold no claim."""
+        ...
+
+    async def tidy(self) -> None:
+        """Whatever the backend needs now and then: checkpoints, vacuum, statistics."""
+        ...
+
+
+class AdminStore(Protocol):
+    """What people ask and order."""
+
+    async def get(self, ids: Sequence[JobId]) -> Sequence[Job | None]:
+        """The jobs, in order; None for an id that is not stored."""
+        ...
+
+    async def find(self, wanted: JobFilter, *, limit: int) -> Sequence[Job]:
+        """Matching jobs, newest first."""
+        ...
+
+    async def history(self, job: JobId) -> Sequence[Attempt]:
+        """The ended claims of a job that did not succeed, oldest first, newest 32."""
+        ...
+
+    async def counts(self) -> Sequence[QueueCounts]:
+        """Exact counts per queue, by name. May scan: for people and tests, not for loops."""
+        ...
+
+    async def requeue(self, ids: Sequence[JobId]) -> Sequence[Job]:
+        """Put failed, cancelled or discarded jobs back to waiting, ready now, all or none.
+
+        Same id; ``max_attempts`` becomes ``attempt + budget``; expiry, finish time, cancel
+        request, lost count, solo mark and ``missed_at`` are cleared, last error and history kept;
+        limits count again. The key is taken again: held by another job, KeyConflict (a window
+        UNTIL_STARTED stays released). Unknown ids raise JobNotFound, other states WrongState; of
+        two concurrent requeues of one job exactly one succeeds. Wakes workers.
+        """
+        ...
+
+    async def discard(self, ids: Sequence[JobId], *, reason: str) -> None:
+        """failed → discarded, all or none; raises as `requeue` does."""
+        ...
+
+    async def run_now(self, ids: Sequence[JobId]) -> Sequence[bool]:
+        """Make waiting jobs due now, unless they already are; False for any other state or an
+        unknown id. Wakes workers."""
+        ...
+
+    async def pause(self, queue: str) -> None:
+        """Claims take nothing from this queue until `resume`."""
+        ...
+
+    async def resume(self, queue: str) -> None:
+        """Undo `pause`. Wakes workers."""
+        ...
+
+    async def rollups(self, since: datetime, until: datetime) -> Sequence[Rollup]:
+        """Merged rollups with ``since <= minute < until``."""
+        ...
+
+
+class Wakeups(Protocol):
+    """Hints that something changed. A lost hint is a delay, never a loss: everyone polls too."""
+
+    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call ``callback`` on this event loop after any change that might matter: work became
+        ready, a cancel was requested, a job ended. Several changes may be one call. The answer
+        undoes the subscription."""
+        ...
+
+
+class Storage(Protocol):
+    """A backend, opened for one event loop."""
+
+    @property
+    def jobs(self) -> JobStore: ...
+    @property
+    def workers(self) -> WorkerStore: ...
+    @property
+    def leader(self) -> LeaderStore: ...
+    @property
+    def limits(self) -> LimitStore: ...
+    @property
+    def maintenance(self) -> MaintenanceStore: ...
+    @property
+    def admin(self) -> AdminStore: ...
+    @property
+    def wakeups(self) -> Wakeups: ...
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes see the same jobs."""
+        ...
+
+    def describe(self) -> str:
+        """Backend, version and place in one line, without secrets."""
+        ...
+
+    def prove_dead(self, worker: WorkerStart) -> bool:
+        """Whether this worker's death can be proven at once, on this machine. A proof needs no
+        lease to run out; no proof means nothing."""
+        ...
+
+    def hold_worker_lock(self, worker: str) -> tuple[str, int, int]:
+        """Take the lock that dies with this process; the answer is boot id, device and inode for
+        the worker's row, or ("", 0, 0) where the backend has no such proof."""
+        ...
+
+    def release_worker_lock(self, worker: str) -> None:
+        """Let go of it, after the row has ended."""
+        ...
+
+    async def now(self) -> datetime:
+        """The store's clock."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what is under way and let go of every resource. Safe to repeat."""
+        ...
