@@ -1,0 +1,88 @@
+# `make demo` and `make test` need Python 3.11 or newer and make, nothing else: the first call
+# builds .venv. PYTHON=… picks the interpreter, WORKERS=… the number of test processes,
+# ARGS=… is passed on to pytest, the demo or the benchmark.
+
+PYTHON ?=
+WORKERS ?= auto
+ARGS ?=
+SEEDS ?= 1000
+CYCLES ?= 1000
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PACKAGE := $(VENV)/.installed
+DEV := $(VENV)/.installed-dev
+CHECKED := $(wildcard src tests examples benchmarks)
+
+# Installing is meant to be one line on the screen; errors still show.
+PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_WARN_SCRIPT_LOCATION=1 $(PY) -m pip --quiet
+
+.PHONY: help demo test lint format bench docs simulate kill-loop test-all-pythons venv clean
+
+help:
+	@echo "make demo               a small shop's jobs, run to the end on a temporary SQLite file"
+	@echo "make test               every test on this Python      (ARGS='-k claim', WORKERS=4)"
+	@echo "make lint               ruff, mypy --strict and the import contracts"
+	@echo "make format             what ruff can put right by itself"
+	@echo "make bench              the benchmarks                 (ARGS='--json')"
+	@echo "make docs               the documentation, into site/"
+	@echo "make simulate           the deterministic simulation   (SEEDS=$(SEEDS))"
+	@echo "make kill-loop          workers killed at random       (CYCLES=$(CYCLES))"
+	@echo "make test-all-pythons   core and storage tests on every Python 3.11 to 3.14 found here"
+	@echo "make clean              remove what these made, the virtual environments included"
+
+demo: $(PACKAGE)
+	@$(VENV)/bin/windlass demo $(ARGS)
+
+test: $(DEV)
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+lint: $(DEV)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy $(CHECKED)
+	$(VENV)/bin/lint-imports
+
+format: $(DEV)
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+bench: $(PACKAGE)
+	@$(VENV)/bin/windlass bench $(ARGS)
+
+docs: $(DEV)
+	$(VENV)/bin/zensical build --clean
+
+simulate: $(DEV)
+	$(PY) -m tests.simulation --seeds $(SEEDS) $(ARGS)
+
+kill-loop: $(DEV)
+	$(PY) -m tests.crash.kill_loop --cycles $(CYCLES) $(ARGS)
+
+test-all-pythons: $(DEV)
+	@WORKERS=$(WORKERS) scripts/test-all-pythons
+
+venv: $(DEV)
+
+# pip is the last thing a new environment gets, so an interrupted one is made again.
+$(VENV)/bin/pip:
+	@python=$$(scripts/find-python "$(PYTHON)") \
+	    && echo "windlass: creating $(VENV) with $$($$python --version)" \
+	    && "$$python" -m venv $(VENV)
+
+$(PACKAGE): pyproject.toml | $(VENV)/bin/pip
+	@echo "windlass: installing the package into $(VENV)"
+	@$(PIP) install --upgrade "pip>=25.1"
+	@$(PIP) install --editable ".[fast]"
+	@touch $@
+
+# Apart from the package: whoever only wants the demo does not wait for linters.
+$(DEV): pyproject.toml $(PACKAGE)
+	@echo "windlass: installing the development tools into $(VENV)"
+	@$(PIP) install --group dev
+	@touch $@
+
+clean:
+	rm -rf .venv .venv-3.* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .coverage build dist site
+	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
