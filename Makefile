@@ -12,10 +12,11 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PACKAGE := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
+DOCS := $(VENV)/.installed-docs
 CHECKED := $(wildcard src tests examples benchmarks)
 
 # Installing is meant to be one line on the screen; errors still show.
-PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_WARN_SCRIPT_LOCATION=1 $(PY) -m pip --quiet
+PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip -qq
 
 .PHONY: help demo test lint format bench docs simulate kill-loop test-all-pythons venv clean
 
@@ -50,7 +51,7 @@ format: $(DEV)
 bench: $(PACKAGE)
 	@$(VENV)/bin/windlass bench $(ARGS)
 
-docs: $(DEV)
+docs: $(DOCS)
 	$(VENV)/bin/zensical build --clean
 
 simulate: $(DEV)
@@ -62,7 +63,7 @@ kill-loop: $(DEV)
 test-all-pythons: $(DEV)
 	@WORKERS=$(WORKERS) scripts/test-all-pythons
 
-venv: $(DEV)
+venv: $(DEV) $(DOCS)
 
 # pip is the last thing a new environment gets, so an interrupted one is made again.
 $(VENV)/bin/pip:
@@ -76,10 +77,16 @@ $(PACKAGE): pyproject.toml | $(VENV)/bin/pip
 	@$(PIP) install --editable ".[fast]"
 	@touch $@
 
-# Apart from the package: whoever only wants the demo does not wait for linters.
-$(DEV): pyproject.toml $(PACKAGE)
-	@echo "windlass: installing the development tools into $(VENV)"
-	@$(PIP) install --group dev
+# Apart from the package: whoever only wants the demo does not wait for linters, and tests do not
+# depend on what builds the documentation.
+$(DEV): $(PACKAGE)
+	@echo "windlass: installing the test and lint tools into $(VENV)"
+	@$(PIP) install --group test --group lint
+	@touch $@
+
+$(DOCS): $(PACKAGE)
+	@echo "windlass: installing the documentation tools into $(VENV)"
+	@$(PIP) install --group docs
 	@touch $@
 
 clean:
