@@ -32,7 +32,9 @@ HOSTS = [
     "ana" + "conda.org",
 ]
 HOST = re.compile("|".join(re.escape(host) for host in HOSTS) + r"|\bcdn\.\w", re.IGNORECASE)
-MACHINE_PATH = re.compile(r"(?<![\w.$~}*/-])/(?:" + "|".join(["wo" + "rk", "ro" + "ot"]) + r")/\w")
+MACHINE_PATH = re.compile(
+    r"(?<![\w.$~}*/-])/(?:" + "|".join(["wo" + "rk", "ro" + "ot"]) + r")/[\w.]"
+)
 
 # Texts that are not ours to change.
 FOREIGN = {"LICENSE"}

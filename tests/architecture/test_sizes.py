@@ -22,7 +22,12 @@ PUBLIC_METHODS = 20
 
 # What may be larger, up to which size, and why. An entry may be lowered or removed, never raised:
 # what grows past it is to be divided.
-LARGER: dict[str, tuple[int, str]] = {}
+LARGER: dict[str, tuple[int, str]] = {
+    "storage/protocol.py lines": (
+        540,
+        "the contract every backend is held to, nearly all of it docstrings; it is read as one",
+    ),
+}
 
 
 def oversized(sources: Iterable[Module]) -> Iterator[tuple[str, int, int]]:
