@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime, timedelta
 from typing import NewType
 
@@ -10,6 +11,7 @@ import msgspec
 from windlass.core.backoff import Backoff
 from windlass.core.state import State, Verb
 from windlass.core.unique import Unique
+from windlass.errors import InvalidArgument
 
 __all__ = [
     "DEFAULT_MAX_ATTEMPTS",
@@ -38,6 +40,11 @@ class LimitUse(msgspec.Struct, frozen=True):
     """The part taken from the arguments; one budget per key."""
     cost: float = 1.0
     """Rate tokens spent at the claim. Concurrency always counts one."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.cost < math.inf:
+            message = f"the cost of limit {self.name!r} must be 0 or more, got {self.cost!r}"
+            raise InvalidArgument(message)
 
     @property
     def gate(self) -> str:

@@ -7,15 +7,21 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from windlass.core.instant import duration
+from windlass.core.instant import duration, span_us
 from windlass.core.job import LimitUse
 from windlass.errors import InvalidArgument
 
 __all__ = ["Admitted", "Closed", "LimitSpec", "Rate", "admit", "lane_key", "tokens_free"]
 
+_LONGEST = timedelta(days=36_525)
+
 
 class Rate(msgspec.Struct, frozen=True):
-    """At most ``n + burst - 1`` starts in any half-open window of ``per``."""
+    """At most ``n + burst - 1`` starts in any half-open window of ``per``.
+
+    A fractional ``n`` counts as the next whole number there: 2.5 a second are 400 ms apart, and
+    three such starts fit into a second.
+    """
 
     n: float
     per: timedelta
@@ -25,17 +31,34 @@ class Rate(msgspec.Struct, frozen=True):
         if not (0 < self.n < math.inf):
             message = f"a rate needs n above 0, got {self.n!r}"
             raise InvalidArgument(message)
-        if duration(self.per, "per") <= timedelta(0):
+        period = duration(self.per, "per")
+        if period <= timedelta(0):
             message = f"a rate needs a period above 0, got {self.per!r}"
             raise InvalidArgument(message)
+        # Seconds are accepted wherever a duration is; the record holds one kind only.
+        msgspec.structs.force_setattr(self, "per", period)
         if self.burst < 1:
             message = f"a rate needs burst of at least 1, got {self.burst!r}"
             raise InvalidArgument(message)
+        if period.total_seconds() / self.n * self.burst > _LONGEST.total_seconds():
+            message = f"a rate must refill its burst within {_LONGEST.days} days, got {self!r}"
+            raise InvalidArgument(message)
+
+    @property
+    def spacing(self) -> timedelta:
+        """How long one token takes to refill, rounded up: rounding never gives a token away."""
+        return timedelta(microseconds=math.ceil(span_us(self.per) / self.n))
 
     def span(self, tokens: float) -> timedelta:
-        """How long ``tokens`` take to refill, rounded up: rounding never gives a token away."""
-        period = self.per / timedelta(microseconds=1)
-        return timedelta(microseconds=math.ceil(period / self.n * tokens))
+        """How long ``tokens`` take to refill.
+
+        A multiple of the rounded spacing, not a rounded multiple: three single tokens must cost
+        what a burst of three holds, or the third would wait for a microsecond nobody asked for.
+        A debt has an end: an absurd cost must not push an instant past the calendar, where it
+        would stop the claims of everybody else.
+        """
+        us = span_us(self.spacing) * tokens
+        return timedelta(microseconds=math.ceil(min(us, span_us(_LONGEST))))
 
 
 class LimitSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,14 +110,14 @@ def tokens_free(rate: Rate, spent_until: datetime | None, now: datetime) -> int:
     """Whole tokens in the bucket: how many starts of cost one fit now."""
     if spent_until is None or spent_until <= now:
         return rate.burst
-    # Count by the same rounded spans as `admit`, so the two never disagree by one.
-    debt = spent_until - now
-    free = 0
-    while free < rate.burst and debt <= rate.span(rate.burst) - rate.span(free + 1):
-        free += 1
-    return free
+    # By the same rounded spacing as `admit`, so the two never disagree by one.
+    room = rate.span(rate.burst) - (spent_until - now)
+    return max(0, room // rate.spacing)
 
 
 def lane_key(uses: tuple[LimitUse, ...]) -> str:
     """The lane of a combination of limits: jobs that need the same budgets wait in one line."""
-    return "\x1f".join(sorted({use.gate for use in uses}))
+    # Escaped: a key taken from the arguments may hold the separator, and must not lead into the
+    # lane of another combination.
+    gates = {use.gate.replace("\\", "\\\\").replace("\x1f", "\\x1f") for use in uses}
+    return "\x1f".join(sorted(gates))
