@@ -39,7 +39,11 @@ class Jitter(StrEnum):
 
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
-    """A curve, its parameters, a cap and jitter. Make one with the class methods."""
+    """A curve, its parameters, a cap and jitter. Make one with the class methods.
+
+    The cap bounds the curve. Jitter ``spread`` bends what comes out of it, so that a crowd at the
+    cap is spread too: it may wait a quarter longer than the cap.
+    """
 
     curve: Curve
     first: timedelta = timedelta(0)
@@ -53,7 +57,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
             message = f"factor must be at least 1, got {self.factor!r}"
             raise InvalidArgument(message)
         if not timedelta(0) <= self.cap <= _LONGEST:
-            message = f"cap must be between 0 and {_LONGEST.days} days, got {self.cap!r}"
+            message = f"a backoff waits between 0 and {_LONGEST.days} days, got {self.cap!r}"
             raise InvalidArgument(message)
 
     @classmethod
@@ -115,11 +119,19 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
             case Curve.FIXED:
                 return self.first
             case Curve.LINEAR:
-                return self.first + self.step * (tries - 1)
+                return self._linear(tries)
             case Curve.EXPONENTIAL:
                 return self._exponential(tries)
             case _:
                 assert_never(self.curve)
+
+    def _linear(self, tries: int) -> timedelta:
+        if self.cap <= self.first:
+            return self.cap
+        # Counted before it is multiplied: attempt 2,000 must give the cap, not an overflow.
+        if self.step > timedelta(0) and tries - 1 > (self.cap - self.first) // self.step:
+            return self.cap
+        return self.first + self.step * (tries - 1)
 
     def _exponential(self, tries: int) -> timedelta:
         if self.first <= timedelta(0) or self.cap <= self.first:

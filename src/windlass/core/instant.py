@@ -27,15 +27,22 @@ def span_us(span: timedelta) -> int:
     return span // _US
 
 
-def aware(instant: datetime, what: str) -> datetime:
+def aware(instant: object, what: str) -> datetime:
     """``instant`` in UTC; a naive one is refused, because nobody knows which hour it means."""
+    if not isinstance(instant, datetime):
+        message = f"{what} must be a datetime with a time zone, got {instant!r}"
+        raise InvalidArgument(message)
     if instant.tzinfo is None or instant.utcoffset() is None:
         message = (
             f"{what} is a naive datetime ({instant.isoformat()}). Give it a time zone, for "
             f"example datetime.now(UTC) + timedelta(...), or use delay=..."
         )
         raise InvalidArgument(message)
-    return instant.astimezone(UTC)
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError as error:
+        message = f"{what} is out of range: {instant.isoformat()} has no UTC equivalent"
+        raise InvalidArgument(message) from error
 
 
 def duration(value: timedelta | float, what: str) -> timedelta:

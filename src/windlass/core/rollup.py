@@ -7,6 +7,7 @@ read from one is at most a quarter off, and merging two is adding counts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -31,7 +32,7 @@ def minute_of(instant: datetime) -> datetime:
 
 def bucket_of(us: int) -> int:
     """The bucket of a duration in microseconds: exact below 8, then four per doubling."""
-    if us < 8:  # noqa: PLR2004 -- the first octave with four whole steps starts here
+    if us < 8:  # the first octave with four whole steps starts here
         return max(us, 0)
     octave = us.bit_length() - 1
     return octave * 4 + ((us >> (octave - 2)) & 3) - 4
@@ -39,7 +40,7 @@ def bucket_of(us: int) -> int:
 
 def bucket_top(bucket: int) -> int:
     """The largest duration in microseconds that falls into ``bucket``."""
-    if bucket < 8:  # noqa: PLR2004
+    if bucket < 8:
         return bucket
     octave, step = divmod(bucket + 4, 4)
     return ((5 + step) << (octave - 2)) - 1
@@ -59,7 +60,7 @@ class Rollup(msgspec.Struct, frozen=True, kw_only=True):
     """Microseconds from start to finish, one entry per accepted finish."""
 
     @classmethod
-    def of(  # noqa: PLR0913 -- one finish, spelled out
+    def of(
         cls,
         *,
         minute: datetime,
@@ -111,8 +112,9 @@ def percentile(histogram: Histogram, fraction: float) -> timedelta | None:
     total = sum(histogram.values())
     if not total:
         return None
-    # Nearest rank: the smallest bucket that covers the wanted share of the entries.
-    wanted = max(1, -int(-fraction * total // 1))
+    # Nearest rank: the smallest bucket that covers the wanted share of the entries. Rounded
+    # first, because 0.07 * 100 is a little more than 7 and must not ask for the eighth entry.
+    wanted = max(1, math.ceil(round(fraction * total, 6)))
     seen = 0
     for bucket in sorted(histogram):
         seen += histogram[bucket]
