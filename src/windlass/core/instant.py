@@ -47,7 +47,8 @@ def aware(instant: object, what: str) -> datetime:
 
 def duration(value: timedelta | float, what: str) -> timedelta:
     """A duration given as a timedelta or in seconds; negative and NaN are refused."""
-    if isinstance(value, bool) or not isinstance(value, (timedelta, int, float)):
+    given: object = value  # callers come from outside the type checker, too
+    if isinstance(given, bool) or not isinstance(given, (timedelta, int, float)):
         message = f"{what} must be a timedelta or a number of seconds, got {value!r}"
         raise InvalidArgument(message)
     try:

@@ -307,7 +307,11 @@ class JobStore(Protocol):
 
 
 class WorkerStore(Protocol):
-    """Who works here, and who is believed dead."""
+    """Who works here, and who is believed dead.
+
+    ``beat`` may be awaited on any event loop: heartbeats live on a thread of their own, so that
+    a handler that blocks the worker's loop does not get the worker buried.
+    """
 
     async def register(self, start: WorkerStart) -> datetime:
         """Make the worker's row, live. The answer is the store's now."""

@@ -1,0 +1,150 @@
+"""The producer's side: puts jobs in, waits for results, cancels. Knows no worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from windlass.config import Settings
+from windlass.core.event import JobEnqueued
+from windlass.core.identity import CORRELATION_KEYS, PRINCIPAL_KEYS, first_usable
+from windlass.core.instant import duration
+from windlass.core.job import Job as JobRecord
+from windlass.core.job import JobId, NewJob
+from windlass.core.state import State
+from windlass.core.unique import Unique, compose_key
+from windlass.errors import (
+    JobCancelled,
+    JobDiscarded,
+    JobExpired,
+    JobFailed,
+    JobNotFound,
+    ResultTimeout,
+)
+from windlass.handle import Job
+from windlass.observe.bus import Bus
+from windlass.seams import Seams
+from windlass.storage.batching import Batcher
+from windlass.storage.protocol import CancelAnswer, Inserted, Settled, Storage
+from windlass.task import Call
+from windlass.waiter import ResultWaiter
+
+__all__ = ["Client", "new_job"]
+
+_FLUSH = 1000
+"""The most jobs that strangers' calls are merged into; one call may be larger."""
+
+
+def new_job(call: Call, settings: Settings, id: JobId) -> NewJob:
+    """A call as the store wants it: task options filled in, identity read from the arguments."""
+    ask, task = call.options, call.task.settings
+    principal, correlation_id = ask.principal, ask.correlation_id
+    if call.arguments is not None:
+        principal = principal or first_usable(call.arguments, PRINCIPAL_KEYS)
+        correlation_id = correlation_id or first_usable(call.arguments, CORRELATION_KEYS)
+    return NewJob(
+        id=id,
+        task=task.name,
+        queue=ask.queue or task.queue or settings.default_queue,
+        payload=call.payload,
+        priority=task.priority if ask.priority is None else ask.priority,
+        delay=ask.delay,
+        at=ask.at,
+        max_attempts=ask.max_attempts or task.max_attempts or settings.max_attempts,
+        timeout=ask.timeout or task.timeout or settings.timeout,
+        expires=ask.expires or task.expires,
+        backoff=ask.backoff,
+        unique=None
+        if ask.key is None
+        else Unique(compose_key(task.name, ask.key), ask.window, ask.unique_for),
+        tags=task.tags if ask.tags is None else ask.tags,
+        tenant=ask.tenant,
+        principal=principal,
+        correlation_id=correlation_id,
+        parent=None if ask.parent is None else JobId(ask.parent),
+    )
+
+
+class Client:
+    """Everything a producer does, on one event loop, over one opened storage."""
+
+    def __init__(self, storage: Storage, settings: Settings, seams: Seams, bus: Bus) -> None:
+        """Made by the app for each event loop it is used on."""
+        self._storage = storage
+        self._settings = settings
+        self._new_id: Callable[[], JobId] = seams.new_job_id
+        self._bus = bus
+        insert = storage.jobs.insert
+        self._inserts: Batcher[NewJob, Inserted] = Batcher(insert, largest=_FLUSH)
+        # Apart, because a unique conflict may wait for a stranger's open transaction.
+        self._keyed: Batcher[NewJob, Inserted] = Batcher(insert, largest=_FLUSH)
+        self._waiter = ResultWaiter(storage)
+
+    async def enqueue(self, call: Call) -> Job[Any]:
+        """Store one call, merged with whatever is enqueued at the same time."""
+        (job,) = await self.enqueue_many([call])
+        return job
+
+    async def enqueue_many(self, calls: Sequence[Call]) -> list[Job[Any]]:
+        """Store calls, all or none, in order."""
+        settings, new_id = self._settings, self._new_id
+        news = [new_job(call, settings, new_id()) for call in calls]
+        keyed = any(new.unique is not None for new in news)
+        replies = await (self._keyed if keyed else self._inserts).submit(news)
+        if self._bus.heard:
+            for new, reply in zip(news, replies, strict=True):
+                if reply.created:
+                    event = JobEnqueued(job=reply.id, task=new.task, queue=new.queue)
+                    self._bus.publish(event)
+        return [
+            Job(self, reply.id, created=reply.created, task=call.task)
+            for call, reply in zip(calls, replies, strict=True)
+        ]
+
+    async def refresh(self, job: JobId) -> JobRecord:
+        """The stored job, or JobNotFound."""
+        (found,) = await self._storage.admin.get([job])
+        if found is None:
+            raise JobNotFound(job)
+        return found
+
+    async def result(self, job: JobId, timeout: timedelta | float | None) -> bytes | None:
+        """Wait until the job is terminal and answer with its encoded result, or raise why not."""
+        seconds = None if timeout is None else duration(timeout, "timeout").total_seconds()
+        try:
+            async with asyncio.timeout(seconds) as scope:
+                settled = await self._waiter.wait(job)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            raise ResultTimeout(job, (await self.refresh(job)).state) from None
+        return _value(settled)
+
+    async def cancel(self, job: JobId) -> CancelAnswer:
+        """Ask for a job's end."""
+        (answer,) = await self._storage.jobs.cancel([job])
+        return answer
+
+    async def close(self) -> None:
+        """Finish what is under way."""
+        await self._inserts.idle()
+        await self._keyed.idle()
+        await self._waiter.close()
+
+
+def _value(settled: Settled) -> bytes | None:
+    match settled.state:
+        case None:
+            raise JobNotFound(settled.id)
+        case State.FAILED:
+            raise JobFailed(settled.id, settled.error_kind, settled.error_message)
+        case State.CANCELLED:
+            raise JobCancelled(settled.id)
+        case State.DISCARDED if settled.reason == "expired":
+            raise JobExpired(settled.id)
+        case State.DISCARDED:
+            raise JobDiscarded(settled.id, settled.reason or "no reason given")
+        case _:
+            return settled.result

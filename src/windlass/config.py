@@ -1,0 +1,224 @@
+"""Settings: frozen, checked when they are made, from arguments, environment and a TOML file."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from windlass.core.instant import duration
+from windlass.core.payload import MIB
+from windlass.errors import ConfigError, InvalidArgument, suggestion
+
+__all__ = ["QueueOrder", "Settings", "WorkerSettings", "load_settings", "parse_duration"]
+
+_UNITS = {
+    "ms": timedelta(milliseconds=1),
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+}
+_DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?\s*$")
+_MAX_TEXT = 16 * MIB
+
+QueueOrder = Literal["strict", "weighted"]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What an app can be told. Durations are timedeltas, or seconds, or text such as ``"30s"``."""
+
+    url: str
+    default_queue: str = "default"
+    max_attempts: int = 5
+    timeout: timedelta | None = None
+    keep_succeeded: timedelta = timedelta(days=7)
+    keep_failed: timedelta = timedelta(days=30)
+    keep_rollups: timedelta = timedelta(days=30)
+    payload_limit: int = MIB
+    result_limit: int = MIB
+    error_limit: int = 64 * 1024
+    missing_task: Literal["wait", "fail"] = "wait"
+    durability: Literal["full", "normal"] = "full"
+    heartbeat: timedelta = timedelta(seconds=5)
+    lease: timedelta = timedelta(seconds=30)
+    reap_every: timedelta = timedelta(seconds=5)
+    poll: timedelta = timedelta(seconds=1)
+    grace: timedelta = timedelta(seconds=30)
+    slots: int = 10
+    on_isolation: Literal["continue", "cancel"] = "continue"
+    imports: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.heartbeat * 3 > self.lease:
+            message = (
+                f"heartbeat ({self.heartbeat}) must fit three times into lease ({self.lease}): "
+                f"one missed beat must not cost a worker its claims"
+            )
+            raise ConfigError(message)
+        for name in ("max_attempts", "slots"):
+            _at_least(name, getattr(self, name), 1)
+        for name in ("payload_limit", "result_limit", "error_limit"):
+            _at_least(name, getattr(self, name), 256)
+            if getattr(self, name) > _MAX_TEXT:
+                message = f"{name} may be at most {_MAX_TEXT:,} bytes, got {getattr(self, name):,}"
+                raise ConfigError(message)
+        for name in ("heartbeat", "lease", "reap_every", "poll"):
+            if getattr(self, name) <= timedelta(0):
+                message = f"{name} must be longer than nothing"
+                raise ConfigError(message)
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What one worker can be told."""
+
+    queues: Mapping[str, int] | None = None
+    """Queue to slots of its own. None: all of ``shared`` from one pool."""
+    shared: Sequence[str] = ("default",)
+    weights: Mapping[str, int] | None = None
+    """For order ``weighted``; a queue without a weight counts 1."""
+    order: QueueOrder = "strict"
+    slots: int = 10
+    max_jobs: int | None = None
+    """Stop (to be restarted by a supervisor) after this many jobs."""
+    max_megabytes: int | None = None
+    """Stop likewise when the process uses more memory than this."""
+    until_empty: bool = False
+    """Stop when nothing is ready or running on the served queues."""
+
+    def __post_init__(self) -> None:
+        _at_least("slots", self.slots, 1)
+        for queue, slots in (self.queues or {}).items():
+            _at_least(f"the slots of queue {queue!r}", slots, 1)
+        for queue, weight in (self.weights or {}).items():
+            _at_least(f"the weight of queue {queue!r}", weight, 1)
+        if self.queues is not None and not self.queues or not self.shared:
+            message = "a worker needs at least one queue: queue=..., or --queue NAME"
+            raise ConfigError(message)
+        for name in ("max_jobs", "max_megabytes"):
+            value = getattr(self, name)
+            if value is not None:
+                _at_least(name, value, 1)
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        """The queues, in order."""
+        return tuple(self.queues) if self.queues is not None else tuple(self.shared)
+
+    @property
+    def total_slots(self) -> int:
+        """How many jobs run at once."""
+        return sum(self.queues.values()) if self.queues is not None else self.slots
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        message = f"{name} must be at least {least}, got {value!r}"
+        raise ConfigError(message)
+
+
+def parse_duration(value: object, what: str) -> timedelta:
+    """A timedelta, a number of seconds, or text with a unit: 250ms, 30s, 5m, 2h, 7d, 2w."""
+    if isinstance(value, str):
+        match = _DURATION.match(value)
+        if match is None:
+            message = f"{what} must be a duration such as 250ms, 30s, 5m, 2h or 7d, got {value!r}"
+            raise ConfigError(message)
+        return float(match[1]) * _UNITS[match[2] or "s"]
+    if not isinstance(value, (timedelta, int, float)):
+        message = f"{what} must be a duration, got {value!r}"
+        raise ConfigError(message)
+    try:
+        return duration(value, what)
+    except InvalidArgument as error:
+        raise ConfigError(str(error)) from error
+
+
+def load_settings(
+    url: str | None,
+    given: Mapping[str, Any],
+    *,
+    config: str | Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Settings:
+    """Settings from, in order of precedence: arguments, WINDLASS_… variables, the TOML file.
+
+    The file is ``config``, else ``WINDLASS_CONFIG``, else none. Its settings stand at the top
+    level or under ``[windlass]``. An unknown name is refused wherever it comes from.
+    """
+    environment = os.environ if environment is None else environment
+    merged: dict[str, Any] = {}
+    path = config or environment.get("WINDLASS_CONFIG")
+    if path:
+        merged.update(_from_file(Path(path)))
+    merged.update(_from_environment(environment))
+    merged.update(given)
+    if url is not None:
+        merged["url"] = url
+    if not merged.get("url"):
+        message = (
+            "Windlass needs a storage URL: Windlass('sqlite:///jobs.db'), WINDLASS_URL, or "
+            "url = ... in the TOML file"
+        )
+        raise ConfigError(message)
+    return _checked(merged)
+
+
+def _from_file(path: Path) -> Mapping[str, Any]:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        message = f"cannot read the settings file {path}: {error.strerror or error}"
+        raise ConfigError(message) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        message = f"{path} is no valid TOML: {error}"
+        raise ConfigError(message) from error
+    section = content.get("windlass", content)
+    if not isinstance(section, dict):
+        message = f"[windlass] in {path} must be a table"
+        raise ConfigError(message)
+    return section
+
+
+_NOT_SETTINGS = frozenset({"config", "log_level", "log_format"})
+"""WINDLASS_… variables with a meaning of their own."""
+
+
+def _from_environment(environment: Mapping[str, str]) -> Mapping[str, Any]:
+    found: dict[str, Any] = {}
+    known = set(Settings.__struct_fields__)
+    for variable, value in environment.items():
+        if not variable.startswith("WINDLASS_"):
+            continue
+        name = variable.removeprefix("WINDLASS_").lower()
+        if name in _NOT_SETTINGS:
+            continue
+        if name not in known:
+            message = f"{variable} is no setting.{suggestion(name, known)}"
+            raise ConfigError(message)
+        found[name] = tuple(value.split(",")) if name == "imports" else value
+    return found
+
+
+def _checked(merged: dict[str, Any]) -> Settings:
+    fields = {field.name: field for field in msgspec.structs.fields(Settings)}
+    for name, value in merged.items():
+        field = fields.get(name)
+        if field is None:
+            message = f"{name!r} is no setting.{suggestion(name, fields)}"
+            raise ConfigError(message)
+        if field.type in (timedelta, timedelta | None) and value is not None:
+            merged[name] = parse_duration(value, name)
+    try:
+        # Not strict: numbers arrive as text from the environment.
+        return msgspec.convert(merged, Settings, strict=False, builtin_types=(timedelta,))
+    except msgspec.ValidationError as error:
+        message = f"a setting does not fit: {error}"
+        raise ConfigError(message) from error

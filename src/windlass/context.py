@@ -1,0 +1,156 @@
+"""What a handler knows about the run it is part of."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from windlass.core.job import ClaimedJob, JobId, Progress
+from windlass.errors import InvalidArgument, WindlassError
+
+if TYPE_CHECKING:
+    from windlass.task import Call
+
+__all__ = ["Context", "Token", "current"]
+
+log = logging.getLogger("windlass.job")
+
+
+class Token:
+    """Says whether somebody wants this run to end. Safe to read from any thread."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        """Nobody wants it to end yet."""
+        self._event: threading.Event | None = None
+
+    def set(self) -> None:
+        """Ask the run to end."""
+        self._waitable().set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block a thread until the run should end; True when it should."""
+        return self._waitable().wait(timeout)
+
+    def __bool__(self) -> bool:
+        """Whether the run should end."""
+        return self._event is not None and self._event.is_set()
+
+    def _waitable(self) -> threading.Event:
+        # Made on demand: an Event costs more than all other bookkeeping of a no-op job.
+        if self._event is None:
+            self._event = threading.Event()
+        return self._event
+
+
+class Context:
+    """The run a handler is part of: its first parameter if it is annotated so, or `current()`."""
+
+    __slots__ = ("_enqueue", "_progress", "cancelled", "claimed", "state")
+
+    def __init__(
+        self,
+        claimed: ClaimedJob,
+        *,
+        state: Any,  # noqa: ANN401 -- the application's own object
+        enqueue: Callable[[Call], Awaitable[Any]],
+        progress: Callable[[ClaimedJob, Progress], None],
+        cancelled: Token,
+    ) -> None:
+        """Built by the worker for each run."""
+        self.claimed = claimed
+        self.state = state
+        self.cancelled = cancelled
+        self._enqueue = enqueue
+        self._progress = progress
+
+    @property
+    def job_id(self) -> JobId:
+        """This job's id."""
+        return self.claimed.claim.job
+
+    @property
+    def task(self) -> str:
+        """The task's name."""
+        return self.claimed.task
+
+    @property
+    def queue(self) -> str:
+        """The queue it came from."""
+        return self.claimed.queue
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self.claimed.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        """The attempt after which a failure is final."""
+        return self.claimed.max_attempts
+
+    @property
+    def previous_error(self) -> str | None:
+        """What went wrong last time, as ``Kind: message``; None on a first run."""
+        error = self.claimed.error
+        return None if error is None else f"{error.kind}: {error.message}"
+
+    @property
+    def tenant(self) -> str | None:
+        """The tenant given at enqueue."""
+        return self.claimed.tenant
+
+    @property
+    def principal(self) -> str | None:
+        """Who asked for it."""
+        return self.claimed.principal
+
+    @property
+    def correlation_id(self) -> str | None:
+        """The request it belongs to."""
+        return self.claimed.correlation_id
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags given at enqueue."""
+        return self.claimed.tags
+
+    def progress(self, fraction: float, note: str = "") -> None:
+        """Say how far this run is, from 0 to 1. Stored soon, at most a few times a second."""
+        if not 0.0 <= fraction <= 1.0:
+            message = f"progress must be between 0 and 1, got {fraction!r}"
+            raise InvalidArgument(message)
+        self._progress(self.claimed, Progress(fraction, note[:1000]))
+
+    def log(self, message: str, *args: object, level: int = logging.INFO) -> None:
+        """Log a line that carries this job's id, task and attempt."""
+        log.log(
+            level,
+            message,
+            *args,
+            extra={"job_id": self.job_id, "task": self.task, "attempt": self.attempt},
+        )
+
+    async def enqueue(self, call: Call) -> Any:  # noqa: ANN401 -- a Job of the call's own type
+        """Enqueue follow-up work that remembers this job as its parent and keeps its
+        correlation id and tenant, unless the call says otherwise."""
+        return await self._enqueue(call)
+
+
+_CURRENT: ContextVar[Context] = ContextVar("windlass_context")
+
+
+def current() -> Context:
+    """The context of the run this code is part of, also in threads started for it."""
+    try:
+        return _CURRENT.get()
+    except LookupError:
+        message = (
+            "windlass.current() was called outside a running job. Only code that a worker "
+            "runs has a context; pass what you need as an argument elsewhere."
+        )
+        raise WindlassError(message) from None

@@ -1,0 +1,45 @@
+"""What a handler raises to steer its own fate."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from windlass.core.instant import duration
+
+__all__ = ["Control", "GiveUp", "Retry", "Snooze", "Throttled"]
+
+
+class Control(Exception):  # noqa: N818 -- not errors: instructions to the worker
+    """Base of the instructions a handler can raise."""
+
+
+class Retry(Control):
+    """Try again: costs an attempt. Without ``after`` the task's backoff decides when."""
+
+    def __init__(self, reason: str = "", *, after: timedelta | float | None = None) -> None:
+        super().__init__(reason or "the handler asked for a retry")
+        self.after = None if after is None else duration(after, "after")
+
+
+class Snooze(Control):
+    """Run me later: free."""
+
+    def __init__(self, after: timedelta | float) -> None:
+        self.after = duration(after, "after")
+        super().__init__(f"the handler asked to run again in {self.after}")
+
+
+class Throttled(Control):
+    """Somebody upstream limits us: free, and later."""
+
+    def __init__(self, after: timedelta | float) -> None:
+        self.after = duration(after, "after")
+        super().__init__(f"throttled for {self.after}")
+
+
+class GiveUp(Control):
+    """Never try this again: the job fails now, whatever attempts remain."""
+
+    def __init__(self, reason: str = "the handler gave up") -> None:
+        super().__init__(reason)
+        self.reason = reason

@@ -1,0 +1,217 @@
+"""Arguments and results as JSON, driven by the function's own annotations on both sides.
+
+The arguments of a task become a msgspec Struct type once; building one binds a call (and refuses
+a wrong one) in C, encoding it makes the payload, decoding it gives the worker typed values again.
+Never pickle: a payload is data, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Union
+
+import msgspec
+
+from windlass.errors import DefinitionError, PayloadError, PayloadTooLarge
+
+__all__ = ["MIB", "Codec", "decode_any", "encode_any", "signature_shape"]
+
+MIB = 1024 * 1024
+
+_NOT_STORABLE = (
+    TypeError,
+    ValueError,
+    OverflowError,
+    RecursionError,
+    NotImplementedError,
+    msgspec.MsgspecError,
+)
+
+
+def _to_builtin(value: object) -> object:
+    dump = getattr(value, "model_dump", None)
+    if dump is not None:
+        return dump(mode="json")  # a pydantic model
+    message = (
+        f"{type(value).__module__}.{type(value).__qualname__} cannot be stored as JSON; use "
+        f"dataclasses, msgspec Structs, pydantic models, enums, dates or plain JSON values"
+    )
+    raise TypeError(message)
+
+
+def _from_builtin(wanted: type[Any], value: object) -> object:
+    validate = getattr(wanted, "model_validate", None)
+    if validate is not None:
+        return validate(value)
+    message = f"stored JSON cannot be turned into {wanted!r}"
+    raise TypeError(message)
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_to_builtin)
+
+
+def signature_shape(function: Callable[..., Any], *, skip_first: bool) -> list[inspect.Parameter]:
+    """The parameters that come from the payload; what cannot come from one is refused."""
+    parameters = list(inspect.signature(function).parameters.values())
+    if skip_first:
+        parameters = parameters[1:]
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
+            message = (
+                f"task {function.__qualname__} takes {stars}{parameter.name}, but a stored call "
+                f"needs named arguments. Spell them out, or take one list or dict."
+            )
+            raise DefinitionError(message)
+    return parameters
+
+
+class Codec:
+    """Encodes and decodes the calls and results of one function."""
+
+    __slots__ = ("_decode", "_function", "_keywords", "_positional", "_result", "_struct")
+
+    def __init__(self, function: Callable[..., Any], *, skip_first: bool = False) -> None:
+        """Build the types once; an annotation that cannot be resolved is a DefinitionError."""
+        self._function = function
+        parameters = signature_shape(function, skip_first=skip_first)
+        hints = _hints(function)
+        plain = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
+        named = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+        self._positional = len(plain)
+        self._keywords = tuple(p.name for p in named)
+        try:
+            base = msgspec.defstruct(
+                "Arguments", [_field(p, hints) for p in plain], forbid_unknown_fields=True
+            )
+            self._struct: type[msgspec.Struct] = msgspec.defstruct(
+                "Arguments",
+                [_field(p, hints) for p in named],
+                bases=(base,),
+                kw_only=True,
+                forbid_unknown_fields=True,
+            )
+            self._decode = msgspec.json.Decoder(self._struct, dec_hook=_from_builtin).decode
+        except (TypeError, ValueError) as error:
+            message = (
+                f"the arguments of task {function.__qualname__} cannot be described as JSON: "
+                f"{error}. Change the annotation, or pass a simpler value."
+            )
+            raise DefinitionError(message) from error
+        self._result = _result_type(hints)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The argument names, in order."""
+        return self._struct.__struct_fields__
+
+    def encode(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, limit: int = MIB
+    ) -> bytes:
+        """The payload of a call. A call that would not fit the function is refused here."""
+        try:
+            call = self._struct(*args, **kwargs)
+        except TypeError as error:
+            message = f"{self._function.__qualname__}{inspect.signature(self._function)}: {error}"
+            raise PayloadError(message) from error
+        try:
+            payload = _ENCODER.encode(call)
+            # Decoding what was just encoded is what the worker will do: a value of the wrong
+            # type fails here, in the caller's face, and not an hour later in a worker's log.
+            self._decode(payload)
+        except _NOT_STORABLE as error:
+            message = f"the arguments of {self._function.__qualname__} do not fit: {error}"
+            raise PayloadError(message) from error
+        if len(payload) > limit:
+            what = f"the payload of {self._function.__qualname__}"
+            raise PayloadTooLarge(what, len(payload), limit)
+        return payload
+
+    def decode(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments for the function; defaults that were not given are left to the function."""
+        try:
+            call = self._decode(payload)
+        except _NOT_STORABLE as error:
+            message = (
+                f"the stored arguments do not fit {self._function.__qualname__}"
+                f"{inspect.signature(self._function)}: {error}"
+            )
+            raise PayloadError(message) from error
+        values = msgspec.structs.astuple(call)
+        if not self._keywords and msgspec.UNSET not in values:
+            return values, {}
+        return self._split(values)
+
+    def _split(self, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        unset = msgspec.UNSET
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for name, value in zip(self.names, values, strict=True):
+            if value is unset:
+                continue
+            # After a left-out default everything must go by name.
+            if len(args) < self._positional and not kwargs and name == self.names[len(args)]:
+                args.append(value)
+            else:
+                kwargs[name] = value
+        return tuple(args), kwargs
+
+    def decode_result(self, result: bytes | None) -> Any:  # noqa: ANN401 -- the function's own type
+        """The value a job returned, typed by the function's return annotation."""
+        if result is None:
+            return None
+        try:
+            return msgspec.json.decode(result, type=self._result, dec_hook=_from_builtin)
+        except _NOT_STORABLE as error:
+            message = f"the stored result of {self._function.__qualname__} does not fit: {error}"
+            raise PayloadError(message) from error
+
+
+def encode_any(value: object, *, limit: int = MIB, what: str = "the result") -> bytes | None:
+    """A result as JSON; None stays None, which costs nothing to store."""
+    if value is None:
+        return None
+    try:
+        encoded = _ENCODER.encode(value)
+    except _NOT_STORABLE as error:
+        message = f"{what} cannot be stored: {error}"
+        raise PayloadError(message) from error
+    if len(encoded) > limit:
+        raise PayloadTooLarge(what, len(encoded), limit)
+    return encoded
+
+
+def decode_any(value: bytes | None) -> Any:  # noqa: ANN401 -- JSON holds anything
+    """Plain JSON values."""
+    return None if value is None else msgspec.json.decode(value)
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except (NameError, TypeError, AttributeError) as error:
+        message = (
+            f"an annotation of task {function.__qualname__} cannot be resolved: {error}. Import "
+            f"the type at run time, not only under TYPE_CHECKING."
+        )
+        raise DefinitionError(message) from error
+
+
+def _field(
+    parameter: inspect.Parameter, hints: Mapping[str, Any]
+) -> tuple[str, Any] | tuple[str, Any, Any]:
+    kind = hints.get(parameter.name, Any)
+    if parameter.default is parameter.empty:
+        return (parameter.name, kind)
+    # Not the default itself: a changed default must take effect for jobs already waiting.
+    return (parameter.name, Union[kind, msgspec.UnsetType], msgspec.UNSET)  # noqa: UP007
+
+
+def _result_type(hints: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    wanted = hints.get("return", Any)
+    if wanted is None or wanted is types.NoneType:
+        return Any
+    return wanted

@@ -1,0 +1,86 @@
+"""The handle a producer gets back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from windlass.core.job import Job as JobRecord
+from windlass.core.job import JobId
+from windlass.core.payload import decode_any
+from windlass.storage.protocol import CancelAnswer
+
+if TYPE_CHECKING:
+    from windlass.task import Task
+
+__all__ = ["Job", "JobClient"]
+
+R = TypeVar("R")
+
+
+class JobClient(Protocol):
+    """What a handle needs from its app."""
+
+    async def refresh(self, job: JobId) -> JobRecord:
+        """The stored job, or JobNotFound."""
+        ...
+
+    async def result(self, job: JobId, timeout: timedelta | float | None) -> bytes | None:
+        """The encoded result, once it is there."""
+        ...
+
+    async def cancel(self, job: JobId) -> CancelAnswer:
+        """Ask for its end."""
+        ...
+
+
+class Job(Generic[R]):
+    """One durable request to run a task. Blocking twins of its methods: ``app.blocking``."""
+
+    __slots__ = ("_client", "_task", "created", "id")
+
+    def __init__(
+        self, client: JobClient, id: JobId, *, created: bool, task: Task[..., Any] | None
+    ) -> None:
+        """Made by enqueueing, or by ``app.job(id)``."""
+        self._client = client
+        self._task = task
+        self.id = id
+        """The job's id."""
+        self.created = created
+        """False when an active job with the same unique key was found and reused."""
+
+    def __repr__(self) -> str:
+        name = self._task.name if self._task else "?"
+        return f"<Job {self.id} {name}{'' if self.created else ' (reused)'}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    async def refresh(self) -> JobRecord:
+        """The job as it is stored now; JobNotFound if it is not (any more)."""
+        return await self._client.refresh(self.id)
+
+    async def result(self, timeout: timedelta | float | None = None) -> R:
+        """Wait for the job to end and return what the function returned.
+
+        Raises JobFailed, JobCancelled, JobExpired, JobDiscarded, JobNotFound, or ResultTimeout
+        when ``timeout`` passes first (the job goes on).
+        """
+        encoded = await self._client.result(self.id, timeout)
+        return self.decode(encoded)
+
+    def decode(self, encoded: bytes | None) -> R:
+        """A stored result as the function's own return type."""
+        if self._task is None:
+            value: R = decode_any(encoded)
+            return value
+        value = self._task.codec.decode_result(encoded)
+        return value
+
+    async def cancel(self) -> CancelAnswer:
+        """Ask for the job's end: cancelled, requested (it is running), too_late or unknown."""
+        return await self._client.cancel(self.id)

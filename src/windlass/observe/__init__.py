@@ -1,0 +1,1 @@
+"""Listeners to events. A failing listener never fails a job."""

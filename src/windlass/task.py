@@ -1,0 +1,316 @@
+"""Tasks: registered functions, the options of their jobs, and the calls made of them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar
+
+import msgspec
+
+from windlass.context import Context
+from windlass.core.backoff import Backoff
+from windlass.core.instant import aware, duration
+from windlass.core.payload import Codec, signature_shape
+from windlass.core.unique import Window
+from windlass.errors import DefinitionError, DuplicateTask, InvalidArgument, UnknownTask
+
+if TYPE_CHECKING:
+    from windlass.handle import Job
+
+__all__ = ["BoundTask", "Call", "Enqueuer", "JobOptions", "Task", "TaskOptions", "TaskRegistry"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+RunIn = Literal["auto", "loop", "thread"]
+
+_MAX_NAME = 128
+_PRIORITIES = range(-(2**15), 2**15)
+
+
+def check_name(value: str, what: str) -> str:
+    """Names stand in indexes, URLs and terminals: short, printable, no white space."""
+    if not value or len(value) > _MAX_NAME or not value.isprintable() or " " in value:
+        message = (
+            f"{what} must be 1 to {_MAX_NAME} printable characters without spaces, got {value!r}"
+        )
+        raise InvalidArgument(message)
+    return value
+
+
+class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a task's jobs run unless a call says otherwise."""
+
+    name: str
+    queue: str | None = None
+    max_attempts: int | None = None
+    timeout: timedelta | None = None
+    backoff: Backoff | None = None
+    priority: int = 0
+    run_in: RunIn = "auto"
+    tags: tuple[str, ...] = ()
+    expires: timedelta | None = None
+    on_crash: Literal["fail", "retry"] = "fail"
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "a task's name")
+        _check_shared(self.queue, self.max_attempts, self.priority)
+        if self.run_in not in ("auto", "loop", "thread"):
+            message = f"run_in must be 'auto', 'loop' or 'thread', got {self.run_in!r}"
+            raise InvalidArgument(message)
+
+
+class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What one call asks for beyond its task's options. None follows the task."""
+
+    delay: timedelta | None = None
+    at: datetime | None = None
+    priority: int | None = None
+    key: str | None = None
+    window: Window = Window.UNTIL_FINISHED
+    unique_for: timedelta | None = None
+    queue: str | None = None
+    max_attempts: int | None = None
+    timeout: timedelta | None = None
+    backoff: Backoff | None = None
+    tags: tuple[str, ...] | None = None
+    expires: timedelta | None = None
+    correlation_id: str | None = None
+    principal: str | None = None
+    tenant: str | None = None
+    parent: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_shared(self.queue, self.max_attempts, self.priority)
+        if self.delay is not None and self.at is not None:
+            message = "give delay= or at=, not both"
+            raise InvalidArgument(message)
+
+
+def _check_shared(queue: str | None, max_attempts: int | None, priority: int | None) -> None:
+    if queue is not None:
+        check_name(queue, "a queue's name")
+    if max_attempts is not None and max_attempts < 1:
+        message = f"max_attempts counts executions and must be at least 1, got {max_attempts!r}"
+        raise InvalidArgument(message)
+    if priority is not None and priority not in _PRIORITIES:
+        message = f"priority must fit 16 bits (lower runs first), got {priority!r}"
+        raise InvalidArgument(message)
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A task, its options and encoded arguments: ready to be enqueued, by itself or in bulk."""
+
+    task: Task[..., Any]
+    payload: bytes
+    arguments: Mapping[str, object] | None
+    """Given only where a task's argument names carry identity; see `core.identity`."""
+    options: JobOptions
+
+
+class Enqueuer(Protocol):
+    """What a task needs from its app."""
+
+    async def enqueue_call(self, call: Call) -> Job[Any]:
+        """Store one call."""
+        ...
+
+    def enqueue_call_sync(self, call: Call) -> Job[Any]:
+        """Store one call from code without an event loop."""
+        ...
+
+    @property
+    def payload_limit(self) -> int:
+        """Largest payload in bytes."""
+        ...
+
+
+_PLAIN = JobOptions()
+_IDENTITY = frozenset({"principal_id", "principal", "user_id", "correlation_id", "request_id"})
+
+
+class Task(Generic[P, R]):
+    """A registered function. Calling it runs the plain function, here and now."""
+
+    def __init__(
+        self, function: Callable[..., Any], options: TaskOptions, enqueuer: Enqueuer
+    ) -> None:
+        """Refuses what can be refused at definition time."""
+        self.function = function
+        self.settings = options
+        self._enqueuer = enqueuer
+        self.takes_context = _wants_context(function)
+        self.is_async = inspect.iscoroutinefunction(function)
+        names = {p.name for p in signature_shape(function, skip_first=self.takes_context)}
+        self._has_identity = bool(names & _IDENTITY)
+        if options.run_in == "loop" and not self.is_async:
+            message = (
+                f"task {options.name!r} is a plain function and would block the event loop; "
+                f"make it `async def`, or leave run_in out to run it on a thread"
+            )
+            raise DefinitionError(message)
+        if options.run_in == "thread" and self.is_async:
+            message = f"task {options.name!r} is a coroutine function: it runs on the loop"
+            raise DefinitionError(message)
+        functools.update_wrapper(self, function)
+
+    @property
+    def name(self) -> str:
+        """The stored name that leads a job back to this function."""
+        return self.settings.name
+
+    @functools.cached_property
+    def codec(self) -> Codec:
+        """Made at first use, when every type the annotations name exists."""
+        return Codec(self.function, skip_first=self.takes_context)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        """Run the plain function, as if it had never been decorated."""
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name!r}>"
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Store a job that runs this function with these arguments."""
+        return await self._enqueuer.enqueue_call(self._make(args, kwargs, _PLAIN))
+
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """The same, from code without an event loop."""
+        return self._enqueuer.enqueue_call_sync(self._make(args, kwargs, _PLAIN))
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
+        """A call to give to ``app.enqueue_many`` or ``ctx.enqueue``."""
+        return self._make(args, kwargs, _PLAIN)
+
+    def options(  # noqa: PLR0913 -- every one is a keyword a caller may want
+        self,
+        *,
+        delay: timedelta | float | None = None,
+        at: datetime | None = None,
+        priority: int | None = None,
+        key: str | None = None,
+        unique: Literal["until_started", "until_finished"] = "until_finished",
+        unique_for: timedelta | float | None = None,
+        queue: str | None = None,
+        max_attempts: int | None = None,
+        timeout: timedelta | float | None = None,
+        backoff: Backoff | None = None,
+        tags: Sequence[str] | None = None,
+        expires: timedelta | float | None = None,
+        correlation_id: str | None = None,
+        principal: str | None = None,
+        tenant: str | None = None,
+    ) -> BoundTask[P, R]:
+        """This task with other options for the calls made through the answer."""
+        options = JobOptions(
+            delay=None if delay is None else duration(delay, "delay"),
+            at=None if at is None else aware(at, "at"),
+            priority=priority,
+            key=key,
+            window=Window.FOR_A_TIME if unique_for is not None else Window(unique),
+            unique_for=None if unique_for is None else duration(unique_for, "unique_for"),
+            queue=queue,
+            max_attempts=max_attempts,
+            timeout=None if timeout is None else duration(timeout, "timeout"),
+            backoff=backoff,
+            tags=None if tags is None else tuple(tags),
+            expires=None if expires is None else duration(expires, "expires"),
+            correlation_id=correlation_id,
+            principal=principal,
+            tenant=tenant,
+        )
+        return BoundTask(self, options)
+
+    def _make(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: JobOptions) -> Call:
+        codec = self.codec
+        payload = codec.encode(args, kwargs, limit=self._enqueuer.payload_limit)
+        if not self._has_identity:
+            return Call(self, payload, None, options)
+        named = dict(zip(codec.names, args, strict=False))
+        named.update(kwargs)
+        return Call(self, payload, named, options)
+
+
+class BoundTask(Generic[P, R]):
+    """A task with options for its next calls."""
+
+    __slots__ = ("_options", "_task")
+
+    def __init__(self, task: Task[P, R], options: JobOptions) -> None:
+        """Made by `Task.options`."""
+        self._task = task
+        self._options = options
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Store a job with these options."""
+        return await self._task._enqueuer.enqueue_call(self.call(*args, **kwargs))  # noqa: SLF001
+
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """The same, from code without an event loop."""
+        return self._task._enqueuer.enqueue_call_sync(self.call(*args, **kwargs))  # noqa: SLF001
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
+        """A call with these options, for ``app.enqueue_many``."""
+        return self._task._make(args, kwargs, self._options)  # noqa: SLF001
+
+
+class TaskRegistry:
+    """Every task of an app by name: the only way from a stored name to a function."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._tasks: dict[str, Task[..., Any]] = {}
+
+    def add(self, task: Task[..., Any]) -> None:
+        """Register; a name that is taken is refused."""
+        other = self._tasks.get(task.name)
+        if other is not None:
+            raise DuplicateTask(task.name, _where(other.function), _where(task.function))
+        self._tasks[task.name] = task
+
+    def find(self, name: str) -> Task[..., Any] | None:
+        """The task, or None."""
+        return self._tasks.get(name)
+
+    def __getitem__(self, name: str) -> Task[..., Any]:
+        """The task, or UnknownTask with what was probably meant."""
+        task = self._tasks.get(name)
+        if task is None:
+            raise UnknownTask(name, self._tasks)
+        return task
+
+    def __iter__(self) -> Iterator[Task[..., Any]]:
+        return iter(self._tasks.values())
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Sorted."""
+        return sorted(self._tasks)
+
+
+def _where(function: Callable[..., Any]) -> str:
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+def _wants_context(function: Callable[..., Awaitable[Any] | Any]) -> bool:
+    """Whether the first parameter is annotated as a Context, also as a string."""
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if first is None or first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
+        return False
+    annotation = first.annotation
+    if not isinstance(annotation, str):
+        return annotation is Context
+    path = annotation.strip("'\" ").split(".")
+    if path[-1] != "Context":
+        return False
+    # The name may be imported for type checkers only; then its last part has to do.
+    found: Any = getattr(function, "__globals__", {}).get(path[0])
+    for part in path[1:]:
+        found = getattr(found, part, None)
+    return found is None or found is Context

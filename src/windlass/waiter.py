@@ -1,0 +1,86 @@
+"""Waiting for results: one waiter per event loop for all awaited ids."""
+
+from __future__ import annotations
+
+import asyncio
+
+from windlass.core.job import JobId
+from windlass.errors import StorageError
+from windlass.storage.protocol import Settled, Storage
+
+__all__ = ["ResultWaiter"]
+
+_POLL = 1.0
+"""Behind the wake-ups: a lost one costs this long, never the answer."""
+_PAUSE = 0.01
+"""On a busy store something changes all the time; looking more often than this helps nobody."""
+
+
+class ResultWaiter:
+    """Asks the store for all awaited jobs at once, when something changed and now and then."""
+
+    def __init__(self, storage: Storage) -> None:
+        """Costs nothing until somebody waits."""
+        self._storage = storage
+        self._futures: dict[JobId, list[asyncio.Future[Settled]]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+
+    async def wait(self, job: JobId) -> Settled:
+        """Wait until ``job`` is terminal, or known not to exist."""
+        future: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
+        self._futures.setdefault(job, []).append(future)
+        self._changed.set()
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._watch())
+        try:
+            return await future
+        finally:
+            self._forget(job, future)
+
+    async def close(self) -> None:
+        """Stop looking; whoever still waits is cancelled."""
+        for futures in self._futures.values():
+            for future in futures:
+                future.cancel()
+        self._futures.clear()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+
+    def _forget(self, job: JobId, future: asyncio.Future[Settled]) -> None:
+        futures = self._futures.get(job)
+        if futures is not None and future in futures:
+            futures.remove(future)
+            if not futures:
+                del self._futures[job]
+                self._changed.set()
+
+    async def _watch(self) -> None:
+        undo = self._storage.wakeups.subscribe(self._changed.set)
+        try:
+            while self._futures:
+                self._changed.clear()
+                await self._look()
+                if not self._futures:
+                    break
+                await asyncio.sleep(_PAUSE)
+                try:
+                    async with asyncio.timeout(_POLL):
+                        await self._changed.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            undo()
+            self._task = None
+
+    async def _look(self) -> None:
+        try:
+            settled = await self._storage.jobs.settled(list(self._futures))
+        except StorageError:
+            return  # an outage ends nobody's wait: the next look may find the store again
+        for one in settled:
+            for future in self._futures.pop(one.id, ()):
+                if not future.done():
+                    future.set_result(one)
