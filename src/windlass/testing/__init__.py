@@ -1,0 +1,1 @@
+"""What users and this project test with: clocks, drains, fixtures, faults and the simulation."""

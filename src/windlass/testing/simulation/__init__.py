@@ -1,0 +1,1 @@
+"""Deterministic simulation: many processes, virtual time and faults, from one seed."""

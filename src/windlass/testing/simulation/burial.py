@@ -1,0 +1,48 @@
+"""Freeing what killed processes left behind, and not a moment too early."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["close_coroutine", "no_collector", "silence"]
+
+
+@contextmanager
+def no_collector() -> Iterator[None]:
+    """Only reference counts free anything here, and they do it at the same moment every time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """What happens in here happens to the dead: nobody hears of it."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        sys.unraisablehook = hook
+
+
+def close_coroutine(coro: Any) -> None:
+    """Make sure that freeing it runs nothing more."""
+    for _ in range(100):  # a `finally` that awaits takes one more round for each await
+        try:
+            coro.close()
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001, S112 -- it happened to a process that is dead
+            continue
+        return
