@@ -91,5 +91,5 @@ $(DOCS): $(PACKAGE)
 
 clean:
 	rm -rf .venv .venv-3.* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
-	rm -rf .coverage build dist site
+	rm -rf .cache .coverage build dist site
 	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
