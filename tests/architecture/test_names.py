@@ -33,6 +33,7 @@ INSTEAD = {
 PROCESS_AS_A_VERB = re.compile(r"_*process(_.*)?")
 
 ALLOWED: dict[str, str] = {
+    "handle.py": "a noun: what a producer holds of a job",
     "testing/simulation/process.py SimProcess.kill": "what SIGKILL does to a process, not to a job",
 }
 
