@@ -1,0 +1,1 @@
+"""How fast Windlass is, and against what that is measured."""
