@@ -58,6 +58,7 @@ from windlass.testing.simulation.process import (
     SimTask,
     name_of,
     owner_of,
+    place_of,
 )
 
 __all__ = [
@@ -213,7 +214,9 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _standstill(self) -> str:
         states = [f"{p.name} {p.state} ({len(p._held)} held)" for p in self.processes if p.alive]
-        waiting = [f"  {task.get_name()} in {_place(task)}" for task in self._tasks if _open(task)]
+        waiting = [
+            f"  {task.get_name()} in {place_of(task)}" for task in self._tasks if _open(task)
+        ]
         return "\n".join([f"Alive: {', '.join(states) or 'no process'}. Waiting:", *waiting])
 
     # --- tasks, futures and generators ---------------------------------------------------------
@@ -384,17 +387,6 @@ def run(main: Callable[[SimLoop], Coroutine[Any, Any, T]], *, seed: int, limit: 
 
 def _open(task: asyncio.Task[Any]) -> bool:
     return not task.done()
-
-
-def _place(task: asyncio.Task[Any]) -> str:
-    """Where a task is suspended, from its own coroutine to the innermost one."""
-    inner: Any = task.get_coro()
-    places = []
-    while (frame := getattr(inner, "cr_frame", None)) is not None:
-        file = frame.f_code.co_filename.rpartition("/")[2]
-        places.append(f"{frame.f_code.co_qualname} ({file}:{frame.f_lineno})")
-        inner = inner.cr_await
-    return " > ".join(places)
 
 
 for _name in OUTSIDE:

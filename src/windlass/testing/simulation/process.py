@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 if TYPE_CHECKING:
     from windlass.testing.simulation.loop import SimLoop
 
-__all__ = ["PROCESS", "ProcessState", "SimFuture", "SimProcess", "SimTask", "name_of", "owner_of"]
+__all__ = [
+    "PROCESS",
+    "ProcessState",
+    "SimFuture",
+    "SimProcess",
+    "SimTask",
+    "name_of",
+    "owner_of",
+    "place_of",
+]
 
 T = TypeVar("T")
 
@@ -188,3 +197,14 @@ class SimTask(_Owned, asyncio.Task[T]):
             # asyncio numbers tasks per interpreter: a name in a log would differ from run to run.
             options["name"] = f"{name_of(self.process)}-{self.order}"
         super().__init__(coro, loop=loop, context=context, **options)
+
+
+def place_of(task: asyncio.Task[Any]) -> str:
+    """Where a task is suspended, from its own coroutine to the innermost one."""
+    inner: Any = task.get_coro()
+    places = []
+    while (frame := getattr(inner, "cr_frame", None)) is not None:
+        file = frame.f_code.co_filename.rpartition("/")[2]
+        places.append(f"{frame.f_code.co_qualname} ({file}:{frame.f_lineno})")
+        inner = inner.cr_await
+    return " > ".join(places)
