@@ -90,7 +90,7 @@ def _file(durability: Durability) -> Iterator[apsw.Connection]:
     with tempfile.TemporaryDirectory() as folder:
         connection = apsw.Connection(str(Path(folder) / "bare.db"))
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-        connection.execute(f"PRAGMA journal_mode = WAL; PRAGMA synchronous = {durability}")
+        connection.execute(f"PRAGMA synchronous = {durability}; PRAGMA journal_mode = WAL")
         connection.execute(SCHEMA)
         yield connection
         connection.close()
