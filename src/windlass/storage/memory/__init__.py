@@ -1,0 +1,10 @@
+"""Jobs in this process's memory: the readable reference, and what tests run on.
+
+Every store is a view on one `MemoryDatabase`. Read in the order of a job's way: `row`,
+`database`, `gates`, `jobs`, `claims`, `workers`, `admin`, `upkeep`.
+"""
+
+from windlass.storage.memory.database import MemoryDatabase
+from windlass.storage.memory.storage import MemoryStorage
+
+__all__ = ["MemoryDatabase", "MemoryStorage"]

@@ -1,0 +1,158 @@
+"""Giving ready jobs to workers: order, expiry, limits and the solo rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from heapq import heappop, heappush
+
+import msgspec
+
+from windlass.core.job import ClaimedJob
+from windlass.core.state import State
+from windlass.core.unique import Window
+from windlass.storage.memory.database import MemoryDatabase
+from windlass.storage.memory.gates import Usage
+from windlass.storage.memory.row import Lane, Place, Row
+from windlass.storage.protocol import ClaimReply, Want, WorkerState
+
+__all__ = ["EXPIRED_AT_ONCE", "Claims", "Visit"]
+
+EXPIRED_AT_ONCE = 500
+"""Expired jobs one claim discards at most."""
+
+Lanes = dict[Lane, list[Place]]
+Heads = list[tuple[Place, Lane]]
+
+
+class Visit(msgspec.Struct, kw_only=True):
+    """What one claim has taken and found out so far."""
+
+    worker: str
+    now: datetime
+    room: int
+    solo: bool
+    usage: Usage
+    jobs: list[ClaimedJob] = []
+    expired: int = 0
+    opens_at: list[datetime] = []
+    """When lanes that were found shut open by themselves."""
+
+
+class Claims:
+    """The rules of `JobStore.claim`. Runs under the database's lock."""
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self._db = database
+
+    def claim(
+        self, worker: str, wants: Sequence[Want], *, total: int, solo: bool, now: datetime
+    ) -> ClaimReply:
+        if not self.is_live(worker):
+            return ClaimReply((), now, live=False)
+        queues = self.open_queues(wants)
+        for queue in queues:
+            self._db.promote(queue, now)
+        usage = self._db.gates.usage(self._db.running.values())
+        room = min(total, 1) if solo else total
+        visit = Visit(worker=worker, now=now, room=room, solo=solo, usage=usage)
+        for want in wants:
+            if want.queue in queues:
+                self.take(visit, want)
+        if visit.expired:
+            self._db.wake()
+        return ClaimReply(
+            visit.jobs,
+            now,
+            next_at=self.next_at(visit, queues),
+            solo_due=self.solo_due(visit, queues),
+        )
+
+    def is_live(self, worker: str) -> bool:
+        row = self._db.workers.get(worker)
+        return row is not None and row.state is WorkerState.LIVE
+
+    def open_queues(self, wants: Sequence[Want]) -> list[str]:
+        wanted = dict.fromkeys(want.queue for want in wants)
+        return [queue for queue in wanted if queue not in self._db.paused]
+
+    # --- one want -----------------------------------------------------------------------------
+
+    def take(self, visit: Visit, want: Want) -> None:
+        """Start jobs of one queue in order, while there is room: the best head of all lanes."""
+        lanes = self._db.ready[want.queue]
+        heads = self.heads(lanes, solo=visit.solo)
+        limit = len(visit.jobs) + min(want.limit, visit.room - len(visit.jobs))
+        while heads and len(visit.jobs) < limit:
+            place, lane = heappop(heads)
+            row = self._db.rows[place[-1]]
+            if row.is_expired(visit.now):
+                if visit.expired == EXPIRED_AT_ONCE:
+                    # Whoever asks again at once gets further.
+                    visit.opens_at.append(visit.now)
+                    return
+                self._db.expire(row, visit.now)
+                visit.expired += 1
+            elif not self.admit(visit, row):
+                continue  # and the lane is not looked at again
+            else:
+                self.start(visit, row)
+            self.add_head(heads, lanes, lane)
+
+    def heads(self, lanes: Lanes, *, solo: bool) -> Heads:
+        heads: Heads = []
+        for lane in [lane for lane in lanes if lane.solo is solo]:
+            self.add_head(heads, lanes, lane)
+        return heads
+
+    def add_head(self, heads: Heads, lanes: Lanes, lane: Lane) -> None:
+        if self._db.head(lanes[lane]) is not None:
+            heappush(heads, (lanes[lane][0], lane))
+        else:
+            del lanes[lane]
+
+    def admit(self, visit: Visit, row: Row) -> bool:
+        """Whether every limit of the job lets it start now; if so, it takes from all of them."""
+        if not row.asked.limits:
+            return True
+        gates, uses = self._db.gates, row.asked.limits
+        shut = gates.shut(uses, visit.usage, visit.now)
+        if shut is None:
+            gates.charge(uses, visit.usage, visit.now)
+            return True
+        if shut.opens_at is not None:
+            visit.opens_at.append(shut.opens_at)
+        return False
+
+    def start(self, visit: Visit, row: Row) -> None:
+        row.state = State.RUNNING
+        row.place = None
+        row.attempt += 1
+        row.claim_number += 1
+        row.started_at = visit.now
+        row.worker = visit.worker
+        row.cancel_requested = False
+        row.progress = None
+        unique = row.asked.unique
+        if unique is not None and unique.window is Window.UNTIL_STARTED:
+            self._db.free_key(row)
+        self._db.running[row.seq] = row
+        visit.jobs.append(row.to_claimed())
+
+    # --- what else the worker should know -----------------------------------------------------
+
+    def next_at(self, visit: Visit, queues: Sequence[str]) -> datetime | None:
+        due = [self._db.next_due(queue) for queue in queues]
+        return min((at for at in (*due, *visit.opens_at) if at is not None), default=None)
+
+    def solo_due(self, visit: Visit, queues: Sequence[str]) -> bool:
+        """Whether a job could start if this worker asked for it alone."""
+        if visit.solo:
+            return False
+        for queue in queues:
+            lanes = self._db.ready[queue]
+            for place, _ in self.heads(lanes, solo=True):
+                uses = self._db.rows[place[-1]].asked.limits
+                if self._db.gates.shut(uses, visit.usage, visit.now) is None:
+                    return True
+        return False

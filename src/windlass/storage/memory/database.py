@@ -1,0 +1,159 @@
+"""What all stores share: the rows, their order, their keys, and who is to be woken."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from heapq import heappop, heappush
+
+from windlass.core.job import JobId, NewJob
+from windlass.core.state import State
+from windlass.core.unique import Window
+from windlass.seams import SYSTEM_CLOCK, Clock
+from windlass.storage.memory.gates import Gates
+from windlass.storage.memory.row import Lane, Lease, Place, Row, Tally, WorkerRow
+
+__all__ = ["MemoryDatabase"]
+
+
+class MemoryDatabase:
+    """One set of jobs, used from any number of event loops and threads.
+
+    Every operation runs under one lock and sees one instant: `moment`. Ready jobs stand in a heap
+    per queue and lane, later ones in a heap per queue. Entries are not removed when a job leaves
+    by another way (a cancel, a new due time): they are skipped when they come up.
+    """
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.clock = clock
+        self.rows: dict[int, Row] = {}
+        self.by_id: dict[JobId, Row] = {}
+        self.running: dict[int, Row] = {}
+        self.ready: defaultdict[str, dict[Lane, list[Place]]] = defaultdict(dict)
+        self.later: defaultdict[str, list[Place]] = defaultdict(list)
+        self.keys: dict[str, Row] = {}
+        self.paused: set[str] = set()
+        self.gates = Gates()
+        self.tallies: dict[tuple[datetime, str, str], Tally] = {}
+        self.workers: dict[str, WorkerRow] = {}
+        self.leases: dict[str, Lease] = {}
+        self._lock = threading.Lock()
+        self._last_seq = 0
+        self._sleepers: list[Callable[[], None]] = []
+
+    @contextmanager
+    def moment(self) -> Iterator[datetime]:
+        """Nobody else changes anything, and it is this instant throughout."""
+        with self._lock:
+            yield self.clock.now()
+
+    # --- rows ---------------------------------------------------------------------------------
+
+    def add(self, asked: NewJob, now: datetime) -> Row:
+        self._last_seq += 1
+        row = Row.of(asked, seq=self._last_seq, now=now)
+        self.rows[row.seq] = self.by_id[asked.id] = row
+        self.take_key(row, now)
+        self.stand(row, row.due, now)
+        return row
+
+    def remove(self, row: Row) -> None:
+        del self.rows[row.seq], self.by_id[row.asked.id]
+        self.running.pop(row.seq, None)
+        self.free_key(row)
+
+    def finish(self, row: Row, state: State, now: datetime) -> None:
+        """The job ends here, and so does the hold on its key, unless that lasts for a time."""
+        row.state = state
+        row.finished_at = now
+        row.place = None
+        if row.asked.unique is not None and row.asked.unique.window is not Window.FOR_A_TIME:
+            self.free_key(row)
+
+    def expire(self, row: Row, now: datetime) -> None:
+        row.reason = "expired"
+        self.finish(row, State.DISCARDED, now)
+
+    # --- order --------------------------------------------------------------------------------
+
+    def stand(self, row: Row, due: datetime, now: datetime) -> None:
+        """The job waits: among the ready ones when it is due, else among the later ones."""
+        row.state = State.WAITING
+        row.due = due
+        if due <= now:
+            self.stand_ready(row)
+        else:
+            row.place = (due, row.seq)
+            heappush(self.later[row.asked.queue], row.place)
+
+    def stand_ready(self, row: Row) -> None:
+        row.place = (row.asked.priority, row.due, row.seq)
+        heappush(self.ready[row.asked.queue].setdefault(row.lane, []), row.place)
+
+    def standing(self, place: Place) -> Row | None:
+        """The waiting job this entry stands for; None: it has left."""
+        row = self.rows.get(place[-1])
+        return row if row is not None and row.place is place else None
+
+    def head(self, heap: list[Place]) -> Row | None:
+        """The first job that still stands in this heap."""
+        while heap:
+            if (row := self.standing(heap[0])) is not None:
+                return row
+            heappop(heap)
+        return None
+
+    def promote(self, queue: str, now: datetime, limit: int | None = None) -> int:
+        """Move due jobs among the ready ones; the answer is how many."""
+        moved, heap = 0, self.later[queue]
+        while moved != limit and (row := self.head(heap)) is not None and row.due <= now:
+            heappop(heap)
+            self.stand_ready(row)
+            moved += 1
+        return moved
+
+    def next_due(self, queue: str) -> datetime | None:
+        row = self.head(self.later[queue])
+        return None if row is None else row.due
+
+    # --- unique keys --------------------------------------------------------------------------
+
+    def holder(self, key: str, now: datetime) -> Row | None:
+        """The job that holds the key now."""
+        row = self.keys.get(key)
+        if row is None or (row.key_until is not None and row.key_until <= now):
+            return None
+        return row
+
+    def holds_key(self, row: Row, now: datetime) -> bool:
+        unique = row.asked.unique
+        return unique is not None and self.holder(unique.key, now) is row
+
+    def take_key(self, row: Row, now: datetime) -> None:
+        unique = row.asked.unique
+        if unique is not None:
+            self.keys[unique.key] = row
+            row.key_until = None if unique.period is None else now + unique.period
+
+    def free_key(self, row: Row) -> None:
+        unique = row.asked.unique
+        if unique is not None and self.keys.get(unique.key) is row:
+            del self.keys[unique.key]
+
+    # --- wake-ups -----------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Something changed that others may wait for. Called after the change."""
+        for sleeper in tuple(self._sleepers):
+            sleeper()
+
+    def add_sleeper(self, sleeper: Callable[[], None]) -> None:
+        with self._lock:
+            self._sleepers = [*self._sleepers, sleeper]
+
+    def remove_sleeper(self, sleeper: Callable[[], None]) -> None:
+        with self._lock:
+            self._sleepers = [other for other in self._sleepers if other != sleeper]

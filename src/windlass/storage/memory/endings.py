@@ -1,0 +1,107 @@
+"""Ending claims: the fence, the cancel request, history, rollups, and what becomes of the job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+
+from windlass.core.instant import span_us
+from windlass.core.job import Attempt, Claim
+from windlass.core.rollup import bucket_of, minute_of
+from windlass.core.state import FINISHING, State, Verb
+from windlass.core.transition import Transition
+from windlass.storage.memory.database import MemoryDatabase
+from windlass.storage.memory.row import Ending, Row, Tally
+from windlass.storage.protocol import Answer, Verdict
+
+__all__ = ["HISTORY", "Endings", "holds"]
+
+HISTORY = 32
+"""Ended claims a job remembers."""
+
+
+def holds(row: Row, claim: Claim) -> bool:
+    """Whether the job is running under exactly this claim."""
+    return row.state is State.RUNNING and row.claim_number == claim.number
+
+
+class Endings:
+    """The rules of `JobStore.apply`. Runs under the database's lock."""
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self._db = database
+
+    def end(self, transition: Transition, now: datetime) -> Answer:
+        """Judge one transition, and do what it says if its claim holds."""
+        row = self._db.by_id.get(transition.claim.job)
+        if row is None:
+            return Answer(Verdict.UNKNOWN)
+        if holds(row, transition.claim):
+            verb = self.verb(row, transition)
+            self.accept(row, transition, verb, now)
+            return Answer(Verdict.APPLIED, verb)
+        ended = row.ended
+        if ended and (ended.number, ended.by) == (transition.claim.number, transition.by):
+            return Answer(Verdict.REPEATED, ended.verb)
+        return Answer(Verdict.REFUSED)
+
+    def verb(self, row: Row, transition: Transition) -> Verb:
+        """What happens: the alternative, if there is one and a cancel was requested."""
+        if row.cancel_requested and transition.if_cancelled is not None:
+            return transition.if_cancelled
+        return transition.verb
+
+    def accept(self, row: Row, transition: Transition, verb: Verb, now: datetime) -> None:
+        self.count(row, verb, now)
+        self.remember(row, transition, verb, now)
+        row.ended = Ending(transition.claim.number, verb, transition.by)
+        row.lost, row.solo = transition.lost, transition.solo
+        row.missed_at = self.missed_at(row, transition, verb, now)
+        del self._db.running[row.seq]
+        state = FINISHING[verb]
+        if state is State.WAITING:
+            if transition.refund:
+                row.attempt = max(0, row.attempt - 1)
+            self._db.stand(row, now + transition.delay, now)
+        else:
+            row.result = transition.result if verb is Verb.SUCCEED else None
+            self._db.finish(row, state, now)
+            if not transition.keep:
+                self._db.remove(row)
+
+    def missed_at(
+        self, row: Row, transition: Transition, verb: Verb, now: datetime
+    ) -> datetime | None:
+        if verb is not Verb.RELEASE:
+            return None
+        return now if transition.missed and row.missed_at is None else row.missed_at
+
+    def remember(self, row: Row, transition: Transition, verb: Verb, now: datetime) -> None:
+        """Every claim that did not succeed stays in the history."""
+        if verb is Verb.SUCCEED:
+            row.error = None
+            return
+        if transition.error is not None:
+            row.error = transition.error
+        del row.history[: 1 - HISTORY]
+        row.history.append(
+            Attempt(
+                claim_number=row.claim_number,
+                attempt=row.attempt,
+                verb=verb,
+                worker=row.worker,
+                started_at=row.started_at,
+                ended_at=now,
+                error=transition.error,
+            )
+        )
+
+    def count(self, row: Row, verb: Verb, now: datetime) -> None:
+        """Add one finish to its minute. Before anything moves: it reads due and start."""
+        key = (minute_of(now), row.asked.queue, row.asked.task)
+        tally = self._db.tallies.get(key)
+        if tally is None:
+            tally = self._db.tallies[key] = Tally(Counter(), Counter(), Counter())
+        tally.counts[verb.value] += 1
+        tally.wait[bucket_of(span_us(row.started_at - row.due))] += 1
+        tally.run[bucket_of(span_us(now - row.started_at))] += 1

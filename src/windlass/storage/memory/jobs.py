@@ -1,0 +1,102 @@
+"""Where jobs wait, are claimed and are finished."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from windlass.core.job import Claim, JobId, NewJob, Progress
+from windlass.core.state import State
+from windlass.core.transition import Transition
+from windlass.storage.memory.claims import Claims
+from windlass.storage.memory.database import MemoryDatabase
+from windlass.storage.memory.endings import Endings, holds
+from windlass.storage.protocol import (
+    Applied,
+    CancelAnswer,
+    ClaimReply,
+    Inserted,
+    Settled,
+    Want,
+)
+
+__all__ = ["MemoryJobs"]
+
+
+class MemoryJobs:
+    """A `JobStore`."""
+
+    def __init__(self, database: MemoryDatabase, claims: Claims, endings: Endings) -> None:
+        self._db = database
+        self._claims = claims
+        self._endings = endings
+
+    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        with self._db.moment() as now:
+            self._db.gates.require(jobs)
+            answers = [self._insert(job, now) for job in jobs]
+        self._db.wake()
+        return answers
+
+    def _insert(self, job: NewJob, now: datetime) -> Inserted:
+        if job.id in self._db.by_id:
+            return Inserted(job.id, created=True)
+        holder = None if job.unique is None else self._db.holder(job.unique.key, now)
+        if holder is not None:
+            return Inserted(holder.asked.id, created=False)
+        self._db.add(job, now)
+        return Inserted(job.id, created=True)
+
+    async def claim(
+        self, worker: str, wants: Sequence[Want], *, total: int, solo: bool = False
+    ) -> ClaimReply:
+        with self._db.moment() as now:
+            return self._claims.claim(worker, wants, total=total, solo=solo, now=now)
+
+    async def apply(self, transitions: Sequence[Transition]) -> Applied:
+        with self._db.moment() as now:
+            answers = [self._endings.end(transition, now) for transition in transitions]
+        self._db.wake()
+        return Applied(now, answers)
+
+    async def claimable(self, queues: Sequence[str]) -> bool:
+        with self._db.moment() as now:
+            return any(self._claimable(queue, now) for queue in queues)
+
+    def _claimable(self, queue: str, now: datetime) -> bool:
+        due = self._db.next_due(queue)
+        return any(self._db.ready[queue].values()) or (due is not None and due <= now)
+
+    async def report(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
+        with self._db.moment():
+            for claim, done in progress:
+                row = self._db.by_id.get(claim.job)
+                if row is not None and holds(row, claim):
+                    row.progress = done
+
+    async def settled(self, ids: Sequence[JobId]) -> Sequence[Settled]:
+        with self._db.moment():
+            rows = [(job, self._db.by_id.get(job)) for job in ids]
+            return [
+                Settled(job, None) if row is None else row.to_settled()
+                for job, row in rows
+                if row is None or row.is_terminal()
+            ]
+
+    async def cancel(self, ids: Sequence[JobId]) -> Sequence[CancelAnswer]:
+        with self._db.moment() as now:
+            answers = [self._cancel(job, now) for job in ids]
+        self._db.wake()
+        return answers
+
+    def _cancel(self, job: JobId, now: datetime) -> CancelAnswer:
+        row = self._db.by_id.get(job)
+        if row is None:
+            return CancelAnswer.UNKNOWN
+        if row.state is State.WAITING:
+            self._db.finish(row, State.CANCELLED, now)
+            return CancelAnswer.CANCELLED
+        if row.state is State.RUNNING:
+            row.cancel_requested = True
+            return CancelAnswer.REQUESTED
+        return CancelAnswer.TOO_LATE

@@ -1,0 +1,205 @@
+"""What is stored, as it changes, and the frozen records that are shown of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+
+from windlass.core.job import Attempt, AttemptError, Claim, ClaimedJob, Job, NewJob, Progress
+from windlass.core.limit import lane_key
+from windlass.core.state import TERMINAL, State, Verb
+from windlass.storage.protocol import Settled, WorkerStart, WorkerState
+
+__all__ = ["Ending", "Lane", "Lease", "Place", "Row", "Tally", "WorkerRow"]
+
+Place = tuple[int, datetime, int] | tuple[datetime, int]
+"""Where a waiting job stands: priority, due, seq when it is ready; due, seq before."""
+
+
+class Lane(NamedTuple):
+    """A line of ready jobs that open and close together."""
+
+    solo: bool
+    limits: str
+    """`lane_key` of the limits; empty for jobs without any."""
+
+
+class Ending(NamedTuple):
+    """How a job's last claim was ended, so that a repeat is told from a refusal."""
+
+    number: int
+    verb: Verb
+    by: str
+
+
+class Row(msgspec.Struct, eq=False, kw_only=True):
+    """A job as it is stored: what was asked for, and everything that changes.
+
+    Never leaves the database: readers get frozen records, so nobody holds what changes.
+    """
+
+    asked: NewJob
+    seq: int
+    created_at: datetime
+    due: datetime
+    max_attempts: int
+    lane_limits: str
+    expires_at: datetime | None = None
+    key_until: datetime | None = None
+    """For a key held FOR_A_TIME: until when."""
+    state: State = State.WAITING
+    attempt: int = 0
+    claim_number: int = 0
+    place: Place | None = None
+    """Its own entry in a heap. Entries left behind by an earlier place are somebody else's."""
+    ended: Ending | None = None
+    worker: str = ""
+    started_at: datetime
+    """Of its last claim; before any, when it was made."""
+    finished_at: datetime | None = None
+    result: bytes | None = None
+    error: AttemptError | None = None
+    reason: str | None = None
+    cancel_requested: bool = False
+    lost: int = 0
+    solo: bool = False
+    missed_at: datetime | None = None
+    progress: Progress | None = None
+    history: list[Attempt] = []
+
+    @classmethod
+    def of(cls, asked: NewJob, *, seq: int, now: datetime) -> Row:
+        """A new job, waiting."""
+        due = asked.at if asked.at is not None else now
+        if asked.delay is not None:
+            due = now + asked.delay
+        return cls(
+            asked=asked,
+            seq=seq,
+            created_at=now,
+            started_at=now,
+            due=due,
+            max_attempts=asked.max_attempts,
+            lane_limits=lane_key(asked.limits),
+            expires_at=None if asked.expires is None else now + asked.expires,
+        )
+
+    @property
+    def lane(self) -> Lane:
+        return Lane(self.solo, self.lane_limits)
+
+    @property
+    def claim(self) -> Claim:
+        return Claim(self.asked.id, self.claim_number, self.seq)
+
+    def is_expired(self, now: datetime) -> bool:
+        return self.expires_at is not None and self.expires_at <= now
+
+    def is_terminal(self) -> bool:
+        return self.state in TERMINAL
+
+    def to_claimed(self) -> ClaimedJob:
+        """What the worker of a running job gets."""
+        asked, error = self.asked, self.error
+        return ClaimedJob(
+            claim=self.claim,
+            task=asked.task,
+            queue=asked.queue,
+            payload=asked.payload,
+            attempt=self.attempt,
+            max_attempts=self.max_attempts,
+            budget=asked.max_attempts,
+            due=self.due,
+            started_at=self.started_at,
+            worker=self.worker,
+            timeout=asked.timeout,
+            lost=self.lost,
+            solo=self.solo,
+            backoff=asked.backoff,
+            missed_at=self.missed_at,
+            error=None if error is None else AttemptError(error.kind, error.message),
+            tenant=asked.tenant,
+            principal=asked.principal,
+            correlation_id=asked.correlation_id,
+            trace=asked.trace,
+            tags=asked.tags,
+        )
+
+    def to_job(self, *, key_held: bool) -> Job:
+        """The whole job, for people."""
+        asked = self.asked
+        return Job(
+            id=asked.id,
+            seq=self.seq,
+            task=asked.task,
+            queue=asked.queue,
+            payload=asked.payload,
+            state=self.state,
+            priority=asked.priority,
+            created_at=self.created_at,
+            due=self.due,
+            attempt=self.attempt,
+            max_attempts=self.max_attempts,
+            budget=asked.max_attempts,
+            claim_number=self.claim_number,
+            timeout=asked.timeout,
+            expires_at=self.expires_at,
+            backoff=asked.backoff,
+            key=None if asked.unique is None else asked.unique.key,
+            key_held=key_held,
+            limits=asked.limits,
+            worker=self.worker or None,
+            started_at=self.started_at if self.claim_number else None,
+            finished_at=self.finished_at,
+            result=self.result,
+            error=self.error,
+            reason=self.reason,
+            cancel_requested=self.cancel_requested,
+            lost=self.lost,
+            solo=self.solo,
+            missed_at=self.missed_at,
+            progress=self.progress,
+            tags=asked.tags,
+            tenant=asked.tenant,
+            principal=asked.principal,
+            correlation_id=asked.correlation_id,
+            trace=asked.trace,
+            parent=asked.parent,
+        )
+
+    def to_settled(self) -> Settled:
+        """A terminal job as a waiting caller needs it."""
+        error = self.error or AttemptError("", "")
+        return Settled(
+            self.asked.id, self.state, self.result, error.kind, error.message, self.reason
+        )
+
+
+class WorkerRow(msgspec.Struct, eq=False, kw_only=True):
+    """A worker as it is stored."""
+
+    start: WorkerStart
+    started_at: datetime
+    beat_at: datetime
+    beat_boot: timedelta
+    """The last beat on the clock that never steps: what its lease is judged by."""
+    state: WorkerState = WorkerState.LIVE
+    ended_at: datetime | None = None
+
+
+class Lease(NamedTuple):
+    """Who does a chore, until when on the clock that never steps."""
+
+    worker: str
+    until: timedelta
+
+
+class Tally(NamedTuple):
+    """The finishes of one minute, queue and task."""
+
+    counts: Counter[str]
+    wait: Counter[int]
+    run: Counter[int]

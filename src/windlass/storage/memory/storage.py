@@ -1,0 +1,110 @@
+"""The memory backend as a `Storage`: one view for each event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+
+from windlass.storage.memory.admin import MemoryAdmin
+from windlass.storage.memory.claims import Claims
+from windlass.storage.memory.database import MemoryDatabase
+from windlass.storage.memory.endings import Endings
+from windlass.storage.memory.jobs import MemoryJobs
+from windlass.storage.memory.upkeep import MemoryLimits, MemoryMaintenance
+from windlass.storage.memory.workers import MemoryLeader, MemoryWorkers
+from windlass.storage.protocol import WorkerStart
+
+__all__ = ["MemoryStorage", "MemoryWakeups"]
+
+
+class MemoryWakeups:
+    """A `Wakeups`: changes made on any loop or thread reach the subscriber on its own loop."""
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self._db = database
+        self._sleepers: set[_Sleeper] = set()
+
+    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
+        sleeper = _Sleeper(asyncio.get_running_loop(), callback)
+        self._sleepers.add(sleeper)
+        self._db.add_sleeper(sleeper)
+
+        def unsubscribe() -> None:
+            self._sleepers.discard(sleeper)
+            self._db.remove_sleeper(sleeper)
+            sleeper.callback = None
+
+        return unsubscribe
+
+    def close(self) -> None:
+        for sleeper in self._sleepers:
+            self._db.remove_sleeper(sleeper)
+            sleeper.callback = None
+        self._sleepers.clear()
+
+
+class _Sleeper:
+    """One subscription. Changes that come before its loop gets round to them are one call."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+        self._loop = loop
+        self._called = False
+
+    def __call__(self) -> None:
+        if self._called or self._loop.is_closed():
+            return
+        self._called = True
+        # The loop may close between the question and the call: then there is nobody to wake, and
+        # whoever made the change must not hear of it.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        # Reset first: a change made from now on is not in what the callback is about to see.
+        self._called = False
+        if self.callback is not None:
+            self.callback()
+
+
+class MemoryStorage:
+    """A `Storage` on a `MemoryDatabase`; several may share one."""
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        endings = Endings(database)
+        self._db = database
+        self._wakeups = MemoryWakeups(database)
+        self.jobs = MemoryJobs(database, Claims(database), endings)
+        self.workers = MemoryWorkers(database, endings)
+        self.leader = MemoryLeader(database)
+        self.limits = MemoryLimits(database)
+        self.maintenance = MemoryMaintenance(database)
+        self.admin = MemoryAdmin(database)
+
+    @property
+    def wakeups(self) -> MemoryWakeups:
+        return self._wakeups
+
+    @property
+    def shared(self) -> bool:
+        return False
+
+    def describe(self) -> str:
+        return "memory (nothing survives the process)"
+
+    def prove_dead(self, worker: WorkerStart) -> bool:  # noqa: ARG002 -- nothing is ever proven
+        return False
+
+    def hold_worker_lock(self, worker: str) -> tuple[str, int, int]:  # noqa: ARG002 -- no lock
+        return "", 0, 0
+
+    def release_worker_lock(self, worker: str) -> None:
+        """There is none."""
+
+    async def now(self) -> datetime:
+        return self._db.clock.now()
+
+    async def close(self) -> None:
+        self._wakeups.close()

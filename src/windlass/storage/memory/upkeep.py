@@ -1,0 +1,121 @@
+"""The limits' definitions, and chores in bounded bites."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from windlass.core.limit import LimitSpec
+from windlass.core.state import State
+from windlass.storage.memory.database import MemoryDatabase
+from windlass.storage.protocol import LimitState
+
+__all__ = ["MemoryLimits", "MemoryMaintenance"]
+
+
+class MemoryLimits:
+    """A `LimitStore`."""
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self._db = database
+
+    async def define(self, specs: Sequence[LimitSpec]) -> None:
+        with self._db.moment():
+            self._db.gates.specs.update({spec.name: spec for spec in specs})
+        self._db.wake()
+
+    async def specs(self) -> Sequence[LimitSpec]:
+        with self._db.moment():
+            return [spec for _, spec in sorted(self._db.gates.specs.items())]
+
+    async def states(self, name: str) -> Sequence[LimitState]:
+        with self._db.moment():
+            usage = self._db.gates.usage(self._db.running.values())
+            budgets = sorted(
+                (gate.partition(":"), until) for gate, until in self._db.gates.spent.items()
+            )
+            return [
+                LimitState(
+                    name=limit, key=key, running=usage[limit + colon + key], spent_until=until
+                )
+                for (limit, colon, key), until in budgets
+                if limit == name
+            ]
+
+
+class MemoryMaintenance:
+    """A `MaintenanceStore`."""
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self._db = database
+
+    async def promote(self, limit: int) -> int:
+        with self._db.moment() as now:
+            moved = 0
+            while moved < limit and (queue := self._due_queue(now)) is not None:
+                moved += self._db.promote(queue, now, 1)
+        self._db.wake()
+        return moved
+
+    async def next_due(self) -> datetime | None:
+        with self._db.moment():
+            return min(self._due_times(), default=(None, ""))[0]
+
+    def _due_queue(self, now: datetime) -> str | None:
+        """The queue with the longest due job that is not ready."""
+        due, queue = min(self._due_times(), default=(None, None))
+        return queue if due is not None and due <= now else None
+
+    def _due_times(self) -> list[tuple[datetime, str]]:
+        due = [(self._db.next_due(queue), queue) for queue in self._db.later]
+        return [(at, queue) for at, queue in due if at is not None]
+
+    async def expire(self, limit: int) -> int:
+        with self._db.moment() as now:
+            expired = [
+                row
+                for row in self._db.rows.values()
+                if row.state is State.WAITING and row.is_expired(now)
+            ][:limit]
+            for row in expired:
+                self._db.expire(row, now)
+        self._db.wake()
+        return len(expired)
+
+    async def prune(self, *, state: State, older_than: timedelta, limit: int) -> int:
+        with self._db.moment() as now:
+            old = [
+                row
+                for row in self._db.rows.values()
+                if row.state is state
+                and row.finished_at is not None
+                and row.finished_at < now - older_than
+            ][:limit]
+            for row in old:
+                self._db.remove(row)
+            return len(old)
+
+    async def prune_rollups(self, *, older_than: timedelta, limit: int) -> int:
+        with self._db.moment() as now:
+            old = [key for key in self._db.tallies if key[0] < now - older_than][:limit]
+            for key in old:
+                del self._db.tallies[key]
+            return len(old)
+
+    async def prune_workers(self, *, older_than: timedelta, limit: int) -> int:
+        with self._db.moment() as now:
+            busy = {row.worker for row in self._db.running.values()}
+            old = [
+                worker
+                for worker, row in self._db.workers.items()
+                if row.ended_at is not None
+                and row.ended_at < now - older_than
+                and worker not in busy
+            ][:limit]
+            for worker in old:
+                del self._db.workers[worker]
+            return len(old)
+
+    async def tidy(self) -> None:
+        with self._db.moment() as now:
+            self._db.gates.forget(self._db.gates.usage(self._db.running.values()), now)
