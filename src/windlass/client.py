@@ -23,7 +23,7 @@ from windlass.errors import (
     JobNotFound,
     ResultTimeout,
 )
-from windlass.handle import Job
+from windlass.handle import Job, JobClient
 from windlass.observe.bus import Bus
 from windlass.seams import Seams
 from windlass.storage.batching import Batcher
@@ -37,7 +37,7 @@ _FLUSH = 1000
 """The most jobs that strangers' calls are merged into; one call may be larger."""
 
 
-def new_job(call: Call, settings: Settings, id: JobId) -> NewJob:
+def new_job(call: Call, settings: Settings, job_id: JobId) -> NewJob:
     """A call as the store wants it: task options filled in, identity read from the arguments."""
     ask, task = call.options, call.task.settings
     principal, correlation_id = ask.principal, ask.correlation_id
@@ -45,7 +45,7 @@ def new_job(call: Call, settings: Settings, id: JobId) -> NewJob:
         principal = principal or first_usable(call.arguments, PRINCIPAL_KEYS)
         correlation_id = correlation_id or first_usable(call.arguments, CORRELATION_KEYS)
     return NewJob(
-        id=id,
+        id=job_id,
         task=task.name,
         queue=ask.queue or task.queue or settings.default_queue,
         payload=call.payload,
@@ -70,9 +70,15 @@ def new_job(call: Call, settings: Settings, id: JobId) -> NewJob:
 class Client:
     """Everything a producer does, on one event loop, over one opened storage."""
 
-    def __init__(self, storage: Storage, settings: Settings, seams: Seams, bus: Bus) -> None:
-        """Made by the app for each event loop it is used on."""
+    def __init__(
+        self, storage: Storage, settings: Settings, seams: Seams, bus: Bus, handles: JobClient
+    ) -> None:
+        """Made by the app for each event loop it is used on.
+
+        Handles go through ``handles``, the app, because they may outlive this event loop.
+        """
         self._storage = storage
+        self._handles = handles
         self._settings = settings
         self._new_id: Callable[[], JobId] = seams.new_job_id
         self._bus = bus
@@ -99,7 +105,7 @@ class Client:
                     event = JobEnqueued(job=reply.id, task=new.task, queue=new.queue)
                     self._bus.publish(event)
         return [
-            Job(self, reply.id, created=reply.created, task=call.task)
+            Job(self._handles, reply.id, created=reply.created, task=call.task)
             for call, reply in zip(calls, replies, strict=True)
         ]
 
@@ -113,8 +119,9 @@ class Client:
     async def result(self, job: JobId, timeout: timedelta | float | None) -> bytes | None:
         """Wait until the job is terminal and answer with its encoded result, or raise why not."""
         seconds = None if timeout is None else duration(timeout, "timeout").total_seconds()
+        scope = asyncio.timeout(seconds)
         try:
-            async with asyncio.timeout(seconds) as scope:
+            async with scope:
                 settled = await self._waiter.wait(job)
         except TimeoutError:
             if not scope.expired():

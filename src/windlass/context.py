@@ -14,7 +14,7 @@ from windlass.errors import InvalidArgument, WindlassError
 if TYPE_CHECKING:
     from windlass.task import Call
 
-__all__ = ["Context", "Token", "current"]
+__all__ = ["Context", "Token", "current", "enter"]
 
 log = logging.getLogger("windlass.job")
 
@@ -56,7 +56,7 @@ class Context:
         self,
         claimed: ClaimedJob,
         *,
-        state: Any,  # noqa: ANN401 -- the application's own object
+        state: Any,
         enqueue: Callable[[Call], Awaitable[Any]],
         progress: Callable[[ClaimedJob, Progress], None],
         cancelled: Token,
@@ -135,13 +135,19 @@ class Context:
             extra={"job_id": self.job_id, "task": self.task, "attempt": self.attempt},
         )
 
-    async def enqueue(self, call: Call) -> Any:  # noqa: ANN401 -- a Job of the call's own type
+    async def enqueue(self, call: Call) -> Any:
         """Enqueue follow-up work that remembers this job as its parent and keeps its
-        correlation id and tenant, unless the call says otherwise."""
+        correlation id and tenant, unless the call says otherwise.
+        """
         return await self._enqueue(call)
 
 
 _CURRENT: ContextVar[Context] = ContextVar("windlass_context")
+
+
+def enter(context: Context) -> None:
+    """Make ``context`` the current one, for this asyncio task and what it starts."""
+    _CURRENT.set(context)
 
 
 def current() -> Context:

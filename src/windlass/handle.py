@@ -40,12 +40,12 @@ class Job(Generic[R]):
     __slots__ = ("_client", "_task", "created", "id")
 
     def __init__(
-        self, client: JobClient, id: JobId, *, created: bool, task: Task[..., Any] | None
+        self, client: JobClient, job_id: JobId, *, created: bool, task: Task[..., Any] | None
     ) -> None:
         """Made by enqueueing, or by ``app.job(id)``."""
         self._client = client
         self._task = task
-        self.id = id
+        self.id = job_id
         """The job's id."""
         self.created = created
         """False when an active job with the same unique key was found and reused."""
@@ -75,10 +75,8 @@ class Job(Generic[R]):
 
     def decode(self, encoded: bytes | None) -> R:
         """A stored result as the function's own return type."""
-        if self._task is None:
-            value: R = decode_any(encoded)
-            return value
-        value = self._task.codec.decode_result(encoded)
+        decode = decode_any if self._task is None else self._task.codec.decode_result
+        value: R = decode(encoded)
         return value
 
     async def cancel(self) -> CancelAnswer:

@@ -44,7 +44,7 @@ class JobMoved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """Something befell a worker: started, buried, reborn, refused, disconnected, recovered …"""
+    """Something befell a worker, such as being buried or taking a new identity."""
 
     worker: str
     what: str

@@ -159,7 +159,7 @@ class Codec:
                 kwargs[name] = value
         return tuple(args), kwargs
 
-    def decode_result(self, result: bytes | None) -> Any:  # noqa: ANN401 -- the function's own type
+    def decode_result(self, result: bytes | None) -> Any:
         """The value a job returned, typed by the function's return annotation."""
         if result is None:
             return None
@@ -184,7 +184,7 @@ def encode_any(value: object, *, limit: int = MIB, what: str = "the result") -> 
     return encoded
 
 
-def decode_any(value: bytes | None) -> Any:  # noqa: ANN401 -- JSON holds anything
+def decode_any(value: bytes | None) -> Any:
     """Plain JSON values."""
     return None if value is None else msgspec.json.decode(value)
 
@@ -210,7 +210,7 @@ def _field(
     return (parameter.name, Union[kind, msgspec.UnsetType], msgspec.UNSET)  # noqa: UP007
 
 
-def _result_type(hints: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def _result_type(hints: Mapping[str, Any]) -> Any:
     wanted = hints.get("return", Any)
     if wanted is None or wanted is types.NoneType:
         return Any

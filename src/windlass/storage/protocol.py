@@ -340,6 +340,11 @@ class WorkerStore(Protocol):
         """Running jobs whose worker's row is missing or not live, oldest claim first."""
         ...
 
+    async def cancel_requests(self, worker: str) -> Sequence[Claim]:
+        """The claims of this worker whose cancellation is requested. Read-only and cheap: asked
+        after hints, so that a cancel need not wait for the next beat."""
+        ...
+
     async def leave(self, worker: str, releases: Sequence[Transition]) -> Applied:
         """Say goodbye: apply ``releases`` and end the worker's row, in one transaction.
 

@@ -1,0 +1,5 @@
+"""What people ask and order; used by the command line, dashboards and your own code alike."""
+
+from windlass.admin.admin import Admin
+
+__all__ = ["Admin"]

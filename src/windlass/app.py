@@ -1,0 +1,363 @@
+"""The app: the only module that knows everything."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
+
+import msgspec
+
+from windlass.admin import Admin
+from windlass.blocking import Blocking
+from windlass.client import Client
+from windlass.config import Settings, WorkerSettings, load_settings
+from windlass.context import Context
+from windlass.core.backoff import Backoff
+from windlass.core.event import Event
+from windlass.core.instant import duration
+from windlass.core.job import Job as JobRecord
+from windlass.core.job import JobId
+from windlass.errors import AppClosed, ConfigError
+from windlass.handle import Job
+from windlass.observe.bus import Bus
+from windlass.runtime.engine import Surroundings
+from windlass.runtime.worker import Worker
+from windlass.seams import SYSTEM_CLOCK, Clock, Seams
+from windlass.storage.open import Opener
+from windlass.storage.protocol import CancelAnswer, Storage
+from windlass.task import Call, RunIn, Task, TaskOptions, TaskRegistry
+
+__all__ = ["Windlass"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Link(msgspec.Struct):
+    """The app's hold on one event loop."""
+
+    loop: asyncio.AbstractEventLoop
+    storage: Storage
+    client: Client
+
+
+_INHERITED: list[_Link] = []
+"""Links of a parent process. A forked child must neither use nor close them, so that it never
+touches its parent's database; kept here, their destructors never run."""
+
+
+class _Decorator:
+    """``@app.task(...)``, typed."""
+
+    def __init__(self, app: Windlass, options: Mapping[str, Any]) -> None:
+        self._app = app
+        self._options = options
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]
+    ) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Task[P, R]: ...
+    def __call__(self, function: Callable[..., Any]) -> Task[..., Any]:
+        return self._app._register(function, self._options)  # noqa: SLF001
+
+
+class Windlass:
+    """Tasks, storage, client, worker and admin of one application.
+
+    ``async with app:`` opens it; used unopened, it opens at first use. One app may be used from
+    several event loops, from threads and after a fork: each gets its own storage connection.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        config: str | Path | None = None,
+        seams: Seams | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        **settings: Any,
+    ) -> None:
+        """Settings come from the arguments, ``WINDLASS_…`` variables and the TOML file.
+
+        ``seams`` and ``clock`` are for tests: see ``windlass.testing``.
+        """
+        self.settings: Settings = load_settings(url, settings, config=config)
+        self.tasks = TaskRegistry()
+        self.bus = Bus()
+        self.state: Any = None
+        """Anything your handlers need: ``ctx.state``."""
+        self.blocking = Blocking(self)
+        self.admin = Admin(self.storage)
+        self._seams = seams or Seams()
+        self._opener = Opener(self.settings, clock)
+        self._links: dict[asyncio.AbstractEventLoop, _Link] = {}
+        self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[_Link]] = {}
+        self._pid = os.getpid()
+        self._imported = False
+
+    def __repr__(self) -> str:
+        return f"<Windlass {self._opener.scheme} with {len(self.tasks)} tasks>"
+
+    # --- definitions ---
+
+    @overload
+    def task(
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        max_attempts: int | None = None,
+        timeout: timedelta | float | None = None,
+        backoff: Backoff | None = None,
+        priority: int = 0,
+        run_in: RunIn = "auto",
+        tags: Sequence[str] = (),
+        expires: timedelta | float | None = None,
+        on_crash: Literal["fail", "retry"] = "fail",
+    ) -> _Decorator: ...
+    def task(self, *function: Any, **options: Any) -> Any:
+        """Register a function as a task: ``@app.task`` or ``@app.task(queue="mail", ...)``."""
+        if function:
+            return self._register(*function, options)
+        return _Decorator(self, options)
+
+    def _register(self, function: Callable[..., Any], given: Mapping[str, Any]) -> Task[..., Any]:
+        if isinstance(function, Task):
+            message = f"{function!r} is already a task"
+            raise ConfigError(message)
+        options = dict(given)
+        for key in ("timeout", "expires"):
+            if options.get(key) is not None:
+                options[key] = duration(options[key], key)
+        options["tags"] = tuple(options.get("tags", ()))
+        options["name"] = options.get("name") or f"{function.__module__}.{function.__qualname__}"
+        task: Task[..., Any] = Task(function, TaskOptions(**options), self)
+        self.tasks.add(task)
+        return task
+
+    def on_transition(self, listener: Callable[[Event], None]) -> Callable[[Event], None]:
+        """Call ``listener`` with every event of this process, after it is committed.
+
+        It runs on the event loop and must not block; what must happen exactly once is a job.
+        """
+        self.bus.subscribe(listener)
+        return listener
+
+    @property
+    def payload_limit(self) -> int:
+        """Largest payload in bytes."""
+        return self.settings.payload_limit
+
+    def load(self) -> None:
+        """Import the modules named in ``imports``, so that their tasks are registered."""
+        if not self._imported:
+            self._imported = True
+            for module in self.settings.imports:
+                importlib.import_module(module)
+
+    # --- producing ---
+
+    async def enqueue_call(self, call: Call) -> Job[Any]:
+        """Store one call made by ``task.call(...)``."""
+        return await (await self._client()).enqueue(call)
+
+    def enqueue_call_sync(self, call: Call) -> Job[Any]:
+        """The same, from code without an event loop."""
+        instead = f"{call.task.name.rpartition('.')[2]}.enqueue(...)"
+        return self.blocking.run(self.enqueue_call(call), instead=instead)
+
+    async def enqueue_many(self, calls: Sequence[Call]) -> list[Job[Any]]:
+        """Store calls in one transaction, all or none; the handles are in order."""
+        return await (await self._client()).enqueue_many(calls)
+
+    def job(self, job_id: str) -> Job[Any]:
+        """A handle for an id you kept. Nothing is looked up until you ask it something."""
+        return Job(self, JobId(job_id), created=False, task=None)
+
+    async def refresh(self, job: JobId) -> JobRecord:
+        """The stored job, or JobNotFound."""
+        return await (await self._client()).refresh(job)
+
+    async def result(self, job: JobId, timeout: timedelta | float | None = None) -> bytes | None:
+        """A job's encoded result; handles decode it."""
+        return await (await self._client()).result(job, timeout)
+
+    async def cancel(self, job: JobId) -> CancelAnswer:
+        """Ask for a job's end."""
+        return await (await self._client()).cancel(job)
+
+    # --- working ---
+
+    @asynccontextmanager
+    async def worker(
+        self,
+        *,
+        queues: Sequence[str] | Mapping[str, int] | None = None,
+        **settings: Any,
+    ) -> AsyncIterator[Worker]:
+        """A worker inside your own process, as long as the block lasts.
+
+        ``queues``: names served from one pool of ``slots``, or a mapping of names to slots of
+        their own. Other settings: see `WorkerSettings`.
+        """
+        worker = await self.make_worker(self.worker_settings(queues=queues, **settings))
+        running = asyncio.get_running_loop().create_task(worker.run())
+        started = asyncio.ensure_future(worker.started.wait())
+        try:
+            await asyncio.wait({running, started}, return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                running.result()
+            yield worker
+        finally:
+            started.cancel()
+            worker.stop()
+            await running
+
+    def worker_settings(
+        self, *, queues: Sequence[str] | Mapping[str, int] | None = None, **settings: Any
+    ) -> WorkerSettings:
+        """Worker settings with this app's defaults filled in."""
+        settings.setdefault("slots", self.settings.slots)
+        if isinstance(queues, Mapping):
+            settings["queues"] = dict(queues)
+        elif queues is not None:
+            settings["shared"] = (queues,) if isinstance(queues, str) else tuple(queues)
+        else:
+            settings["shared"] = self._queues_of_tasks()
+        try:
+            return WorkerSettings(**settings)
+        except TypeError as error:
+            raise ConfigError(str(error)) from error
+
+    def _queues_of_tasks(self) -> tuple[str, ...]:
+        """Every queue the tasks name, the default one first."""
+        self.load()
+        named = {task.settings.queue for task in self.tasks if task.settings.queue}
+        default = self.settings.default_queue
+        return (default, *sorted(named - {default}))
+
+    async def make_worker(self, settings: WorkerSettings, **parts: Any) -> Worker:
+        """A worker that is not running yet."""
+        self.load()
+        around = await self.surroundings()
+        return Worker(around, settings, **parts)
+
+    async def surroundings(self) -> Surroundings:
+        """What a worker on this event loop needs."""
+        return Surroundings(
+            storage=await self.storage(),
+            tasks=self.tasks,
+            settings=self.settings,
+            seams=self._seams,
+            bus=self.bus,
+            enqueue=self.enqueue_call,
+            state=self.state,
+        )
+
+    # --- opening and closing ---
+
+    async def storage(self) -> Storage:
+        """The storage, opened for this event loop."""
+        return (await self._link()).storage
+
+    async def __aenter__(self) -> Self:
+        """Open for this event loop."""
+        await self._link()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close for this event loop."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Finish what is under way on this event loop and let go. Using the app reopens it."""
+        link = self._links.pop(asyncio.get_running_loop(), None)
+        if link is not None:
+            await link.client.close()
+            await link.storage.close()
+        self._stop_blocking()
+
+    def _stop_blocking(self) -> None:
+        loop = self.blocking.loop
+        if loop is None or loop not in self._links or not loop.is_running():
+            return
+        link = self._links.pop(loop)
+        asyncio.run_coroutine_threadsafe(link.client.close(), loop).result()
+        asyncio.run_coroutine_threadsafe(link.storage.close(), loop).result()
+        self.blocking.stop()
+
+    async def _client(self) -> Client:
+        link = self._links.get(asyncio.get_running_loop())
+        if link is None or self._pid != os.getpid():
+            link = await self._link()
+        return link.client
+
+    async def _link(self) -> _Link:
+        self._notice_fork()
+        loop = asyncio.get_running_loop()
+        link = self._links.get(loop)
+        if link is not None:
+            return link
+        opening = self._opening.get(loop)
+        if opening is None:
+            opening = self._opening[loop] = loop.create_task(self._open(loop))
+        try:
+            # Shielded: the first caller's cancellation must not fail the others.
+            return await asyncio.shield(opening)
+        finally:
+            if opening.done():
+                self._opening.pop(loop, None)
+
+    async def _open(self, loop: asyncio.AbstractEventLoop) -> _Link:
+        await self._close_dead_loops()
+        storage = await self._opener.open()
+        client = Client(storage, self.settings, self._seams, self.bus, self)
+        link = self._links[loop] = _Link(loop, storage, client)
+        return link
+
+    async def _close_dead_loops(self) -> None:
+        """Let go of storages whose event loop has ended without closing the app."""
+        for loop in [loop for loop in self._links if loop.is_closed()]:
+            await self._links.pop(loop).storage.close()
+
+    def _notice_fork(self) -> None:
+        if self._pid == os.getpid():
+            return
+        if not self._opener.shared:
+            message = (
+                "memory:// lives in one process and this is a forked child: its jobs would reach "
+                "nobody. Use sqlite:///jobs.db for several processes."
+            )
+            raise AppClosed(message)
+        self._pid = os.getpid()
+        _INHERITED.extend(self._links.values())
+        self._links.clear()
+        self._opening.clear()

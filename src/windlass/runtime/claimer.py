@@ -1,0 +1,206 @@
+"""Free slots → claim → runner. Wakes on hints, falls back to polling, cures lost answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from windlass.core.job import Claim, ClaimedJob
+from windlass.core.state import Verb
+from windlass.core.transition import Transition, release
+from windlass.runtime.identity import Identity
+from windlass.runtime.slots import Slots
+from windlass.storage.protocol import ClaimReply, Storage
+
+__all__ = ["Claimer"]
+
+log = logging.getLogger("windlass")
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.05, 5.0
+
+
+class Claimer:
+    """Keeps the slots full and holds nothing beyond them."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        slots: Slots,
+        identity: Identity,
+        *,
+        queues: Sequence[str],
+        start: Callable[[ClaimedJob], None],
+        held_here: Callable[[Claim], bool],
+        room: Callable[[], bool],
+        on_buried: Callable[[], None],
+        poll: timedelta,
+        chance: Callable[[], float],
+    ) -> None:
+        """``held_here`` knows the claims that run or wait to be stored in this process."""
+        self._storage = storage
+        self._slots = slots
+        self._identity = identity
+        self._queues = queues
+        self._start = start
+        self._held_here = held_here
+        self._room = room
+        self._on_buried = on_buried
+        self._poll = poll.total_seconds()
+        self._chance = chance
+        self._wake = asyncio.Event()
+        self._hint = False
+        self._dry = False
+        self._next_in: float | None = None
+        self._solo_due = False
+        self._solo: Claim | None = None
+        self._holding: Sequence[Claim] = ()
+        self.quiet = False
+        """Set to take nothing more."""
+        self.claimed = 0
+        """Jobs taken since the start."""
+
+    # --- what wakes it ---
+
+    def hint(self) -> None:
+        """Something changed in the store."""
+        self._hint = True
+        self._wake.set()
+
+    def slot_freed(self) -> None:
+        """Room appeared. On a dry queue that is no reason to ask again."""
+        if not self._dry or self._solo_due:
+            self._wake.set()
+
+    def ended(self, claim: Claim) -> None:
+        """A run ended here."""
+        if claim == self._solo:
+            self._solo = None
+
+    def compare(self, holding: Sequence[Claim]) -> None:
+        """What the store says this worker holds; looked at between two claims, never during one."""
+        self._holding = holding
+        if any(not self._held_here(claim) for claim in holding):
+            self._wake.set()
+
+    def stop(self) -> None:
+        """Take nothing more."""
+        self.quiet = True
+        self._wake.set()
+
+    # --- what it does ---
+
+    async def run(self) -> None:
+        """Claim until told to be quiet."""
+        undo = self._storage.wakeups.subscribe(self.hint)
+        pause = _FIRST_WAIT
+        failing = False
+        try:
+            while not self.quiet:
+                try:
+                    await self._turn()
+                except Exception as error:  # noqa: BLE001 -- an outage is waited out
+                    if not failing:
+                        log.warning("cannot claim jobs, trying on: %s", error)
+                    failing = True
+                    await asyncio.sleep(pause * (0.5 + self._chance()))
+                    pause = min(pause * 2, _LONGEST_WAIT)
+                    continue
+                if failing:
+                    log.info("claiming again")
+                failing, pause = False, _FIRST_WAIT
+        finally:
+            undo()
+
+    async def _turn(self) -> None:
+        if self._holding:
+            await self._give_back_strays()
+        if not self._dry or await self._worth_it():
+            took = await self.step()
+            if took and not self._dry:
+                # Let what was just started run: what ends at once leaves room for the next claim.
+                await asyncio.sleep(0)
+                if self._slots.free and self._room():
+                    return
+        await self._sleep()
+
+    async def step(self) -> int:
+        """One claim; the number of jobs started."""
+        if self._solo is not None or not self._room():
+            return 0
+        alone = self._slots.used == 0
+        if self._solo_due and not alone:
+            return 0  # drain first: the suspect runs alone
+        wants, total = self._slots.wants()
+        if total == 0:
+            return 0
+        self._hint = False
+        worker = self._identity.id
+        reply = await self._storage.jobs.claim(worker, wants, total=total, solo=alone)
+        if not reply.live:
+            if worker == self._identity.id:
+                self._on_buried()
+            self._dry = False
+            return 0
+        if worker != self._identity.id:
+            # Answered under a former identity: nobody here may start it.
+            await self._release(reply.jobs, worker)
+            return 0
+        self._learn(reply, total)
+        for job in reply.jobs:
+            self._slots.take(job.queue)
+            if job.solo:
+                self._solo = job.claim
+            self._start(job)
+        self.claimed += len(reply.jobs)
+        return len(reply.jobs)
+
+    def _learn(self, reply: ClaimReply, total: int) -> None:
+        self._dry = len(reply.jobs) < total and not self._hint
+        self._solo_due = reply.solo_due
+        self._next_in = _seconds(reply.at, reply.next_at)
+
+    async def _worth_it(self) -> bool:
+        """A read-only look before any write lock is asked for."""
+        if self._solo_due and self._slots.used == 0:
+            return True
+        if await self._storage.jobs.claimable(self._queues):
+            return True
+        due = await self._storage.maintenance.next_due()
+        self._next_in = None if due is None else _seconds(await self._storage.now(), due)
+        self._hint = False
+        return False
+
+    async def _sleep(self) -> None:
+        seconds = self._poll
+        if self._next_in is not None and self._slots.free:
+            seconds = min(seconds, self._next_in)
+        if self._hint and self._dry:
+            return
+        self._wake.clear()
+        try:
+            async with asyncio.timeout(max(seconds, 0.0005)):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def _give_back_strays(self) -> None:
+        """Cure a lost claim answer: what the store says we hold and nobody here knows."""
+        holding, self._holding = self._holding, ()
+        strays = [claim for claim in holding if not self._held_here(claim)]
+        if not strays:
+            return
+        by = self._identity.id
+        log.info("giving back %d claims whose answer was lost", len(strays))
+        await self._storage.jobs.apply(
+            [Transition(Verb.RELEASE, claim, by, refund=True) for claim in strays]
+        )
+
+    async def _release(self, jobs: Sequence[ClaimedJob], worker: str) -> None:
+        if jobs:
+            await self._storage.jobs.apply([release(job, by=worker) for job in jobs])
+
+
+def _seconds(now: datetime, then: datetime | None) -> float | None:
+    return None if then is None else max((then - now).total_seconds(), 0.0)

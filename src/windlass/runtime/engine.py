@@ -1,0 +1,184 @@
+"""The parts that move jobs, wired together: slots, claimer, runner, finisher, one identity.
+
+A worker gives an engine a lifetime; ``windlass.testing.drain`` steps one by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from windlass.config import Settings, WorkerSettings
+from windlass.context import Context, Token
+from windlass.core.event import JobMoved
+from windlass.core.job import Claim, ClaimedJob
+from windlass.core.outcome import Outcome, Policy, decide
+from windlass.core.state import Verb
+from windlass.observe.bus import Bus
+from windlass.runtime.claimer import Claimer
+from windlass.runtime.finisher import Finisher
+from windlass.runtime.identity import Identity
+from windlass.runtime.progress import ProgressReporter
+from windlass.runtime.runner import Run, Runner
+from windlass.runtime.slots import Slots
+from windlass.seams import Seams
+from windlass.storage.protocol import Storage
+from windlass.task import Call, TaskRegistry
+
+__all__ = ["Engine", "Surroundings"]
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker needs from the app it works for."""
+
+    storage: Storage
+    tasks: TaskRegistry
+    settings: Settings
+    seams: Seams
+    bus: Bus
+    enqueue: Callable[[Call], Awaitable[Any]]
+    state: Any = None
+
+
+class Engine:
+    """One worker's moving parts. Nothing moves until somebody runs or steps them."""
+
+    def __init__(
+        self, around: Surroundings, worker: WorkerSettings, on_buried: Callable[[], None]
+    ) -> None:
+        """Wire the parts; touches no storage."""
+        self._around = around
+        self._policies: dict[str, Policy] = {}
+        settings, storage = around.settings, around.storage
+        self.identity = Identity(storage, settings, worker, around.seams)
+        self.slots = Slots(worker, on_free=self._slot_freed)
+        self.finisher = Finisher(storage.jobs, around.bus, around.seams.chance)
+        self.progress = ProgressReporter(storage.jobs)
+        self.runner = Runner(
+            around.tasks,
+            self._context,
+            self._ended,
+            result_limit=settings.result_limit,
+            error_limit=settings.error_limit,
+        )
+        self.claimer = Claimer(
+            storage,
+            self.slots,
+            self.identity,
+            queues=worker.served,
+            start=self._start,
+            held_here=self._held_here,
+            room=lambda: self.finisher.backlog < self.slots.total,
+            on_buried=on_buried,
+            poll=settings.poll,
+            chance=around.seams.chance,
+        )
+
+    @property
+    def idle(self) -> bool:
+        """Nothing runs here and every outcome is stored."""
+        return not self.runner.active and self.finisher.idle
+
+    async def step(self) -> int:
+        """Claim once, run what was claimed to its end, store the outcomes; how many were run."""
+        took = await self.claimer.step()
+        while self.runner.active:
+            bodies = [run.body for run in self.runner.active.values() if run.body is not None]
+            await asyncio.wait(bodies, return_when=asyncio.FIRST_COMPLETED)
+        while not self.finisher.idle:
+            await self.finisher.flush()
+        return took
+
+    def policy(self, task: str) -> Policy:
+        """The rules for a task's outcomes; the app's own where the task is not known."""
+        policy = self._policies.get(task)
+        if policy is None:
+            policy = self._policies[task] = self._make_policy(task)
+        return policy
+
+    def _make_policy(self, name: str) -> Policy:
+        settings = self._around.settings
+        task = self._around.tasks.find(name)
+        keep = settings.keep_succeeded > timedelta(0)
+        base = Policy(missing_task=settings.missing_task, keep_succeeded=keep)
+        if task is None:
+            return base
+        return msgspec.structs.replace(
+            base,
+            backoff=task.settings.backoff or base.backoff,
+            on_crash=task.settings.on_crash,
+        )
+
+    def _slot_freed(self) -> None:
+        self.claimer.slot_freed()
+
+    def _held_here(self, claim: Claim) -> bool:
+        return claim in self.runner.active or self.finisher.holds(claim)
+
+    def _start(self, job: ClaimedJob) -> None:
+        if self._around.bus.heard:
+            self._around.bus.publish(_claimed(job))
+        self.runner.start(job)
+
+    def _context(self, job: ClaimedJob, token: Token) -> Context:
+        return Context(
+            job,
+            state=self._around.state,
+            enqueue=self._follow_up(job),
+            progress=self.progress.note,
+            cancelled=token,
+        )
+
+    def _follow_up(self, job: ClaimedJob) -> Callable[[Call], Awaitable[Any]]:
+        def enqueue(call: Call) -> Awaitable[Any]:
+            ask = call.options
+            options = msgspec.structs.replace(
+                ask,
+                parent=job.claim.job,
+                correlation_id=ask.correlation_id or job.correlation_id,
+                tenant=ask.tenant or job.tenant,
+            )
+            return self._around.enqueue(msgspec.structs.replace(call, options=options))
+
+        return enqueue
+
+    def _ended(self, run: Run, outcome: Outcome) -> None:
+        job = run.job
+        transition = decide(
+            job,
+            outcome,
+            self.policy(job.task),
+            by=job.worker,
+            now=job.started_at,
+            chance=self._around.seams.chance(),
+        )
+        self.finisher.add(job, transition)
+        del self.runner.active[job.claim]
+        self.progress.forget(job.claim)
+        self.claimer.ended(job.claim)
+        if run.detached is None:
+            self.slots.give(job.queue)
+        else:
+            # A thread that did not end keeps its slot: the worker must not run more than it may.
+            run.detached.add_done_callback(lambda _: self.slots.give(job.queue))
+
+
+def _claimed(job: ClaimedJob) -> JobMoved:
+    return JobMoved(
+        verb=Verb.CLAIM,
+        job=job.claim.job,
+        task=job.task,
+        queue=job.queue,
+        claim_number=job.claim.number,
+        attempt=job.attempt,
+        max_attempts=job.max_attempts,
+        worker=job.worker,
+        at=job.started_at,
+        waited=job.started_at - job.due,
+        correlation_id=job.correlation_id,
+        tenant=job.tenant,
+    )

@@ -1,0 +1,66 @@
+"""Exceptions as stored text: bounded, and safe against exceptions that misbehave themselves."""
+
+from __future__ import annotations
+
+import traceback
+from types import TracebackType
+
+from windlass.core.job import AttemptError
+
+__all__ = ["clip", "describe", "kind_of"]
+
+_MESSAGE_SHARE = 4
+"""A message may take a quarter of the room; the traceback gets the rest."""
+
+
+def kind_of(error: BaseException) -> str:
+    """The exception's class, with its module unless it is a builtin."""
+    cls = type(error)
+    return (
+        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    )
+
+
+def clip(text: str, limit: int) -> str:
+    """At most ``limit`` bytes of UTF-8, head and tail kept: both ends of a traceback matter."""
+    raw = text.encode("utf-8", "replace")
+    if len(raw) <= limit:
+        return raw.decode("utf-8")
+    note = f"\n… {len(raw) - limit:,} bytes cut …\n"
+    half = max((limit - len(note.encode())) // 2, 0)
+    head, tail = (
+        raw[:half].decode("utf-8", "ignore"),
+        raw[len(raw) - half :].decode("utf-8", "ignore"),
+    )
+    return head + note + tail
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as broken:  # noqa: BLE001 -- whatever its __str__ does must not hurt us
+        return f"<{kind_of(error)} whose text raised {type(broken).__name__}>"
+
+
+def _own_frames_off(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback from the first frame that is not Windlass's own."""
+    first = trace
+    while trace is not None:
+        module = trace.tb_frame.f_globals.get("__name__", "")
+        if not module.startswith(("windlass.runtime", "asyncio")):
+            return trace
+        trace = trace.tb_next
+    return first
+
+
+def describe(error: BaseException, *, limit: int) -> AttemptError:
+    """What to store about ``error``; causes are part of the traceback."""
+    message = clip(_text(error), limit // _MESSAGE_SHARE)
+    try:
+        lines = traceback.format_exception(
+            type(error), error, _own_frames_off(error.__traceback__), limit=-64
+        )
+        text = "".join(lines)
+    except Exception as broken:  # noqa: BLE001 -- formatting calls into user code
+        text = f"<no traceback: formatting it raised {type(broken).__name__}>"
+    return AttemptError(kind_of(error), message, clip(text, limit - len(message.encode())))

@@ -1,0 +1,172 @@
+"""Transitions → batched, fenced writes → events."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from windlass.core.event import JobMoved
+from windlass.core.job import AttemptError, Claim, ClaimedJob
+from windlass.core.state import Verb
+from windlass.core.transition import Transition, fail
+from windlass.observe.bus import Bus
+from windlass.storage.batching import transient
+from windlass.storage.protocol import Answer, JobStore, Verdict
+
+__all__ = ["Finisher"]
+
+log = logging.getLogger("windlass")
+
+_LARGEST = 500
+_FIRST_WAIT, _LONGEST_WAIT = 0.05, 2.0
+_Ended = tuple[ClaimedJob, Transition]
+
+
+class Finisher:
+    """Stores outcomes. Nothing is forgotten until the store has answered for it.
+
+    While one write is under way the next one collects. An outage is waited out; an outcome that
+    can never be stored becomes a failure that says so.
+    """
+
+    def __init__(self, jobs: JobStore, bus: Bus, chance: Callable[[], float]) -> None:
+        """Call `run` in a task of its own, or `flush` by hand."""
+        self._jobs = jobs
+        self._bus = bus
+        self._chance = chance
+        self._next: dict[Claim, _Ended] = {}
+        self._sending: dict[Claim, _Ended] = {}
+        self._added = asyncio.Event()
+        self._failing = False
+        self.counts: Counter[str] = Counter()
+        """Accepted verbs since the start, and how many were refused."""
+
+    def add(self, job: ClaimedJob, transition: Transition) -> None:
+        """Store this soon."""
+        self._next[job.claim] = (job, transition)
+        self._added.set()
+
+    def holds(self, claim: Claim) -> bool:
+        """Whether an outcome of this claim waits to be stored."""
+        return claim in self._next or claim in self._sending
+
+    @property
+    def backlog(self) -> int:
+        """Outcomes that wait and are not being written right now."""
+        return len(self._next)
+
+    @property
+    def idle(self) -> bool:
+        """Whether every outcome is stored."""
+        return not self._next and not self._sending
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Write as long as there is something to write, until ``stop`` and nothing is left."""
+        waiting = asyncio.ensure_future(stop.wait())
+        try:
+            while not (stop.is_set() and self.idle):
+                if self._next:
+                    await self._persist()
+                    continue
+                self._added.clear()
+                added = asyncio.ensure_future(self._added.wait())
+                await asyncio.wait({added, waiting}, return_when=asyncio.FIRST_COMPLETED)
+                added.cancel()
+        finally:
+            waiting.cancel()
+
+    async def _persist(self) -> None:
+        """One flush; after a passing failure, wait a little longer each time."""
+        pause = _FIRST_WAIT
+        while True:
+            try:
+                await self.flush()
+            except Exception as error:  # noqa: BLE001 -- whatever it is, outcomes must not be lost
+                if not self._failing:
+                    log.warning("outcomes cannot be stored yet, trying on: %s", error)
+                self._failing = True
+                await asyncio.sleep(pause * (0.5 + self._chance()))
+                pause = min(pause * 2, _LONGEST_WAIT)
+            else:
+                if self._failing:
+                    log.info("outcomes are stored again")
+                self._failing = False
+                return
+
+    async def flush(self) -> int:
+        """Write what waits, in one batch; the number of transitions answered for."""
+        if not self._sending:
+            claims = list(self._next)[:_LARGEST]
+            self._sending = {claim: self._next.pop(claim) for claim in claims}
+        sent = list(self._sending.values())
+        await self._send(sent)
+        self._sending = {}
+        return len(sent)
+
+    async def _send(self, batch: Sequence[_Ended]) -> None:
+        """Strangers in a batch do not meet: a bad one is found by halving and fails alone."""
+        if not batch:
+            return
+        try:
+            applied = await self._jobs.apply([transition for _, transition in batch])
+        except Exception as error:
+            if transient(error):
+                raise
+            if len(batch) > 1:
+                half = len(batch) // 2
+                await self._send(batch[:half])
+                await self._send(batch[half:])
+                return
+            await self._give_up(batch[0], error)
+            return
+        self._record(batch, applied.answers, applied.at)
+
+    async def _give_up(self, ended: _Ended, error: Exception) -> None:
+        job, transition = ended
+        log.error("the outcome of job %s cannot be stored: %s", job.claim.job, error)
+        kind = type(error).__name__
+        told = AttemptError("OutcomeNotStorable", f"{transition.verb}: {kind}: {error}"[:1000])
+        failed = fail(job, by=transition.by, error=told)
+        applied = await self._jobs.apply([failed])
+        self._record([(job, failed)], applied.answers, applied.at)
+
+    def _record(self, batch: Sequence[_Ended], answers: Sequence[Answer], at: datetime) -> None:
+        counts, heard = self.counts, self._bus.heard
+        for (job, transition), answer in zip(batch, answers, strict=True):
+            if answer.verb is not None:
+                counts[answer.verb] += 1
+                if heard:
+                    self._bus.publish(_moved(job, transition, answer.verb, at))
+                continue
+            counts[answer.verdict] += 1
+            if answer.verdict is Verdict.REFUSED:
+                log.warning(
+                    "job %s claim %d: the claim was lost, its outcome (%s) is dropped",
+                    job.claim.job,
+                    job.claim.number,
+                    transition.verb,
+                )
+
+
+def _moved(job: ClaimedJob, transition: Transition, verb: Verb, at: datetime) -> JobMoved:
+    back = verb in (Verb.RETRY, Verb.SNOOZE, Verb.THROTTLE, Verb.RELEASE)
+    return JobMoved(
+        verb=verb,
+        job=job.claim.job,
+        task=job.task,
+        queue=job.queue,
+        claim_number=job.claim.number,
+        attempt=job.attempt,
+        max_attempts=job.max_attempts,
+        worker=job.worker,
+        at=at,
+        waited=job.started_at - job.due,
+        ran=at - job.started_at,
+        delay=transition.delay if back else None,
+        error=transition.error,
+        correlation_id=job.correlation_id,
+        tenant=job.tenant,
+    )

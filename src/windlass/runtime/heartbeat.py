@@ -1,0 +1,62 @@
+"""Heartbeats: the worker's word that it lives, on a thread and a loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+
+from windlass.errors import StorageError
+from windlass.runtime.identity import Identity
+from windlass.runtime.loop import every
+from windlass.runtime.presence import Presence
+from windlass.runtime.watchdog import Watchdog
+from windlass.storage.protocol import Beat, WorkerStore
+
+__all__ = ["Heartbeat"]
+
+log = logging.getLogger("windlass")
+
+
+class Heartbeat:
+    """Renews the lease and carries the store's answers back to the worker's own loop."""
+
+    def __init__(
+        self,
+        workers: WorkerStore,
+        identity: Identity,
+        presence: Presence,
+        *,
+        interval: timedelta,
+        home: asyncio.AbstractEventLoop,
+        on_beat: Callable[[str, Beat], None],
+        watchdog: Watchdog | None,
+    ) -> None:
+        """``on_beat`` is called on ``home``, the worker's loop, with the id that was beating."""
+        self._workers = workers
+        self._identity = identity
+        self._presence = presence
+        self._interval = interval
+        self._home = home
+        self._on_beat = on_beat
+        self._watchdog = watchdog
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Beat, and watch the worker's loop, until told to stop."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(every(self._interval, self.step, stop=stop, what="the heartbeat"))
+            if self._watchdog is not None:
+                group.create_task(self._watchdog.run(stop))
+
+    async def step(self) -> bool:
+        """One beat; whether the store still takes us for living."""
+        worker = self._identity.id
+        try:
+            beat = await self._workers.beat(worker)
+        except StorageError:
+            self._presence.missed()
+            raise
+        self._presence.reached()
+        self._home.call_soon_threadsafe(self._on_beat, worker, beat)
+        return beat.live

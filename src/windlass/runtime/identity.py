@@ -1,0 +1,54 @@
+"""Who this worker is, to the store. A buried worker goes on under a new name."""
+
+from __future__ import annotations
+
+import os
+import platform
+
+from windlass import _version
+from windlass.config import Settings, WorkerSettings
+from windlass.seams import Seams
+from windlass.storage.protocol import Storage, WorkerStart
+
+__all__ = ["Identity"]
+
+
+class Identity:
+    """The worker's current id, and how it came to be registered."""
+
+    def __init__(
+        self, storage: Storage, settings: Settings, worker: WorkerSettings, seams: Seams
+    ) -> None:
+        """Nobody yet: call `register`."""
+        self._storage = storage
+        self._settings = settings
+        self._worker = worker
+        self._seams = seams
+        self.id = ""
+
+    async def register(self) -> None:
+        """Take a fresh id and make its row; a former id's lock is let go."""
+        former, fresh = self.id, self._seams.new_worker_id()
+        boot_id, device, inode = self._storage.hold_worker_lock(fresh)
+        await self._storage.workers.register(
+            WorkerStart(
+                id=fresh,
+                host=platform.node(),
+                pid=os.getpid(),
+                version=_version.__version__,
+                queues=self._worker.served,
+                slots=self._worker.total_slots,
+                lease=self._settings.lease,
+                boot_id=boot_id,
+                lock_device=device,
+                lock_inode=inode,
+            )
+        )
+        self.id = fresh
+        if former:
+            self._storage.release_worker_lock(former)
+
+    def let_go(self) -> None:
+        """Drop the lock of the current id, after its row has ended."""
+        if self.id:
+            self._storage.release_worker_lock(self.id)

@@ -1,0 +1,101 @@
+"""The only periodic loop, and the other loop beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Protocol
+
+from windlass.errors import StorageError
+from windlass.seams import start_thread
+
+__all__ = ["Aside", "LoopOnThread", "every", "on_thread"]
+
+log = logging.getLogger("windlass")
+
+
+async def every(
+    interval: timedelta, step: Callable[[], Awaitable[object]], *, stop: asyncio.Event, what: str
+) -> None:
+    """Run ``step`` now and then every ``interval`` until ``stop`` is set.
+
+    A failing step is logged and tried again: a database blip must not end the reaper. The same
+    failure is logged once, not every time: an outage must not flood the log.
+    """
+    failing = ""
+    while not stop.is_set():
+        try:
+            await step()
+            if failing:
+                log.info("%s works again", what)
+            failing = ""
+        except StorageError as error:
+            if str(error) != failing:
+                log.warning("%s failed and is tried again every %s: %s", what, interval, error)
+            failing = str(error)
+        except Exception:
+            log.exception("%s failed; next try in %s", what, interval)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(interval.total_seconds()):
+                await stop.wait()
+
+
+Main = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
+
+
+class Aside(Protocol):
+    """Something that runs beside the worker's own loop until it is stopped."""
+
+    async def stop(self) -> None:
+        """Tell it to end and wait for it."""
+        ...
+
+
+class LoopOnThread:
+    """A coroutine on an event loop of its own, on a thread of its own.
+
+    It goes on when the worker's loop is blocked by a handler: that is its whole point.
+    """
+
+    def __init__(self, name: str, main: Main) -> None:
+        """Start at once."""
+        self._name = name
+        self._main = main
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._ready = threading.Event()
+        self._done = threading.Event()
+        start_thread(name, self._run)
+        self._ready.wait()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._body())
+        except Exception:
+            log.exception("the %s thread failed", self._name)
+        finally:
+            self._ready.set()
+            self._done.set()
+
+    async def _body(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        self._ready.set()
+        await self._main(self._stop)
+
+    async def stop(self) -> None:
+        """Tell it to end and wait for it."""
+        if self._loop is not None and self._stop is not None:
+            with suppress(RuntimeError):  # its loop has already ended
+                self._loop.call_soon_threadsafe(self._stop.set)
+        while not self._done.is_set():  # noqa: ASYNC110 -- it is another thread's event
+            await asyncio.sleep(0.005)
+
+
+def on_thread(name: str, main: Main) -> Aside:
+    """The default way to run something beside the loop; a simulation replaces it."""
+    return LoopOnThread(name, main)

@@ -1,0 +1,94 @@
+"""Jobs of dead workers → Lost → the same decide and apply as every other outcome."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from windlass.core.event import WorkerChanged
+from windlass.core.job import AttemptError, ClaimedJob
+from windlass.core.outcome import Lost, Policy, decide
+from windlass.core.transition import Transition
+from windlass.observe.bus import Bus
+from windlass.runtime.identity import Identity
+from windlass.runtime.presence import Presence
+from windlass.storage.protocol import Storage, WorkerRecord, WorkerState
+
+__all__ = ["Reaper"]
+
+log = logging.getLogger("windlass")
+
+_BITE = 200
+
+
+class Reaper:
+    """Buries the dead and gives their jobs back, under the same retry rule as a failure."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        identity: Identity,
+        presence: Presence,
+        *,
+        policy: Callable[[str], Policy],
+        bus: Bus,
+        chance: Callable[[], float],
+    ) -> None:
+        """``policy`` gives the rules of a task by name."""
+        self._storage = storage
+        self._identity = identity
+        self._presence = presence
+        self._policy = policy
+        self._bus = bus
+        self._chance = chance
+
+    async def step(self) -> int:
+        """Bury whoever is provably or long enough silent, then reap; how many jobs came back."""
+        await self._bury(await self._proven(), "its process has ended")
+        if self._presence.may_judge:
+            overdue = await self._storage.workers.overdue()
+            await self._bury(overdue, "it has not been heard of for longer than its lease")
+        return await self.reap()
+
+    async def _proven(self) -> Sequence[str]:
+        """Deaths that need no waiting: on this machine, a lock that can be taken."""
+        return [
+            record.start.id
+            for record in await self._storage.workers.workers()
+            if self._dead(record)
+        ]
+
+    def _dead(self, record: WorkerRecord) -> bool:
+        if record.state is not WorkerState.LIVE or record.start.id == self._identity.id:
+            return False
+        return self._storage.prove_dead(record.start)
+
+    async def _bury(self, workers: Sequence[str], why: str) -> None:
+        others = [worker for worker in workers if worker != self._identity.id]
+        if not others:
+            return
+        for worker in await self._storage.workers.bury(others):
+            log.warning("worker %s is dead: %s; its jobs are given back", worker, why)
+            self._bus.publish(WorkerChanged(worker=worker, what="buried", detail=why))
+
+    async def reap(self) -> int:
+        """Every running job whose owner is not live, in bites; how many were given back."""
+        reaped = 0
+        while orphans := await self._storage.workers.orphans(_BITE):
+            applied = await self._storage.jobs.apply([self._lost(job) for job in orphans])
+            accepted = sum(1 for answer in applied.answers if answer.verb is not None)
+            reaped += accepted
+            if accepted == 0 or len(orphans) < _BITE:
+                break
+        return reaped
+
+    def _lost(self, job: ClaimedJob) -> Transition:
+        error = AttemptError("WorkerLost", f"worker {job.worker} stopped responding")
+        return decide(
+            job,
+            Lost(error),
+            self._policy(job.task),
+            by=f"reaper:{self._identity.id}",
+            now=job.started_at,
+            chance=self._chance(),
+        )

@@ -1,0 +1,37 @@
+"""When a worker has done or eaten enough to be replaced by a fresh one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from windlass.config import WorkerSettings
+
+__all__ = ["megabytes_used", "worn_out"]
+
+_MIB = 1024 * 1024
+
+
+def megabytes_used() -> float:
+    """Resident memory of this process; 0 where the system does not say."""
+    if sys.platform != "linux":
+        return 0.0
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * _page_size() / _MIB
+
+
+def _page_size() -> int:
+    import resource  # noqa: PLC0415 -- not on every platform
+
+    return resource.getpagesize()
+
+
+def worn_out(settings: WorkerSettings, claimed: int) -> str | None:
+    """Why this worker should stop and be replaced, or None."""
+    if settings.max_jobs is not None and claimed >= settings.max_jobs:
+        return f"it has run {claimed} jobs (max_jobs={settings.max_jobs})"
+    if settings.max_megabytes is not None:
+        used = megabytes_used()
+        if used > settings.max_megabytes:
+            return f"it uses {used:.0f} MB (max_megabytes={settings.max_megabytes})"
+    return None

@@ -1,0 +1,209 @@
+"""One claimed job → one Outcome. Writes nothing, knows no retry rule."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+from collections.abc import Callable
+from datetime import timedelta
+from enum import Enum
+from typing import Any
+
+from windlass.context import Context, Token, enter
+from windlass.control import GiveUp, Retry, Snooze, Throttled
+from windlass.core import outcome as core
+from windlass.core.job import AttemptError, Claim, ClaimedJob
+from windlass.core.outcome import Outcome
+from windlass.core.payload import encode_any
+from windlass.errors import DefinitionError, PayloadError, UnknownTask
+from windlass.runtime.failure import describe
+from windlass.runtime.threads import Threads
+from windlass.task import Task, TaskRegistry
+
+__all__ = ["Run", "Runner", "Why"]
+
+
+class Why(Enum):
+    """Why a run was asked to end."""
+
+    CANCEL = "cancel"
+    """A stored request."""
+    INTERRUPT = "interrupt"
+    """The worker stops."""
+    LOST = "lost"
+    """The worker was buried: the claim is somebody else's, or soon will be."""
+
+
+class Run:
+    """One execution in this process."""
+
+    __slots__ = ("body", "detached", "job", "token", "why")
+
+    def __init__(self, job: ClaimedJob) -> None:
+        """Not started yet."""
+        self.job = job
+        self.token = Token()
+        self.why: Why | None = None
+        self.body: asyncio.Task[None] | None = None
+        self.detached: asyncio.Future[Any] | None = None
+        """A thread that outlived its timeout: it keeps the slot until it ends."""
+
+
+MakeContext = Callable[[ClaimedJob, Token], Context]
+OnEnd = Callable[[Run, Outcome], None]
+
+
+class Runner:
+    """Runs claimed jobs and reports what happened, always exactly once per run."""
+
+    def __init__(
+        self,
+        tasks: TaskRegistry,
+        make_context: MakeContext,
+        on_end: OnEnd,
+        *,
+        result_limit: int,
+        error_limit: int,
+    ) -> None:
+        """``on_end`` is called once for every started run."""
+        self._tasks = tasks
+        self._make_context = make_context
+        self._on_end = on_end
+        self._result_limit = result_limit
+        self._error_limit = error_limit
+        self._threads = Threads()
+        self.active: dict[Claim, Run] = {}
+
+    def start(self, job: ClaimedJob) -> None:
+        """Run ``job`` in the background."""
+        run = Run(job)
+        self.active[job.claim] = run
+        run.body = asyncio.get_running_loop().create_task(self._live(run))
+
+    def stop(self, claim: Claim, why: Why) -> bool:
+        """Ask a run to end; False when it is not running here."""
+        run = self.active.get(claim)
+        if run is None:
+            return False
+        # The first reason stays, but a lost claim outranks all: nothing may be stored for it.
+        if run.why is None or why is Why.LOST:
+            run.why = why
+        run.token.set()
+        task = self._tasks.find(run.job.task)
+        # A thread cannot be cancelled, only asked; its body waits for it.
+        if run.body is not None and (task is None or task.is_async):
+            run.body.cancel()
+        return True
+
+    def close(self) -> None:
+        """Let idle threads go."""
+        self._threads.close()
+
+    async def _live(self, run: Run) -> None:
+        try:
+            outcome = await self._outcome(run)
+        except asyncio.CancelledError as error:
+            # Cancelled before or after the handler proper, or by the handler's own doing.
+            outcome = self._stopped(run) or self._raised(error)
+        self._on_end(run, outcome)
+
+    async def _outcome(self, run: Run) -> Outcome:
+        job = run.job
+        task = self._tasks.find(job.task)
+        if task is None:
+            unknown = UnknownTask(job.task, self._tasks.names)
+            return core.Missing(AttemptError("UnknownTask", str(unknown)))
+        try:
+            args, kwargs = task.codec.decode(job.payload)
+        except (PayloadError, DefinitionError) as error:
+            return core.GaveUp(describe(error, limit=self._error_limit))
+        context = self._make_context(job, run.token)
+        if task.takes_context:
+            args = (context, *args)
+        enter(context)  # in this task's own copy of the variables: nothing to undo
+        try:
+            value = await self._call(run, task, args, kwargs)
+            return core.Succeeded(
+                encode_any(value, limit=self._result_limit, what=f"the result of {task.name}")
+            )
+        except PayloadError as error:
+            # Ran, but what it returned cannot be stored: running it again would change nothing.
+            return core.GaveUp(describe(error, limit=self._error_limit))
+        except BaseException as error:  # noqa: BLE001 -- a handler may raise anything
+            return self._ended_badly(run, error)
+
+    async def _call(
+        self, run: Run, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        limit = run.job.timeout
+        if task.is_async:
+            if limit is None:
+                return await task.function(*args, **kwargs)
+            scope = asyncio.timeout(limit.total_seconds())
+            try:
+                async with scope:
+                    return await task.function(*args, **kwargs)
+            except TimeoutError as error:
+                raise (_timed_out(limit) if scope.expired() else error) from None
+        return await self._on_thread(run, functools.partial(task.function, *args, **kwargs))
+
+    async def _on_thread(self, run: Run, function: Callable[[], Any]) -> Any:
+        limit = run.job.timeout
+        future = self._threads.submit(contextvars.copy_context(), function)
+        try:
+            async with asyncio.timeout(None if limit is None else limit.total_seconds()):
+                return await asyncio.shield(future)
+        except TimeoutError:
+            if future.done():
+                raise  # the function's own
+            run.token.set()
+            run.detached = future
+            raise _timed_out(limit or timedelta(0)) from None
+        except asyncio.CancelledError:
+            if not future.done():
+                run.detached = future
+            raise
+
+    def _ended_badly(self, run: Run, error: BaseException) -> Outcome:
+        if (stopped := self._stopped(run)) is not None and run.why is not Why.CANCEL:
+            return stopped
+        match error:
+            case asyncio.CancelledError():
+                return stopped or self._raised(error)
+            case Retry():
+                return core.Raised(self._describe(error), error.after)
+            case Snooze():
+                return core.Snoozed(error.after)
+            case Throttled():
+                return core.Throttled(error.after)
+            case GiveUp():
+                return core.GaveUp(self._describe(error))
+            case Exception():
+                return self._raised(error)
+            case _:
+                return core.Crashed(self._describe(error))
+
+    def _stopped(self, run: Run) -> Outcome | None:
+        """What the run's end means if it was asked for."""
+        match run.why:
+            case None:
+                return None
+            case Why.CANCEL:
+                return core.Cancelled(AttemptError("Cancelled", "cancelled on request"))
+            case Why.INTERRUPT | Why.LOST:
+                return core.Interrupted()
+
+    def _raised(self, error: BaseException) -> Outcome:
+        return core.Raised(self._describe(error))
+
+    def _describe(self, error: BaseException) -> AttemptError:
+        return describe(error, limit=self._error_limit)
+
+
+class JobTimeout(Exception):
+    """A run took longer than its timeout."""
+
+
+def _timed_out(limit: timedelta) -> JobTimeout:
+    return JobTimeout(f"ran longer than its timeout of {limit.total_seconds():g} s")

@@ -1,0 +1,77 @@
+"""Threads for plain functions."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import Context as Variables
+from typing import Any
+
+from windlass.seams import start_thread
+
+__all__ = ["Threads"]
+
+_Work = tuple["asyncio.Future[Any]", Callable[[], Any]]
+
+
+class Threads:
+    """Daemon threads that grow with demand and are reused.
+
+    Not the standard pool: that one joins its threads when the interpreter exits, so a handler
+    that never returns would keep a stopped worker alive for ever.
+    """
+
+    def __init__(self) -> None:
+        """No thread runs before the first function."""
+        self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self._idle = 0
+        self._count = 0
+
+    def submit(self, variables: Variables, function: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Run ``function`` on a thread, inside ``variables``; a future of this loop answers."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        if self._idle == 0:
+            self._count += 1
+            start_thread(f"job-{self._count}", self._serve)
+        else:
+            self._idle -= 1
+        self._work.put((future, lambda: variables.run(function)))
+        return future
+
+    def close(self) -> None:
+        """Let idle threads end; busy ones end with their function."""
+        for _ in range(self._count):
+            self._work.put(None)
+        self._count = self._idle = 0
+
+    def _serve(self) -> None:
+        while (work := self._work.get()) is not None:
+            future, function = work
+            loop = future.get_loop()
+            result, error = None, None
+            try:
+                result = function()
+            except BaseException as raised:  # noqa: BLE001 -- delivered to the loop, whatever it is
+                error = raised
+            with suppress(RuntimeError):  # the loop is gone: nobody waits any more
+                loop.call_soon_threadsafe(self._deliver, future, result, error)
+            del work, future, function, result, error
+
+    def _deliver(
+        self, future: asyncio.Future[Any], result: object, error: BaseException | None
+    ) -> None:
+        self._idle += 1
+        if future.cancelled():
+            return
+        if error is None:
+            future.set_result(result)
+        elif isinstance(error, StopIteration):
+            # A future refuses StopIteration: it would end the awaiting coroutine silently.
+            future.set_exception(
+                RuntimeError(f"the function raised StopIteration({error.value!r})")
+            )
+        else:
+            future.set_exception(error)
