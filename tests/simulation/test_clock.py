@@ -94,6 +94,16 @@ def test_a_listener_that_unsubscribes_while_it_is_called_silences_nobody_else() 
     assert heard == ["once", "always", "always"]
 
 
+def test_a_listener_that_joins_during_a_move_hears_of_the_next_one() -> None:
+    clock = VirtualClock()
+    heard: list[datetime] = []
+    clock.subscribe(lambda: clock.subscribe(lambda: heard.append(clock.now())))
+    clock.advance(HOUR)
+    assert heard == []
+    clock.advance(HOUR)
+    assert heard == [START + 2 * HOUR]
+
+
 def test_a_loop_clock_shows_virtual_seconds_as_instants() -> None:
     async def main(loop: SimLoop) -> None:
         clock = LoopClock(loop)

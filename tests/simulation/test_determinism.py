@@ -72,3 +72,23 @@ def test_the_digest_depends_on_the_line_the_process_and_the_time() -> None:
     assert digest(1, "a", "x") == digest(1, "a", "x")
     assert len({digest(1, "a", "x"), digest(2, "a", "x"), digest(1, "b", "x")}) == 3
     assert digest(1, "a", "x") != digest(1, "a", "y")
+
+
+def test_the_log_ends_with_main() -> None:
+    async def main(loop: SimLoop) -> str:
+        async def work() -> None:
+            try:
+                await asyncio.sleep(100)
+            finally:
+                loop.trace("too late")
+
+        tasks = [asyncio.create_task(work())]
+        loop.spawn_process("living", work)
+        loop.spawn_process("killed", work).kill()
+        await asyncio.sleep(1)
+        assert not tasks[0].done()
+        return loop.digest()
+
+    result = simulate(main)
+    assert result.value == result.digest
+    assert [entry.line for entry in result.log] == ["spawn living", "spawn killed", "kill killed"]

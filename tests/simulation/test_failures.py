@@ -108,26 +108,56 @@ def test_an_error_in_the_cleanup_of_the_world_surfaces() -> None:
     assert caught.group_contains(ValueError, match="broken")
 
 
+def test_a_task_that_failed_long_ago_and_that_nobody_asked_surfaces() -> None:
+    async def main(loop: SimLoop) -> None:
+        async def knot() -> None:
+            me = asyncio.current_task()
+            try:
+                await failing()
+            except ValueError as error:
+                error.args = ("broken", me)  # a cycle: no reference count will find it
+                raise
+
+        asyncio.create_task(knot())  # noqa: RUF006 -- nobody shall know it
+        for _ in range(5000):
+            await asyncio.create_task(asyncio.sleep(1))
+
+    with pytest.raises(ExceptionGroup) as caught:
+        simulate(main)
+    assert caught.group_contains(ValueError, match="broken")
+
+
 def test_an_error_nobody_fetched_in_a_killed_process_is_nobodys_business() -> None:
     async def main(loop: SimLoop) -> None:
-        reply = loop.create_future()
+        requests: list[asyncio.Future[None]] = []
 
         async def work() -> None:
             asyncio.create_task(failing())  # noqa: RUF006 -- nobody shall know it
             await asyncio.sleep(5)
 
-        async def wait() -> None:
-            mine = loop.create_future()
-            reply.add_done_callback(lambda _: mine.set_exception(ValueError("unread")))
-            await mine
+        async def request() -> None:
+            requests.append(loop.create_future())
+            await asyncio.sleep(5)
 
-        for body in (work, wait):
+        for body in (work, request):
             process = loop.spawn_process("worker", body)
             loop.call_later(2, process.kill)
         await asyncio.sleep(10)
-        reply.set_result(None)
+        requests.pop().set_exception(ValueError("nobody reads this answer"))
 
     simulate(main)
+
+
+def test_an_error_nobody_fetched_in_a_living_process_surfaces() -> None:
+    async def main(loop: SimLoop) -> None:
+        async def work() -> None:
+            loop.create_future().set_exception(ValueError("broken"))
+
+        await loop.spawn_process("worker", work).join()
+
+    with pytest.raises(ExceptionGroup) as caught:
+        simulate(main)
+    assert caught.group_contains(ValueError, match="broken")
 
 
 # --- nothing is left -------------------------------------------------------------------------
@@ -152,8 +182,18 @@ def test_nothing_of_a_run_is_left_behind(caplog: pytest.LogCaptureFixture) -> No
             asyncio.create_task(asyncio.sleep(1))  # noqa: RUF006 -- fails: the loop is gone
             raise ValueError(mine)
 
+    async def forgetful() -> None:
+        knot: list[Any] = [asyncio.sleep(1)]
+        knot.append(knot)
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: pytest.fail(str(context)))
+        loop.call_later(500, print, asyncio.sleep(1))
+        loop.call_later(500, print, knot)
+        await asyncio.sleep(1000)
+
     async def main(loop: SimLoop) -> None:
         loops.add(loop)
+        loop.call_later(2, loop.spawn_process("d", forgetful).kill)
         killed, paused, _ = (loop.spawn_process(name, stubborn) for name in "abc")
         task = asyncio.create_task(asyncio.sleep(1000))
         await asyncio.sleep(1)
@@ -163,8 +203,8 @@ def test_nothing_of_a_run_is_left_behind(caplog: pytest.LogCaptureFixture) -> No
         assert task.done()
         assert len(belongings) == 3
         with pytest.raises(ValueError, match="Belonging"):
-            await loop.processes[2].join()
-        assert [process.error for process in loop.processes[:2]] == [None, None]
+            await loop.processes[3].join()
+        assert [process.error for process in loop.processes[:3]] == [None] * 3
 
     simulate(main)
     gc.collect()

@@ -70,9 +70,11 @@ def test_timers_of_one_instant_fire_in_the_order_in_which_they_were_set() -> Non
 def test_a_cancelled_timer_does_not_move_time() -> None:
     async def main(loop: SimLoop) -> None:
         loop.call_later(50, print).cancel()
-        await asyncio.sleep(1)
+        await asyncio.Event().wait()
 
-    assert simulate(main).seconds == 1
+    with pytest.raises(Deadlock) as caught:
+        simulate(main)
+    assert "virtual second 0.0" in caught.value.__notes__[0]
 
 
 def test_a_world_that_waits_for_nothing_is_a_deadlock_and_says_who_waits_where() -> None:
@@ -112,6 +114,16 @@ def test_what_spins_without_letting_time_pass_is_a_livelock(
 
     with pytest.raises(Livelock):
         simulate(main)
+
+
+def test_a_long_run_in_which_time_passes_is_no_livelock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "PATIENCE", 100)
+
+    async def main(loop: SimLoop) -> None:
+        for _ in range(1000):
+            await asyncio.sleep(1)
+
+    simulate(main)
 
 
 def test_a_main_that_does_not_end_in_time_is_an_overrun() -> None:
@@ -250,11 +262,29 @@ def test_an_abandoned_async_generator_is_closed_by_its_own_process() -> None:
     async def main(loop: SimLoop) -> None:
         await loop.spawn_process("worker", take_one).join()
         await take_one()
-        left_open = numbers()
-        await anext(left_open)
 
     simulate(main)
-    assert closed == ["worker", "world", "world"]
+    assert closed == ["worker", "world"]
+
+
+def test_async_generators_of_the_world_that_are_still_open_are_closed_at_the_end() -> None:
+    closed: list[int] = []
+
+    async def numbers(number: int) -> AsyncIterator[int]:
+        try:
+            yield number
+        finally:
+            await asyncio.sleep(number)
+            closed.append(number)
+
+    generators = [numbers(number) for number in range(3)]
+
+    async def main(loop: SimLoop) -> None:
+        for generator in generators:
+            await anext(generator)
+
+    simulate(main)
+    assert closed == [0, 1, 2]
 
 
 # --- the world outside -----------------------------------------------------------------------

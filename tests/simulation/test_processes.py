@@ -7,7 +7,7 @@ import contextlib
 import functools
 import gc
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -106,7 +106,40 @@ def test_a_killed_process_is_silent_also_when_nothing_else_refers_to_it() -> Non
     assert simulate(main).value == []
 
 
-def test_an_async_generator_of_a_killed_process_is_never_finished_by_others() -> None:
+def test_what_only_a_dropped_callback_refers_to_is_silent_too() -> None:
+    last_words: list[str] = []
+
+    def numbers() -> Iterator[int]:
+        try:
+            yield 1
+            yield 2
+        finally:
+            last_words.append("finally")
+
+    def begun(generator: Iterator[int]) -> Iterator[int]:
+        next(generator)
+        return generator
+
+    async def main(loop: SimLoop) -> list[str]:
+        async def work() -> None:
+            for delay in (5, 50):
+                loop.call_later(delay, next, begun(numbers()))
+            await asyncio.sleep(100)
+
+        process = loop.spawn_process("worker", work)
+        await asyncio.sleep(1)
+        process.pause()
+        await asyncio.sleep(10)
+        process.kill()
+        await asyncio.sleep(100)
+        gc.collect()
+        return list(last_words)
+
+    assert simulate(main).value == []
+
+
+@pytest.mark.parametrize("moment", ["during the run", "after the run"])
+def test_an_async_generator_of_a_killed_process_is_never_finished_by_others(moment: str) -> None:
     last_words: list[str] = []
     shared: list[AsyncIterator[int]] = []
 
@@ -121,16 +154,18 @@ def test_an_async_generator_of_a_killed_process_is_never_finished_by_others() ->
         await anext(shared[0])
         await asyncio.sleep(100)
 
-    async def main(loop: SimLoop) -> list[str]:
+    async def main(loop: SimLoop) -> None:
         process = loop.spawn_process("worker", work)
         await asyncio.sleep(1)
         process.kill()
-        shared.clear()
-        gc.collect()
-        await asyncio.sleep(1)
-        return list(last_words)
+        if moment == "during the run":
+            shared.clear()
+            gc.collect()
+            await asyncio.sleep(1)
 
-    assert simulate(main).value == []
+    simulate(main)
+    shared.clear()
+    gc.collect()
     assert last_words == []
 
 

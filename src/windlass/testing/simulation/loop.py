@@ -179,11 +179,8 @@ class SimLoop(asyncio.BaseEventLoop):
         while self._timers:
             when, _, timer = self._timers[0]
             owner = owner_of(timer)
-            if timer.cancelled():
-                heappop(self._timers)
-                continue
-            if owner is not None and not owner.alive:
-                self._dead.append(heappop(self._timers)[2])
+            if timer.cancelled() or (owner is not None and not owner.alive):
+                self._step(heappop(self._timers)[2])  # which drops it
                 continue
             if when > self.limit:
                 self._now = self.limit
@@ -253,7 +250,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _asyncgen_finalizer_hook(self, agen: AsyncGenerator[Any, Any]) -> None:
         owner = self._generators.pop(id(agen), None)
-        if self._deaf or (owner is not None and not owner.alive):
+        if self._deaf:
             self._dead.append(agen)  # revived; Python finalises nothing twice
         else:
             self.call_as(owner, lambda: self.create_task(agen.aclose()))
@@ -284,12 +281,15 @@ class SimLoop(asyncio.BaseEventLoop):
             digest.update(repr(tuple(entry)).encode())
         return digest.hexdigest()
 
-    def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Collect what asyncio would only write to a log that nobody reads."""
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
         source = context.get("task", context.get("future"))
         owner = getattr(source, "process", None)
-        if self._deaf or (owner is not None and owner.state is ProcessState.KILLED):
-            return
+        killed = owner is not None and owner.state is ProcessState.KILLED
+        if not killed and not self._deaf:
+            super().call_exception_handler(context)
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """Collect what asyncio would only write to a log that nobody reads."""
         self.failures.append(context.get("exception") or RuntimeError(context["message"]))
 
     # --- the end -------------------------------------------------------------------------------
@@ -336,7 +336,6 @@ class SimLoop(asyncio.BaseEventLoop):
             while self._tasks:  # the blocks that run here may make more
                 tasks, self._tasks = self._tasks, []
                 for task in filter(_open, tasks):
-                    task._log_destroy_pending = False
                     close_coroutine(task.get_coro())
                 del tasks
             for process in self.processes:

@@ -188,8 +188,6 @@ class SimFuture(_Owned, asyncio.Future[Any]):
 class SimTask(_Owned, asyncio.Task[T]):
     """A task with a number, an owner and a name that is the same in every run."""
 
-    _log_destroy_pending: bool  # asyncio's own, unknown to its stubs
-
     def __init__(self, coro: Any, loop: SimLoop, context: Context | None, **options: Any) -> None:
         self.order = next(loop._order)
         self.process = PROCESS.get() if context is None else context.get(PROCESS)
