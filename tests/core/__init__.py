@@ -1,0 +1,1 @@
+"""The pure core, one file per module: values in, values out."""
