@@ -1,0 +1,1 @@
+"""Where jobs live: the contract every backend keeps, and the backends."""

@@ -1,0 +1,1 @@
+"""Windlass on one SQLite file."""

@@ -1,0 +1,154 @@
+"""One group transaction at a time on one connection: what the writers run, without any thread."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import apsw
+
+from windlass.errors import StorageError
+from windlass.seams import monotonic
+from windlass.storage.sqlite.connection import Source, disconnect, patiently, translate
+
+__all__ = ["Failed", "Op", "Transactor"]
+
+# An op reads and writes through the connection it is given and returns a value. It must finish
+# every cursor it opens and must not begin, commit or roll back: the transaction is shared.
+Op = Callable[[apsw.Connection], Any]
+
+
+class Failed:
+    """In the place of an op's value: why it has none. Nothing of it was stored."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+class Transactor:
+    """Runs groups of ops, each group in one transaction and each op on its own.
+
+    Blocking, and used by one thread at a time. The connection is opened when first needed and
+    again after an I/O error: after a failed sync nobody knows what the old one believes.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.connection: apsw.Connection | None = None
+        self.waiting_since: float | None = None  # while somebody else holds the write lock
+        self._suspect = False
+
+    def run(self, ops: Iterable[Op], *, patience: float = 30.0) -> list[Any]:
+        """Run ``ops`` in one transaction; the answer holds a value or a `Failed` for each taken.
+
+        An op is taken from ``ops`` only once the write lock is held, so one that is still waiting
+        can be withdrawn until the last moment. Raises when the transaction could not begin: then
+        none was taken. StoreBusy says that the lock was not free within ``patience`` seconds.
+        """
+        if self.waiting_since is None:
+            self.waiting_since = monotonic()
+        with self.source.turn:
+            connection = self._begin(patience)
+            self.waiting_since = None
+            try:
+                return self._finish(connection, self._take(connection, iter(ops)))
+            finally:
+                self._roll_back(connection)
+                if self._suspect:
+                    self.discard()
+
+    def _begin(self, patience: float) -> apsw.Connection:
+        connection = self.connection or self.source.open()
+        self.connection = connection
+        try:
+            patiently(lambda: connection.execute("BEGIN IMMEDIATE"), patience)
+        except apsw.Error as error:
+            if not isinstance(error, apsw.BusyError):
+                self.discard()
+            raise translate(error, self.source.path) from error
+        return connection
+
+    def _take(self, connection: apsw.Connection, ops: Iterator[Op]) -> list[Any]:
+        """Run op by op. The first needs no savepoint: if it fails, there is nothing to spare."""
+        first = next(ops, None)
+        if first is None:
+            return []
+        results = [self._attempt(connection, first)]
+        if isinstance(results[0], Failed):
+            return results
+        for op in ops:
+            connection.execute("SAVEPOINT op")
+            result = self._attempt(connection, op)
+            results.append(result)
+            if not isinstance(result, Failed):
+                connection.execute("RELEASE op")
+            elif connection.in_transaction:
+                connection.execute("ROLLBACK TO op")
+                connection.execute("RELEASE op")
+            else:
+                # Some errors (a full disk, failing I/O) make SQLite drop the whole transaction,
+                # and with it what the neighbours had done.
+                return [Failed(_twin(result.error)) for _ in results[:-1]] + [result]
+        return results
+
+    def _attempt(self, connection: apsw.Connection, op: Op) -> Any:
+        try:
+            return op(connection)
+        except apsw.Error as error:
+            self._suspect |= isinstance(error, apsw.IOError)
+            return Failed(self._translated(error))
+        except Exception as error:  # noqa: BLE001 -- it is the submitter's, who will get it
+            return Failed(error)
+
+    def _translated(self, error: apsw.Error) -> StorageError:
+        translated = translate(error, self.source.path)
+        translated.__cause__ = error
+        return translated
+
+    def _finish(self, connection: apsw.Connection, results: list[Any]) -> list[Any]:
+        """Commit, unless there is nothing to keep. What is not committed is rolled back by run."""
+        if all(type(result) is Failed for result in results):
+            return results
+        try:
+            self.source.check()
+            connection.execute("COMMIT")
+        except StorageError as error:
+            return [Failed(_twin(error)) for _ in results]
+        except apsw.Error as error:
+            self._suspect = True
+            return [Failed(self._translated(error)) for _ in results]
+        return results
+
+    def _roll_back(self, connection: apsw.Connection) -> None:
+        """End the transaction, whatever it takes; a connection that cannot is given up."""
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except apsw.Error:
+            self._suspect = True
+
+    def discard(self) -> None:
+        """Give the connection up; the next transaction opens a fresh one."""
+        connection, self.connection = self.connection, None
+        self._suspect = False
+        if connection is not None:
+            # Closing moves the write-ahead file into the database, which may fail for the very
+            # reason the connection is given up. Whoever opens the file next does it then.
+            with contextlib.suppress(apsw.Error):
+                disconnect(connection)
+
+    def close(self) -> None:
+        """Close the connection and the lock file."""
+        self.discard()
+        self.source.close()
+
+
+def _twin(error: BaseException) -> StorageError:
+    """The same error for another submitter: one object raised in many tasks mixes their traces."""
+    kind = type(error) if isinstance(error, StorageError) else StorageError
+    twin = kind(str(error))
+    twin.__cause__ = error
+    return twin
