@@ -141,7 +141,8 @@ class Windlass:
     def task(self, *function: Any, **options: Any) -> Any:
         """Register a function as a task: ``@app.task`` or ``@app.task(queue="mail", ...)``."""
         if function:
-            return self._register(*function, options)
+            (target,) = function
+            return self._register(target, options)
         return _Decorator(self, options)
 
     def _register(self, function: Callable[..., Any], given: Mapping[str, Any]) -> Task[..., Any]:

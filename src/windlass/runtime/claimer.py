@@ -129,15 +129,15 @@ class Claimer:
         """One claim; the number of jobs started."""
         if self._solo is not None or not self._room():
             return 0
-        alone = self._slots.used == 0
-        if self._solo_due and not alone:
+        solo = self._solo_due
+        if solo and self._slots.used:
             return 0  # drain first: the suspect runs alone
         wants, total = self._slots.wants()
         if total == 0:
             return 0
         self._hint = False
         worker = self._identity.id
-        reply = await self._storage.jobs.claim(worker, wants, total=total, solo=alone)
+        reply = await self._storage.jobs.claim(worker, wants, total=total, solo=solo)
         if not reply.live:
             if worker == self._identity.id:
                 self._on_buried()
@@ -157,8 +157,9 @@ class Claimer:
         return len(reply.jobs)
 
     def _learn(self, reply: ClaimReply, total: int) -> None:
-        self._dry = len(reply.jobs) < total and not self._hint
-        self._solo_due = reply.solo_due
+        # Having asked for a suspect says nothing about the others.
+        self._dry = len(reply.jobs) < total and not self._hint and not self._solo_due
+        self._solo_due = reply.solo_due and not self._solo_due
         self._next_in = _seconds(reply.at, reply.next_at)
 
     async def _worth_it(self) -> bool:

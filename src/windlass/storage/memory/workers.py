@@ -65,6 +65,10 @@ class MemoryWorkers:
             lost.sort(key=lambda row: (row.started_at, row.seq))
             return [row.to_claimed() for row in lost[:limit]]
 
+    async def cancel_requests(self, worker: str) -> Sequence[Claim]:
+        with self._db.moment():
+            return [row.claim for row in self._held(worker) if row.cancel_requested]
+
     async def leave(self, worker: str, releases: Sequence[Transition]) -> Applied:
         with self._db.moment() as now:
             answers = [self._endings.end(release, now) for release in releases]
