@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windlass.core.unique import MAX_KEY, Unique, Window, compose_key
+from windlass.errors import InvalidArgument
+
+DAY = timedelta(days=1)
+
+
+def test_a_key_is_held_until_the_job_has_ended_unless_said_otherwise() -> None:
+    unique = Unique("shop.send/welcome:42")
+    assert (unique.window, unique.period) == (Window.UNTIL_FINISHED, None)
+
+
+def test_a_window_of_time_needs_its_period() -> None:
+    assert Unique("k", Window.FOR_A_TIME, DAY).period == DAY
+    with pytest.raises(InvalidArgument, match="period"):
+        Unique("k", Window.FOR_A_TIME)
+
+
+@pytest.mark.parametrize("window", [Window.UNTIL_STARTED, Window.UNTIL_FINISHED])
+def test_no_other_window_has_a_period(window: Window) -> None:
+    with pytest.raises(InvalidArgument, match="period"):
+        Unique("k", window, DAY)
+
+
+def test_the_same_words_are_different_keys_for_different_tasks() -> None:
+    assert compose_key("shop.send", "42") != compose_key("shop.bill", "42")
+
+
+@given(st.text(min_size=1, max_size=9), st.text(min_size=1, max_size=9))
+def test_different_words_are_different_keys_for_one_task(one: str, other: str) -> None:
+    assert (compose_key("shop.send", one) == compose_key("shop.send", other)) == (one == other)
+
+
+def test_an_empty_key_is_refused_and_the_message_says_what_to_do() -> None:
+    with pytest.raises(InvalidArgument, match="leave key= out"):
+        compose_key("shop.send", "")
+
+
+def test_a_key_may_have_256_characters_and_no_more() -> None:
+    assert MAX_KEY == 256
+    assert compose_key("t", "x" * 256).endswith("x" * 256)
+    with pytest.raises(InvalidArgument, match=r"got 257.*digest"):
+        compose_key("t", "x" * 257)
+
+
+def test_a_unique_survives_being_stored() -> None:
+    unique = Unique("k", Window.FOR_A_TIME, DAY)
+    assert msgspec.json.decode(msgspec.json.encode(unique), type=Unique) == unique
