@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from windlass.core.job import ClaimedJob, JobId, Progress
 from windlass.errors import InvalidArgument, WindlassError
@@ -14,7 +13,7 @@ from windlass.errors import InvalidArgument, WindlassError
 if TYPE_CHECKING:
     from windlass.task import Call
 
-__all__ = ["Context", "Token", "current", "enter"]
+__all__ = ["Context", "Host", "Token", "current", "enter"]
 
 log = logging.getLogger("windlass.job")
 
@@ -47,26 +46,39 @@ class Token:
         return self._event
 
 
+class Host(Protocol):
+    """What a context needs from the worker it lives in."""
+
+    @property
+    def state(self) -> Any:
+        """The application's own object."""
+        ...
+
+    def note(self, job: ClaimedJob, progress: Progress) -> None:
+        """Store how far a run is, soon."""
+        ...
+
+    async def enqueue_from(self, job: ClaimedJob, call: Call) -> Any:
+        """Enqueue follow-up work of a job."""
+        ...
+
+
 class Context:
     """The run a handler is part of: its first parameter if it is annotated so, or `current()`."""
 
-    __slots__ = ("_enqueue", "_progress", "cancelled", "claimed", "state")
+    __slots__ = ("_host", "cancelled", "claimed")
 
-    def __init__(
-        self,
-        claimed: ClaimedJob,
-        *,
-        state: Any,
-        enqueue: Callable[[Call], Awaitable[Any]],
-        progress: Callable[[ClaimedJob, Progress], None],
-        cancelled: Token,
-    ) -> None:
+    def __init__(self, claimed: ClaimedJob, host: Host, cancelled: Token) -> None:
         """Built by the worker for each run."""
         self.claimed = claimed
-        self.state = state
         self.cancelled = cancelled
-        self._enqueue = enqueue
-        self._progress = progress
+        """True once somebody wants this run to end; threads should look now and then."""
+        self._host = host
+
+    @property
+    def state(self) -> Any:
+        """``app.state``: whatever your application put there."""
+        return self._host.state
 
     @property
     def job_id(self) -> JobId:
@@ -124,7 +136,7 @@ class Context:
         if not 0.0 <= fraction <= 1.0:
             message = f"progress must be between 0 and 1, got {fraction!r}"
             raise InvalidArgument(message)
-        self._progress(self.claimed, Progress(fraction, note[:1000]))
+        self._host.note(self.claimed, Progress(fraction, note[:1000]))
 
     def log(self, message: str, *args: object, level: int = logging.INFO) -> None:
         """Log a line that carries this job's id, task and attempt."""
@@ -139,7 +151,7 @@ class Context:
         """Enqueue follow-up work that remembers this job as its parent and keeps its
         correlation id and tenant, unless the call says otherwise.
         """
-        return await self._enqueue(call)
+        return await self._host.enqueue_from(self.claimed, call)
 
 
 _CURRENT: ContextVar[Context] = ContextVar("windlass_context")

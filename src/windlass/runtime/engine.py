@@ -13,9 +13,8 @@ from typing import Any
 import msgspec
 
 from windlass.config import Settings, WorkerSettings
-from windlass.context import Context, Token
 from windlass.core.event import JobMoved
-from windlass.core.job import Claim, ClaimedJob
+from windlass.core.job import Claim, ClaimedJob, Progress
 from windlass.core.outcome import Outcome, Policy, decide
 from windlass.core.state import Verb
 from windlass.observe.bus import Bus
@@ -60,7 +59,7 @@ class Engine:
         self.progress = ProgressReporter(storage.jobs)
         self.runner = Runner(
             around.tasks,
-            self._context,
+            self,
             self._ended,
             result_limit=settings.result_limit,
             error_limit=settings.error_limit,
@@ -124,27 +123,27 @@ class Engine:
             self._around.bus.publish(_claimed(job))
         self.runner.start(job)
 
-    def _context(self, job: ClaimedJob, token: Token) -> Context:
-        return Context(
-            job,
-            state=self._around.state,
-            enqueue=self._follow_up(job),
-            progress=self.progress.note,
-            cancelled=token,
+    # --- what a handler's context needs (`windlass.context.Host`) ---
+
+    @property
+    def state(self) -> Any:
+        """The application's own object."""
+        return self._around.state
+
+    def note(self, job: ClaimedJob, progress: Progress) -> None:
+        """Store how far a run is, soon; safe from any thread."""
+        self.progress.note(job, progress)
+
+    async def enqueue_from(self, job: ClaimedJob, call: Call) -> Any:
+        """Enqueue follow-up work that remembers where it came from."""
+        ask = call.options
+        options = msgspec.structs.replace(
+            ask,
+            parent=job.claim.job,
+            correlation_id=ask.correlation_id or job.correlation_id,
+            tenant=ask.tenant or job.tenant,
         )
-
-    def _follow_up(self, job: ClaimedJob) -> Callable[[Call], Awaitable[Any]]:
-        def enqueue(call: Call) -> Awaitable[Any]:
-            ask = call.options
-            options = msgspec.structs.replace(
-                ask,
-                parent=job.claim.job,
-                correlation_id=ask.correlation_id or job.correlation_id,
-                tenant=ask.tenant or job.tenant,
-            )
-            return self._around.enqueue(msgspec.structs.replace(call, options=options))
-
-        return enqueue
+        return await self._around.enqueue(msgspec.structs.replace(call, options=options))
 
     def _ended(self, run: Run, outcome: Outcome) -> None:
         job = run.job

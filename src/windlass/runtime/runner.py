@@ -10,7 +10,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any
 
-from windlass.context import Context, Token, enter
+from windlass.context import Context, Host, Token, enter
 from windlass.control import GiveUp, Retry, Snooze, Throttled
 from windlass.core import outcome as core
 from windlass.core.job import AttemptError, Claim, ClaimedJob
@@ -35,22 +35,21 @@ class Why(Enum):
     """The worker was buried: the claim is somebody else's, or soon will be."""
 
 
-class Run:
-    """One execution in this process."""
+class Run(Token):
+    """One execution in this process. It is its own cancel token: one object less per job."""
 
-    __slots__ = ("body", "detached", "job", "token", "why")
+    __slots__ = ("body", "detached", "job", "why")
 
     def __init__(self, job: ClaimedJob) -> None:
         """Not started yet."""
+        super().__init__()
         self.job = job
-        self.token = Token()
         self.why: Why | None = None
         self.body: asyncio.Task[None] | None = None
         self.detached: asyncio.Future[Any] | None = None
         """A thread that outlived its timeout: it keeps the slot until it ends."""
 
 
-MakeContext = Callable[[ClaimedJob, Token], Context]
 OnEnd = Callable[[Run, Outcome], None]
 
 
@@ -60,7 +59,7 @@ class Runner:
     def __init__(
         self,
         tasks: TaskRegistry,
-        make_context: MakeContext,
+        host: Host,
         on_end: OnEnd,
         *,
         result_limit: int,
@@ -68,7 +67,7 @@ class Runner:
     ) -> None:
         """``on_end`` is called once for every started run."""
         self._tasks = tasks
-        self._make_context = make_context
+        self._host = host
         self._on_end = on_end
         self._result_limit = result_limit
         self._error_limit = error_limit
@@ -89,7 +88,7 @@ class Runner:
         # The first reason stays, but a lost claim outranks all: nothing may be stored for it.
         if run.why is None or why is Why.LOST:
             run.why = why
-        run.token.set()
+        run.set()
         task = self._tasks.find(run.job.task)
         # A thread cannot be cancelled, only asked; its body waits for it.
         if run.body is not None and (task is None or task.is_async):
@@ -118,7 +117,7 @@ class Runner:
             args, kwargs = task.codec.decode(job.payload)
         except (PayloadError, DefinitionError) as error:
             return core.GaveUp(describe(error, limit=self._error_limit))
-        context = self._make_context(job, run.token)
+        context = Context(job, self._host, run)
         if task.takes_context:
             args = (context, *args)
         enter(context)  # in this task's own copy of the variables: nothing to undo
@@ -157,7 +156,7 @@ class Runner:
         except TimeoutError:
             if future.done():
                 raise  # the function's own
-            run.token.set()
+            run.set()
             run.detached = future
             raise _timed_out(limit or timedelta(0)) from None
         except asyncio.CancelledError:
