@@ -8,6 +8,7 @@ Never pickle: a payload is data, whoever wrote it.
 from __future__ import annotations
 
 import inspect
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -53,6 +54,28 @@ def _from_builtin(wanted: type[Any], value: object) -> object:
 _ENCODER = msgspec.json.Encoder(enc_hook=_to_builtin)
 
 
+def _to_json(value: object) -> bytes:
+    encoded = _ENCODER.encode(value)
+    # JSON knows neither NaN nor infinity; the encoder writes null, and whoever reads it would be
+    # given None. Looked for only where a null was written, which few payloads have.
+    if b"null" in encoded and _holds_endless(msgspec.to_builtins(value, enc_hook=_to_builtin)):
+        message = "JSON has no NaN and no infinity; pass None or a text instead"
+        raise ValueError(message)
+    return encoded
+
+
+def _holds_endless(value: object) -> bool:
+    match value:
+        case float():
+            return not math.isfinite(value)
+        case dict():
+            return any(_holds_endless(part) for pair in value.items() for part in pair)
+        case list() | tuple() | set() | frozenset():
+            return any(_holds_endless(part) for part in value)
+        case _:
+            return False
+
+
 def signature_shape(function: Callable[..., Any], *, skip_first: bool) -> list[inspect.Parameter]:
     """The parameters that come from the payload; what cannot come from one is refused."""
     parameters = list(inspect.signature(function).parameters.values())
@@ -72,7 +95,15 @@ def signature_shape(function: Callable[..., Any], *, skip_first: bool) -> list[i
 class Codec:
     """Encodes and decodes the calls and results of one function."""
 
-    __slots__ = ("_decode", "_function", "_keywords", "_positional", "_result", "_struct")
+    __slots__ = (
+        "_decode",
+        "_function",
+        "_keywords",
+        "_nameless",
+        "_positional",
+        "_result",
+        "_struct",
+    )
 
     def __init__(self, function: Callable[..., Any], *, skip_first: bool = False) -> None:
         """Build the types once; an annotation that cannot be resolved is a DefinitionError."""
@@ -83,6 +114,7 @@ class Codec:
         named = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
         self._positional = len(plain)
         self._keywords = tuple(p.name for p in named)
+        self._nameless = frozenset(p.name for p in plain if p.kind is p.POSITIONAL_ONLY)
         try:
             base = msgspec.defstruct(
                 "Arguments", [_field(p, hints) for p in plain], forbid_unknown_fields=True
@@ -114,11 +146,14 @@ class Codec:
         """The payload of a call. A call that would not fit the function is refused here."""
         try:
             call = self._struct(*args, **kwargs)
+            if named := self._nameless.intersection(kwargs):
+                message = f"{', '.join(sorted(named))} must be given by position, not by name"
+                raise TypeError(message)
         except TypeError as error:
             message = f"{self._function.__qualname__}{inspect.signature(self._function)}: {error}"
             raise PayloadError(message) from error
         try:
-            payload = _ENCODER.encode(call)
+            payload = _to_json(call)
             # Decoding what was just encoded is what the worker will do: a value of the wrong
             # type fails here, in the caller's face, and not an hour later in a worker's log.
             self._decode(payload)
@@ -175,7 +210,7 @@ def encode_any(value: object, *, limit: int = MIB, what: str = "the result") -> 
     if value is None:
         return None
     try:
-        encoded = _ENCODER.encode(value)
+        encoded = _to_json(value)
     except _NOT_STORABLE as error:
         message = f"{what} cannot be stored: {error}"
         raise PayloadError(message) from error
@@ -185,14 +220,20 @@ def encode_any(value: object, *, limit: int = MIB, what: str = "the result") -> 
 
 
 def decode_any(value: bytes | None) -> Any:
-    """Plain JSON values."""
-    return None if value is None else msgspec.json.decode(value)
+    """Plain JSON values, for readers that do not know the function."""
+    if value is None:
+        return None
+    try:
+        return msgspec.json.decode(value)
+    except _NOT_STORABLE as error:
+        message = f"stored bytes are not JSON: {error}"
+        raise PayloadError(message) from error
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function, include_extras=True)
-    except (NameError, TypeError, AttributeError) as error:
+    except (NameError, TypeError, AttributeError, SyntaxError) as error:
         message = (
             f"an annotation of task {function.__qualname__} cannot be resolved: {error}. Import "
             f"the type at run time, not only under TYPE_CHECKING."
