@@ -207,7 +207,6 @@ def test_nothing_of_a_run_is_left_behind(caplog: pytest.LogCaptureFixture) -> No
         assert [process.error for process in loop.processes[:3]] == [None] * 3
 
     simulate(main)
-    gc.collect()
     assert not belongings
     assert not loops
     assert caplog.records == []

@@ -365,23 +365,26 @@ def run(main: Callable[[SimLoop], Coroutine[Any, Any, T]], *, seed: int, limit: 
     if asyncio._get_running_loop() is not None:
         raise RuntimeError("A simulation cannot run inside a running event loop.")
     with no_collector():
-        loop = SimLoop(seed, limit)
-        try:
-            value = loop.run_until_complete(main(loop))
-        except BaseException as error:
-            loop.close()
-            error.add_note(loop._circumstances())
-            for other in loop._unseen():
-                if other is not error:
-                    error.add_note("And before: " + "".join(traceback.format_exception(other)))
-            raise
-        seconds = loop.time()
+        return _run(main, SimLoop(seed, limit))
+
+
+def _run(main: Callable[[SimLoop], Coroutine[Any, Any, T]], loop: SimLoop) -> Result[T]:
+    try:
+        value = loop.run_until_complete(main(loop))
+    except BaseException as error:
         loop.close()
-        if unseen := loop._unseen():
-            failure = BaseExceptionGroup("main ended well, but in the simulated world", unseen)
-            failure.add_note(loop._circumstances())
-            raise failure
-    return Result(value, seed, seconds, loop.digest(), tuple(loop.log))
+        error.add_note(loop._circumstances())
+        for other in loop._unseen():
+            if other is not error:
+                error.add_note("And before: " + "".join(traceback.format_exception(other)))
+        raise
+    seconds = loop.time()
+    loop.close()
+    if unseen := loop._unseen():
+        failure = BaseExceptionGroup("main ended well, but in the simulated world", unseen)
+        failure.add_note(loop._circumstances())
+        raise failure
+    return Result(value, loop.seed, seconds, loop.digest(), tuple(loop.log))
 
 
 def _open(task: asyncio.Task[Any]) -> bool:

@@ -71,7 +71,7 @@ class SimProcess:
 
     @property
     def alive(self) -> bool:
-        return self.state in {ProcessState.RUNNING, ProcessState.PAUSED}
+        return self.state is ProcessState.RUNNING or self.state is ProcessState.PAUSED
 
     @property
     def paused(self) -> bool:
