@@ -1,8 +1,25 @@
 from __future__ import annotations
 
+import uuid
+from decimal import Decimal
+from enum import Enum, IntEnum, StrEnum
+
 import pytest
 
 from windlass.core.identity import CORRELATION_KEYS, PRINCIPAL_KEYS, first_usable
+
+
+class Robot(StrEnum):
+    NIGHTLY = "nightly"
+
+
+class Team(Enum):
+    SALES = "sales"
+    NOBODY = ""
+
+
+class Number(IntEnum):
+    ONE = 1
 
 
 @pytest.mark.parametrize("key", PRINCIPAL_KEYS)
@@ -38,7 +55,25 @@ def test_strings_numbers_and_booleans_are_usable_as_text(value: object, text: st
     assert first_usable({"user_id": value}, PRINCIPAL_KEYS) == text
 
 
-@pytest.mark.parametrize("value", [None, "", [], ["ada"], {}, {"id": "ada"}, object()])
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (uuid.UUID(int=7), "00000000-0000-0000-0000-000000000007"),
+        (Decimal("1.50"), "1.50"),
+        (Robot.NIGHTLY, "nightly"),
+        (Team.SALES, "sales"),
+        (Number.ONE, "1"),
+    ],
+)
+def test_a_value_is_usable_when_it_is_stored_as_one_that_is(value: object, text: str) -> None:
+    found = first_usable({"user_id": value}, PRINCIPAL_KEYS)
+    assert found == text
+    assert type(found) is str
+
+
+@pytest.mark.parametrize(
+    "value", [None, "", [], ["ada"], {}, {"id": "ada"}, (), object(), Team.NOBODY, b""]
+)
 def test_what_is_not_usable_falls_through_to_the_next_name(value: object) -> None:
     assert first_usable({"principal_id": value, "user_id": 42}, PRINCIPAL_KEYS) == "42"
     assert first_usable({"principal_id": value}, PRINCIPAL_KEYS) is None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 __all__ = ["CORRELATION_KEYS", "PRINCIPAL_KEYS", "first_usable"]
 
 PRINCIPAL_KEYS = ("principal_id", "principal", "user_id")
@@ -11,9 +13,12 @@ CORRELATION_KEYS = ("correlation_id", "request_id")
 
 
 def first_usable(arguments: Mapping[str, object], keys: Sequence[str]) -> str | None:
-    """The first of ``keys`` that holds a non-empty string, a number or a boolean, as text."""
+    """The first of ``keys`` that holds a non-empty string, a number or a boolean, as text.
+
+    What counts is how a value is stored: a UUID or an enum member is a string in the payload.
+    """
     for key in keys:
-        value = arguments.get(key)
+        value = _as_stored(arguments.get(key))
         if isinstance(value, str) and value:
             return value
         if isinstance(value, bool):
@@ -21,3 +26,12 @@ def first_usable(arguments: Mapping[str, object], keys: Sequence[str]) -> str | 
         if isinstance(value, (int, float)):
             return str(value)
     return None
+
+
+def _as_stored(value: object) -> object:
+    if value is None or type(value) in {str, int, float, bool}:
+        return value
+    try:
+        return msgspec.to_builtins(value)
+    except (TypeError, ValueError, RecursionError):
+        return None  # whatever it is, it is no name of anybody
