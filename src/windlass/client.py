@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
+
+import msgspec
 
 from windlass.config import Settings
 from windlass.core.event import JobEnqueued
@@ -28,10 +30,10 @@ from windlass.observe.bus import Bus
 from windlass.seams import Seams
 from windlass.storage.batching import Batcher
 from windlass.storage.protocol import CancelAnswer, Inserted, Settled, Storage
-from windlass.task import Call
+from windlass.task import Call, JobOptions, Task
 from windlass.waiter import ResultWaiter
 
-__all__ = ["Client", "new_job"]
+__all__ = ["Client", "new_job", "new_jobs"]
 
 _FLUSH = 1000
 """The most jobs that strangers' calls are merged into; one call may be larger."""
@@ -67,6 +69,23 @@ def new_job(call: Call, settings: Settings, job_id: JobId) -> NewJob:
     )
 
 
+def new_jobs(calls: Sequence[Call], settings: Settings, ids: Sequence[JobId]) -> list[NewJob]:
+    """The same for many. Neighbours that differ in their arguments alone share the rest."""
+    news: list[NewJob] = []
+    model: NewJob | None = None
+    task: Task[..., Any] | None = None
+    options: JobOptions | None = None
+    for call, job_id in zip(calls, ids, strict=True):
+        if model is None or call.task is not task or call.options is not options:
+            model = new_job(call, settings, job_id)
+            news.append(model)
+            # Identity is read from the arguments: such calls share nothing.
+            task, options = (call.task, call.options) if call.arguments is None else (None, None)
+        else:
+            news.append(msgspec.structs.replace(model, id=job_id, payload=call.payload))
+    return news
+
+
 class Client:
     """Everything a producer does, on one event loop, over one opened storage."""
 
@@ -80,7 +99,7 @@ class Client:
         self._storage = storage
         self._handles = handles
         self._settings = settings
-        self._new_id: Callable[[], JobId] = seams.new_job_id
+        self._new_ids = seams.new_job_ids
         self._bus = bus
         insert = storage.jobs.insert
         self._inserts: Batcher[NewJob, Inserted] = Batcher(insert, largest=_FLUSH)
@@ -95,8 +114,7 @@ class Client:
 
     async def enqueue_many(self, calls: Sequence[Call]) -> list[Job[Any]]:
         """Store calls, all or none, in order."""
-        settings, new_id = self._settings, self._new_id
-        news = [new_job(call, settings, new_id()) for call in calls]
+        news = new_jobs(calls, self._settings, self._new_ids(len(calls)))
         keyed = any(new.unique is not None for new in news)
         replies = await (self._keyed if keyed else self._inserts).submit(news)
         if self._bus.heard:
