@@ -210,9 +210,14 @@ class SimLoop(asyncio.BaseEventLoop):
             raise Livelock(f"{PATIENCE} callbacks and no time has passed. {self._standstill()}")
 
     def _standstill(self) -> str:
-        states = [f"{p.name} {p.state} ({len(p._held)} held)" for p in self.processes if p.alive]
+        alive = [process for process in self.processes if process.alive]
+        states = [
+            f"{process.name} {process.state} ({len(process._held)} held)" for process in alive
+        ]
         waiting = [
-            f"  {task.get_name()} in {place_of(task)}" for task in self._tasks if _open(task)
+            f"  {task.get_name()} in {place_of(task)}"
+            for owner in (None, *alive)
+            for task in self._open_tasks(owner)
         ]
         return "\n".join([f"Alive: {', '.join(states) or 'no process'}. Waiting:", *waiting])
 
