@@ -84,14 +84,14 @@ def test_a_world_that_waits_for_nothing_is_a_deadlock_and_says_who_waits_where()
     async def main(loop: SimLoop) -> None:
         loop.spawn_process("worker", stuck)
         await asyncio.sleep(1)
-        loop.spawn_process("dead", stuck).kill()
+        loop.spawn_process("gone", stuck).kill()
         await stuck()
 
     with pytest.raises(Deadlock, match="worker running") as caught:
         simulate(main, seed=77)
     assert "stuck (test_loop.py:" in str(caught.value)
     assert "> Event.wait (locks.py:" in str(caught.value)
-    assert "dead" not in str(caught.value)
+    assert "gone" not in str(caught.value)
     assert "seed 77" in caught.value.__notes__[0]
     assert "world: spawn worker" in caught.value.__notes__[0]
 
