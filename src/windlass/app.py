@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -103,6 +103,7 @@ class Windlass:
         self.admin = Admin(self.storage)
         self._seams = seams or Seams()
         self._opener = Opener(self.settings, clock)
+        self._make_client: Callable[..., Client] = Client
         self._links: dict[asyncio.AbstractEventLoop, _Link] = {}
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[_Link]] = {}
         self._pid = os.getpid()
@@ -315,6 +316,19 @@ class Windlass:
         asyncio.run_coroutine_threadsafe(link.storage.close(), loop).result()
         self.blocking.stop()
 
+    @contextmanager
+    def _arranged(
+        self, opener: Opener, seams: Seams, make_client: Callable[..., Client]
+    ) -> Iterator[None]:
+        """Other surroundings for a while: what ``windlass.testing`` is made of."""
+        before = self._opener, self._seams, self._make_client, self._links, self._opening
+        self._opener, self._seams, self._make_client = opener, seams, make_client
+        self._links, self._opening = {}, {}
+        try:
+            yield
+        finally:
+            self._opener, self._seams, self._make_client, self._links, self._opening = before
+
     async def _client(self) -> Client:
         link = self._links.get(asyncio.get_running_loop())
         if link is None or self._pid != os.getpid():
@@ -340,7 +354,7 @@ class Windlass:
     async def _open(self, loop: asyncio.AbstractEventLoop) -> _Link:
         await self._close_dead_loops()
         storage = await self._opener.open()
-        client = Client(storage, self.settings, self._seams, self.bus, self)
+        client = self._make_client(storage, self.settings, self._seams, self.bus, self)
         link = self._links[loop] = _Link(loop, storage, client)
         return link
 

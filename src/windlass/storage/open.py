@@ -51,7 +51,7 @@ class Opener:
     def __init__(self, settings: Settings, clock: Clock = SYSTEM_CLOCK) -> None:
         """``clock`` is settable through ``windlass.testing`` only."""
         self._settings = settings
-        self._clock = clock
+        self.clock = clock
         self._memory: MemoryDatabase | None = None
         self.scheme = check_url(settings.url)
 
@@ -70,7 +70,7 @@ class Opener:
         from windlass.storage.memory import MemoryDatabase, MemoryStorage
 
         if self._memory is None:
-            self._memory = MemoryDatabase(clock=self._clock)
+            self._memory = MemoryDatabase(clock=self.clock)
         return MemoryStorage(self._memory)
 
     async def _open_sqlite(self) -> Storage:
@@ -82,4 +82,4 @@ class Opener:
             feature = "The SQLite backend"
             raise MissingDependency(feature, "all") from error
         path = _sqlite_path(self._settings.url)
-        return await open_sqlite(path, clock=self._clock, durability=self._settings.durability)
+        return await open_sqlite(path, clock=self.clock, durability=self._settings.durability)
