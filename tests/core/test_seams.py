@@ -12,19 +12,31 @@ from datetime import UTC, timedelta
 import pytest
 
 from windlass import seams
-from windlass.seams import SYSTEM_CLOCK, Seams, chance, monotonic, new_job_id, new_worker_id
+from windlass.seams import (
+    SYSTEM_CLOCK,
+    Seams,
+    chance,
+    monotonic,
+    new_job_id,
+    new_job_ids,
+    new_worker_id,
+)
 
 # --- ids --------------------------------------------------------------------------------------
 
 
 def test_job_ids_do_not_repeat() -> None:
-    made = [new_job_id() for _ in range(20_000)]
-    assert len(set(made)) == len(made)
+    made = [*new_job_ids(20_000), *(new_job_id() for _ in range(5_000))]
+    assert len(set(made)) == len(made) == 25_000
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 1000])
+def test_as_many_job_ids_are_made_as_are_asked_for(count: int) -> None:
+    assert len(new_job_ids(count)) == count
 
 
 def test_a_job_id_is_a_version_7_uuid_in_32_hex_digits() -> None:
-    for _ in range(200):
-        made = new_job_id()
+    for made in [new_job_id(), *new_job_ids(200)]:
         assert re.fullmatch(r"[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}", made)
         read = uuid.UUID(made)
         assert (read.version, read.variant) == (7, uuid.RFC_4122)
@@ -46,7 +58,7 @@ def test_job_ids_sort_by_the_millisecond_they_were_made_in() -> None:
 
 
 def test_all_other_bits_of_a_job_id_are_chance() -> None:
-    ids = [int(new_job_id(), 16) for _ in range(400)]
+    ids = [int(made, 16) for made in new_job_ids(400)]
     random_bits = [*range(62), *range(64, 76)]
     stuck = [bit for bit in random_bits if len({made >> bit & 1 for made in ids}) == 1]
     assert stuck == []
@@ -54,10 +66,12 @@ def test_all_other_bits_of_a_job_id_are_chance() -> None:
 
 def test_threads_do_not_repeat_each_others_ids() -> None:
     made: list[str] = []
-    threads = [
-        threading.Thread(target=lambda: made.extend(new_job_id() for _ in range(2_000)))
-        for _ in range(4)
-    ]
+
+    def make() -> None:
+        for _ in range(100):
+            made.extend(new_job_ids(20))
+
+    threads = [threading.Thread(target=make) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -127,7 +141,7 @@ def test_a_thread_has_a_name_and_keeps_no_dying_process_alive() -> None:
 
 
 def test_the_seams_can_be_replaced_as_one_value() -> None:
-    assert Seams().new_job_id is new_job_id
+    assert Seams().new_job_ids is new_job_ids
     fixed = Seams(chance=lambda: 0.25)
     assert fixed.chance() == 0.25
     assert fixed.new_worker_id is new_worker_id

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import uuid
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.core.shop import (
+    ID,
+    NOON,
+    ORDER,
+    Address,
+    Colour,
+    Item,
+    Level,
+    Opaque,
+    Options,
+    Order,
+    Point,
+    anything,
+    send,
+    taking,
+)
+from windlass.core.payload import Codec, decode_any, encode_any
+
+# --- round trips ------------------------------------------------------------------------------
+
+TYPED: list[tuple[object, object]] = [
+    (int, 2**70),
+    (int, -(10**300)),
+    (float, 0.1),
+    (str, "Grüße, 世界 \x00 🚀"),
+    (bool, True),
+    (bytes, bytes(range(256))),
+    (datetime, NOON),
+    (datetime, NOON.astimezone(timezone(timedelta(hours=5, minutes=30)))),
+    (datetime, NOON.replace(tzinfo=None)),
+    (date, date(2026, 3, 1)),
+    (time, time(12, 30)),
+    (timedelta, timedelta(days=400, microseconds=1)),
+    (uuid.UUID, ID),
+    (Decimal, Decimal("0.10")),
+    (Colour, Colour.RED),
+    (Level, Level.HIGH),
+    (Literal["a", "b"], "b"),
+    (Address, Address("Main St 1", lines=["x"])),
+    (Item, Item("sku-1", Decimal("9.99"), Colour.BLUE)),
+    (Order, ORDER),
+    (Point, Point(1, 2)),
+    (Options, {"colour": "red"}),
+    (int | None, None),
+    (int | None, 5),
+    (Order | None, ORDER),
+    (Address | None, None),
+    (list[Order], [ORDER, ORDER]),
+    (dict[str, Address], {"home": Address("x")}),
+    (dict[int, Colour], {3: Colour.RED}),
+    (dict[uuid.UUID, date], {ID: date(2026, 3, 1)}),
+    (set[int], {1, 2, 3}),
+    (frozenset[str], frozenset({"a"})),
+    (tuple[int, str], (1, "a")),
+    (tuple[int, ...], (1, 2, 3)),
+    (int | str | None, "x"),
+    (Annotated[int, msgspec.Meta(ge=0)], 7),
+    (Any, {"a": [1, 2.5, None, "x", True]}),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), TYPED, ids=lambda part: str(part)[:40])
+def test_an_argument_comes_back_as_what_it_was(kind: object, value: object) -> None:
+    codec = Codec(taking(kind))
+    (back,), named = codec.decode(codec.encode((value,), {}))
+    assert back == value
+    assert type(back) is type(value)
+    assert named == {}
+
+
+@pytest.mark.parametrize(("kind", "value"), TYPED, ids=lambda part: str(part)[:40])
+def test_a_result_comes_back_as_what_it_was(kind: object, value: object) -> None:
+    back = Codec(taking(kind)).decode_result(encode_any(value))
+    assert back == value
+    assert type(back) is type(value)
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.text(st.characters(exclude_categories=["Cs"]), max_size=3), inner, max_size=3
+        )
+    ),
+    max_leaves=6,
+)
+
+
+@given(json_values)
+def test_plain_values_need_no_annotation(value: object) -> None:
+    codec = Codec(anything)
+    assert codec.decode(codec.encode((value,), {})) == ((value,), {})
+    assert decode_any(encode_any(value)) == value
+
+
+def test_a_payload_is_json_that_people_and_other_languages_read() -> None:
+    payload = Codec(taking(Item)).encode((Item("sku-1", Decimal("9.99"), Colour.RED),), {})
+    assert payload == b'{"value":{"sku":"sku-1","price":"9.99","colour":"red"}}'
+
+
+def test_a_model_may_be_given_as_the_dictionary_it_is_made_from() -> None:
+    codec = Codec(taking(Order))
+    given_as = {"id": str(ID), "placed": NOON.isoformat(), "items": ["a", "b"]}
+    assert codec.decode(codec.encode((given_as,), {}))[0] == (ORDER,)
+
+
+# --- defaults, names and positions ------------------------------------------------------------
+
+
+def test_defaults_that_were_not_given_are_not_stored() -> None:
+    assert Codec(send).encode(("a@b.c",), {}) == b'{"to":"a@b.c"}'
+
+
+def test_defaults_that_were_given_are_stored_even_if_they_are_the_same() -> None:
+    payload = Codec(send).encode(("a@b.c", "Hi"), {"copies": 1})
+    assert payload == b'{"to":"a@b.c","subject":"Hi","copies":1}'
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "back"),
+    [
+        (("a",), {}, (("a",), {})),
+        (("a", "b"), {}, (("a", "b"), {})),
+        ((), {"to": "a"}, (("a",), {})),
+        ((), {"subject": "b", "to": "a"}, (("a", "b"), {})),
+        (("a",), {"copies": 3}, (("a",), {"copies": 3})),
+        (("a", "b"), {"urgent": True, "copies": 3}, (("a", "b"), {"copies": 3, "urgent": True})),
+    ],
+)
+def test_a_call_comes_back_as_a_call_the_function_takes(
+    args: tuple[str, ...], kwargs: dict[str, Any], back: object
+) -> None:
+    codec = Codec(send)
+    assert codec.decode(codec.encode(args, kwargs)) == back
+
+
+def test_after_a_left_out_default_arguments_go_by_name() -> None:
+    def function(a: int = 1, b: int = 2, c: int = 3, *, d: int = 4) -> tuple[int, ...]:
+        return (a, b, c, d)
+
+    codec = Codec(function)
+    args, kwargs = codec.decode(codec.encode((), {"c": 30}))
+    assert function(*args, **kwargs) == (1, 2, 30, 4)
+    args, kwargs = codec.decode(codec.encode((10,), {"c": 30, "d": 40}))
+    assert function(*args, **kwargs) == (10, 2, 30, 40)
+
+
+def test_a_changed_default_takes_effect_for_jobs_already_waiting() -> None:
+    def before(size: int = 1) -> int:
+        return size
+
+    def after(size: int = 2) -> int:
+        return size
+
+    args, kwargs = Codec(after).decode(Codec(before).encode((), {}))
+    assert after(*args, **kwargs) == 2
+
+
+def test_a_new_argument_with_a_default_accepts_jobs_already_waiting() -> None:
+    def before(to: str) -> None: ...
+
+    stored = Codec(before).encode(("a@b.c",), {})
+    assert Codec(send).decode(stored) == (("a@b.c",), {})
+
+
+def test_a_default_may_be_of_any_type_that_an_argument_may_be_of() -> None:
+    def function(
+        order: Order = ORDER, address: Address | None = None, item: Item | None = None
+    ) -> None: ...
+
+    codec = Codec(function)
+    assert codec.decode(codec.encode((), {})) == ((), {})
+    assert codec.decode(codec.encode((ORDER, None), {})) == ((ORDER, None), {})
+
+
+def test_the_first_parameter_can_be_left_to_the_worker() -> None:
+    def function(context: Opaque, to: str) -> None: ...
+
+    codec = Codec(function, skip_first=True)
+    assert codec.names == ("to",)
+    assert codec.decode(codec.encode(("a",), {})) == (("a",), {})
+
+
+def test_a_function_without_parameters_has_an_empty_payload() -> None:
+    def function() -> None: ...
+
+    codec = Codec(function)
+    assert codec.encode((), {}) == b"{}"
+    assert codec.decode(b"{}") == ((), {})
+
+
+@pytest.mark.parametrize("name", ["self", "cls", "_hidden", "data", "type", "args", "copy"])
+def test_any_parameter_name_will_do(name: str) -> None:
+    scope: dict[str, Any] = {}
+    exec(f"def function({name}): ...", scope)  # noqa: S102 -- names that a list can hold
+    codec = Codec(scope["function"])
+    assert codec.decode(codec.encode((1,), {})) == ((1,), {})
