@@ -99,7 +99,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
             _at_least(f"the slots of queue {queue!r}", slots, 1)
         for queue, weight in (self.weights or {}).items():
             _at_least(f"the weight of queue {queue!r}", weight, 1)
-        if self.queues is not None and not self.queues or not self.shared:
+        if (self.queues is not None and not self.queues) or not self.shared:
             message = "a worker needs at least one queue: queue=..., or --queue NAME"
             raise ConfigError(message)
         for name in ("max_jobs", "max_megabytes"):

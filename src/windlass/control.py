@@ -9,7 +9,7 @@ from windlass.core.instant import duration
 __all__ = ["Control", "GiveUp", "Retry", "Snooze", "Throttled"]
 
 
-class Control(Exception):  # noqa: N818 -- not errors: instructions to the worker
+class Control(Exception):
     """Base of the instructions a handler can raise."""
 
 

@@ -166,7 +166,7 @@ class Task(Generic[P, R]):
         """Made at first use, when every type the annotations name exists."""
         return Codec(self.function, skip_first=self.takes_context)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the plain function, as if it had never been decorated."""
         return self.function(*args, **kwargs)
 
@@ -185,7 +185,7 @@ class Task(Generic[P, R]):
         """A call to give to ``app.enqueue_many`` or ``ctx.enqueue``."""
         return self._make(args, kwargs, _PLAIN)
 
-    def options(  # noqa: PLR0913 -- every one is a keyword a caller may want
+    def options(
         self,
         *,
         delay: timedelta | float | None = None,
@@ -254,7 +254,7 @@ class BoundTask(Generic[P, R]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
         """A call with these options, for ``app.enqueue_many``."""
-        return self._task._make(args, kwargs, self._options)  # noqa: SLF001
+        return self._task._make(args, kwargs, self._options)
 
 
 class TaskRegistry:

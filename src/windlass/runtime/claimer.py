@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from windlass.core.job import Claim, ClaimedJob
 from windlass.core.state import Verb
@@ -21,6 +22,26 @@ log = logging.getLogger("windlass")
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 5.0
 
 
+class Home(Protocol):
+    """What a claimer needs to know about, and do to, the rest of its worker."""
+
+    def start(self, job: ClaimedJob) -> None:
+        """Run a job that was just claimed."""
+        ...
+
+    def holds(self, claim: Claim) -> bool:
+        """Whether this claim runs, or waits to be stored, in this process."""
+        ...
+
+    def has_room(self) -> bool:
+        """Whether outcomes are being stored as fast as they come."""
+        ...
+
+    def buried(self) -> None:
+        """The store takes this worker for dead."""
+        ...
+
+
 class Claimer:
     """Keeps the slots full and holds nothing beyond them."""
 
@@ -29,24 +50,18 @@ class Claimer:
         storage: Storage,
         slots: Slots,
         identity: Identity,
+        home: Home,
         *,
         queues: Sequence[str],
-        start: Callable[[ClaimedJob], None],
-        held_here: Callable[[Claim], bool],
-        room: Callable[[], bool],
-        on_buried: Callable[[], None],
         poll: timedelta,
         chance: Callable[[], float],
     ) -> None:
-        """``held_here`` knows the claims that run or wait to be stored in this process."""
+        """Claims nothing until it is run or stepped."""
         self._storage = storage
         self._slots = slots
         self._identity = identity
         self._queues = queues
-        self._start = start
-        self._held_here = held_here
-        self._room = room
-        self._on_buried = on_buried
+        self._home = home
         self._poll = poll.total_seconds()
         self._chance = chance
         self._wake = asyncio.Event()
@@ -81,7 +96,7 @@ class Claimer:
     def compare(self, holding: Sequence[Claim]) -> None:
         """What the store says this worker holds; looked at between two claims, never during one."""
         self._holding = holding
-        if any(not self._held_here(claim) for claim in holding):
+        if any(not self._home.holds(claim) for claim in holding):
             self._wake.set()
 
     def stop(self) -> None:
@@ -121,13 +136,13 @@ class Claimer:
             if took and not self._dry:
                 # Let what was just started run: what ends at once leaves room for the next claim.
                 await asyncio.sleep(0)
-                if self._slots.free and self._room():
+                if self._slots.free and self._home.has_room():
                     return
         await self._sleep()
 
     async def step(self) -> int:
         """One claim; the number of jobs started."""
-        if self._solo is not None or not self._room():
+        if self._solo is not None or not self._home.has_room():
             return 0
         solo = self._solo_due
         if solo and self._slots.used:
@@ -140,7 +155,7 @@ class Claimer:
         reply = await self._storage.jobs.claim(worker, wants, total=total, solo=solo)
         if not reply.live:
             if worker == self._identity.id:
-                self._on_buried()
+                self._home.buried()
             self._dry = False
             return 0
         if worker != self._identity.id:
@@ -152,7 +167,7 @@ class Claimer:
             self._slots.take(job.queue)
             if job.solo:
                 self._solo = job.claim
-            self._start(job)
+            self._home.start(job)
         self.claimed += len(reply.jobs)
         return len(reply.jobs)
 
@@ -189,7 +204,7 @@ class Claimer:
     async def _give_back_strays(self) -> None:
         """Cure a lost claim answer: what the store says we hold and nobody here knows."""
         holding, self._holding = self._holding, ()
-        strays = [claim for claim in holding if not self._held_here(claim)]
+        strays = [claim for claim in holding if not self._home.holds(claim)]
         if not strays:
             return
         by = self._identity.id

@@ -51,6 +51,7 @@ class Engine:
     ) -> None:
         """Wire the parts; touches no storage."""
         self._around = around
+        self._on_buried = on_buried
         self._policies: dict[str, Policy] = {}
         settings, storage = around.settings, around.storage
         self.identity = Identity(storage, settings, worker, around.seams)
@@ -68,11 +69,8 @@ class Engine:
             storage,
             self.slots,
             self.identity,
+            self,
             queues=worker.served,
-            start=self._start,
-            held_here=self._held_here,
-            room=lambda: self.finisher.backlog < self.slots.total,
-            on_buried=on_buried,
             poll=settings.poll,
             chance=around.seams.chance,
         )
@@ -115,10 +113,22 @@ class Engine:
     def _slot_freed(self) -> None:
         self.claimer.slot_freed()
 
-    def _held_here(self, claim: Claim) -> bool:
+    # --- what the claimer needs (`windlass.runtime.claimer.Home`) ---
+
+    def buried(self) -> None:
+        """The store takes this worker for dead."""
+        self._on_buried()
+
+    def has_room(self) -> bool:
+        """Whether outcomes are being stored as fast as they come."""
+        return self.finisher.backlog < self.slots.total
+
+    def holds(self, claim: Claim) -> bool:
+        """Whether this claim runs, or waits to be stored, in this process."""
         return claim in self.runner.active or self.finisher.holds(claim)
 
-    def _start(self, job: ClaimedJob) -> None:
+    def start(self, job: ClaimedJob) -> None:
+        """Run a job that was just claimed."""
         if self._around.bus.heard:
             self._around.bus.publish(_claimed(job))
         self.runner.start(job)
