@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.core.values import few
 from windlass.core.backoff import DEFAULT_BACKOFF, Backoff, Jitter
 from windlass.errors import InvalidArgument
 
@@ -102,12 +103,14 @@ def test_delays_may_be_given_as_timedeltas() -> None:
     )
 
 
+@few
 @given(backoff=curves, n=tries)
 def test_a_curve_never_falls_and_never_passes_its_cap(backoff: Backoff, n: int) -> None:
     here, after = backoff.delay(n, MIDDLE), backoff.delay(n + 1, MIDDLE)
     assert timedelta(0) <= here <= after <= backoff.cap
 
 
+@few
 @given(backoff=curves)
 def test_attempt_2000_is_no_overflow(backoff: Backoff) -> None:
     assert backoff.delay(2000, MIDDLE) <= backoff.cap
@@ -122,6 +125,7 @@ def test_steps_and_factors_of_any_size_are_no_overflow() -> None:
     assert DEFAULT_BACKOFF.delay(2**62, MIDDLE) == timedelta(hours=1)
 
 
+@few
 @given(first=st.integers(1, 10**9), factor=st.integers(2, 10), n=st.integers(1, 12), cap=spans)
 def test_an_exponential_below_its_cap_is_exact(
     first: int, factor: int, n: int, cap: timedelta
@@ -131,6 +135,7 @@ def test_an_exponential_below_its_cap_is_exact(
     assert abs(made.delay(n, 0) - min(exact, cap)) <= MICROSECOND
 
 
+@few
 @given(first=spans, step=spans, n=st.integers(1, 10_000), cap=spans)
 def test_a_linear_curve_is_exact(first: timedelta, step: timedelta, n: int, cap: timedelta) -> None:
     made = Backoff.linear(first, step=step, cap=cap, jitter="none")
@@ -140,6 +145,7 @@ def test_a_linear_curve_is_exact(first: timedelta, step: timedelta, n: int, cap:
 # --- jitter -----------------------------------------------------------------------------------
 
 
+@few
 @given(first=spans, n=st.integers(1, 50), chance=chances)
 def test_a_spread_stays_within_a_quarter_of_the_curve(
     first: timedelta, n: int, chance: float
@@ -149,6 +155,7 @@ def test_a_spread_stays_within_a_quarter_of_the_curve(
     assert straight * 0.75 - MICROSECOND <= bent <= straight * 1.25 + MICROSECOND
 
 
+@few
 @given(first=spans, n=st.integers(1, 50), chance=chances)
 def test_full_jitter_stays_between_nothing_and_the_curve(
     first: timedelta, n: int, chance: float
@@ -158,11 +165,13 @@ def test_full_jitter_stays_between_nothing_and_the_curve(
     assert timedelta(0) <= bent <= straight
 
 
+@few
 @given(backoff=curves, n=tries, chance=chances)
 def test_without_jitter_chance_changes_nothing(backoff: Backoff, n: int, chance: float) -> None:
     assert backoff.delay(n, chance) == backoff.delay(n, 0.0)
 
 
+@few
 @given(jitter=st.sampled_from(["spread", "full"]), one=chances, other=chances)
 def test_a_higher_draw_never_gives_a_shorter_wait(jitter: str, one: float, other: float) -> None:
     made = Backoff.fixed(100, jitter="spread" if jitter == "spread" else "full")
@@ -201,6 +210,7 @@ def test_a_queue_curve_that_is_switched_off_is_due_at_once() -> None:
     assert Backoff.none().delay(7, MIDDLE) == timedelta(0)
 
 
+@few
 @given(n=st.integers(1, 40), chance=chances)
 def test_a_second_doubled_up_to_15_minutes_give_or_take_a_quarter(n: int, chance: float) -> None:
     made = Backoff.exponential(1, factor=2, cap=900)
@@ -209,6 +219,7 @@ def test_a_second_doubled_up_to_15_minutes_give_or_take_a_quarter(n: int, chance
     assert straight * 0.75 <= made.delay(n, chance) / SECOND <= straight * 1.25
 
 
+@few
 @given(n=st.integers(1, 40), chance=chances)
 def test_initial_plus_increments_up_to_a_maximum_give_or_take_a_quarter(
     n: int, chance: float
@@ -218,6 +229,7 @@ def test_initial_plus_increments_up_to_a_maximum_give_or_take_a_quarter(
     assert straight * 0.75 <= made.delay(n, chance) / SECOND <= straight * 1.25
 
 
+@few
 @given(n=st.integers(1, 40), chance=chances)
 def test_anything_from_nothing_to_5_s_doubled_up_to_15_minutes(n: int, chance: float) -> None:
     made = Backoff.exponential(2 * 5, factor=2, cap=900, jitter="full")
@@ -261,6 +273,7 @@ def test_an_unknown_jitter_is_refused() -> None:
 # --- stored with the job ----------------------------------------------------------------------
 
 
+@few
 @given(backoff=curves)
 def test_a_backoff_survives_being_stored(backoff: Backoff) -> None:
     stored = msgspec.json.encode(backoff)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.core.values import few
 from windlass.core.instant import EPOCH, aware, duration, from_us, span_us, to_us
 from windlass.errors import InvalidArgument
 
@@ -29,6 +30,7 @@ def test_an_instant_comes_back_from_the_wire_exactly(instant: datetime) -> None:
     assert from_us(to_us(instant)) == instant
 
 
+@few
 @given(st.integers(0, to_us(LAST)))
 def test_microseconds_come_back_from_an_instant_exactly(us: int) -> None:
     assert to_us(from_us(us)) == us
@@ -45,11 +47,13 @@ def test_an_instant_before_the_epoch_is_a_negative_number() -> None:
     assert from_us(-1) == EPOCH - timedelta(microseconds=1)
 
 
+@few
 @given(instants, instants)
 def test_the_wire_keeps_the_order_of_time(one: datetime, other: datetime) -> None:
     assert (to_us(one) < to_us(other)) == (one < other)
 
 
+@few
 @given(instants, st.integers(-14, 14))
 def test_the_wire_does_not_care_about_the_zone(instant: datetime, hours: int) -> None:
     zone = timezone(timedelta(hours=hours))
@@ -57,6 +61,7 @@ def test_the_wire_does_not_care_about_the_zone(instant: datetime, hours: int) ->
         assert to_us(instant.astimezone(zone)) == to_us(instant)
 
 
+@few
 @given(st.timedeltas())
 def test_a_span_comes_back_from_the_wire_exactly(span: timedelta) -> None:
     assert timedelta(microseconds=span_us(span)) == span
@@ -123,6 +128,7 @@ def test_an_instant_that_utc_cannot_write_is_refused(edge: datetime) -> None:
 # --- durations --------------------------------------------------------------------------------
 
 
+@few
 @given(st.timedeltas(min_value=timedelta(0)))
 def test_a_timedelta_is_taken_as_it_is(span: timedelta) -> None:
     assert duration(span, "delay") is span

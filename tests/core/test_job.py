@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.values import ERROR, NOW, claimed
+from tests.core.values import ERROR, NOW, claimed, few
 from windlass.core.backoff import Backoff
 from windlass.core.job import (
     DEFAULT_MAX_ATTEMPTS,
@@ -92,12 +92,14 @@ def test_a_cost_that_would_give_tokens_away_is_refused(cost: float) -> None:
         LimitUse("api", cost=cost)
 
 
+@few
 @given(attempt=st.integers(0, 1000), budget=st.integers(1, 100))
 def test_tries_begin_again_after_a_requeue(attempt: int, budget: int) -> None:
     requeued = claimed(attempt=attempt + 1, max_attempts=attempt + budget, budget=budget)
     assert requeued.tries == 1
 
 
+@few
 @given(attempt=st.integers(1, 100), max_attempts=st.integers(1, 100))
 def test_before_any_requeue_tries_are_attempts(attempt: int, max_attempts: int) -> None:
     job = claimed(attempt=attempt, max_attempts=max_attempts, budget=max_attempts)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.values import NOW
+from tests.core.values import NOW, few
 from windlass.core.job import LimitUse
 from windlass.core.limit import Admitted, Closed, LimitSpec, Rate, admit, lane_key, tokens_free
 from windlass.errors import InvalidArgument
@@ -72,6 +72,7 @@ def test_no_half_open_window_holds_more_than_n_plus_burst_minus_1_starts(
         assert sum(window) - debt <= rate.n + rate.burst - 1
 
 
+@few
 @given(rate=fractional_rates, asked=requests)
 def test_a_fractional_count_holds_for_the_next_whole_one(
     rate: Rate, asked: list[tuple[int, int]]
@@ -82,6 +83,7 @@ def test_a_fractional_count_holds_for_the_next_whole_one(
         assert len(window) <= math.ceil(rate.n) + rate.burst - 1
 
 
+@few
 @given(rate=rates, rounds=st.integers(1, 20))
 def test_whoever_comes_exactly_when_told_uses_the_whole_rate(rate: Rate, rounds: int) -> None:
     now, spent_until = NOW, None
@@ -112,6 +114,7 @@ def test_the_promised_opening_is_honest_to_the_microsecond(
         assert before == answer
 
 
+@few
 @given(bucket=used_buckets(), cost=st.integers(1, 9), later=st.integers(0, 10**7))
 def test_what_is_admitted_now_would_be_admitted_later(
     bucket: tuple[Rate, datetime | None], cost: int, later: int
@@ -154,6 +157,7 @@ def test_a_cost_above_the_burst_starts_on_a_full_bucket_and_leaves_a_debt() -> N
     assert tokens_free(rate, in_debt, NOW + 4 * SECOND) == 1
 
 
+@few
 @given(bucket=used_buckets(), above=st.integers(1, 100))
 def test_a_cost_above_the_burst_waits_for_a_full_bucket_and_no_longer(
     bucket: tuple[Rate, datetime | None], above: int
@@ -166,6 +170,7 @@ def test_a_cost_above_the_burst_waits_for_a_full_bucket_and_no_longer(
         assert answer == Admitted(NOW + rate.spacing * (rate.burst + above))
 
 
+@few
 @given(rate=rates, cost=st.integers(1, 6))
 def test_a_cost_is_that_many_single_starts(rate: Rate, cost: int) -> None:
     once = admit(rate, None, cost=cost, now=NOW)
@@ -204,6 +209,7 @@ def test_as_many_starts_fit_as_tokens_are_free(bucket: tuple[Rate, datetime | No
     assert isinstance(admit(rate, spent_until, cost=1, now=NOW), Closed)
 
 
+@few
 @given(bucket=used_buckets())
 def test_a_closed_bucket_opens_with_exactly_the_tokens_asked_for(
     bucket: tuple[Rate, datetime | None],
@@ -281,6 +287,7 @@ keys = st.text(st.sampled_from("ab\x1f\\:x1f"), max_size=6)
 combinations = st.lists(st.builds(LimitUse, names, keys), min_size=1, max_size=3).map(tuple)
 
 
+@few
 @given(one=combinations, other=combinations)
 def test_different_combinations_never_share_a_lane(
     one: tuple[LimitUse, ...], other: tuple[LimitUse, ...]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.values import ERROR, NOW, WORKER, claimed
+from tests.core.values import ERROR, NOW, WORKER, claimed, few
 from windlass.core.backoff import DEFAULT_BACKOFF, Backoff
 from windlass.core.job import AttemptError, ClaimedJob
 from windlass.core.outcome import (
@@ -102,6 +102,7 @@ def test_an_attempt_is_followed_by_another_while_it_is_below_the_maximum(
     assert follow(job, Lost(DEATH)).verb is verb
 
 
+@few
 @given(attempt=st.integers(1, 50), max_attempts=st.integers(1, 50))
 def test_n_attempts_mean_n_runs(attempt: int, max_attempts: int) -> None:
     job = claimed(attempt=attempt, max_attempts=max_attempts, budget=max_attempts)

@@ -26,6 +26,7 @@ from tests.core.shop import (
     send,
     taking,
 )
+from tests.core.values import few
 from windlass.core.payload import Codec, decode_any, encode_any
 
 # --- round trips ------------------------------------------------------------------------------
@@ -103,6 +104,7 @@ json_values = st.recursive(
 )
 
 
+@few
 @given(json_values)
 def test_plain_values_need_no_annotation(value: object) -> None:
     codec = Codec(anything)

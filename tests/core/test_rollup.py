@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.values import NOW
+from tests.core.values import NOW, few
 from windlass.core.instant import span_us
 from windlass.core.rollup import (
     Rollup,
@@ -44,11 +44,13 @@ def test_buckets_leave_no_gap_and_meet_at_their_tops() -> None:
         assert bucket_of(bucket_top(bucket) + 1) == bucket + 1
 
 
+@few
 @given(us=durations, more=durations)
 def test_a_longer_duration_never_falls_into_a_lower_bucket(us: int, more: int) -> None:
     assert bucket_of(us) <= bucket_of(us + more)
 
 
+@few
 @given(us=durations)
 def test_the_top_of_a_bucket_is_at_most_a_quarter_above_what_is_in_it(us: int) -> None:
     assert us <= bucket_top(bucket_of(us)) <= us * 1.25
@@ -92,6 +94,7 @@ finishes = st.lists(
 )
 
 
+@few
 @given(done=finishes, seed=st.integers(0, 99))
 def test_merging_equals_a_recount_in_whatever_order_and_grouping(
     done: list[Finish], seed: int
@@ -135,6 +138,7 @@ def nearest_rank(values: list[int], percent: int) -> int:
     return ordered[max(1, -(-percent * len(ordered) // 100)) - 1]
 
 
+@few
 @given(values=st.lists(durations, min_size=1, max_size=40), percent=st.integers(0, 100))
 def test_a_percentile_is_the_bucket_of_the_nearest_rank(values: list[int], percent: int) -> None:
     histogram = Counter(bucket_of(us) for us in values)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.core.values import few
 from windlass.core.unique import MAX_KEY, Unique, Window, compose_key
 from windlass.errors import InvalidArgument
 
@@ -34,6 +35,7 @@ def test_the_same_words_are_different_keys_for_different_tasks() -> None:
     assert compose_key("shop.send", "42") != compose_key("shop.bill", "42")
 
 
+@few
 @given(st.text(min_size=1, max_size=9), st.text(min_size=1, max_size=9))
 def test_different_words_are_different_keys_for_one_task(one: str, other: str) -> None:
     assert (compose_key("shop.send", one) == compose_key("shop.send", other)) == (one == other)

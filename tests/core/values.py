@@ -6,11 +6,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
+from hypothesis import settings
 
 from windlass.core.job import AttemptError, Claim, ClaimedJob, JobId
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 WORKER = "w0123456789ab"
+
+few = settings(max_examples=30)
+"""For properties with few ways to be wrong: the whole folder is to take a moment only."""
+
 ERROR = AttemptError("builtins.ValueError", "no such order", "Traceback …")
 
 _JOB = ClaimedJob(
