@@ -1,0 +1,98 @@
+"""The storage contract as tests. Every backend runs all of them, ours and other people's.
+
+Needs pytest and pytest-asyncio (``asyncio_mode = "auto"``) and two fixtures: ``clock``, a
+`VirtualClock`, and ``storage``, an empty, opened `Storage` that reads it. Then::
+
+    from windlass.testing.conformance import ALL
+
+    for suite in ALL:
+        name = f"Test{suite.__name__}"
+        globals()[name] = type(name, (suite,), {})
+
+Numbers such as ENQ-3 or F1 in comments name the requirement or the test of another job system
+that a test answers to.
+"""
+
+from windlass.testing.conformance.administering import (
+    OperatorConformance,
+    QueueConformance,
+    ReadingConformance,
+)
+from windlass.testing.conformance.applying import FenceConformance, OutcomeConformance
+from windlass.testing.conformance.cancelling import CancelConformance
+from windlass.testing.conformance.claiming import ClaimConformance, OrderConformance
+from windlass.testing.conformance.concurrency import ConcurrencyConformance
+from windlass.testing.conformance.counting import RollupConformance
+from windlass.testing.conformance.expiring import ExpiryConformance
+from windlass.testing.conformance.histories import HistoryConformance
+from windlass.testing.conformance.inserting import InsertConformance, UniqueConformance
+from windlass.testing.conformance.lanes import LaneConformance
+from windlass.testing.conformance.leading import LeaderConformance
+from windlass.testing.conformance.maintaining import MaintenanceConformance
+from windlass.testing.conformance.opening import StorageConformance, WakeupConformance
+from windlass.testing.conformance.rates import RateConformance
+from windlass.testing.conformance.retrying import RetryConformance
+from windlass.testing.conformance.solo import SoloConformance
+from windlass.testing.conformance.working import (
+    BurialConformance,
+    FarewellConformance,
+    HeartbeatConformance,
+)
+
+__all__ = [
+    "ALL",
+    "BurialConformance",
+    "CancelConformance",
+    "ClaimConformance",
+    "ConcurrencyConformance",
+    "ExpiryConformance",
+    "FarewellConformance",
+    "FenceConformance",
+    "HeartbeatConformance",
+    "HistoryConformance",
+    "InsertConformance",
+    "LaneConformance",
+    "LeaderConformance",
+    "MaintenanceConformance",
+    "OperatorConformance",
+    "OrderConformance",
+    "OutcomeConformance",
+    "QueueConformance",
+    "RateConformance",
+    "ReadingConformance",
+    "RetryConformance",
+    "RollupConformance",
+    "SoloConformance",
+    "StorageConformance",
+    "UniqueConformance",
+    "WakeupConformance",
+]
+
+ALL: tuple[type, ...] = (
+    InsertConformance,
+    UniqueConformance,
+    ClaimConformance,
+    OrderConformance,
+    ExpiryConformance,
+    SoloConformance,
+    FenceConformance,
+    OutcomeConformance,
+    HistoryConformance,
+    RetryConformance,
+    CancelConformance,
+    HeartbeatConformance,
+    BurialConformance,
+    FarewellConformance,
+    LeaderConformance,
+    ConcurrencyConformance,
+    LaneConformance,
+    RateConformance,
+    MaintenanceConformance,
+    ReadingConformance,
+    OperatorConformance,
+    QueueConformance,
+    RollupConformance,
+    WakeupConformance,
+    StorageConformance,
+)
+"""Every suite, in the order of a job's way."""

@@ -1,0 +1,93 @@
+"""Jobs that nobody may start any more."""
+
+from __future__ import annotations
+
+from windlass.core.state import State
+from windlass.core.transition import retry
+from windlass.storage.protocol import Storage
+from windlass.testing.clock import VirtualClock
+from windlass.testing.conformance.steps import (
+    DAY,
+    HOUR,
+    INSTANT,
+    MINUTE,
+    OOPS,
+    a_job,
+    add,
+    claim,
+    ended,
+    enlist,
+    ids,
+    look,
+    started,
+    total,
+)
+
+__all__ = ["ExpiryConformance"]
+
+
+class ExpiryConformance:
+    """Discarded when they are met, never claimed."""
+
+    async def test_an_expired_job_is_discarded_and_never_claimed(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await enlist(storage)
+        stale, fresh = await add(storage, a_job(expires=MINUTE), a_job())
+        clock.advance(HOUR)
+        assert ids(await claim(storage, 10)) == [fresh]
+        job = await look(storage, stale)
+        assert (job.state, job.reason, job.finished_at) == (
+            State.DISCARDED,
+            "expired",
+            clock.now(),
+        )
+        assert job.attempt == 0
+
+    async def test_a_job_is_claimed_before_its_expiry(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await enlist(storage)
+        (wanted,) = await add(storage, a_job(expires=MINUTE))
+        clock.advance(MINUTE - INSTANT)
+        assert ids(await claim(storage)) == [wanted]
+
+    async def test_a_retry_past_its_expiry_is_discarded_too(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        running = await started(storage, a_job(expires=MINUTE))
+        await ended(storage, retry(running, by="w1", error=OOPS, delay=HOUR))
+        clock.advance(DAY)
+        assert await claim(storage) == []
+        assert (await look(storage, running)).state is State.DISCARDED
+
+    async def test_a_running_job_does_not_expire(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        running = await started(storage, a_job(expires=MINUTE))
+        clock.advance(HOUR)
+        assert await storage.maintenance.expire(10) == 0
+        assert (await look(storage, running)).state is State.RUNNING
+
+    async def test_one_claim_discards_a_bounded_number_of_expired_jobs(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await enlist(storage)
+        await add(storage, *(a_job(expires=MINUTE) for _ in range(3000)))
+        clock.advance(HOUR)
+        await claim(storage, 10)
+        (counts,) = await storage.admin.counts()
+        assert 0 < counts.discarded < 3000
+
+    async def test_claims_get_past_any_number_of_expired_jobs(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await enlist(storage)
+        await add(storage, *(a_job(expires=MINUTE) for _ in range(1500)))
+        (fresh,) = await add(storage, a_job())
+        clock.advance(HOUR)
+        for _ in range(await total(storage)):
+            if jobs := await claim(storage):
+                assert ids(jobs) == [fresh]
+                return
+        raise AssertionError("the job behind the expired ones was never claimed")

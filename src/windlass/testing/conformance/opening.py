@@ -1,0 +1,144 @@
+"""`Storage` and `Wakeups`: what holds for the backend as a whole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from windlass.core.limit import LimitSpec
+from windlass.core.outcome import GaveUp, Succeeded
+from windlass.storage.protocol import Storage
+from windlass.testing.clock import VirtualClock
+from windlass.testing.conformance.steps import (
+    HOUR,
+    MINUTE,
+    OOPS,
+    a_job,
+    a_worker,
+    add,
+    happened,
+    started,
+)
+
+__all__ = ["StorageConformance", "WakeupConformance"]
+
+PATIENCE = 5.0
+"""Seconds a hint may take. It comes at once; the time bounds a store that sends none."""
+
+
+@asynccontextmanager
+async def woken(storage: Storage) -> AsyncIterator[None]:
+    """What is done inside wakes a subscriber."""
+    # Hints of what was done before may still be under way: let them come first.
+    await asyncio.sleep(0)
+    called = asyncio.Event()
+    unsubscribe = storage.wakeups.subscribe(called.set)
+    try:
+        called.clear()
+        yield
+        async with asyncio.timeout(PATIENCE):
+            await called.wait()
+    finally:
+        unsubscribe()
+
+
+class WakeupConformance:
+    """Hints: everybody polls too, but nobody should have to."""
+
+    async def test_a_new_job_wakes(self, storage: Storage) -> None:  # ENQ-10
+        async with woken(storage):
+            await add(storage, a_job())
+
+    async def test_an_ended_claim_wakes(self, storage: Storage) -> None:
+        running = await started(storage)
+        async with woken(storage):
+            await happened(storage, running, Succeeded())
+
+    async def test_a_cancel_request_wakes(self, storage: Storage) -> None:
+        running = await started(storage)
+        async with woken(storage):
+            await storage.jobs.cancel([running.claim.job])
+
+    async def test_a_requeue_wakes(self, storage: Storage) -> None:  # H-16
+        running = await started(storage)
+        await happened(storage, running, GaveUp(OOPS))
+        async with woken(storage):
+            await storage.admin.requeue([running.claim.job])
+
+    async def test_making_a_job_due_wakes(self, storage: Storage) -> None:  # H-16
+        jobs = await add(storage, a_job(delay=HOUR))
+        async with woken(storage):
+            await storage.admin.run_now(jobs)
+
+    async def test_resuming_a_queue_wakes(self, storage: Storage) -> None:
+        await storage.admin.pause("default")
+        async with woken(storage):
+            await storage.admin.resume("default")
+
+    async def test_promotion_wakes(self, storage: Storage, clock: VirtualClock) -> None:
+        await add(storage, a_job(delay=MINUTE))
+        clock.advance(MINUTE)
+        async with woken(storage):
+            await storage.maintenance.promote(10)
+
+    async def test_an_expired_job_wakes_who_waits_for_its_result(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await add(storage, a_job(expires=MINUTE))
+        clock.advance(HOUR)
+        async with woken(storage):
+            await storage.maintenance.expire(10)
+
+    async def test_leaving_wakes(self, storage: Storage) -> None:
+        await started(storage)
+        async with woken(storage):
+            await storage.workers.leave("w1", [])
+
+    async def test_a_raised_limit_wakes(self, storage: Storage) -> None:
+        await storage.limits.define([LimitSpec(name="db", concurrency=1)])
+        async with woken(storage):
+            await storage.limits.define([LimitSpec(name="db", concurrency=2)])
+
+    async def test_every_subscriber_is_woken_and_again_each_time(self, storage: Storage) -> None:
+        async with woken(storage), woken(storage):
+            await add(storage, a_job())
+        async with woken(storage):
+            await add(storage, a_job())
+
+    async def test_who_unsubscribed_is_not_called(self, storage: Storage) -> None:
+        calls: list[None] = []
+        unsubscribe = storage.wakeups.subscribe(lambda: calls.append(None))
+        unsubscribe()
+        unsubscribe()
+        async with woken(storage):
+            await add(storage, a_job())
+        assert calls == []
+
+
+class StorageConformance:
+    """The backend itself."""
+
+    async def test_the_clock_is_the_storages_own(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:  # guarantee 9
+        clock.advance(HOUR)
+        assert await storage.now() == clock.now()
+
+    async def test_it_describes_itself_in_one_line(self, storage: Storage) -> None:
+        assert storage.describe()
+        assert "\n" not in storage.describe()
+
+    async def test_the_death_of_a_worker_that_lives_is_never_proven(self, storage: Storage) -> None:
+        boot_id, device, inode = storage.hold_worker_lock("w1")
+        start = msgspec.structs.replace(
+            a_worker("w1"), boot_id=boot_id, lock_device=device, lock_inode=inode
+        )
+        assert not storage.prove_dead(start)
+        storage.release_worker_lock("w1")
+
+    async def test_closing_again_is_harmless(self, storage: Storage) -> None:
+        await storage.close()
+        await storage.close()

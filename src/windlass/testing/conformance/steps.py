@@ -1,0 +1,182 @@
+"""The few things every conformance test does: make jobs, enlist workers, claim, end, look."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from windlass.core.backoff import Backoff
+from windlass.core.job import AttemptError, ClaimedJob, Job, JobId, LimitUse, NewJob
+from windlass.core.limit import LimitSpec
+from windlass.core.outcome import Outcome, Policy, decide
+from windlass.core.transition import Transition, succeed
+from windlass.core.unique import Unique, Window
+from windlass.seams import new_job_id
+from windlass.storage.protocol import Answer, ClaimReply, Storage, Verdict, Want, WorkerStart
+
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+INSTANT = timedelta(microseconds=1)
+
+OOPS = AttemptError("ValueError", "boom", "Traceback (most recent call last): ...")
+POLICY = Policy(backoff=Backoff.fixed(MINUTE))
+
+
+# --- making -----------------------------------------------------------------------------------
+
+
+def a_job(**asked: Any) -> NewJob:
+    """A job nobody said anything special about, but for what is asked."""
+    return msgspec.structs.replace(NewJob(id=new_job_id(), task="conform"), **asked)
+
+
+def keyed(key: str, window: Window = Window.UNTIL_FINISHED, **asked: Any) -> NewJob:
+    """A job with a unique key."""
+    period = HOUR if window is Window.FOR_A_TIME else None
+    return a_job(unique=Unique(key, window, period), **asked)
+
+
+def limited(*limits: str, **asked: Any) -> NewJob:
+    """A job that counts against limits: ``"name"`` or ``"name:key"``."""
+    parts = [limit.partition(":") for limit in limits]
+    return a_job(limits=tuple(LimitUse(name, key) for name, _, key in parts), **asked)
+
+
+def a_worker(worker: str = "w1", *, lease: timedelta = timedelta(seconds=30)) -> WorkerStart:
+    """What a worker says about itself."""
+    return WorkerStart(
+        id=worker, host="host", pid=1, version="0", queues=["default"], slots=10, lease=lease
+    )
+
+
+def seeded(seed: int) -> random.Random:
+    """Chance that takes the same turns every time."""
+    return random.Random(seed)  # noqa: S311 -- guards no secret
+
+
+# --- acting -----------------------------------------------------------------------------------
+
+
+async def enlist(storage: Storage, *workers: str) -> None:
+    """Register workers, by default ``w1``."""
+    for worker in workers or ("w1",):
+        await storage.workers.register(a_worker(worker))
+
+
+async def at_most(storage: Storage, **concurrency: int) -> None:
+    """Define limits on how many run at once, and enlist a worker to claim with."""
+    await enlist(storage)
+    await storage.limits.define(
+        [LimitSpec(name=name, concurrency=most) for name, most in concurrency.items()]
+    )
+
+
+async def add(storage: Storage, *jobs: NewJob) -> list[JobId]:
+    """Store jobs that are all new."""
+    answers = await storage.jobs.insert(jobs)
+    assert [(answer.id, answer.created) for answer in answers] == [(job.id, True) for job in jobs]
+    return [answer.id for answer in answers]
+
+
+async def ask(
+    storage: Storage,
+    limit: int = 1,
+    *,
+    worker: str = "w1",
+    queue: str = "default",
+    solo: bool = False,
+) -> ClaimReply:
+    """Claim from one queue; the whole reply."""
+    return await storage.jobs.claim(worker, [Want(queue, limit)], total=limit, solo=solo)
+
+
+async def claim(
+    storage: Storage,
+    limit: int = 1,
+    *,
+    worker: str = "w1",
+    queue: str = "default",
+    solo: bool = False,
+) -> list[ClaimedJob]:
+    """Claim from one queue; the jobs."""
+    return list((await ask(storage, limit, worker=worker, queue=queue, solo=solo)).jobs)
+
+
+async def claim_one(storage: Storage, worker: str = "w1", *, solo: bool = False) -> ClaimedJob:
+    """Claim exactly one job, which must be there."""
+    jobs = await claim(storage, worker=worker, solo=solo)
+    assert len(jobs) == 1, "nothing was claimable"
+    return jobs[0]
+
+
+async def started(storage: Storage, job: NewJob | None = None, worker: str = "w1") -> ClaimedJob:
+    """A running job: its worker enlisted, itself stored and claimed."""
+    await enlist(storage, worker)
+    (wanted,) = await add(storage, job or a_job())
+    claimed = await claim_one(storage, worker)
+    assert claimed.claim.job == wanted
+    return claimed
+
+
+async def end(storage: Storage, *transitions: Transition) -> list[Answer]:
+    """Apply transitions, whatever becomes of them."""
+    return list((await storage.jobs.apply(transitions)).answers)
+
+
+async def ended(storage: Storage, transition: Transition) -> Answer:
+    """Apply one transition, which must be accepted."""
+    (answer,) = await end(storage, transition)
+    assert answer.verdict is Verdict.APPLIED
+    return answer
+
+
+async def happened(
+    storage: Storage, job: ClaimedJob, outcome: Outcome, policy: Policy = POLICY, *, by: str = ""
+) -> Answer:
+    """End a claim the way the runtime does: by what `decide` makes of the outcome."""
+    now = await storage.now()
+    transition = decide(job, outcome, policy, by=by or job.worker, now=now, chance=0.5)
+    return await ended(storage, transition)
+
+
+async def succeeded(storage: Storage, job: ClaimedJob) -> Answer:
+    return await ended(storage, succeed(job, by=job.worker, result=None))
+
+
+# --- looking ----------------------------------------------------------------------------------
+
+
+async def look(storage: Storage, job: JobId | ClaimedJob | NewJob) -> Job:
+    """The stored job, which must be there."""
+    match job:
+        case ClaimedJob():
+            wanted = job.claim.job
+        case NewJob():
+            wanted = job.id
+        case _:
+            wanted = job
+    (found,) = await storage.admin.get([wanted])
+    assert found is not None, f"job {wanted} is not stored"
+    return found
+
+
+async def total(storage: Storage) -> int:
+    """How many jobs are stored, in whatever state."""
+    return sum(
+        queue.ready
+        + queue.scheduled
+        + queue.running
+        + queue.succeeded
+        + queue.failed
+        + queue.cancelled
+        + queue.discarded
+        for queue in await storage.admin.counts()
+    )
+
+
+def ids(jobs: list[ClaimedJob]) -> list[JobId]:
+    return [job.claim.job for job in jobs]

@@ -1,0 +1,314 @@
+"""`WorkerStore`: who works here, and who is believed dead."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from windlass.core.outcome import Lost, Succeeded, decide
+from windlass.core.state import State, Verb
+from windlass.core.transition import release, retry, succeed
+from windlass.storage.protocol import Answer, Storage, Verdict, WorkerState
+from windlass.testing.clock import VirtualClock
+from windlass.testing.conformance.steps import (
+    DAY,
+    HOUR,
+    MINUTE,
+    OOPS,
+    POLICY,
+    a_job,
+    a_worker,
+    add,
+    ask,
+    claim,
+    claim_one,
+    end,
+    ended,
+    enlist,
+    happened,
+    ids,
+    look,
+    started,
+)
+
+__all__ = ["BurialConformance", "FarewellConformance", "HeartbeatConformance"]
+
+LEASE = timedelta(seconds=30)
+
+
+class HeartbeatConformance:
+    """Rows, beats and what a worker is told."""
+
+    async def test_a_registered_worker_is_live_and_listed(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:  # LEASE-20, forge process_registry_register_then_list
+        assert await storage.workers.register(a_worker("w1")) == clock.now()
+        (record,) = await storage.workers.workers()
+        assert (record.start, record.state) == (a_worker("w1"), WorkerState.LIVE)
+        assert (record.started_at, record.beat_at) == (clock.now(), clock.now())
+        assert (record.ended_at, record.running) == (None, 0)
+
+    async def test_workers_are_listed_newest_first_with_what_they_run(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await started(storage, worker="old")
+        clock.advance(MINUTE)
+        await enlist(storage, "new")
+        records = await storage.workers.workers()
+        assert [(record.start.id, record.running) for record in records] == [("new", 0), ("old", 1)]
+
+    async def test_registering_again_after_a_lost_answer_is_harmless(
+        self, storage: Storage
+    ) -> None:  # guarantee 8
+        running = await started(storage)
+        await enlist(storage)
+        (record,) = await storage.workers.workers()
+        assert (record.state, record.running) == (WorkerState.LIVE, 1)
+        assert (await look(storage, running)).state is State.RUNNING
+
+    async def test_a_beat_renews_the_lease(self, storage: Storage, clock: VirtualClock) -> None:
+        await enlist(storage)
+        clock.advance(LEASE)
+        beat = await storage.workers.beat("w1")
+        assert (beat.live, beat.at) == (True, clock.now())
+        clock.advance(LEASE)
+        assert list(await storage.workers.overdue()) == []
+        (record,) = await storage.workers.workers()
+        assert record.beat_at == clock.now() - LEASE
+
+    async def test_a_late_beat_that_finds_its_row_live_renews_it(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await enlist(storage)
+        clock.advance(DAY)
+        assert (await storage.workers.beat("w1")).live
+        assert list(await storage.workers.overdue()) == []
+
+    async def test_a_beat_says_what_the_worker_holds(self, storage: Storage) -> None:
+        mine = [await started(storage), await started(storage)]
+        await started(storage, worker="w2")
+        beat = await storage.workers.beat("w1")
+        assert set(beat.holding) == {job.claim for job in mine}
+        await happened(storage, mine[0], Succeeded())
+        assert list((await storage.workers.beat("w1")).holding) == [mine[1].claim]
+
+    async def test_a_claim_whose_answer_was_lost_is_found_by_the_next_beat(
+        self, storage: Storage
+    ) -> None:  # guarantee 8
+        await enlist(storage)
+        (wanted,) = await add(storage, a_job())
+        lost = await claim_one(storage)  # the worker never sees this answer
+        (held,) = (await storage.workers.beat("w1")).holding
+        assert (held, held.job) == (lost.claim, wanted)
+        await ended(storage, release(lost, by="w1"))
+        again = await claim_one(storage)
+        assert (again.claim.job, again.attempt) == (wanted, 1)
+
+    async def test_the_beat_of_a_buried_worker_says_so_and_does_not_revive_it(
+        self, storage: Storage
+    ) -> None:
+        await enlist(storage)
+        await storage.workers.bury(["w1"])
+        assert not (await storage.workers.beat("w1")).live
+        (record,) = await storage.workers.workers()
+        assert record.state is WorkerState.DEAD
+
+    async def test_the_beat_of_a_worker_without_a_row_says_so(self, storage: Storage) -> None:
+        assert not (await storage.workers.beat("nobody")).live
+        assert list(await storage.workers.workers()) == []
+
+
+class BurialConformance:
+    """Who is overdue, what burial means, and whose claims the reaper may end."""
+
+    async def test_a_worker_is_overdue_when_its_lease_has_passed_not_before(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:  # LEASE-2, F3
+        await enlist(storage)
+        clock.advance(LEASE)
+        assert list(await storage.workers.overdue()) == []
+        clock.advance(timedelta(milliseconds=1))
+        assert list(await storage.workers.overdue()) == ["w1"]
+
+    async def test_every_worker_is_judged_by_its_own_lease(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:  # H-4
+        await storage.workers.register(a_worker("short", lease=LEASE))
+        await storage.workers.register(a_worker("long", lease=HOUR))
+        clock.advance(MINUTE)
+        assert list(await storage.workers.overdue()) == ["short"]
+
+    async def test_asking_who_is_overdue_changes_nothing(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await enlist(storage)
+        clock.advance(HOUR)
+        assert list(await storage.workers.overdue()) == ["w1"]
+        assert list(await storage.workers.overdue()) == ["w1"]
+        assert (await ask(storage)).live
+
+    async def test_a_stepped_wall_clock_makes_nobody_overdue(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:  # guarantee 9
+        await enlist(storage)
+        clock.jump(clock.now() + DAY)
+        assert list(await storage.workers.overdue()) == []
+
+    async def test_a_wall_clock_stepped_back_keeps_nobody_alive(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:  # guarantee 9
+        await enlist(storage)
+        clock.jump(clock.now() - DAY)
+        clock.advance(MINUTE)
+        assert list(await storage.workers.overdue()) == ["w1"]
+
+    async def test_the_dead_and_the_gone_are_not_overdue(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await enlist(storage, "w1", "w2", "w3")
+        await storage.workers.bury(["w1"])
+        await storage.workers.leave("w2", [])
+        clock.advance(HOUR)
+        assert list(await storage.workers.overdue()) == ["w3"]
+
+    async def test_a_burial_names_those_it_turned(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await enlist(storage, "w1", "w2", "w3")
+        await storage.workers.leave("w3", [])
+        assert list(await storage.workers.bury(["w1"])) == ["w1"]
+        assert list(await storage.workers.bury(["w1", "w2", "w3", "nobody"])) == ["w2"]
+        records = {record.start.id: record for record in await storage.workers.workers()}
+        assert records["w1"].state is WorkerState.DEAD
+        assert records["w1"].ended_at == clock.now()
+        assert records["w3"].state is WorkerState.GONE
+
+    async def test_burial_ends_no_claim(self, storage: Storage) -> None:
+        running = await started(storage)
+        await storage.workers.bury(["w1"])
+        assert (await look(storage, running)).state is State.RUNNING
+
+    async def test_a_buried_worker_may_finish_until_its_claim_is_ended(
+        self, storage: Storage
+    ) -> None:
+        quick, slow = await started(storage), await started(storage)
+        await storage.workers.bury(["w1"])
+        assert await end(storage, succeed(quick, by="w1", result=None)) == [
+            Answer(Verdict.APPLIED, Verb.SUCCEED)
+        ]
+        await happened(storage, slow, Lost(OOPS), by="reaper")
+        assert await end(storage, succeed(slow, by="w1", result=None)) == [Answer(Verdict.REFUSED)]
+
+    async def test_the_reaper_does_not_resurrect_a_job_that_was_finished(
+        self, storage: Storage
+    ) -> None:  # LEASE-7, LEASE-8
+        await started(storage)
+        await storage.workers.bury(["w1"])
+        (orphan,) = await storage.workers.orphans(10)
+        await happened(storage, orphan, Succeeded(b"1"), by="w1")
+        now = await storage.now()
+        reap = decide(orphan, Lost(OOPS), POLICY, by="reaper", now=now, chance=0.5)
+        assert await end(storage, reap) == [Answer(Verdict.REFUSED)]
+        assert (await look(storage, orphan)).state is State.SUCCEEDED
+
+    async def test_orphans_are_the_running_jobs_of_workers_that_are_not_live(
+        self, storage: Storage
+    ) -> None:
+        lost = await started(storage, a_job(payload=b"[1]", timeout=MINUTE), worker="dead")
+        await started(storage, worker="alive")
+        await add(storage, a_job())
+        assert list(await storage.workers.orphans(10)) == []
+        await storage.workers.bury(["dead"])
+        assert list(await storage.workers.orphans(10)) == [lost]
+
+    async def test_orphans_come_in_bites_oldest_claim_first(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await enlist(storage)
+        wanted = await add(storage, a_job(priority=2), a_job(priority=1), a_job(priority=0))
+        for _ in wanted:
+            clock.advance(MINUTE)
+            await claim_one(storage)
+        await storage.workers.bury(["w1"])
+        assert ids(list(await storage.workers.orphans(2))) == [wanted[2], wanted[1]]
+
+    async def test_a_reaped_job_is_no_orphan_any_more(self, storage: Storage) -> None:
+        await started(storage)
+        await storage.workers.bury(["w1"])
+        (orphan,) = await storage.workers.orphans(10)
+        await happened(storage, orphan, Lost(OOPS), by="reaper")
+        assert list(await storage.workers.orphans(10)) == []
+
+    async def test_the_orphan_of_a_buried_worker_runs_elsewhere(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:  # A26, DELIV-1
+        await enlist(storage, "w2")
+        running = await started(storage)
+        await storage.workers.bury(["w1"])
+        for orphan in await storage.workers.orphans(10):
+            await happened(storage, orphan, Lost(OOPS), by="w2")
+        clock.advance(HOUR)
+        assert ids(await claim(storage, worker="w2")) == [running.claim.job]
+
+
+class FarewellConformance:
+    """Leaving: releases and the end of the row are one."""
+
+    async def test_leaving_ends_the_row_and_gives_every_claim_back(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        named, forgotten = await started(storage), await started(storage)
+        applied = await storage.workers.leave("w1", [release(named, by="w1")])
+        assert applied.at == clock.now()
+        assert list(applied.answers) == [Answer(Verdict.APPLIED, Verb.RELEASE)]
+        for running in (named, forgotten):
+            job = await look(storage, running)
+            assert (job.state, job.attempt) == (State.WAITING, 0)
+        (record,) = await storage.workers.workers()
+        assert (record.state, record.ended_at) == (WorkerState.GONE, clock.now())
+        assert record.running == 0
+
+    async def test_what_was_given_back_is_ready_for_others(self, storage: Storage) -> None:
+        running = await started(storage)
+        await enlist(storage, "w2")
+        await storage.workers.leave("w1", [])
+        assert ids(await claim(storage, worker="w2")) == [running.claim.job]
+
+    async def test_leaving_again_after_a_lost_answer_is_harmless(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:  # guarantee 8
+        running = await started(storage)
+        releases = [release(running, by="w1")]
+        await storage.workers.leave("w1", releases)
+        left = clock.now()
+        clock.advance(MINUTE)
+        again = await storage.workers.leave("w1", releases)
+        assert list(again.answers) == [Answer(Verdict.REPEATED, Verb.RELEASE)]
+        (record,) = await storage.workers.workers()
+        assert (record.state, record.ended_at) == (WorkerState.GONE, left)
+
+    async def test_a_release_that_is_not_held_any_more_is_refused(self, storage: Storage) -> None:
+        await enlist(storage, "w2")
+        running = await started(storage)
+        await ended(storage, retry(running, by="reaper", error=OOPS, delay=0 * MINUTE))
+        current = await claim_one(storage, "w2")
+        applied = await storage.workers.leave("w1", [release(running, by="w1")])
+        assert list(applied.answers) == [Answer(Verdict.REFUSED)]
+        assert (await look(storage, current)).state is State.RUNNING
+
+    async def test_a_forgotten_claim_with_a_cancel_request_is_cancelled(
+        self, storage: Storage
+    ) -> None:  # guarantee 7
+        running = await started(storage)
+        await storage.jobs.cancel([running.claim.job])
+        await storage.workers.leave("w1", [])
+        assert (await look(storage, running)).state is State.CANCELLED
+
+    async def test_a_forgotten_claim_keeps_its_suspicion(self, storage: Storage) -> None:
+        running = await started(storage)
+        await ended(
+            storage, retry(running, by="w1", error=OOPS, delay=0 * MINUTE, lost=2, solo=True)
+        )
+        alone = await claim_one(storage, solo=True)
+        await storage.workers.leave("w1", [])
+        job = await look(storage, alone)
+        assert (job.lost, job.solo) == (2, True)
