@@ -100,7 +100,7 @@ class Transactor:
         except apsw.Error as error:
             self._suspect |= isinstance(error, apsw.IOError)
             return Failed(self._translated(error))
-        except Exception as error:  # noqa: BLE001 -- it is the submitter's, who will get it
+        except BaseException as error:  # noqa: BLE001 -- it is the submitter's, who will get it
             return Failed(error)
 
     def _translated(self, error: apsw.Error) -> StorageError:

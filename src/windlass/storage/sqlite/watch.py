@@ -42,6 +42,8 @@ _REST = 0.004
 _POLL_MS = 8
 # Behind the events: one may get lost, and a sync may take longer than all looks together.
 _SLOW_POLL_MS = 500
+# Between two tries to open a database that could not be looked at.
+_RETRY_MS = 1000
 
 
 class Events(Protocol):
@@ -228,7 +230,7 @@ class ChangeWatcher:
                 self._watch()
             except Exception as error:  # noqa: BLE001 -- reported; a watcher that ends is worse
                 self._report(error)
-                self._bell.wait(1000)  # then with a fresh connection
+                self._bell.wait(_RETRY_MS)  # then with a fresh connection
         self._bell.close()
 
     def _report(self, error: Exception) -> None:
@@ -285,7 +287,7 @@ class ChangeWatcher:
         """Sleep until it is time to look; False when it never will be again."""
         file = events.fileno()
         if file is None:
-            sleep(events.poll_ms / 1000)  # a third of the cost of waiting for the bell as well
+            sleep(events.poll_ms / 1000)  # cheaper than to wait for the bell as well
         elif not self._paused:
             self._bell.wait(events.poll_ms, file)
         while self._paused and not self._stopping:
