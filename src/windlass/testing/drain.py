@@ -1,0 +1,226 @@
+"""Run what is due, here and now, with the real claimer, codec, `decide` and `apply`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Self
+
+import msgspec
+
+from windlass.app import Windlass
+from windlass.core.event import JobMoved
+from windlass.core.instant import aware, duration
+from windlass.core.state import Verb
+from windlass.errors import WindlassError
+from windlass.task import Task
+from windlass.testing.clock import VirtualClock
+from windlass.testing.isolation import virtual_clock
+from windlass.testing.stepper import PATIENCE, Stepper, stepping
+
+__all__ = [
+    "Drained",
+    "NeverEmpty",
+    "RunsFailed",
+    "drain",
+    "drain_all",
+    "drain_all_sync",
+    "drain_sync",
+]
+
+_BITE = 1000
+
+
+class RunsFailed(WindlassError, AssertionError):
+    """Runs of a drain ended in an error. The text holds every traceback."""
+
+    def __init__(self, runs: Sequence[JobMoved]) -> None:
+        super().__init__("\n\n".join([f"{len(runs)} runs ended in an error:", *map(_told, runs)]))
+        self.runs = tuple(runs)
+
+
+class NeverEmpty(WindlassError):
+    """A drain ran many jobs and still more are waiting."""
+
+
+class Drained(msgspec.Struct, frozen=True):
+    """What a drain did: one event per run, in the order the runs ended."""
+
+    runs: tuple[JobMoved, ...]
+
+    @property
+    def ran(self) -> int:
+        """How many runs there were; a job that was retried counts once per attempt."""
+        return len(self.runs)
+
+    @property
+    def succeeded(self) -> int:
+        """Runs whose job has succeeded."""
+        return self._count(Verb.SUCCEED)
+
+    @property
+    def failed(self) -> int:
+        """Runs after which the job failed for good."""
+        return self._count(Verb.FAIL)
+
+    @property
+    def retried(self) -> int:
+        """Runs that failed, with another attempt to come."""
+        return self._count(Verb.RETRY)
+
+    @property
+    def postponed(self) -> int:
+        """Runs that cost no attempt: snoozed, throttled, or of a task nobody has registered."""
+        return self._count(Verb.SNOOZE) + self._count(Verb.THROTTLE) + self._count(Verb.RELEASE)
+
+    @property
+    def cancelled(self) -> int:
+        """Runs that gave way to a cancel request."""
+        return self._count(Verb.CANCEL)
+
+    @property
+    def errors(self) -> tuple[JobMoved, ...]:
+        """The runs that ended in an error, retried ones included."""
+        return tuple(run for run in self.runs if run.verb in (Verb.FAIL, Verb.RETRY))
+
+    def of(self, task: Task[..., Any]) -> Drained:
+        """The runs of one task."""
+        return Drained(tuple(run for run in self.runs if run.task == task.name))
+
+    def raise_errors(self) -> Self:
+        """Raise `RunsFailed` if any run ended in an error; else return this, for chaining."""
+        if self.errors:
+            raise RunsFailed(self.errors)
+        return self
+
+    def _count(self, verb: Verb) -> int:
+        return sum(run.verb is verb for run in self.runs)
+
+
+async def drain(
+    app: Windlass,
+    *,
+    queues: Sequence[str] | None = None,
+    until: timedelta | float | datetime | None = None,
+    patience: timedelta | float = PATIENCE,
+) -> Drained:
+    """Run every job that is due, and those they enqueue, until none is left.
+
+    One at a time: queue by queue, in the order a worker would claim them. Jobs due later, retries
+    among them, stay waiting: move the clock and drain again, or say ``until`` when (a duration
+    from now, or an instant): the clock then passes from one due time to the next.
+    """
+    async with stepping(app, duration(patience, "patience")) as stepper:
+        await _run_due(stepper, queues)
+        if until is not None:
+            await _live_until(stepper, queues, virtual_clock(app), until)
+        return Drained(tuple(stepper.runs))
+
+
+async def drain_all(
+    app: Windlass,
+    *,
+    queues: Sequence[str] | None = None,
+    limit: int = 1000,
+    patience: timedelta | float = PATIENCE,
+) -> Drained:
+    """Drain, moving the clock to the next due time again and again, until nothing is waiting.
+
+    More than ``limit`` runs raise `NeverEmpty`: something enqueues or snoozes itself for ever.
+    """
+    clock = virtual_clock(app)
+    async with stepping(app, duration(patience, "patience")) as stepper:
+        while True:
+            await _run_due(stepper, queues, limit)
+            due = await _next_due(stepper, queues, clock)
+            if due is None:
+                return Drained(tuple(stepper.runs))
+            clock.set(due)
+
+
+def drain_sync(
+    app: Windlass,
+    *,
+    queues: Sequence[str] | None = None,
+    until: timedelta | float | datetime | None = None,
+    patience: timedelta | float = PATIENCE,
+) -> Drained:
+    """`drain`, for tests without an event loop."""
+    work = drain(app, queues=queues, until=until, patience=patience)
+    return app.blocking.run(work, instead="drain(app)")
+
+
+def drain_all_sync(
+    app: Windlass,
+    *,
+    queues: Sequence[str] | None = None,
+    limit: int = 1000,
+    patience: timedelta | float = PATIENCE,
+) -> Drained:
+    """`drain_all`, for tests without an event loop."""
+    work = drain_all(app, queues=queues, limit=limit, patience=patience)
+    return app.blocking.run(work, instead="drain_all(app)")
+
+
+async def _run_due(
+    stepper: Stepper, queues: Sequence[str] | None, limit: int | None = None
+) -> None:
+    while await stepper.storage.maintenance.expire(_BITE) == _BITE:
+        pass
+    while True:
+        now = await stepper.storage.now()
+        due = {job.queue for job in await stepper.waiting(queues) if job.due <= now}
+        served = sorted(due) if queues is None else [queue for queue in queues if queue in due]
+        if not await _empty(stepper, served, limit):
+            return
+
+
+async def _empty(stepper: Stepper, queues: Sequence[str], limit: int | None) -> int:
+    """Run what these queues hold; how many runs that took."""
+    before = len(stepper.runs)
+    while await stepper.step(queues):
+        if limit is not None and len(stepper.runs) >= limit:
+            raise NeverEmpty(_still_waiting(stepper))
+    return len(stepper.runs) - before
+
+
+async def _live_until(
+    stepper: Stepper,
+    queues: Sequence[str] | None,
+    clock: VirtualClock,
+    until: timedelta | float | datetime,
+) -> None:
+    if isinstance(until, datetime):
+        end = aware(until, "until")
+    else:
+        end = clock.now() + duration(until, "until")
+    while (due := await _next_due(stepper, queues, clock)) is not None and due <= end:
+        clock.set(due)
+        await _run_due(stepper, queues)
+    if end > clock.now():  # a handler may have moved the clock itself
+        clock.set(end)
+
+
+async def _next_due(
+    stepper: Stepper, queues: Sequence[str] | None, clock: VirtualClock
+) -> datetime | None:
+    """When the next job falls due. One that is due and still waits is held back by a limit."""
+    now = clock.now()
+    later = [job.due for job in await stepper.waiting(queues) if job.due > now]
+    return min(later, default=None)
+
+
+def _still_waiting(stepper: Stepper) -> str:
+    last = stepper.runs[-1]
+    return (
+        f"{len(stepper.runs)} runs and still not empty; the last was {last.task} ({last.verb}). A "
+        f"task that enqueues or snoozes itself never ends: drain(app, until=...) instead, or give "
+        f"drain_all a higher limit."
+    )
+
+
+def _told(run: JobMoved) -> str:
+    error = run.error
+    what = "no error was recorded" if error is None else f"{error.kind}: {error.message}"
+    told = f"{run.task}, attempt {run.attempt} of {run.max_attempts}: {what}"
+    return f"{told}\n{error.traceback}" if error is not None and error.traceback else told

@@ -1,0 +1,68 @@
+"""Fixtures for pytest, which loads this module by itself where Windlass is installed.
+
+Nothing else in Windlass imports pytest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from importlib import import_module
+
+import pytest
+
+from windlass.app import Windlass
+from windlass.errors import ConfigError
+from windlass.testing.clock import VirtualClock
+from windlass.testing.isolation import isolated
+
+__all__ = ["pytest_addoption", "windlass_app", "windlass_clock", "windlass_isolated"]
+
+_SETTING = "windlass_app"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``windlass_app = "shop.jobs:app"`` under ``[tool.pytest.ini_options]``."""
+    parser.addini(_SETTING, "the app of the fixture windlass_app, as module:name")
+
+
+@pytest.fixture
+def windlass_clock() -> VirtualClock:
+    """The clock of this test's isolated apps. It stands still until the test moves it."""
+    return VirtualClock()
+
+
+@pytest.fixture
+def windlass_isolated(windlass_clock: VirtualClock) -> Iterator[Callable[[Windlass], Windlass]]:
+    """``windlass_isolated(app)``: the app on a memory store, until the end of the test."""
+    with ExitStack() as stack:
+
+        def isolate(app: Windlass) -> Windlass:
+            stack.enter_context(isolated(app, clock=windlass_clock))
+            return app
+
+        yield isolate
+
+
+@pytest.fixture
+def windlass_app(
+    request: pytest.FixtureRequest, windlass_isolated: Callable[[Windlass], Windlass]
+) -> Windlass:
+    """The app that the setting ``windlass_app`` names, isolated for this test."""
+    return windlass_isolated(_named_app(str(request.config.getini(_SETTING))))
+
+
+def _named_app(path: str) -> Windlass:
+    module, colon, name = path.partition(":")
+    if not colon:
+        message = (
+            f"the fixture windlass_app needs to know your app. Under [tool.pytest.ini_options] "
+            f'say windlass_app = "module:name", got {path!r}; or isolate it yourself with '
+            f"windlass_isolated(app)."
+        )
+        raise ConfigError(message)
+    found = getattr(import_module(module), name, None)
+    if not isinstance(found, Windlass):
+        message = f"windlass_app = {path!r} names no Windlass app, but {found!r}"
+        raise ConfigError(message)
+    return found

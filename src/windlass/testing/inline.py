@@ -1,0 +1,124 @@
+"""Inline mode: a job runs before the call that enqueued it returns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, Literal
+
+from windlass.app import Windlass
+from windlass.client import Client
+from windlass.core.job import Job as JobRecord
+from windlass.core.job import JobId
+from windlass.core.state import TERMINAL, State
+from windlass.errors import JobFailed, WindlassError
+from windlass.handle import Job
+from windlass.task import Call
+from windlass.testing.clock import VirtualClock
+from windlass.testing.drain import NeverEmpty
+from windlass.testing.isolation import arranged, memory_of, opener_of
+from windlass.testing.stepper import Stepper, stepping
+
+__all__ = ["TooDeep", "inline"]
+
+Errors = Literal["raise", "keep"]
+
+_DEEPEST = 50
+_MOST_RUNS = 1000
+_DEPTH: ContextVar[int] = ContextVar("windlass_inline_depth", default=0)
+
+
+class TooDeep(WindlassError):
+    """Inline jobs enqueue one another without end."""
+
+
+@contextmanager
+def inline(app: Windlass, *, errors: Errors = "raise") -> Iterator[None]:
+    """Run every job of ``app`` to its end before the call that enqueues it returns.
+
+    The job is stored, claimed, decoded, run, decided and stored again like any other; only the
+    waiting is left out: delays, retries' waits and queues do not matter. A job that fails raises
+    `JobFailed` from the enqueueing call; with ``errors="keep"``, only from ``job.result()``.
+
+    An app that is not isolated yet is isolated for as long.
+    """
+    kept = app._opener.scheme == "memory"  # noqa: SLF001
+    opener = opener_of(app) if kept else memory_of(app, VirtualClock())
+    with arranged(app, opener, partial(InlineClient, app, errors)):
+        yield
+
+
+class InlineClient(Client):
+    """A client whose jobs have ended when it answers."""
+
+    def __init__(self, app: Windlass, errors: Errors, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._app = app
+        self._errors = errors
+
+    async def enqueue_many(self, calls: Sequence[Call]) -> list[Job[Any]]:
+        depth = _DEPTH.get()
+        if depth >= _DEEPEST:
+            message = (
+                f"{depth} inline jobs have enqueued one another. A task that enqueues itself "
+                f"never ends in inline mode: use windlass.testing.drain for it."
+            )
+            raise TooDeep(message)
+        jobs = await super().enqueue_many(calls)
+        entered = _DEPTH.set(depth + 1)
+        try:
+            async with stepping(self._app) as stepper:
+                created = [job.id for job in jobs if job.created]
+                await _run_to_their_end(stepper, created)
+                if self._errors == "raise":
+                    await _raise_failures(stepper, created)
+        finally:
+            _DEPTH.reset(entered)
+        return jobs
+
+
+async def _run_to_their_end(stepper: Stepper, ids: Sequence[JobId]) -> None:
+    changed = asyncio.Event()
+    undo = stepper.storage.wakeups.subscribe(changed.set)
+    try:
+        while unfinished := await _unfinished(stepper, ids):
+            changed.clear()
+            if await _run_one(stepper, unfinished):
+                if len(stepper.runs) >= _MOST_RUNS * len(ids):
+                    raise NeverEmpty(_endless(stepper))
+                continue
+            unfinished = await _unfinished(stepper, ids)
+            if all(job.state is State.WAITING for job in unfinished):
+                return  # held back, by a paused queue or a limit: it stays waiting
+            await changed.wait()  # another call of this test has claimed it and runs it
+    finally:
+        undo()
+
+
+async def _run_one(stepper: Stepper, unfinished: Sequence[JobRecord]) -> int:
+    waiting = [job for job in unfinished if job.state is State.WAITING]
+    await stepper.storage.admin.run_now([job.id for job in waiting])
+    return await stepper.step(sorted({job.queue for job in waiting}))
+
+
+async def _unfinished(stepper: Stepper, ids: Sequence[JobId]) -> list[JobRecord]:
+    jobs = await stepper.storage.admin.get(ids)
+    return [job for job in jobs if job is not None and job.state not in TERMINAL]
+
+
+async def _raise_failures(stepper: Stepper, ids: Sequence[JobId]) -> None:
+    for job in await stepper.storage.admin.get(ids):
+        if job is not None and job.state is State.FAILED and job.error is not None:
+            failure = JobFailed(job.id, job.error.kind, job.error.message)
+            failure.add_note(job.error.traceback)
+            raise failure
+
+
+def _endless(stepper: Stepper) -> str:
+    return (
+        f"{len(stepper.runs)} runs and the job has not ended: {stepper.runs[-1].task} keeps asking "
+        f"to be run later. Inline mode does not wait; use windlass.testing.drain for it."
+    )
