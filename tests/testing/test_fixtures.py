@@ -24,12 +24,13 @@ async def send_email(to: str) -> None:
 def welcome(to: str) -> None:
     send_email.options(delay=60).enqueue_sync(to)
 """
+LOOPS = "asyncio_default_fixture_loop_scope = function"
 
 
 def run_pytest(folder: Path, tests: str, settings: str = "") -> subprocess.CompletedProcess[str]:
     (folder / "shop.py").write_text(SHOP, encoding="utf-8")
     (folder / "test_shop.py").write_text(tests, encoding="utf-8")
-    (folder / "pytest.ini").write_text(f"[pytest]\n{settings}\n", encoding="utf-8")
+    (folder / "pytest.ini").write_text(f"[pytest]\n{LOOPS}\n{settings}\n", encoding="utf-8")
     # Only what is named: whether this environment knows the entry point must not matter.
     alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(folder)}
     plugins = ("-p", "windlass.testing.fixtures", "-p", "pytest_asyncio.plugin")
