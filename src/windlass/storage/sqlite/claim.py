@@ -1,0 +1,241 @@
+"""Giving ready jobs to a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import apsw
+
+from windlass.core.instant import from_us
+from windlass.core.job import ClaimedJob
+from windlass.core.limit import lane_key
+from windlass.core.state import State
+from windlass.core.unique import Window
+from windlass.storage.protocol import ClaimReply, Want
+from windlass.storage.queries import load
+from windlass.storage.sqlite.gates import Gates
+from windlass.storage.sqlite.keys import free_keys
+from windlass.storage.sqlite.lanes import Lanes
+from windlass.storage.sqlite.rows import (
+    Row,
+    claimed_job,
+    fetch,
+    first,
+    instant,
+    limits_of,
+    seqs_text,
+    value_of,
+)
+from windlass.storage.sqlite.visits import Line, Visits
+from windlass.storage.sqlite.waiting import end_waiting, promote
+
+__all__ = ["Taken", "claim"]
+
+_SQL = load("windlass.storage.sqlite.sql", "claim.sql")
+_IS_LIVE, _LOOK = _SQL["is_live"], _SQL["look"]
+_CLAIM_BEST, _CLAIM_CHOSEN = _SQL["claim_best"], _SQL["claim_chosen"]
+_SOLO_AFTER = _SQL["solo_after"]
+_LANES = load("windlass.storage.sqlite.sql", "lanes.sql")
+_OPEN_TIMED, _NEXT_TIMED = _LANES["open_timed"], _LANES["next_timed"]
+
+PROMOTED_AT_ONCE = 500
+"""Due jobs of one queue that a claim makes ready, and bays whose tokens are there."""
+EXPIRED_AT_ONCE = 500
+"""Expired jobs that one claim discards."""
+SOLO_LOOKS = 64
+"""Solo jobs that a claim asks the limits for."""
+
+_KEY, _WINDOW = 22, 23
+
+
+class Taken:
+    """What one claim did, as rows: the records are built after the lock is given back."""
+
+    __slots__ = ("claimed", "live", "next_at", "now", "solo_due", "worker")
+
+    def __init__(self, worker: str, now: int) -> None:
+        self.worker, self.now = worker, now
+        self.live = True
+        self.claimed: list[tuple[str, list[Row]]] = []
+        self.next_at: int | None = None
+        self.solo_due = False
+
+    def reply(self) -> ClaimReply:
+        at, worker = from_us(self.now), self.worker
+        jobs: list[ClaimedJob] = []
+        for queue, rows in self.claimed:
+            jobs += [claimed_job(row, queue, at, worker) for row in rows]
+        return ClaimReply(
+            jobs, at, live=self.live, next_at=instant(self.next_at), solo_due=self.solo_due
+        )
+
+    def expect(self, at: int | None) -> None:
+        """Something may become claimable at this instant."""
+        if at is not None and (self.next_at is None or at < self.next_at):
+            self.next_at = at
+
+
+def claim(
+    connection: apsw.Connection,
+    worker: str,
+    wants: Sequence[Want],
+    *,
+    total: int,
+    solo: bool,
+    now: int,
+) -> Taken:
+    """`JobStore.claim` at the instant ``now``."""
+    taken = Taken(worker, now)
+    if not first(connection, _IS_LIVE, (worker,)):
+        taken.live = False
+        return taken
+    claiming = _Claiming(connection, taken, min(total, 1) if solo else total)
+    for want in wants:
+        claiming.serve(want, solo=solo)
+    return taken
+
+
+class _Claiming:
+    """One claim under way."""
+
+    def __init__(self, connection: apsw.Connection, taken: Taken, room: int) -> None:
+        self._connection = connection
+        self._taken, self._now = taken, taken.now
+        self._room = room
+        self._gates = Gates(connection, taken.now)
+        self._expiries = EXPIRED_AT_ONCE
+
+    def serve(self, want: Want, *, solo: bool) -> None:
+        """Take from one queue what is wanted and there."""
+        queue = want.queue
+        paused, due, expired, laned, alone = self._look(queue)
+        if paused:
+            return
+        if due is not None and due <= self._now:
+            self._promote(queue)
+            _, due, _, laned, alone = self._look(queue)
+        self._taken.expect(due)
+        room = max(0, min(want.limit, self._room))
+        if solo:
+            if alone and room:
+                self._take_solo(queue)
+            return
+        if room and not expired and not laned:
+            self._take_best(queue, room)
+        elif room:
+            self._take_by_visits(queue, room)
+        if laned:
+            self._taken.expect(value_of(self._connection, _NEXT_TIMED, (queue,)))
+        if alone and not self._taken.solo_due:
+            self._taken.solo_due = self._next_solo(queue) is not None
+
+    def _look(self, queue: str) -> Row:
+        row: Row = fetch(self._connection, _LOOK, (queue, self._now))[0]
+        return row
+
+    def _promote(self, queue: str) -> None:
+        lanes = Lanes(self._connection)
+        promote(self._connection, queue, lanes, limit=PROMOTED_AT_ONCE, now=self._now)
+        lanes.settle()
+
+    # --- three ways to take -------------------------------------------------------------------
+
+    def _take_best(self, queue: str, room: int) -> None:
+        """No limits, nothing expired: one statement."""
+        values = (self._now, self._taken.worker, queue, room)
+        rows = fetch(self._connection, _CLAIM_BEST, values)
+        rows.sort()  # by priority, due time and number: the first three columns
+        self._start(queue, rows)
+
+    def _take_by_visits(self, queue: str, room: int) -> None:
+        """Merge the common line with the lanes, discard what has expired."""
+        self._connection.execute(_OPEN_TIMED, (queue, self._now, PROMOTED_AT_ONCE))
+        visits = Visits(
+            self._connection, queue, self._gates, room=room, expiries=self._expiries, now=self._now
+        )
+        visits.run()
+        self._discard(visits.expired, visits.lanes)
+        self._start_chosen(queue, visits.chosen)
+        visits.lanes.settle()
+        self._postpone(visits.lanes)
+        if visits.cut_short:
+            self._taken.expect(self._now)
+
+    def _take_solo(self, queue: str) -> None:
+        found = self._next_solo(queue, discard=True)
+        if found is not None:
+            seq, limits = found
+            if limits is not None:
+                self._gates.charge(limits_of(limits), seq)
+            self._start_chosen(queue, [seq])
+            self._postpone(Lanes(self._connection))
+
+    def _next_solo(self, queue: str, *, discard: bool = False) -> tuple[int, str | None] | None:
+        """The first solo job that its limits admit. A refused one closes its lane behind it."""
+        closed: set[str] = set()
+        expired: list[int] = []
+        found = None
+        line = Line(self._connection, _SOLO_AFTER, queue, bite=2)
+        for _, _, seq, expires_at, limits in _bounded(line, SOLO_LOOKS):
+            if discard and expires_at is not None and expires_at <= self._now:
+                expired.append(seq)
+                continue
+            uses = () if limits is None else limits_of(limits)
+            lane = lane_key(uses)
+            shut = None if lane in closed else self._gates.shut(uses)
+            if lane not in closed and shut is None:
+                found = (seq, limits)
+                break
+            closed.add(lane)
+            if shut is not None:
+                self._taken.expect(shut.opens_at)
+        self._discard(expired, Lanes(self._connection))
+        return found
+
+    # --- writing ------------------------------------------------------------------------------
+
+    def _start_chosen(self, queue: str, seqs: Sequence[int]) -> None:
+        if not seqs:
+            return
+        values = (self._now, self._taken.worker, seqs_text(seqs))
+        rows = {row[2]: row for row in self._connection.execute(_CLAIM_CHOSEN, values)}
+        self._start(queue, [rows[seq] for seq in seqs])
+
+    def _start(self, queue: str, rows: list[Row]) -> None:
+        if not rows:
+            return
+        until_started = Window.UNTIL_STARTED.value
+        started = [(row[_KEY], row[2]) for row in rows if row[_WINDOW] == until_started]
+        if started:
+            free_keys(self._connection, started)
+        self._room -= len(rows)
+        self._taken.claimed.append((queue, rows))
+
+    def _discard(self, seqs: Sequence[int], lanes: Lanes) -> None:
+        if seqs:
+            self._expiries -= len(seqs)
+            end_waiting(
+                self._connection,
+                seqs,
+                lanes,
+                state=State.DISCARDED,
+                reason="expired",
+                now=self._now,
+            )
+
+    def _postpone(self, lanes: Lanes) -> None:
+        """Store what was taken from the gates, and tell whoever waits for them."""
+        _, rows = self._taken.claimed[-1] if self._taken.claimed else ("", [])
+        for gate, spec in self._gates.write({row[2]: row[4] for row in rows}).items():
+            if spec is not None and spec.rate is not None:
+                lanes.postpone(gate, partial(self._gates.opens_at, gate, spec))
+
+
+def _bounded(line: Line, limit: int) -> Iterator[Row]:
+    for _ in range(limit):
+        row = line.head()
+        if row is None:
+            return
+        yield row
+        line.advance()

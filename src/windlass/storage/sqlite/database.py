@@ -1,0 +1,95 @@
+"""What all stores of one storage share: the writer, a reader, the clock, the sleepers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import apsw
+
+from windlass.core.instant import span_us, to_us
+from windlass.errors import StorageError
+from windlass.seams import Clock
+from windlass.storage.sqlite.connection import translate
+
+__all__ = ["AnyWriter", "Database", "Readers"]
+
+T = TypeVar("T")
+
+
+class AnyWriter(Protocol):
+    """The writer on its thread, or its stand-in for the simulation."""
+
+    def submit(self, op: Callable[[apsw.Connection], T]) -> asyncio.Future[T]: ...
+
+    def submit_first(self, op: Callable[[apsw.Connection], T]) -> asyncio.Future[T]: ...
+
+    async def close(self) -> None: ...
+
+
+class Readers(Protocol):
+    """Where connections for reading come from."""
+
+    boot: str
+
+    def open_reader(self) -> apsw.Connection: ...
+
+    def close_reader(self, reader: apsw.Connection) -> None: ...
+
+
+class Database:
+    """Runs operations. Each sees one instant, read after its transaction has begun.
+
+    Reads run on the event loop: a look into an index takes microseconds, a thread would cost
+    more. They see everything that was committed before they began.
+    """
+
+    def __init__(self, writer: AnyWriter, readers: Readers, clock: Clock, *, path: str) -> None:
+        self._writer, self._readers, self._path = writer, readers, path
+        self.clock, self.boot = clock, readers.boot
+        self._reader: apsw.Connection | None = None
+        self._closed = False
+        self.sleepers: list[Callable[[], None]] = []
+
+    def now(self) -> int:
+        return to_us(self.clock.now())
+
+    def since_boot(self) -> int:
+        return span_us(self.clock.boot())
+
+    def write(self, op: Callable[[apsw.Connection, int], T]) -> asyncio.Future[T]:
+        """Run ``op`` with a connection and the instant, in a write transaction."""
+        return self._writer.submit(lambda connection: op(connection, self.now()))
+
+    def write_first(self, op: Callable[[apsw.Connection, int], T]) -> asyncio.Future[T]:
+        """Ahead of everything else: for what keeps a worker alive."""
+        return self._writer.submit_first(lambda connection: op(connection, self.now()))
+
+    def read(self, op: Callable[[apsw.Connection, int], T]) -> T:
+        """Run ``op``, which must exhaust its cursors, on the reader."""
+        if self._closed:
+            raise StorageError(f"{self._path} was closed; open the storage again to use it.")
+        try:
+            if self._reader is None:
+                self._reader = self._readers.open_reader()
+            return op(self._reader, self.now())
+        except apsw.Error as error:
+            self._drop_reader()  # a fresh one may do better
+            raise translate(error, self._path) from error
+
+    def _drop_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            self._readers.close_reader(reader)
+
+    def wake(self) -> None:
+        """Something changed that others on this loop may wait for."""
+        for sleeper in tuple(self.sleepers):
+            sleeper()
+
+    async def close(self) -> None:
+        """Write what waits, then let go of both connections."""
+        self._closed = True
+        await self._writer.close()
+        self._drop_reader()

@@ -1,0 +1,135 @@
+"""The budgets jobs count against, as one operation sees them: read once, written back at its end.
+
+A gate is a limit and a key. Its usage is counted from the running rows, so it cannot leak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+import apsw
+import msgspec
+
+from windlass.core.instant import from_us, to_us
+from windlass.core.job import LimitUse
+from windlass.core.limit import Admitted, Closed, LimitSpec, admit
+from windlass.storage.queries import load
+from windlass.storage.sqlite.rows import value_of
+
+__all__ = ["UNIT", "Gates", "Shut", "gates_of", "release"]
+
+_SQL = load("windlass.storage.sqlite.sql", "lanes.sql")
+_SPEC, _SPENT, _USAGE = _SQL["spec"], _SQL["spent_until"], _SQL["usage"]
+_SPEND, _HOLD, _LET_GO = _SQL["spend"], _SQL["hold"], _SQL["let_go"]
+
+UNIT = -1.0
+"""In the place of a cost: what is missing is a unit of concurrency, not tokens."""
+
+_decode_spec = msgspec.json.Decoder(LimitSpec).decode
+
+
+class Shut(NamedTuple):
+    """What keeps a job from starting now."""
+
+    gate: str
+    cost: float
+    """How many tokens are missing, or `UNIT`."""
+    opens_at: int | None
+    """When they are there; None: when a unit comes back."""
+
+
+def gates_of(uses: Iterable[LimitUse]) -> set[str]:
+    """A set: a job that names a gate twice is still one job."""
+    return {use.gate for use in uses}
+
+
+class Gates:
+    """What may still be taken at one instant."""
+
+    def __init__(self, connection: apsw.Connection, now: int) -> None:
+        self._connection = connection
+        self._now = from_us(now)
+        self._specs: dict[str, LimitSpec | None] = {}
+        self._usage: dict[str, int] = {}
+        self._spent: dict[str, datetime | None] = {}
+        self._charged: dict[str, LimitSpec | None] = {}
+        self._holds: list[tuple[str, int]] = []
+
+    def shut(self, uses: Iterable[LimitUse]) -> Shut | None:
+        """What keeps these uses from starting; None: every gate admits them.
+
+        A missing unit comes first, because nobody knows when it returns; then the tokens that
+        take longest.
+        """
+        latest: Shut | None = None
+        for use in uses:
+            spec = self._spec(use.name)
+            if spec is None:
+                continue
+            if spec.concurrency is not None and self._used(use.gate) >= spec.concurrency:
+                return Shut(use.gate, UNIT, None)
+            opens_at = self.opens_at(use.gate, spec, use.cost)
+            if opens_at is not None and (latest is None or opens_at > (latest.opens_at or 0)):
+                latest = Shut(use.gate, use.cost, opens_at)
+        return latest
+
+    def opens_at(self, gate: str, spec: LimitSpec, cost: float) -> int | None:
+        """When the bucket holds ``cost``; None: it does now."""
+        if spec.rate is None:
+            return None
+        verdict = admit(spec.rate, self._spent_until(gate), cost=cost, now=self._now)
+        return to_us(verdict.open_at) if isinstance(verdict, Closed) else None
+
+    def charge(self, uses: Iterable[LimitUse], seq: int) -> None:
+        """Take from every gate for a job that starts; none of them is shut."""
+        for use in uses:
+            spec = self._spec(use.name)
+            self._charged[use.gate] = spec
+            if spec is not None and spec.rate is not None:
+                spent = self._spent_until(use.gate)
+                verdict = admit(spec.rate, spent, cost=use.cost, now=self._now)
+                if isinstance(verdict, Admitted):
+                    self._spent[use.gate] = verdict.spent_until
+        for gate in gates_of(uses):
+            if gate in self._usage:
+                self._usage[gate] += 1
+            self._holds.append((gate, seq))
+
+    def write(self, claim_numbers: Mapping[int, int]) -> Mapping[str, LimitSpec | None]:
+        """Store what was taken, for the claims with these numbers; name the gates concerned."""
+        spent = ((gate, self._spent_until(gate)) for gate in self._charged)
+        self._connection.executemany(
+            _SPEND, [(gate, None if until is None else to_us(until)) for gate, until in spent]
+        )
+        self._connection.executemany(
+            _HOLD, [(gate, seq, claim_numbers[seq]) for gate, seq in self._holds]
+        )
+        self._holds.clear()
+        charged, self._charged = self._charged, {}
+        return charged
+
+    # --- what is stored -----------------------------------------------------------------------
+
+    def _spec(self, name: str) -> LimitSpec | None:
+        if name not in self._specs:
+            found = value_of(self._connection, _SPEC, (name,))
+            self._specs[name] = None if found is None else _decode_spec(found)
+        return self._specs[name]
+
+    def _used(self, gate: str) -> int:
+        if gate not in self._usage:
+            self._usage[gate] = value_of(self._connection, _USAGE, (gate,))
+        return self._usage[gate]
+
+    def _spent_until(self, gate: str) -> datetime | None:
+        if gate not in self._spent:
+            found = value_of(self._connection, _SPENT, (gate,))
+            self._spent[gate] = None if found is None else from_us(found)
+        return self._spent[gate]
+
+
+def release(connection: apsw.Connection, ended: Iterable[tuple[str, int]]) -> None:
+    """Claims (gate, seq) have ended. Tidiness only: a hold without its claim counts nothing."""
+    connection.executemany(_LET_GO, ended)

@@ -1,0 +1,142 @@
+"""Storing new jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+import apsw
+
+from windlass.core.instant import span_us, to_us
+from windlass.core.job import JobId, NewJob
+from windlass.errors import LimitUnknown
+from windlass.storage.protocol import Inserted
+from windlass.storage.queries import load
+from windlass.storage.sqlite.keys import find_holder, take_key
+from windlass.storage.sqlite.lanes import Lanes
+from windlass.storage.sqlite.rows import Row, backoff_text, first, id_of, limits_text, tags_text
+
+__all__ = ["insert"]
+
+_SQL = load("windlass.storage.sqlite.sql", "jobs.sql")
+_INSERT, _INSERT_PLAIN = _SQL["insert"], _SQL["insert_plain"]
+_IS_STORED, _LIMIT_NAMES = _SQL["is_stored"], _SQL["limit_names"]
+
+_PLAIN, _FULL, _APART = range(3)
+"""How a job is stored: by the short statement, by the long one, or after a look around."""
+
+
+def insert(connection: apsw.Connection, jobs: Sequence[NewJob], now: int) -> list[Inserted]:
+    """`JobStore.insert` at the instant ``now``.
+
+    Neighbours of one kind share a statement, so the order of insertion is the order given.
+    """
+    _require_limits(connection, jobs)
+    lanes = Lanes(connection)
+    answers: list[Inserted] = []
+    for kind, run in groupby(jobs, _kind):
+        if kind == _APART:
+            answers += [_insert_apart(connection, job, lanes, now) for job in run]
+            continue
+        together = list(run)
+        if kind == _PLAIN:
+            connection.executemany(_INSERT_PLAIN, [_plain_row(job, now) for job in together])
+        else:
+            connection.executemany(_INSERT, [_row(job, now) for job in together])
+        answers += [Inserted(job.id, True) for job in together]  # noqa: FBT003 -- per job
+    lanes.settle()
+    return answers
+
+
+def _kind(job: NewJob) -> int:
+    if job.unique is not None or job.limits:
+        return _APART
+    if (
+        job.timeout is None
+        and job.expires is None
+        and job.backoff is None
+        and not job.tags
+        and job.tenant is None
+        and job.principal is None
+        and job.correlation_id is None
+        and job.trace is None
+        and job.parent is None
+    ):
+        return _PLAIN
+    return _FULL
+
+
+def _require_limits(connection: apsw.Connection, jobs: Iterable[NewJob]) -> None:
+    named = {use.name for job in jobs if job.limits for use in job.limits}
+    if not named:
+        return
+    known = {name for (name,) in connection.execute(_LIMIT_NAMES)}
+    for name in sorted(named - known):
+        raise LimitUnknown(name, known)
+
+
+def _insert_apart(connection: apsw.Connection, job: NewJob, lanes: Lanes, now: int) -> Inserted:
+    if first(connection, _IS_STORED, (id_of(job.id),)):
+        return Inserted(job.id, created=True)
+    if job.unique is not None:
+        holder = find_holder(connection, job.unique.key, now)
+        if holder is not None:
+            return Inserted(JobId(holder.id.hex()), created=False)
+    lane = lanes.enter(job.queue, job.limits) if job.limits and _due(job, now) <= now else None
+    connection.execute(_INSERT, _row(job, now, lane))
+    if job.unique is not None:
+        period = None if job.unique.period is None else span_us(job.unique.period)
+        seq = connection.last_insert_rowid()
+        take_key(connection, job.unique.key, seq, period=period, now=now)
+    return Inserted(job.id, created=True)
+
+
+def _due(job: NewJob, now: int) -> int:
+    if job.delay is not None:
+        return now + span_us(job.delay)
+    return now if job.at is None else to_us(job.at)
+
+
+def _plain_row(job: NewJob, now: int) -> Row:
+    due = _due(job, now)
+    return (
+        id_of(job.id),
+        job.queue,
+        job.task,
+        1 if due <= now else 0,
+        job.priority,
+        due,
+        job.max_attempts,
+        now,
+        job.payload,
+    )
+
+
+def _row(job: NewJob, now: int, lane: int | None = None) -> Row:
+    due, unique = _due(job, now), job.unique
+    ready = 2 if lane is not None else 1 if due <= now else 0
+    return (
+        id_of(job.id),
+        job.queue,
+        job.task,
+        ready,
+        lane,
+        job.priority,
+        due,
+        job.max_attempts,
+        now,
+        None if job.expires is None else now + span_us(job.expires),
+        None if job.timeout is None else span_us(job.timeout),
+        None if unique is None else unique.key,
+        None if unique is None else unique.window.value,
+        None if unique is None or unique.period is None else span_us(unique.period),
+        limits_text(job.limits),
+        backoff_text(job.backoff),
+        tags_text(job.tags),
+        job.tenant,
+        job.principal,
+        job.correlation_id,
+        job.trace,
+        job.parent,
+        job.payload,
+    )

@@ -1,0 +1,114 @@
+"""Where jobs wait, are claimed and are finished."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import apsw
+
+from windlass.core.instant import from_us
+from windlass.core.job import Claim, JobId, NewJob, Progress
+from windlass.core.state import TERMINAL, State
+from windlass.core.transition import Transition
+from windlass.storage.protocol import Applied, CancelAnswer, ClaimReply, Inserted, Settled, Want
+from windlass.storage.queries import load
+from windlass.storage.sqlite.apply import apply
+from windlass.storage.sqlite.claim import claim
+from windlass.storage.sqlite.database import Database
+from windlass.storage.sqlite.insert import insert
+from windlass.storage.sqlite.lanes import Lanes
+from windlass.storage.sqlite.rows import RUNNING, STATES, WAITING, Row, rows_by_id, value_of
+from windlass.storage.sqlite.waiting import end_waiting
+
+__all__ = ["SqliteJobs"]
+
+_SQL = load("windlass.storage.sqlite.sql", "jobs.sql")
+_BY_IDS, _REQUEST_CANCEL, _REPORT = _SQL["by_ids"], _SQL["request_cancel"], _SQL["report"]
+_SETTLED, _CLAIMABLE = _SQL["settled"], _SQL["claimable"]
+
+
+class SqliteJobs:
+    """A `JobStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        answers = await self._db.write(lambda connection, now: insert(connection, jobs, now))
+        self._db.wake()
+        return answers
+
+    async def claim(
+        self, worker: str, wants: Sequence[Want], *, total: int, solo: bool = False
+    ) -> ClaimReply:
+        taken = await self._db.write(
+            lambda connection, now: claim(
+                connection, worker, wants, total=total, solo=solo, now=now
+            )
+        )
+        return taken.reply()
+
+    async def apply(self, transitions: Sequence[Transition]) -> Applied:
+        now, answers = await self._db.write(
+            lambda connection, now: (now, apply(connection, transitions, now))
+        )
+        self._db.wake()
+        return Applied(from_us(now), answers)
+
+    async def claimable(self, queues: Sequence[str]) -> bool:
+        return self._db.read(
+            lambda connection, now: any(
+                value_of(connection, _CLAIMABLE, (queue, now)) for queue in queues
+            )
+        )
+
+    async def report(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
+        rows = [
+            (claim.seq, claim.number, float(done.fraction), done.note) for claim, done in progress
+        ]
+        await self._db.write(lambda connection, _: connection.executemany(_REPORT, rows).close())
+
+    async def settled(self, ids: Sequence[JobId]) -> Sequence[Settled]:
+        rows = self._db.read(lambda connection, _: rows_by_id(connection, _SETTLED, ids))
+        return [answer for job in ids if (answer := _settled(job, rows.get(job))) is not None]
+
+    async def cancel(self, ids: Sequence[JobId]) -> Sequence[CancelAnswer]:
+        answers = await self._db.write(lambda connection, now: _cancel(connection, ids, now))
+        self._db.wake()
+        return answers
+
+
+def _settled(job: JobId, row: Row | None) -> Settled | None:
+    if row is None:
+        return Settled(job, None)
+    _, state, result, kind, text, reason = row
+    if STATES[state] not in TERMINAL:
+        return None
+    return Settled(job, STATES[state], result, kind or "", text or "", reason)
+
+
+def _cancel(connection: apsw.Connection, ids: Sequence[JobId], now: int) -> list[CancelAnswer]:
+    rows = rows_by_id(connection, _BY_IDS, ids)
+    answers: list[CancelAnswer] = []
+    waiting: list[int] = []
+    running: list[tuple[int]] = []
+    for job in ids:
+        row = rows.get(job)
+        if row is None:
+            answers.append(CancelAnswer.UNKNOWN)
+            continue
+        seq, state = row[1], row[2]
+        if state == WAITING and seq not in waiting:
+            waiting.append(seq)
+            answers.append(CancelAnswer.CANCELLED)
+        elif state == RUNNING:
+            running.append((seq,))
+            answers.append(CancelAnswer.REQUESTED)
+        else:
+            answers.append(CancelAnswer.TOO_LATE)
+    connection.executemany(_REQUEST_CANCEL, running)
+    lanes = Lanes(connection)
+    if waiting:
+        end_waiting(connection, waiting, lanes, state=State.CANCELLED, reason=None, now=now)
+    lanes.settle()
+    return answers

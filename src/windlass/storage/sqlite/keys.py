@@ -1,0 +1,48 @@
+"""Unique keys: a hold is a row of its own, so that one index decides who has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import apsw
+
+from windlass.storage.queries import load
+from windlass.storage.sqlite.rows import first
+
+__all__ = ["Holder", "find_holder", "free_keys", "take_key"]
+
+_SQL = load("windlass.storage.sqlite.sql", "jobs.sql")
+_HOLDER, _TAKE = _SQL["key_holder"], _SQL["take_key"]
+_FREE, _FREE_PASSED = _SQL["free_key"], _SQL["free_passed_key"]
+
+
+class Holder(NamedTuple):
+    """The job that holds a key."""
+
+    seq: int
+    id: bytes
+
+
+def find_holder(connection: apsw.Connection, key: str, now: int) -> Holder | None:
+    """Who holds the key now. A hold whose time is up is none, and is cleared away."""
+    found = first(connection, _HOLDER, (key,))
+    if found is None:
+        return None
+    seq, uid, until = found
+    if until is not None and until <= now:
+        connection.execute(_FREE_PASSED, (key, now))
+        return None
+    return Holder(seq, uid)
+
+
+def take_key(
+    connection: apsw.Connection, key: str, seq: int, *, period: int | None, now: int
+) -> None:
+    """Hold a free key; with a period, for that long."""
+    connection.execute(_TAKE, (key, seq, None if period is None else now + period))
+
+
+def free_keys(connection: apsw.Connection, held: Iterable[tuple[str, int]]) -> None:
+    """Give up keys, each named with the number of the job that may hold it."""
+    connection.executemany(_FREE, held)

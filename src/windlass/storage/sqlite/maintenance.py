@@ -1,0 +1,95 @@
+"""Chores in bounded bites."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from functools import partial
+
+import apsw
+
+from windlass.core.instant import span_us
+from windlass.core.state import TERMINAL, State
+from windlass.storage.queries import load
+from windlass.storage.sqlite.apply import delete
+from windlass.storage.sqlite.database import Database
+from windlass.storage.sqlite.keys import free_keys
+from windlass.storage.sqlite.lanes import Lanes
+from windlass.storage.sqlite.limits import forget_gates
+from windlass.storage.sqlite.rows import CODES, fetch, instant
+from windlass.storage.sqlite.waiting import end_waiting, next_due, promote_all
+
+__all__ = ["SqliteMaintenance"]
+
+_EXPIRED = load("windlass.storage.sqlite.sql", "claim.sql")["expired"]
+_PRUNABLE = load("windlass.storage.sqlite.sql", "admin.sql")["prunable"]
+_PRUNE_ROLLUPS = load("windlass.storage.sqlite.sql", "apply.sql")["prune_rollups"]
+_PRUNE_WORKERS = load("windlass.storage.sqlite.sql", "workers.sql")["prune_workers"]
+
+_GATES_AT_ONCE = 500
+
+
+class SqliteMaintenance:
+    """A `MaintenanceStore`."""
+
+    def __init__(self, database: Database, checkpoint: Callable[[], Awaitable[None]]) -> None:
+        self._db, self._checkpoint = database, checkpoint
+
+    async def promote(self, limit: int) -> int:
+        moved = await self._db.write(
+            lambda connection, now: promote_all(connection, limit=limit, now=now)
+        )
+        self._db.wake()
+        return moved
+
+    async def next_due(self) -> datetime | None:
+        return instant(self._db.read(lambda connection, _: next_due(connection)))
+
+    async def expire(self, limit: int) -> int:
+        ended = await self._db.write(lambda connection, now: _expire(connection, limit, now))
+        self._db.wake()
+        return ended
+
+    async def prune(self, *, state: State, older_than: timedelta, limit: int) -> int:
+        if state not in TERMINAL:
+            return 0
+        return await self._db.write(
+            lambda connection, now: _prune(connection, state, now - span_us(older_than), limit)
+        )
+
+    async def prune_rollups(self, *, older_than: timedelta, limit: int) -> int:
+        def op(connection: apsw.Connection, now: int) -> int:
+            connection.execute(_PRUNE_ROLLUPS, (now - span_us(older_than), limit))
+            return connection.changes()
+
+        return await self._db.write(op)
+
+    async def prune_workers(self, *, older_than: timedelta, limit: int) -> int:
+        def op(connection: apsw.Connection, now: int) -> int:
+            return len(fetch(connection, _PRUNE_WORKERS, (now - span_us(older_than), limit)))
+
+        return await self._db.write(op)
+
+    async def tidy(self) -> None:
+        after: str | None = ""
+        while after is not None:
+            step = partial(forget_gates, after=after, limit=_GATES_AT_ONCE)
+            after = await self._db.write(step)
+        await self._checkpoint()
+
+
+def _expire(connection: apsw.Connection, limit: int, now: int) -> int:
+    seqs = [seq for (seq,) in fetch(connection, _EXPIRED, (now, limit))]
+    if seqs:
+        lanes = Lanes(connection)
+        end_waiting(connection, seqs, lanes, state=State.DISCARDED, reason="expired", now=now)
+        lanes.settle()
+    return len(seqs)
+
+
+def _prune(connection: apsw.Connection, state: State, before: int, limit: int) -> int:
+    rows = fetch(connection, _PRUNABLE, (CODES[state], before, limit))
+    if rows:
+        free_keys(connection, [(key, seq) for seq, key in rows if key is not None])
+        delete(connection, [seq for seq, _ in rows])
+    return len(rows)

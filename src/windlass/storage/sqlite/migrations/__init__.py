@@ -1,0 +1,1 @@
+"""The schema, as numbered SQL files that are applied in order."""

@@ -1,0 +1,266 @@
+"""Between SQL rows and records: instants, ids, states and JSON, each in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+import apsw
+import msgspec
+
+from windlass.core.backoff import Backoff
+from windlass.core.instant import EPOCH, from_us
+from windlass.core.job import (
+    Attempt,
+    AttemptError,
+    Claim,
+    ClaimedJob,
+    Job,
+    JobId,
+    LimitUse,
+    Progress,
+)
+from windlass.core.state import State, Verb
+from windlass.errors import InvalidArgument
+
+__all__ = [
+    "CODES",
+    "RUNNING",
+    "STATES",
+    "WAITING",
+    "Row",
+    "attempt_of",
+    "backoff_text",
+    "claimed_job",
+    "fetch",
+    "first",
+    "id_of",
+    "ids_text",
+    "instant",
+    "job_of",
+    "known_id",
+    "limits_of",
+    "limits_text",
+    "rows_by_id",
+    "seqs_text",
+    "tags_text",
+    "value_of",
+]
+
+Row = tuple[Any, ...]
+"""What apsw returns. The statement that selects it and the function that reads it stand together
+in their contract: the names in the comment of the statement."""
+
+STATES = tuple(State)
+"""State by the number it is stored as."""
+CODES = {state: code for code, state in enumerate(STATES)}
+WAITING, RUNNING = CODES[State.WAITING], CODES[State.RUNNING]
+
+_encode = msgspec.json.Encoder().encode
+
+
+def fetch(connection: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+    """All rows at once: a statement that is left unfinished keeps the write-ahead file growing."""
+    return connection.execute(sql, values).fetchall()
+
+
+def first(connection: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> Row | None:
+    """The one row of a statement that has at most one."""
+    rows = connection.execute(sql, values).fetchall()
+    return rows[0] if rows else None
+
+
+def value_of(connection: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> Any:
+    """The one value of a statement that has at most one; None if there is none."""
+    return connection.execute(sql, values).get
+
+
+# --- values -----------------------------------------------------------------------------------
+
+
+def instant(us: int | None) -> datetime | None:
+    """An instant that may be missing."""
+    return None if us is None else EPOCH + timedelta(microseconds=us)
+
+
+def id_of(job: JobId) -> bytes:
+    """The stored form of an id that is to be stored."""
+    try:
+        value = bytes.fromhex(job)
+    except ValueError:
+        value = b""
+    if len(value) != 16 or len(job) != 32:
+        raise InvalidArgument(f"a job id is 32 hex digits, got {job!r}")
+    return value
+
+
+def known_id(job: JobId) -> bytes:
+    """The stored form of an id that is looked for; one that cannot be stored is never found."""
+    try:
+        return bytes.fromhex(job)
+    except ValueError:
+        return b""
+
+
+def seqs_text(seqs: Sequence[int]) -> str:
+    """Row numbers for ``json_each``: one statement for all, however many."""
+    return _encode(seqs).decode()
+
+
+def ids_text(ids: Iterable[JobId]) -> str:
+    """Ids for ``json_each``, as hex digits. unhex of what is none is NULL, which nothing equals."""
+    return _encode(list(ids)).decode()
+
+
+def rows_by_id(connection: apsw.Connection, sql: str, ids: Iterable[JobId]) -> dict[str, Row]:
+    """The rows of a statement that takes ids and has the id as its first column."""
+    return {row[0].hex(): row for row in fetch(connection, sql, (ids_text(ids),))}
+
+
+def tags_text(tags: tuple[str, ...]) -> str | None:
+    """Tags as JSON; None for none, as most jobs have."""
+    return _encode(tags).decode() if tags else None
+
+
+def backoff_text(backoff: Backoff | None) -> str | None:
+    """A job's own backoff as JSON."""
+    return None if backoff is None else _encode(backoff).decode()
+
+
+def limits_text(limits: tuple[LimitUse, ...]) -> str | None:
+    """Limits as JSON; None for none."""
+    return _encode(limits).decode() if limits else None
+
+
+# Few tasks carry their own backoff, tags or limits, and those that do repeat them.
+
+
+@lru_cache(maxsize=256)
+def _backoff_of(text: str) -> Backoff:
+    return msgspec.json.decode(text, type=Backoff)
+
+
+@lru_cache(maxsize=256)
+def _tags_of(text: str) -> tuple[str, ...]:
+    return msgspec.json.decode(text, type=tuple[str, ...])
+
+
+@lru_cache(maxsize=4096)
+def limits_of(text: str) -> tuple[LimitUse, ...]:
+    """The inverse of `limits_text`."""
+    return msgspec.json.decode(text, type=tuple[LimitUse, ...])
+
+
+def _error_of(kind: str | None, text: str, traceback: str = "") -> AttemptError | None:
+    return None if kind is None else AttemptError(kind, text, traceback)
+
+
+# --- records ----------------------------------------------------------------------------------
+
+# timeout, lost, solo, backoff, missed_at, error_kind, error_message, tenant, principal,
+# correlation_id, trace, tags of a job that carries nothing special.
+_PLAIN = (None, 0, 0, None, None, None, None, None, None, None, None, None)
+
+
+def claimed_job(row: Row, queue: str, started_at: datetime, worker: str) -> ClaimedJob:
+    """A row of ``claim_*`` in claim.sql.
+
+    On the path of every job, so a plain one does not pay for what others carry.
+    """
+    _, due, seq, uid, number, task, payload, attempt, max_attempts, budget, *_ = row
+    claim = Claim(uid.hex(), number, seq)  # a JobId
+    due_at = EPOCH + timedelta(microseconds=due)
+    if row[10:22] == _PLAIN:
+        return ClaimedJob(
+            claim, task, queue, payload, attempt, max_attempts, budget, due_at, started_at, worker
+        )
+    timeout, lost, solo, backoff, missed_at, kind, text = row[10:17]
+    tenant, principal, correlation_id, trace, tags = row[17:22]
+    return ClaimedJob(
+        claim,
+        task,
+        queue,
+        payload,
+        attempt,
+        max_attempts,
+        budget,
+        due_at,
+        started_at,
+        worker,
+        None if timeout is None else timedelta(microseconds=timeout),
+        lost,
+        bool(solo),
+        None if backoff is None else _backoff_of(backoff),
+        instant(missed_at),
+        _error_of(kind, text),
+        tenant,
+        principal,
+        correlation_id,
+        trace,
+        () if tags is None else _tags_of(tags),
+    )
+
+
+def job_of(row: Row) -> Job:
+    """A row of ``get`` or ``find`` in admin.sql, whose columns have the names of the fields."""
+    (
+        seq, uid, state, queue, task, priority, due, attempt, max_attempts, budget, claim_number,
+        cancel_requested, lost, solo, worker, created_at, started_at, finished_at, limits,
+        expires_at, timeout, key, key_held, missed_at, backoff, tags, tenant, principal,
+        correlation_id, trace, parent, progress, note, reason, kind, text, traceback, result,
+        payload,
+    ) = row  # fmt: skip
+    return Job(
+        id=JobId(uid.hex()),
+        seq=seq,
+        task=task,
+        queue=queue,
+        payload=payload,
+        state=STATES[state],
+        priority=priority,
+        created_at=from_us(created_at),
+        due=from_us(due),
+        attempt=attempt,
+        max_attempts=max_attempts,
+        budget=budget,
+        claim_number=claim_number,
+        timeout=None if timeout is None else timedelta(microseconds=timeout),
+        expires_at=instant(expires_at),
+        backoff=None if backoff is None else _backoff_of(backoff),
+        key=key,
+        key_held=bool(key_held),
+        limits=() if limits is None else limits_of(limits),
+        worker=worker,
+        started_at=instant(started_at),
+        finished_at=instant(finished_at),
+        result=result,
+        error=_error_of(kind, text, traceback),
+        reason=reason,
+        cancel_requested=bool(cancel_requested),
+        lost=lost,
+        solo=bool(solo),
+        missed_at=instant(missed_at),
+        progress=None if progress is None else Progress(progress, note),
+        tags=() if tags is None else _tags_of(tags),
+        tenant=tenant,
+        principal=principal,
+        correlation_id=correlation_id,
+        trace=trace,
+        parent=parent,
+    )
+
+
+def attempt_of(row: Row) -> Attempt:
+    """A row of ``history`` in admin.sql."""
+    number, attempt, verb, worker, started_at, ended_at, kind, text, traceback = row
+    return Attempt(
+        claim_number=number,
+        attempt=attempt,
+        verb=Verb(verb),
+        worker=worker,
+        started_at=from_us(started_at),
+        ended_at=from_us(ended_at),
+        error=_error_of(kind, text, traceback),
+    )

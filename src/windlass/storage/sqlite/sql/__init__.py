@@ -1,0 +1,1 @@
+"""The backend's statements, by name: see `windlass.storage.queries`."""

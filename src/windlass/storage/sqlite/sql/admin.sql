@@ -1,0 +1,67 @@
+-- What people ask and order, and the chores.
+
+-- name: get
+-- Columns as `job_of` in rows.py reads them.
+SELECT seq, id, state, queue, task, priority, due, attempt, max_attempts, budget, claim_number,
+       cancel_requested, lost, solo, worker, created_at, started_at, finished_at, limits,
+       expires_at, timeout, key,
+       EXISTS (SELECT 1 FROM keys WHERE keys.key = jobs.key AND keys.seq = jobs.seq
+                                    AND (keys.until IS NULL OR keys.until > ?2)),
+       missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, progress,
+       progress_note, reason, error_kind, error_message, error_traceback, result, payload
+  FROM jobs
+ WHERE id IN (SELECT unhex(value) FROM json_each(?1));
+
+-- name: find
+-- Newest first, by walking the table backwards: right when many match.
+SELECT seq, id, state, queue, task, priority, due, attempt, max_attempts, budget, claim_number,
+       cancel_requested, lost, solo, worker, created_at, started_at, finished_at, limits,
+       expires_at, timeout, key,
+       EXISTS (SELECT 1 FROM keys WHERE keys.key = jobs.key AND keys.seq = jobs.seq
+                                    AND (keys.until IS NULL OR keys.until > ?2)),
+       missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, progress,
+       progress_note, reason, error_kind, error_message, error_traceback, result, payload
+  FROM jobs
+ WHERE seq < ?1
+   AND (?3 IS NULL OR state IN (SELECT value FROM json_each(?3)))
+   AND (?4 IS NULL OR queue = ?4)
+   AND (?5 IS NULL OR task = ?5)
+ ORDER BY seq DESC LIMIT ?6;
+
+-- name: history
+SELECT claim_number, attempt, verb, worker, started_at, ended_at, error_kind, error_message,
+       error_traceback
+  FROM history
+ WHERE seq = (SELECT seq FROM jobs WHERE id = ?1)
+ ORDER BY claim_number;
+
+-- name: counts
+SELECT queue, state, due > ?1 AND state = 0, count(*) FROM jobs GROUP BY 1, 2, 3;
+
+-- name: paused
+SELECT name FROM queues WHERE paused = 1;
+
+-- name: pause
+INSERT INTO queues (name, paused) VALUES (?1, 1) ON CONFLICT (name) DO UPDATE SET paused = 1;
+
+-- name: resume
+UPDATE queues SET paused = 0 WHERE name = ?1;
+
+-- name: requeue
+UPDATE jobs
+   SET state = 0, ready = ?2, lane = ?3, due = ?4, max_attempts = attempt + budget,
+       expires_at = NULL, finished_at = NULL, missed_at = NULL, reason = NULL,
+       cancel_requested = 0, lost = 0, solo = 0
+ WHERE seq = ?1;
+
+-- name: discard
+UPDATE jobs SET state = 5, finished_at = ?2, reason = ?3 WHERE seq = ?1;
+
+-- name: run_now
+UPDATE jobs SET due = ?2, ready = ?3, lane = ?4 WHERE seq = ?1;
+
+-- name: prunable
+-- The literal lets the partial index be used for a state that is bound.
+SELECT seq, key FROM jobs
+ WHERE state >= 2 AND state = ?1 AND finished_at < ?2
+ ORDER BY finished_at LIMIT ?3;

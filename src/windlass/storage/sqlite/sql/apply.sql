@@ -1,0 +1,71 @@
+-- Ending claims.
+
+-- name: claims
+-- The rows that transitions name. Whether their claims still hold is decided after, in the same
+-- write transaction; nobody can come between.
+SELECT seq, id, state, claim_number, cancel_requested, queue, task, worker, due, started_at,
+       attempt, key, key_window, limits, missed_at, ended_number, ended_verb, ended_by
+  FROM jobs
+ WHERE seq IN (SELECT value FROM json_each(?1));
+
+-- name: succeed
+UPDATE jobs
+   SET state = 2, finished_at = ?2, ended_number = claim_number, ended_verb = 'succeed',
+       ended_by = ?3, result = ?4, lost = 0, solo = 0, missed_at = NULL, error_kind = NULL,
+       error_message = NULL, error_traceback = NULL
+ WHERE seq IN (SELECT value FROM json_each(?1));
+
+-- name: succeed_one
+UPDATE jobs
+   SET state = 2, finished_at = ?2, ended_number = claim_number, ended_verb = 'succeed',
+       ended_by = ?3, result = ?4, lost = 0, solo = 0, missed_at = NULL, error_kind = NULL,
+       error_message = NULL, error_traceback = NULL
+ WHERE seq = ?1;
+
+-- name: end
+-- Any verb but success, without an error of its own: the last one stays.
+UPDATE jobs
+   SET state = ?2, ready = ?3, lane = ?4, due = ?5, attempt = ?6, finished_at = ?7,
+       ended_number = claim_number, ended_verb = ?8, ended_by = ?9, lost = ?10, solo = ?11,
+       missed_at = ?12, result = NULL
+ WHERE seq = ?1;
+
+-- name: end_with_error
+UPDATE jobs
+   SET state = ?2, ready = ?3, lane = ?4, due = ?5, attempt = ?6, finished_at = ?7,
+       ended_number = claim_number, ended_verb = ?8, ended_by = ?9, lost = ?10, solo = ?11,
+       missed_at = ?12, result = NULL, error_kind = ?13, error_message = ?14, error_traceback = ?15
+ WHERE seq = ?1;
+
+-- name: remember
+INSERT INTO history (seq, claim_number, attempt, verb, worker, started_at, ended_at, error_kind,
+                     error_message, error_traceback)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10);
+
+-- name: forget_old
+-- Every claim that ends without success leaves a row, so the newest 32 have the newest 32 numbers.
+DELETE FROM history WHERE seq = ?1 AND claim_number <= ?2;
+
+-- name: delete_jobs
+DELETE FROM jobs WHERE seq IN (SELECT value FROM json_each(?1));
+
+-- name: delete_history
+DELETE FROM history WHERE seq IN (SELECT value FROM json_each(?1));
+
+-- name: rollup
+SELECT counts, wait, run FROM rollups
+ WHERE minute = ?1 AND queue = ?2 AND task = ?3 AND worker = ?4;
+
+-- name: put_rollup
+INSERT INTO rollups (minute, queue, task, worker, counts, wait, run)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+ON CONFLICT (minute, queue, task, worker)
+DO UPDATE SET counts = excluded.counts, wait = excluded.wait, run = excluded.run;
+
+-- name: rollups
+SELECT minute, queue, task, counts, wait, run FROM rollups WHERE minute >= ?1 AND minute < ?2;
+
+-- name: prune_rollups
+DELETE FROM rollups WHERE (minute, queue, task, worker) IN (
+    SELECT minute, queue, task, worker FROM rollups WHERE minute < ?1 ORDER BY minute LIMIT ?2
+);

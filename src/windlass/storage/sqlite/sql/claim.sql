@@ -1,0 +1,74 @@
+-- Giving ready jobs to workers.
+
+-- name: is_live
+SELECT 1 FROM workers WHERE id = ?1 AND state = 'live';
+
+-- name: look
+-- What a claim must know about one queue, each by one look into an index: is it paused, when is
+-- the next job due, has any waiting job expired, are there lanes, are there solo jobs.
+SELECT (SELECT paused FROM queues WHERE name = ?1),
+       (SELECT due FROM jobs WHERE queue = ?1 AND ready = 0 ORDER BY due LIMIT 1),
+       EXISTS (SELECT 1 FROM jobs
+                WHERE ready IS NOT NULL AND expires_at IS NOT NULL AND expires_at <= ?2),
+       EXISTS (SELECT 1 FROM bays WHERE queue = ?1),
+       EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 3);
+
+-- name: due
+SELECT due, seq, solo, limits, queue FROM jobs WHERE queue = ?1 AND ready = 0 AND due <= ?2
+ ORDER BY due, seq LIMIT ?3;
+
+-- name: next_due
+SELECT due FROM jobs WHERE queue = ?1 AND ready = 0 ORDER BY due LIMIT 1;
+
+-- name: next_scheduled_queue
+SELECT queue FROM jobs WHERE ready = 0 AND queue > ?1 ORDER BY queue LIMIT 1;
+
+-- name: make_ready
+UPDATE jobs SET ready = 1 WHERE seq IN (SELECT value FROM json_each(?1));
+
+-- name: make_solo
+UPDATE jobs SET ready = 3 WHERE seq IN (SELECT value FROM json_each(?1));
+
+-- name: make_ready_in_lane
+UPDATE jobs SET ready = 2, lane = ?2 WHERE seq = ?1;
+
+-- name: claim_best
+-- Columns as `claimed_job` in rows.py reads them. RETURNING keeps no order; they are sorted after.
+UPDATE jobs
+   SET state = 1, ready = NULL, attempt = attempt + 1, claim_number = claim_number + 1,
+       started_at = ?1, worker = ?2, cancel_requested = 0, progress = NULL, progress_note = NULL
+ WHERE seq IN (SELECT seq FROM jobs WHERE queue = ?3 AND ready = 1
+                ORDER BY priority, due, seq LIMIT ?4)
+RETURNING priority, due, seq, id, claim_number, task, payload, attempt, max_attempts, budget,
+          timeout, lost, solo, backoff, missed_at, error_kind, error_message, tenant, principal,
+          correlation_id, trace, tags, key, key_window;
+
+-- name: claim_chosen
+UPDATE jobs
+   SET state = 1, ready = NULL, lane = NULL, attempt = attempt + 1,
+       claim_number = claim_number + 1, started_at = ?1, worker = ?2, cancel_requested = 0,
+       progress = NULL, progress_note = NULL
+ WHERE seq IN (SELECT value FROM json_each(?3))
+RETURNING priority, due, seq, id, claim_number, task, payload, attempt, max_attempts, budget,
+          timeout, lost, solo, backoff, missed_at, error_kind, error_message, tenant, principal,
+          correlation_id, trace, tags, key, key_window;
+
+-- name: ready_after
+-- The common line of a queue after a place in it.
+SELECT priority, due, seq, expires_at FROM jobs
+ WHERE queue = ?1 AND ready = 1 AND (priority, due, seq) > (?2, ?3, ?4)
+ ORDER BY priority, due, seq LIMIT ?5;
+
+-- name: solo_after
+SELECT priority, due, seq, expires_at, limits FROM jobs
+ WHERE queue = ?1 AND ready = 3 AND (priority, due, seq) > (?2, ?3, ?4)
+ ORDER BY priority, due, seq LIMIT ?5;
+
+-- name: waiting
+-- What ending them before a claim must know.
+SELECT seq, lane, key, key_window FROM jobs WHERE seq IN (SELECT value FROM json_each(?1));
+
+-- name: expired
+SELECT seq FROM jobs
+ WHERE ready IS NOT NULL AND expires_at IS NOT NULL AND expires_at <= ?1
+ ORDER BY expires_at LIMIT ?2;

@@ -1,0 +1,68 @@
+-- Storing jobs, and what else happens to them outside of a claim.
+
+-- name: insert
+-- An id that is already stored is a repeated call: the client makes the ids.
+INSERT INTO jobs (
+    id, queue, task, ready, lane, priority, due, max_attempts, budget, created_at, expires_at,
+    timeout, key, key_window, key_period, limits, backoff, tags, tenant, principal,
+    correlation_id, trace, parent, payload
+)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
+        ?20, ?21, ?22, ?23)
+ON CONFLICT (id) DO NOTHING;
+
+-- name: insert_plain
+-- Most jobs carry nothing special, and every bound value costs.
+INSERT INTO jobs (id, queue, task, ready, priority, due, max_attempts, budget, created_at, payload)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9)
+ON CONFLICT (id) DO NOTHING;
+
+-- name: is_stored
+SELECT 1 FROM jobs WHERE id = ?1;
+
+-- name: limit_names
+SELECT name FROM limits;
+
+-- name: key_holder
+SELECT keys.seq, jobs.id, keys.until FROM keys JOIN jobs USING (seq) WHERE keys.key = ?1;
+
+-- name: take_key
+INSERT INTO keys (key, seq, until) VALUES (?1, ?2, ?3);
+
+-- name: free_key
+-- By its holder only: after a window has passed the key may be somebody else's.
+DELETE FROM keys WHERE key = ?1 AND seq = ?2;
+
+-- name: free_passed_key
+DELETE FROM keys WHERE key = ?1 AND until <= ?2;
+
+-- name: by_ids
+-- For cancel, requeue, discard and run_now.
+SELECT id, seq, state, due, queue, attempt, budget, solo, lane, limits, key, key_window, key_period
+  FROM jobs
+ WHERE id IN (SELECT unhex(value) FROM json_each(?1));
+
+-- name: request_cancel
+UPDATE jobs SET cancel_requested = 1 WHERE seq = ?1;
+
+-- name: end_waiting
+-- A job that never ran, or will not run again: cancelled or discarded before its claim.
+UPDATE jobs SET state = ?2, ready = NULL, lane = NULL, finished_at = ?3, reason = ?4
+ WHERE seq = ?1;
+
+-- name: report
+UPDATE jobs SET progress = ?3, progress_note = ?4
+ WHERE seq = ?1 AND claim_number = ?2 AND +state = 1;
+
+-- name: settled
+SELECT id, state, result, error_kind, error_message, reason
+  FROM jobs
+ WHERE id IN (SELECT unhex(value) FROM json_each(?1));
+
+-- name: claimable
+-- One queue. Every part is one look into an index.
+SELECT EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 1)
+    OR EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 3)
+    OR EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 0 AND due <= ?2)
+    OR EXISTS (SELECT 1 FROM bays WHERE queue = ?1 AND opens_at = 0)
+    OR EXISTS (SELECT 1 FROM bays WHERE queue = ?1 AND opens_at > 0 AND opens_at <= ?2);

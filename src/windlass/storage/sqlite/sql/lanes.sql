@@ -1,0 +1,127 @@
+-- Lanes, the bays they stand in, and the gates they wait for.
+
+-- name: lane_of
+SELECT id FROM lanes WHERE queue = ?1 AND key = ?2;
+
+-- name: add_lane
+-- The head follows in the same operation, when the lane is settled.
+INSERT INTO lanes (queue, key, bay, head_priority, head_due, head_seq)
+VALUES (?1, ?2, ?3, 0, 0, 0);
+
+-- name: lane
+SELECT lanes.queue, lanes.bay, bays.gate, bays.cost, lanes.head_priority, lanes.head_due,
+       lanes.head_seq
+  FROM lanes JOIN bays ON bays.id = lanes.bay
+ WHERE lanes.id = ?1;
+
+-- name: lane_head
+SELECT priority, due, seq FROM jobs WHERE lane = ?1 AND ready = 2
+ ORDER BY priority, due, seq LIMIT 1;
+
+-- name: lane_jobs
+-- The jobs of a lane after a place in it.
+SELECT priority, due, seq, expires_at, limits FROM jobs
+ WHERE lane = ?1 AND ready = 2 AND (priority, due, seq) > (?2, ?3, ?4)
+ ORDER BY priority, due, seq LIMIT ?5;
+
+-- name: move_lane
+UPDATE lanes SET bay = ?2, head_priority = ?3, head_due = ?4, head_seq = ?5 WHERE id = ?1;
+
+-- name: remove_lane
+DELETE FROM lanes WHERE id = ?1;
+
+-- name: bay_of
+SELECT id FROM bays WHERE queue = ?1 AND gate = ?2 AND cost = ?3;
+
+-- name: add_bay
+INSERT INTO bays (queue, gate, cost, head_priority, head_due, head_seq)
+VALUES (?1, ?2, ?3, 0, 0, 0);
+
+-- name: bay_head
+SELECT head_priority, head_due, head_seq FROM lanes WHERE bay = ?1
+ ORDER BY head_priority, head_due, head_seq LIMIT 1;
+
+-- name: bay_lanes
+-- The lanes of a bay after a place in it.
+SELECT head_priority, head_due, head_seq, id FROM lanes
+ WHERE bay = ?1 AND (head_priority, head_due, head_seq) > (?2, ?3, ?4)
+ ORDER BY head_priority, head_due, head_seq LIMIT ?5;
+
+-- name: head_bay
+UPDATE bays SET head_priority = ?2, head_due = ?3, head_seq = ?4 WHERE id = ?1;
+
+-- name: remove_bay
+DELETE FROM bays WHERE id = ?1;
+
+-- name: close_bay
+UPDATE bays SET opens_at = ?2 WHERE id = ?1;
+
+-- name: open_bays
+SELECT head_priority, head_due, head_seq, id, gate, cost FROM bays
+ WHERE queue = ?1 AND opens_at = 0
+ ORDER BY head_priority, head_due, head_seq LIMIT ?2;
+
+-- name: open_timed
+-- The tokens these bays wait for are there.
+UPDATE bays SET opens_at = 0
+ WHERE id IN (SELECT id FROM bays WHERE queue = ?1 AND opens_at > 0 AND opens_at <= ?2
+               ORDER BY opens_at LIMIT ?3);
+
+-- name: next_timed
+SELECT opens_at FROM bays WHERE queue = ?1 AND opens_at > 0 ORDER BY opens_at LIMIT 1;
+
+-- name: open_gate
+-- A unit has come back. Few bays, however many lanes: one per queue that uses the gate.
+UPDATE bays SET opens_at = 0 WHERE gate = ?1 AND opens_at IS NULL;
+
+-- name: open_limit
+-- All gates of a limit: the one without a key, and those whose names go on with a colon.
+UPDATE bays SET opens_at = 0 WHERE gate = ?1 OR (gate >= ?1 || ':' AND gate < ?1 || ';');
+
+-- name: timed_bays
+SELECT id, cost FROM bays WHERE gate = ?1 AND opens_at > 0 ORDER BY opens_at LIMIT ?2;
+
+-- name: spec
+SELECT spec FROM limits WHERE name = ?1;
+
+-- name: spent_until
+SELECT spent_until FROM gates WHERE gate = ?1;
+
+-- name: usage
+-- What the running rows say. The plus keeps the planner from the index of running jobs.
+SELECT count(*) FROM holds JOIN jobs ON jobs.seq = holds.seq
+ WHERE holds.gate = ?1 AND jobs.claim_number = holds.claim_number AND +jobs.state = 1;
+
+-- name: spend
+INSERT INTO gates (gate, spent_until) VALUES (?1, ?2)
+ON CONFLICT (gate) DO UPDATE SET spent_until = excluded.spent_until;
+
+-- name: hold
+INSERT INTO holds (gate, seq, claim_number) VALUES (?1, ?2, ?3)
+ON CONFLICT (gate, seq) DO UPDATE SET claim_number = excluded.claim_number;
+
+-- name: let_go
+DELETE FROM holds WHERE gate = ?1 AND seq = ?2;
+
+-- name: define
+INSERT INTO limits (name, spec) VALUES (?1, ?2)
+ON CONFLICT (name) DO UPDATE SET spec = excluded.spec;
+
+-- name: specs
+SELECT spec FROM limits ORDER BY name;
+
+-- name: gates_of_limit
+SELECT gate, spent_until FROM gates
+ WHERE gate = ?1 OR (gate >= ?1 || ':' AND gate < ?1 || ';')
+ ORDER BY gate;
+
+-- name: parked
+-- Lanes in closed bays of a gate.
+SELECT count(*) FROM bays JOIN lanes ON lanes.bay = bays.id
+ WHERE bays.gate = ?1 AND bays.opens_at IS NOT 0;
+
+-- name: gates_after
+SELECT gate, spent_until FROM gates WHERE gate > ?1 ORDER BY gate LIMIT ?2;
+
+-- name: forget_gate
+DELETE FROM gates WHERE gate = ?1;

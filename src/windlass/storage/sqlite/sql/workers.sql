@@ -1,0 +1,74 @@
+-- Who works here, who is believed dead, and who does the chores.
+
+-- name: register
+-- A repeated call finds its row. A row that has ended stays ended.
+INSERT INTO workers (id, host, pid, version, queues, slots, lease, beat_boot, beat_since_boot,
+                     lock_boot, lock_device, lock_inode, started_at, beat_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13)
+ON CONFLICT (id) DO NOTHING;
+
+-- name: beat
+UPDATE workers SET beat_at = ?2, beat_boot = ?3, beat_since_boot = ?4
+ WHERE id = ?1 AND state = 'live'
+RETURNING 1;
+
+-- name: holding
+SELECT id, claim_number, seq, cancel_requested FROM jobs
+ WHERE worker = ?1 AND state = 1 ORDER BY seq;
+
+-- name: end
+UPDATE workers SET state = ?2, ended_at = ?3 WHERE id = ?1 AND state = 'live'
+RETURNING id;
+
+-- name: overdue
+-- A beat of another boot is of a machine that was started again since.
+SELECT id FROM workers
+ WHERE state = 'live' AND (beat_boot <> ?1 OR ?2 - beat_since_boot > lease)
+ ORDER BY seq;
+
+-- name: next_running_worker
+SELECT worker FROM jobs WHERE state = 1 AND worker > ?1 ORDER BY worker LIMIT 1;
+
+-- name: is_live
+SELECT 1 FROM workers WHERE id = ?1 AND state = 'live';
+
+-- name: claims_of
+-- Columns as `claimed_job` in rows.py reads them, then what it is told beside.
+SELECT priority, due, seq, id, claim_number, task, payload, attempt, max_attempts, budget,
+       timeout, lost, solo, backoff, missed_at, error_kind, error_message, tenant, principal,
+       correlation_id, trace, tags, queue, started_at, worker
+  FROM jobs
+ WHERE worker = ?1 AND state = 1
+ ORDER BY started_at, seq LIMIT ?2;
+
+-- name: held
+-- What releasing them must know.
+SELECT id, claim_number, seq, lost, solo FROM jobs WHERE worker = ?1 AND state = 1 ORDER BY seq;
+
+-- name: workers
+SELECT id, host, pid, version, queues, slots, lease, lock_boot, lock_device, lock_inode, state,
+       started_at, beat_at, ended_at,
+       (SELECT count(*) FROM jobs WHERE jobs.worker = workers.id AND jobs.state = 1)
+  FROM workers
+ ORDER BY seq DESC;
+
+-- name: prune_workers
+DELETE FROM workers WHERE seq IN (
+    SELECT seq FROM workers
+     WHERE ended_at < ?1
+       AND NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.worker = workers.id AND jobs.state = 1)
+     ORDER BY seq LIMIT ?2
+)
+RETURNING id;
+
+-- name: lead
+-- One statement decides: it returns a row to whoever leads from now on.
+INSERT INTO leaders (role, worker, until_boot, until_since_boot) VALUES (?1, ?2, ?3, ?4 + ?5)
+ON CONFLICT (role) DO UPDATE
+   SET worker = excluded.worker, until_boot = excluded.until_boot,
+       until_since_boot = excluded.until_since_boot
+ WHERE worker = excluded.worker OR until_boot <> excluded.until_boot OR until_since_boot <= ?4
+RETURNING 1;
+
+-- name: resign
+DELETE FROM leaders WHERE worker = ?1;

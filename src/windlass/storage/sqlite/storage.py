@@ -1,0 +1,134 @@
+"""The SQLite backend as a `Storage`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+import apsw
+
+from windlass.errors import ConfigError
+from windlass.seams import SYSTEM_CLOCK, Clock
+from windlass.storage import migrate
+from windlass.storage.protocol import WorkerStart
+from windlass.storage.sqlite.admin import SqliteAdmin
+from windlass.storage.sqlite.connection import Durability, FileSource, Source
+from windlass.storage.sqlite.database import AnyWriter, Database
+from windlass.storage.sqlite.files import prepare
+from windlass.storage.sqlite.jobs import SqliteJobs
+from windlass.storage.sqlite.limits import SqliteLimits
+from windlass.storage.sqlite.maintenance import SqliteMaintenance
+from windlass.storage.sqlite.place import FilePlace, MemoryPlace, Place
+from windlass.storage.sqlite.transactor import Transactor
+from windlass.storage.sqlite.wakeups import SqliteWakeups, Watcher
+from windlass.storage.sqlite.workers import SqliteLeader, SqliteWorkers
+from windlass.storage.sqlite.writer import InlineWriter, Writer
+
+__all__ = ["SqliteStorage", "open_in_memory", "open_sqlite"]
+
+_MIGRATIONS = "windlass.storage.sqlite.migrations"
+
+
+class SqliteStorage:
+    """A `Storage` on one SQLite file, or on a database in memory."""
+
+    def __init__(self, database: Database, place: Place, description: str) -> None:
+        self._db, self._place, self._description = database, place, description
+        self._wakeups = SqliteWakeups(database, place.watch)
+        self._closed = False
+        self.jobs = SqliteJobs(database)
+        self.workers = SqliteWorkers(database, forget=place.forget_worker)
+        self.leader = SqliteLeader(database)
+        self.limits = SqliteLimits(database)
+        self.maintenance = SqliteMaintenance(database, place.checkpoint)
+        self.admin = SqliteAdmin(database)
+
+    @property
+    def wakeups(self) -> SqliteWakeups:
+        return self._wakeups
+
+    @property
+    def shared(self) -> bool:
+        return self._place.shared
+
+    def describe(self) -> str:
+        return self._description
+
+    def prove_dead(self, worker: WorkerStart) -> bool:
+        return self._place.prove_dead(worker)
+
+    def hold_worker_lock(self, worker: str) -> tuple[str, int, int]:
+        return self._place.hold_worker_lock(worker)
+
+    def release_worker_lock(self, worker: str) -> None:
+        self._place.release_worker_lock(worker)
+
+    async def now(self) -> datetime:
+        return self._db.clock.now()
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._wakeups.close()
+        await self._db.close()
+        self._place.close()
+
+
+async def open_sqlite(
+    path: str,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    durability: Durability = "full",
+    allow_network_filesystem: bool = False,
+    make_writer: Callable[[Transactor], AnyWriter] = Writer,
+) -> SqliteStorage:
+    """Open the database at ``path`` for the running event loop; make it where there is none.
+
+    ``clock`` and ``make_writer`` are for tests and the simulation, which passes `InlineWriter`.
+    """
+    if durability not in {"full", "normal"}:
+        raise ConfigError(
+            f"durability is 'full' (nothing acknowledged is lost) or 'normal' (a power cut may "
+            f"take the last moments), got {durability!r}. Less than that is not offered: it can "
+            f"leave a damaged file."
+        )
+    files = prepare(path, allow_network_filesystem=allow_network_filesystem)
+    description = f"SQLite {apsw.sqlite_lib_version()} at {files.path}, durability {durability}"
+    source = FileSource(files, durability=durability)
+    return await _open(source, FilePlace(files), clock, make_writer, description)
+
+
+async def open_in_memory(
+    source: Source,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    make_writer: Callable[[Transactor], AnyWriter] = InlineWriter,
+    watch: Callable[[], Watcher | None] = lambda: None,
+) -> SqliteStorage:
+    """Open a database that lives in this process; several storages may share one source.
+
+    ``watch`` makes what tells this storage about the changes of the others.
+    """
+    description = f"SQLite {apsw.sqlite_lib_version()} in memory"
+    return await _open(source, MemoryPlace(source, watch), clock, make_writer, description)
+
+
+async def _open(
+    source: Source,
+    place: Place,
+    clock: Clock,
+    make_writer: Callable[[Transactor], AnyWriter],
+    description: str,
+) -> SqliteStorage:
+    writer = make_writer(Transactor(source))
+    database = Database(writer, place, clock, path=source.path)
+    migrations = migrate.find(_MIGRATIONS)
+    try:
+        await database.write(
+            lambda connection, _: migrate.apply_sqlite(connection, migrations, clock.now())
+        )
+    except BaseException:
+        await database.close()
+        raise
+    return SqliteStorage(database, place, description)

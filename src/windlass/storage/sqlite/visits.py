@@ -1,0 +1,179 @@
+"""A claim on a queue with lanes: the common line and the open bays, merged by their heads."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+import apsw
+
+from windlass.storage.queries import load
+from windlass.storage.sqlite.gates import Gates
+from windlass.storage.sqlite.lanes import Lanes
+from windlass.storage.sqlite.rows import Row, fetch, limits_of
+
+__all__ = ["EXTRA_VISITS", "Line", "Visits"]
+
+_SQL = load("windlass.storage.sqlite.sql", "lanes.sql")
+_OPEN_BAYS, _BAY_LANES, _LANE_JOBS = _SQL["open_bays"], _SQL["bay_lanes"], _SQL["lane_jobs"]
+_READY_AFTER = load("windlass.storage.sqlite.sql", "claim.sql")["ready_after"]
+
+EXTRA_VISITS = 64
+"""Lanes that one claim may look at in vain."""
+
+_BEFORE_ALL = (-(2**63), 0, 0)
+_LARGEST_BITE = 64
+
+
+class Line:
+    """Rows in the order of their first three columns, read in bites that grow."""
+
+    __slots__ = ("_bite", "_connection", "_more", "_next", "_owner", "_rows", "_sql")
+
+    def __init__(self, connection: apsw.Connection, sql: str, owner: str | int, bite: int) -> None:
+        self._connection, self._sql, self._owner = connection, sql, owner
+        self._bite = bite
+        self._rows: list[Row] = []
+        self._next = 0
+        self._more = True
+
+    def head(self) -> Row | None:
+        if self._next == len(self._rows) and self._more:
+            self._read()
+        return self._rows[self._next] if self._next < len(self._rows) else None
+
+    def advance(self) -> None:
+        self._next += 1
+
+    def _read(self) -> None:
+        after = self._rows[-1][:3] if self._rows else _BEFORE_ALL
+        if self._rows:
+            self._bite = max(self._bite, min(2 * self._bite, _LARGEST_BITE))
+        self._rows = fetch(self._connection, self._sql, (self._owner, *after, self._bite))
+        self._next = 0
+        self._more = len(self._rows) == self._bite
+
+
+class _Common(Line):
+    """The queue's jobs without limits."""
+
+    __slots__ = ()
+
+
+class _Bay(Line):
+    """An open bay: its lanes."""
+
+    __slots__ = ("id", "need")
+
+    def __init__(self, connection: apsw.Connection, bay: int, gate: str, cost: float) -> None:
+        super().__init__(connection, _BAY_LANES, bay, bite=1)
+        self.id = bay
+        self.need = (gate, cost)
+
+
+class _Lane(Line):
+    """A lane: its jobs."""
+
+    __slots__ = ("id",)
+
+    def __init__(self, connection: apsw.Connection, lane: int) -> None:
+        super().__init__(connection, _LANE_JOBS, lane, bite=2)
+        self.id = lane
+
+
+class Visits:
+    """Chooses jobs in order. Nothing is written before the choice is complete."""
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        queue: str,
+        gates: Gates,
+        *,
+        room: int,
+        expiries: int,
+        now: int,
+    ) -> None:
+        self._connection, self._queue, self._gates = connection, queue, gates
+        self._room, self._expiries, self._now = room, expiries, now
+        self._left = room + EXTRA_VISITS
+        self._heads: list[tuple[int, int, int, Line]] = []
+        self._shut: dict[tuple[str, float], int | None] = {}
+        self.lanes = Lanes(connection)
+        self.chosen: list[int] = []
+        self.expired: list[int] = []
+        self.cut_short = False
+        """Stopped at a bound: whoever asks again gets further."""
+
+    def run(self) -> None:
+        for *place, bay, gate, cost in fetch(
+            self._connection, _OPEN_BAYS, (self._queue, self._left)
+        ):
+            # Sorted by the statement, and a sorted list is a heap.
+            priority, due, seq = place
+            line = _Bay(self._connection, bay, gate, cost)
+            self._heads.append((priority, due, seq, line))
+        self._push(_Common(self._connection, _READY_AFTER, self._queue, bite=self._room))
+        while self._heads and len(self.chosen) < self._room and not self.cut_short:
+            *_, head = heappop(self._heads)
+            match head:
+                case _Bay():
+                    self._enter(head)
+                case _Lane():
+                    self._visit(head)
+                case _:
+                    self._take(head)
+                    self._push(head)
+
+    def _push(self, line: Line) -> None:
+        head = line.head()
+        if head is not None:
+            heappush(self._heads, (head[0], head[1], head[2], line))
+
+    def _enter(self, bay: _Bay) -> None:
+        """Visit the first lane of a bay, unless it is known by now that the bay is closed."""
+        if bay.need in self._shut:
+            self.lanes.close(bay.id, self._shut[bay.need])
+            return
+        lane = bay.head()
+        if lane is None:
+            return
+        self._visit(_Lane(self._connection, lane[3]))
+        if bay.need not in self._shut:
+            bay.advance()
+            self._push(bay)
+
+    def _visit(self, lane: _Lane) -> None:
+        """Take the lane's first job, or park the lane."""
+        if not self._left:
+            self.cut_short = True
+            return
+        self._left -= 1
+        job = lane.head()
+        if job is not None and self._take(lane):
+            self._push(lane)
+
+    def _take(self, line: Line) -> bool:
+        """Choose or discard the head and go on; False: it was refused, and its lane with it."""
+        job = line.head()
+        if job is None:
+            return False
+        _, _, seq, expires_at, *limits = job
+        if expires_at is not None and expires_at <= self._now:
+            if len(self.expired) == self._expiries:
+                self.cut_short = True
+                return False
+            self.expired.append(seq)
+        else:
+            if limits and isinstance(line, _Lane):
+                uses = limits_of(limits[0])
+                shut = self._gates.shut(uses)
+                if shut is not None:
+                    self._shut[shut.gate, shut.cost] = shut.opens_at
+                    self.lanes.park(line.id, shut)
+                    return False
+                self._gates.charge(uses, seq)
+            self.chosen.append(seq)
+        if isinstance(line, _Lane):
+            self.lanes.touch(line.id)
+        line.advance()
+        return True

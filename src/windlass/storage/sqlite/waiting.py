@@ -1,0 +1,99 @@
+"""What happens to jobs while they wait: they fall due, or end without being claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import apsw
+
+from windlass.core.state import State
+from windlass.core.unique import Window
+from windlass.storage.queries import load
+from windlass.storage.sqlite.keys import free_keys
+from windlass.storage.sqlite.lanes import Lanes
+from windlass.storage.sqlite.rows import CODES, Row, fetch, limits_of, seqs_text, value_of
+
+__all__ = ["end_waiting", "frees_key_at_end", "next_due", "promote", "promote_all"]
+
+_JOBS = load("windlass.storage.sqlite.sql", "jobs.sql")
+_END = _JOBS["end_waiting"]
+_SQL = load("windlass.storage.sqlite.sql", "claim.sql")
+_DUE, _NEXT_DUE, _NEXT_QUEUE = _SQL["due"], _SQL["next_due"], _SQL["next_scheduled_queue"]
+_READY, _SOLO, _IN_LANE = _SQL["make_ready"], _SQL["make_solo"], _SQL["make_ready_in_lane"]
+_WAITING = _SQL["waiting"]
+
+
+def promote(connection: apsw.Connection, queue: str, lanes: Lanes, *, limit: int, now: int) -> int:
+    """Make up to ``limit`` due jobs of a queue ready, longest due first."""
+    rows = fetch(connection, _DUE, (queue, now, limit))
+    _make_ready(connection, rows, lanes)
+    return len(rows)
+
+
+def promote_all(connection: apsw.Connection, *, limit: int, now: int) -> int:
+    """The same for all queues together."""
+    rows: list[Row] = []
+    for queue in _scheduled_queues(connection):
+        rows += fetch(connection, _DUE, (queue, now, limit))
+    rows.sort()  # by due time and number
+    lanes = Lanes(connection)
+    _make_ready(connection, rows[:limit], lanes)
+    lanes.settle()
+    return min(len(rows), limit)
+
+
+def _make_ready(connection: apsw.Connection, rows: Sequence[Row], lanes: Lanes) -> None:
+    common: list[int] = []
+    alone: list[int] = []
+    laned: list[tuple[int, int]] = []
+    for _, seq, solo, limits, queue in rows:
+        if solo:
+            alone.append(seq)
+        elif limits is None:
+            common.append(seq)
+        else:
+            laned.append((seq, lanes.enter(queue, limits_of(limits))))
+    if common:
+        connection.execute(_READY, (seqs_text(common),))
+    if alone:
+        connection.execute(_SOLO, (seqs_text(alone),))
+    connection.executemany(_IN_LANE, laned)
+
+
+def next_due(connection: apsw.Connection, queue: str | None = None) -> int | None:
+    """When the next job that is not ready falls due, in one queue or in any."""
+    queues = _scheduled_queues(connection) if queue is None else [queue]
+    due = [value_of(connection, _NEXT_DUE, (name,)) for name in queues]
+    return min((at for at in due if at is not None), default=None)
+
+
+def _scheduled_queues(connection: apsw.Connection) -> list[str]:
+    """Queues with jobs that are not ready: from one to the next by the index, not by a scan."""
+    queues: list[str] = []
+    queue = value_of(connection, _NEXT_QUEUE, ("",))
+    while queue is not None:
+        queues.append(queue)
+        queue = value_of(connection, _NEXT_QUEUE, (queue,))
+    return queues
+
+
+def end_waiting(
+    connection: apsw.Connection,
+    seqs: Iterable[int],
+    lanes: Lanes,
+    *,
+    state: State,
+    reason: str | None,
+    now: int,
+) -> None:
+    """Waiting jobs end here: they leave their lanes and let go of their keys."""
+    rows = fetch(connection, _WAITING, (seqs_text(list(seqs)),))
+    connection.executemany(_END, [(row[0], CODES[state], now, reason) for row in rows])
+    free_keys(connection, [(key, seq) for seq, _, key, window in rows if frees_key_at_end(window)])
+    for _, lane, _, _ in rows:
+        lanes.touch(lane)
+
+
+def frees_key_at_end(window: str | None) -> bool:
+    """Whether a job's end frees its key: a hold for a time outlasts it."""
+    return window is not None and window != Window.FOR_A_TIME.value

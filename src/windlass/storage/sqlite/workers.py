@@ -1,0 +1,191 @@
+"""Who works here, who is believed dead, and who does the chores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+
+import apsw
+import msgspec
+
+from windlass.core.instant import from_us, span_us
+from windlass.core.job import Claim, ClaimedJob, JobId
+from windlass.core.state import Verb
+from windlass.core.transition import Transition
+from windlass.storage.protocol import (
+    Answer,
+    Applied,
+    Beat,
+    WorkerRecord,
+    WorkerStart,
+    WorkerState,
+)
+from windlass.storage.queries import load
+from windlass.storage.sqlite.apply import apply
+from windlass.storage.sqlite.database import Database
+from windlass.storage.sqlite.rows import Row, claimed_job, fetch, instant, value_of
+
+__all__ = ["SqliteLeader", "SqliteWorkers"]
+
+_SQL = load("windlass.storage.sqlite.sql", "workers.sql")
+_REGISTER, _BEAT, _HOLDING, _END = _SQL["register"], _SQL["beat"], _SQL["holding"], _SQL["end"]
+_OVERDUE, _NEXT_RUNNING = _SQL["overdue"], _SQL["next_running_worker"]
+_IS_LIVE, _CLAIMS_OF, _HELD = _SQL["is_live"], _SQL["claims_of"], _SQL["held"]
+_WORKERS, _LEAD, _RESIGN = _SQL["workers"], _SQL["lead"], _SQL["resign"]
+
+_queues_of = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+class SqliteWorkers:
+    """A `WorkerStore`. Leases are judged by the clock that counts from boot."""
+
+    def __init__(self, database: Database, forget: Callable[[str], None]) -> None:
+        """``forget`` is told of workers that were buried, whose lock proves nothing any more."""
+        self._db, self._forget = database, forget
+
+    async def register(self, start: WorkerStart) -> datetime:
+        queues = msgspec.json.encode(list(start.queues)).decode()
+
+        def op(connection: apsw.Connection, now: int) -> int:
+            connection.execute(
+                _REGISTER,
+                (
+                    start.id,
+                    start.host,
+                    start.pid,
+                    start.version,
+                    queues,
+                    start.slots,
+                    span_us(start.lease),
+                    self._db.boot,
+                    self._db.since_boot(),
+                    start.boot_id,
+                    start.lock_device,
+                    start.lock_inode,
+                    now,
+                ),
+            )
+            return now
+
+        return from_us(await self._db.write(op))
+
+    async def beat(self, worker: str) -> Beat:
+        def op(connection: apsw.Connection, now: int) -> tuple[bool, int, list[Row]]:
+            values = (worker, now, self._db.boot, self._db.since_boot())
+            live = bool(fetch(connection, _BEAT, values))
+            return live, now, fetch(connection, _HOLDING, (worker,))
+
+        live, now, rows = await self._db.write_first(op)
+        holding = [Claim(JobId(uid.hex()), number, seq) for uid, number, seq, _ in rows]
+        return Beat(
+            live,
+            from_us(now),
+            cancelled=[claim for claim, row in zip(holding, rows, strict=True) if row[3]],
+            holding=holding,
+        )
+
+    async def bury(self, workers: Sequence[str]) -> Sequence[str]:
+        buried = await self._db.write(
+            lambda connection, now: [
+                worker for worker in workers if _end(connection, worker, WorkerState.DEAD, now)
+            ]
+        )
+        for worker in buried:
+            self._forget(worker)
+        return buried
+
+    async def overdue(self) -> Sequence[str]:
+        values = (self._db.boot, self._db.since_boot())
+        rows = self._db.read(lambda connection, _: fetch(connection, _OVERDUE, values))
+        return [worker for (worker,) in rows]
+
+    async def orphans(self, limit: int) -> Sequence[ClaimedJob]:
+        def op(connection: apsw.Connection, _: int) -> list[Row]:
+            rows: list[Row] = []
+            for worker in _running_workers(connection):
+                if not fetch(connection, _IS_LIVE, (worker,)):
+                    rows += fetch(connection, _CLAIMS_OF, (worker, limit))
+            return rows
+
+        rows = self._db.read(op)
+        rows.sort(key=lambda row: (row[23], row[2]))  # started_at, seq
+        return [
+            claimed_job(row, queue=row[22], started_at=from_us(row[23]), worker=row[24])
+            for row in rows[:limit]
+        ]
+
+    async def leave(self, worker: str, releases: Sequence[Transition]) -> Applied:
+        def op(connection: apsw.Connection, now: int) -> tuple[int, list[Answer]]:
+            answers = apply(connection, releases, now)
+            left = [_release(row, worker) for row in fetch(connection, _HELD, (worker,))]
+            apply(connection, left, now)
+            _end(connection, worker, WorkerState.GONE, now)
+            return now, answers
+
+        now, answers = await self._db.write(op)
+        self._db.wake()
+        return Applied(from_us(now), answers)
+
+    async def workers(self) -> Sequence[WorkerRecord]:
+        rows = self._db.read(lambda connection, _: fetch(connection, _WORKERS))
+        return [_record(row) for row in rows]
+
+
+def _end(connection: apsw.Connection, worker: str, state: WorkerState, now: int) -> bool:
+    """End a live row; False: it was not live, and stays as it is."""
+    return bool(fetch(connection, _END, (worker, state.value, now)))
+
+
+def _running_workers(connection: apsw.Connection) -> Iterator[str]:
+    """Workers of running jobs: from one to the next by the index."""
+    worker = value_of(connection, _NEXT_RUNNING, ("",))
+    while worker is not None:
+        yield worker
+        worker = value_of(connection, _NEXT_RUNNING, (worker,))
+
+
+def _release(row: Row, worker: str) -> Transition:
+    uid, number, seq, lost, solo = row
+    claim = Claim(JobId(uid.hex()), number, seq)
+    return Transition(Verb.RELEASE, claim, worker, refund=True, lost=lost, solo=bool(solo))
+
+
+def _record(row: Row) -> WorkerRecord:
+    worker, host, pid, version, queues, slots, lease, boot, device, inode = row[:10]
+    state, started_at, beat_at, ended_at, running = row[10:]
+    return WorkerRecord(
+        start=WorkerStart(
+            id=worker,
+            host=host,
+            pid=pid,
+            version=version,
+            queues=_queues_of(queues),
+            slots=slots,
+            lease=timedelta(microseconds=lease),
+            boot_id=boot,
+            lock_device=device,
+            lock_inode=inode,
+        ),
+        state=WorkerState(state),
+        started_at=from_us(started_at),
+        beat_at=from_us(beat_at),
+        ended_at=instant(ended_at),
+        running=running,
+    )
+
+
+class SqliteLeader:
+    """A `LeaderStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def lead(self, role: str, worker: str, lease: timedelta) -> bool:
+        def op(connection: apsw.Connection, _: int) -> bool:
+            values = (role, worker, self._db.boot, self._db.since_boot(), span_us(lease))
+            return bool(fetch(connection, _LEAD, values))
+
+        return await self._db.write(op)
+
+    async def resign(self, worker: str) -> None:
+        await self._db.write(lambda connection, _: fetch(connection, _RESIGN, (worker,)))
