@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import datetime
 
@@ -76,7 +77,7 @@ class SqliteStorage:
 
 
 async def open_sqlite(
-    path: str,
+    path: str | os.PathLike[str],
     *,
     clock: Clock = SYSTEM_CLOCK,
     durability: Durability = "full",
@@ -93,7 +94,7 @@ async def open_sqlite(
             f"take the last moments), got {durability!r}. Less than that is not offered: it can "
             f"leave a damaged file."
         )
-    files = prepare(path, allow_network_filesystem=allow_network_filesystem)
+    files = prepare(os.fspath(path), allow_network_filesystem=allow_network_filesystem)
     description = f"SQLite {apsw.sqlite_lib_version()} at {files.path}, durability {durability}"
     source = FileSource(files, durability=durability)
     return await _open(source, FilePlace(files), clock, make_writer, description)

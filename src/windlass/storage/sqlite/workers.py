@@ -33,7 +33,7 @@ _OVERDUE, _NEXT_RUNNING = _SQL["overdue"], _SQL["next_running_worker"]
 _IS_LIVE, _CLAIMS_OF, _HELD = _SQL["is_live"], _SQL["claims_of"], _SQL["held"]
 _WORKERS, _LEAD, _RESIGN = _SQL["workers"], _SQL["lead"], _SQL["resign"]
 
-_queues_of = msgspec.json.Decoder(tuple[str, ...]).decode
+_queues_of = msgspec.json.Decoder(list[str]).decode
 
 
 class SqliteWorkers:
