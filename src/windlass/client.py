@@ -140,12 +140,14 @@ class Client:
         scope = asyncio.timeout(seconds)
         try:
             async with scope:
-                settled = await self._waiter.wait(job)
+                return _value(await self._waiter.wait(job))
         except TimeoutError:
             if not scope.expired():
                 raise
-            raise ResultTimeout(job, (await self.refresh(job)).state) from None
-        return _value(settled)
+        # Time is up. A short wait may have ended before the first look: what is settled counts.
+        for settled in await self._storage.jobs.settled([job]):
+            return _value(settled)
+        raise ResultTimeout(job, (await self.refresh(job)).state)
 
     async def cancel(self, job: JobId) -> CancelAnswer:
         """Ask for a job's end."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from windlass.core.job import JobId
-from windlass.errors import StorageError
+from windlass.errors import AppClosed
+from windlass.storage.batching import transient
 from windlass.storage.protocol import Settled, Storage
 
 __all__ = ["ResultWaiter"]
@@ -39,15 +40,19 @@ class ResultWaiter:
             self._forget(job, future)
 
     async def close(self) -> None:
-        """Stop looking; whoever still waits is cancelled."""
-        for futures in self._futures.values():
-            for future in futures:
-                future.cancel()
-        self._futures.clear()
+        """Stop looking; whoever still waits is told."""
+        self._fail(AppClosed("the app was closed while a result was awaited; the job goes on"))
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
             self._task = None
+
+    def _fail(self, error: Exception) -> None:
+        for futures in self._futures.values():
+            for future in futures:
+                if not future.done():
+                    future.set_exception(error)
+        self._futures.clear()
 
     def _forget(self, job: JobId, future: asyncio.Future[Settled]) -> None:
         futures = self._futures.get(job)
@@ -78,8 +83,11 @@ class ResultWaiter:
     async def _look(self) -> None:
         try:
             settled = await self._storage.jobs.settled(list(self._futures))
-        except StorageError:
-            return  # an outage ends nobody's wait: the next look may find the store again
+        except Exception as error:  # noqa: BLE001 -- delivered to those who wait
+            # An outage ends nobody's wait: the next look may find the store again.
+            if not transient(error):
+                self._fail(error)
+            return
         for one in settled:
             for future in self._futures.pop(one.id, ()):
                 if not future.done():
