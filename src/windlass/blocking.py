@@ -59,8 +59,7 @@ class Blocking:
             future = asyncio.run_coroutine_threadsafe(work, self._running_loop())
             return future.result()
         work.close()
-        blocking = f"app.blocking ({getattr(work, '__name__', 'call')})"
-        raise BlockingCallOnLoop(blocking, instead)
+        raise BlockingCallOnLoop("This blocking call", instead)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:

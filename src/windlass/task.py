@@ -32,7 +32,9 @@ _PRIORITIES = range(-(2**15), 2**15)
 
 def check_name(value: str, what: str) -> str:
     """Names stand in indexes, URLs and terminals: short, printable, no white space."""
-    if not value or len(value) > _MAX_NAME or not value.isprintable() or " " in value:
+    given: object = value  # callers come from outside the type checker, too
+    fits = isinstance(given, str) and 0 < len(given) <= _MAX_NAME
+    if not fits or not value.isprintable() or " " in value:
         message = (
             f"{what} must be 1 to {_MAX_NAME} printable characters without spaces, got {value!r}"
         )
@@ -57,6 +59,8 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_name(self.name, "a task's name")
         _check_shared(self.queue, self.max_attempts, self.priority)
+        _some_time(self.timeout, "timeout")
+        _some_time(self.expires, "expires")
         if self.run_in not in ("auto", "loop", "thread"):
             message = f"run_in must be 'auto', 'loop' or 'thread', got {self.run_in!r}"
             raise InvalidArgument(message)
@@ -87,17 +91,58 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.delay is not None and self.at is not None:
             message = "give delay= or at=, not both"
             raise InvalidArgument(message)
+        self._check_key()
+
+    def _check_key(self) -> None:
+        if self.key is None and self.window is not Window.UNTIL_FINISHED:
+            message = "unique= and unique_for= say how long a key holds: give key=, too"
+            raise InvalidArgument(message)
+        key: object = self.key
+        if key is not None and not (isinstance(key, str) and key):
+            message = f"key= must be text, and not empty, got {key!r}; leave it out for none"
+            raise InvalidArgument(message)
 
 
 def _check_shared(queue: str | None, max_attempts: int | None, priority: int | None) -> None:
     if queue is not None:
         check_name(queue, "a queue's name")
-    if max_attempts is not None and max_attempts < 1:
+    tries: object = max_attempts
+    if tries is not None and not (isinstance(tries, int) and tries >= 1):
         message = f"max_attempts counts executions and must be at least 1, got {max_attempts!r}"
         raise InvalidArgument(message)
     if priority is not None and priority not in _PRIORITIES:
         message = f"priority must fit 16 bits (lower runs first), got {priority!r}"
         raise InvalidArgument(message)
+
+
+def tag_names(tags: Sequence[str]) -> tuple[str, ...]:
+    """Tags as they are stored. A single text is refused: its letters are hardly what was meant."""
+    given: object = tags
+    if isinstance(given, str) or not all(isinstance(tag, str) for tag in tags):
+        message = f"tags must be a list of texts such as tags=['vip'], got {tags!r}"
+        raise InvalidArgument(message)
+    return tuple(tags)
+
+
+def _some_time(value: timedelta | float | None, what: str) -> timedelta | None:
+    """A duration that is not nothing: a job that may take no time at all cannot run."""
+    if value is None:
+        return None
+    span = duration(value, what)
+    if span == timedelta(0):
+        message = f"{what} must be longer than nothing; leave it out for the default"
+        raise InvalidArgument(message)
+    return span
+
+
+def _window(unique: str, unique_for: timedelta | float | None) -> Window:
+    if unique not in (Window.UNTIL_STARTED, Window.UNTIL_FINISHED):
+        message = (
+            f"unique must be 'until_started' or 'until_finished', got {unique!r}; for a key that "
+            f"holds for a time, give unique_for="
+        )
+        raise InvalidArgument(message)
+    return Window(unique) if unique_for is None else Window.FOR_A_TIME
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -210,14 +255,14 @@ class Task(Generic[P, R]):
             at=None if at is None else aware(at, "at"),
             priority=priority,
             key=key,
-            window=Window.FOR_A_TIME if unique_for is not None else Window(unique),
-            unique_for=None if unique_for is None else duration(unique_for, "unique_for"),
+            window=_window(unique, unique_for),
+            unique_for=_some_time(unique_for, "unique_for"),
             queue=queue,
             max_attempts=max_attempts,
-            timeout=None if timeout is None else duration(timeout, "timeout"),
+            timeout=_some_time(timeout, "timeout"),
             backoff=backoff,
-            tags=None if tags is None else tuple(tags),
-            expires=None if expires is None else duration(expires, "expires"),
+            tags=None if tags is None else tag_names(tags),
+            expires=_some_time(expires, "expires"),
             correlation_id=correlation_id,
             principal=principal,
             tenant=tenant,

@@ -36,7 +36,13 @@ def check_url(url: str) -> str:
 
 def _sqlite_path(url: str) -> str:
     parts = urlsplit(url)
-    if parts.netloc or not parts.path.strip("/"):
+    if parts.query or parts.fragment:
+        message = (
+            f"{url!r} has more than a file name. Options are settings: Windlass(url, "
+            f"durability=...); a ? or # in the name is written %3F or %23"
+        )
+        raise ConfigError(message)
+    if parts.netloc or parts.path.strip("/") in ("", ":memory:"):
         message = (
             f"{url!r} names no file. sqlite:///jobs.db is relative (three slashes), "
             f"sqlite:////var/lib/app/jobs.db absolute (four); for tests use memory://"
