@@ -94,7 +94,9 @@ class Engine:
         """The rules for a task's outcomes; the app's own where the task is not known."""
         policy = self._policies.get(task)
         if policy is None:
-            policy = self._policies[task] = self._make_policy(task)
+            policy = self._make_policy(task)
+            if self._around.tasks.find(task) is not None:  # an unknown one may yet become known
+                self._policies[task] = policy
         return policy
 
     def _make_policy(self, name: str) -> Policy:

@@ -38,7 +38,7 @@ def clip(text: str, limit: int) -> str:
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as broken:  # noqa: BLE001 -- whatever its __str__ does must not hurt us
+    except BaseException as broken:  # noqa: BLE001 -- whatever its __str__ does must not hurt us
         return f"<{kind_of(error)} whose text raised {type(broken).__name__}>"
 
 
@@ -61,6 +61,6 @@ def describe(error: BaseException, *, limit: int) -> AttemptError:
             type(error), error, _own_frames_off(error.__traceback__), limit=-64
         )
         text = "".join(lines)
-    except Exception as broken:  # noqa: BLE001 -- formatting calls into user code
+    except BaseException as broken:  # noqa: BLE001 -- formatting calls into user code
         text = f"<no traceback: formatting it raised {type(broken).__name__}>"
     return AttemptError(kind_of(error), message, clip(text, limit - len(message.encode())))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import inspect
 from collections.abc import Callable
 from datetime import timedelta
-from enum import Enum
+from enum import IntEnum
 from typing import Any
 
 from windlass.context import Context, Host, Token, enter
@@ -16,22 +17,22 @@ from windlass.core import outcome as core
 from windlass.core.job import AttemptError, Claim, ClaimedJob
 from windlass.core.outcome import Outcome
 from windlass.core.payload import encode_any
-from windlass.errors import DefinitionError, PayloadError, UnknownTask
+from windlass.errors import UnknownTask
 from windlass.runtime.failure import describe
-from windlass.runtime.threads import Threads
+from windlass.runtime.threads import Return, Threads
 from windlass.task import Task, TaskRegistry
 
 __all__ = ["Run", "Runner", "Why"]
 
 
-class Why(Enum):
-    """Why a run was asked to end."""
+class Why(IntEnum):
+    """Why a run was asked to end. The higher reason wins."""
 
-    CANCEL = "cancel"
+    CANCEL = 1
     """A stored request."""
-    INTERRUPT = "interrupt"
+    INTERRUPT = 2
     """The worker stops."""
-    LOST = "lost"
+    LOST = 3
     """The worker was buried: the claim is somebody else's, or soon will be."""
 
 
@@ -46,7 +47,7 @@ class Run(Token):
         self.job = job
         self.why: Why | None = None
         self.body: asyncio.Task[None] | None = None
-        self.detached: asyncio.Future[Any] | None = None
+        self.detached: asyncio.Future[Return] | None = None
         """A thread that outlived its timeout: it keeps the slot until it ends."""
 
 
@@ -85,13 +86,14 @@ class Runner:
         run = self.active.get(claim)
         if run is None:
             return False
-        # The first reason stays, but a lost claim outranks all: nothing may be stored for it.
-        if run.why is None or why is Why.LOST:
-            run.why = why
+        if run.why is not None and run.why >= why:
+            return True  # asked already: cancelling it again would disturb its cleaning up
+        run.why = why
         run.set()
         task = self._tasks.find(run.job.task)
-        # A thread cannot be cancelled, only asked; its body waits for it.
-        if run.body is not None and (task is None or task.is_async):
+        # A thread cannot be cancelled, only asked; its body waits for it. A body that has not
+        # begun must not be cancelled: it would end without a word. It looks before it begins.
+        if run.body is not None and (task is None or task.is_async) and _has_begun(run.body):
             run.body.cancel()
         return True
 
@@ -101,10 +103,9 @@ class Runner:
 
     async def _live(self, run: Run) -> None:
         try:
-            outcome = await self._outcome(run)
-        except asyncio.CancelledError as error:
-            # Cancelled before or after the handler proper, or by the handler's own doing.
-            outcome = self._stopped(run) or self._raised(error)
+            outcome = await self._outcome(run) if run.why is None else _stopped(run.why)
+        except BaseException as error:  # noqa: BLE001 -- a run that ends unreported holds its slot
+            outcome = self._ended_badly(run, error)
         self._on_end(run, outcome)
 
     async def _outcome(self, run: Run) -> Outcome:
@@ -115,22 +116,23 @@ class Runner:
             return core.Missing(AttemptError("UnknownTask", str(unknown)))
         try:
             args, kwargs = task.codec.decode(job.payload)
-        except (PayloadError, DefinitionError) as error:
-            return core.GaveUp(describe(error, limit=self._error_limit))
+        except Exception as error:  # noqa: BLE001 -- decoding runs code of the user's types
+            return core.GaveUp(self._describe(error))
         context = Context(job, self._host, run)
         if task.takes_context:
             args = (context, *args)
         enter(context)  # in this task's own copy of the variables: nothing to undo
         try:
             value = await self._call(run, task, args, kwargs)
+        except BaseException as error:  # noqa: BLE001 -- a handler may raise anything
+            return self._ended_badly(run, error)
+        try:
             return core.Succeeded(
                 encode_any(value, limit=self._result_limit, what=f"the result of {task.name}")
             )
-        except PayloadError as error:
+        except Exception as error:  # noqa: BLE001 -- encoding runs code of the user's types
             # Ran, but what it returned cannot be stored: running it again would change nothing.
-            return core.GaveUp(describe(error, limit=self._error_limit))
-        except BaseException as error:  # noqa: BLE001 -- a handler may raise anything
-            return self._ended_badly(run, error)
+            return core.GaveUp(self._describe(error))
 
     async def _call(
         self, run: Run, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -152,24 +154,26 @@ class Runner:
         future = self._threads.submit(contextvars.copy_context(), function)
         try:
             async with asyncio.timeout(None if limit is None else limit.total_seconds()):
-                return await asyncio.shield(future)
+                end = await asyncio.shield(future)
         except TimeoutError:
             if future.done():
-                raise  # the function's own
+                return future.result().value()  # just in time
             run.set()
             run.detached = future
             raise _timed_out(limit or timedelta(0)) from None
         except asyncio.CancelledError:
-            if not future.done():
-                run.detached = future
+            run.detached = future
             raise
+        return end.value()
 
     def _ended_badly(self, run: Run, error: BaseException) -> Outcome:
-        if (stopped := self._stopped(run)) is not None and run.why is not Why.CANCEL:
-            return stopped
+        if run.why is not None and run.why is not Why.CANCEL:
+            return _stopped(run.why)
         match error:
+            case asyncio.CancelledError() if run.why is not None:
+                return _stopped(run.why)
             case asyncio.CancelledError():
-                return stopped or self._raised(error)
+                return core.Raised(self._describe(error))
             case Retry():
                 return core.Raised(self._describe(error), error.after)
             case Snooze():
@@ -179,25 +183,26 @@ class Runner:
             case GiveUp():
                 return core.GaveUp(self._describe(error))
             case Exception():
-                return self._raised(error)
+                return core.Raised(self._describe(error))
             case _:
                 return core.Crashed(self._describe(error))
 
-    def _stopped(self, run: Run) -> Outcome | None:
-        """What the run's end means if it was asked for."""
-        match run.why:
-            case None:
-                return None
-            case Why.CANCEL:
-                return core.Cancelled(AttemptError("Cancelled", "cancelled on request"))
-            case Why.INTERRUPT | Why.LOST:
-                return core.Interrupted()
-
-    def _raised(self, error: BaseException) -> Outcome:
-        return core.Raised(self._describe(error))
-
     def _describe(self, error: BaseException) -> AttemptError:
         return describe(error, limit=self._error_limit)
+
+
+def _stopped(why: Why) -> Outcome:
+    """What the end of a run means that was asked for."""
+    if why is Why.CANCEL:
+        return core.Cancelled(AttemptError("Cancelled", "cancelled on request"))
+    return core.Interrupted()
+
+
+def _has_begun(body: asyncio.Task[None]) -> bool:
+    coroutine = body.get_coro()
+    return not inspect.iscoroutine(coroutine) or (
+        inspect.getcoroutinestate(coroutine) != inspect.CORO_CREATED
+    )
 
 
 class JobTimeout(Exception):

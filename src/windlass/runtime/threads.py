@@ -11,9 +11,31 @@ from typing import Any
 
 from windlass.seams import start_thread
 
-__all__ = ["Threads"]
+__all__ = ["Return", "Threads"]
 
-_Work = tuple["asyncio.Future[Any]", Callable[[], Any]]
+
+class Return:
+    """How a function ended.
+
+    Not the future's own exception: a future refuses StopIteration, a task that waits for one
+    chokes on GeneratorExit, and what nobody waits for any more would be logged as forgotten.
+    """
+
+    __slots__ = ("_error", "_value")
+
+    def __init__(self, value: object, error: BaseException | None) -> None:
+        """One of the two counts."""
+        self._value = value
+        self._error = error
+
+    def value(self) -> Any:
+        """What it returned; raises what it raised."""
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+_Work = tuple["asyncio.Future[Return]", Callable[[], Any]]
 
 
 class Threads:
@@ -29,10 +51,10 @@ class Threads:
         self._idle = 0
         self._count = 0
 
-    def submit(self, variables: Variables, function: Callable[[], Any]) -> asyncio.Future[Any]:
+    def submit(self, variables: Variables, function: Callable[[], Any]) -> asyncio.Future[Return]:
         """Run ``function`` on a thread, inside ``variables``; a future of this loop answers."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
+        future: asyncio.Future[Return] = loop.create_future()
         if self._idle == 0:
             self._count += 1
             start_thread(f"job-{self._count}", self._serve)
@@ -51,27 +73,15 @@ class Threads:
         while (work := self._work.get()) is not None:
             future, function = work
             loop = future.get_loop()
-            result, error = None, None
             try:
-                result = function()
+                end = Return(function(), None)
             except BaseException as raised:  # noqa: BLE001 -- delivered to the loop, whatever it is
-                error = raised
+                end = Return(None, raised)
             with suppress(RuntimeError):  # the loop is gone: nobody waits any more
-                loop.call_soon_threadsafe(self._deliver, future, result, error)
-            del work, future, function, result, error
+                loop.call_soon_threadsafe(self._deliver, future, end)
+            del work, future, function, end
 
-    def _deliver(
-        self, future: asyncio.Future[Any], result: object, error: BaseException | None
-    ) -> None:
+    def _deliver(self, future: asyncio.Future[Return], end: Return) -> None:
         self._idle += 1
-        if future.cancelled():
-            return
-        if error is None:
-            future.set_result(result)
-        elif isinstance(error, StopIteration):
-            # A future refuses StopIteration: it would end the awaiting coroutine silently.
-            future.set_exception(
-                RuntimeError(f"the function raised StopIteration({error.value!r})")
-            )
-        else:
-            future.set_exception(error)
+        if not future.cancelled():
+            future.set_result(end)

@@ -1,0 +1,277 @@
+"""Workers to test: stepped by hand, in virtual time, or for real, over stores that misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from windlass import Windlass
+from windlass.core.job import Attempt, Job
+from windlass.errors import StorageUnavailable
+from windlass.runtime.engine import Engine
+from windlass.runtime.loop import Aside, Main
+from windlass.runtime.worker import StopReason, Worker
+from windlass.seams import Seams
+from windlass.storage.protocol import Storage, WorkerStart
+from windlass.task import Call
+from windlass.testing.clock import LoopClock, VirtualClock
+from windlass.testing.simulation.loop import SimLoop, run
+
+T = TypeVar("T")
+Hook = Callable[..., Awaitable[Any]]
+
+MIDDLE = Seams(chance=lambda: 0.5)
+"""Chance that bends nothing: a spread of a quarter either way is exactly none."""
+
+
+# --- stores that misbehave ---------------------------------------------------------------------
+
+
+class Tampered:
+    """A storage seen through a glass: calls are counted, and some go through hooks first.
+
+    A hook gets the real operation and the arguments: it may call it, or not, or twice.
+    """
+
+    def __init__(self, inner: Storage, *, deaf: bool = False) -> None:
+        self.inner = inner
+        self.hooks: dict[str, Hook] = {}
+        self.calls: Counter[str] = Counter()
+        self.down = False
+        """While set, nothing can be reached."""
+        self.deaf = deaf
+        """No hint ever arrives."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.inner, name)
+        if name == "wakeups":
+            return _Deaf() if self.deaf else found
+        return found if callable(found) or isinstance(found, bool) else _Part(self, name, found)
+
+    @property
+    def storage(self) -> Storage:
+        """Itself, as what it stands for."""
+        return cast("Storage", self)
+
+    def on(self, operation: str, hook: Hook) -> None:
+        """Let ``hook`` answer for ``operation``, such as ``jobs.claim``."""
+        self.hooks[operation] = hook
+
+
+class _Part:
+    def __init__(self, whole: Tampered, name: str, inner: object) -> None:
+        self._whole = whole
+        self._name = name
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+        return functools.partial(self._call, f"{self._name}.{name}", method)
+
+    async def _call(self, operation: str, method: Hook, *args: Any, **options: Any) -> Any:
+        self._whole.calls[operation] += 1
+        if self._whole.down:
+            raise StorageUnavailable("the store is away")
+        hook = self._whole.hooks.get(operation)
+        if hook is not None:
+            return await hook(method, *args, **options)
+        return await method(*args, **options)
+
+
+class _Deaf:
+    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
+        return lambda: None
+
+
+# --- by hand -----------------------------------------------------------------------------------
+
+
+class Bench:
+    """An engine that moves only when it is stepped, on a store whose clock stands still."""
+
+    def __init__(self, app: Windlass, clock: VirtualClock, engine: Engine, store: Tampered) -> None:
+        self.app = app
+        self.clock = clock
+        self.engine = engine
+        self.store = store
+
+    async def run(self, call: Call) -> Job:
+        """Enqueue a call, run what is claimed with it, and answer with the stored job."""
+        job = await self.app.enqueue_call(call)
+        await self.engine.step()
+        return await job.refresh()
+
+    async def again(self, job: Job, after: timedelta | float = 0) -> Job:
+        """Let time pass and run what is due; the job as it is then."""
+        self.clock.advance(after)
+        await self.engine.step()
+        return await self.app.refresh(job.id)
+
+    async def history(self, job: Job) -> list[Attempt]:
+        """The ended claims of a job."""
+        return list(await self.app.admin.history(job.id))
+
+
+@asynccontextmanager
+async def bench(*, slots: int = 10, **settings: Any) -> AsyncIterator[Bench]:
+    """A bench on an empty memory store."""
+    clock = VirtualClock()
+    async with Windlass("memory://", clock=clock, seams=MIDDLE, **settings) as app:
+        around = await app.surroundings()
+        store = Tampered(around.storage)
+        around = msgspec.structs.replace(around, storage=store.storage)
+        engine = Engine(around, app.worker_settings(slots=slots), lambda: None)
+        await engine.identity.register()
+        yield Bench(app, clock, engine, store)
+        engine.runner.close()
+
+
+# --- in virtual time ---------------------------------------------------------------------------
+
+
+class OnThisLoop:
+    """What runs beside the worker, run on the worker's own loop."""
+
+    def __init__(self, name: str, main: Main) -> None:
+        self._stop = asyncio.Event()
+        self._task = asyncio.get_running_loop().create_task(main(self._stop), name=name)
+
+    async def stop(self) -> None:
+        self._stop.set()
+        await asyncio.wait([self._task])
+
+
+def on_this_loop(name: str, main: Main) -> Aside:
+    return OnThisLoop(name, main)
+
+
+class World:
+    """One app on a simulated loop; its store counts the loop's seconds."""
+
+    def __init__(self, loop: SimLoop, **settings: Any) -> None:
+        self.loop = loop
+        self.clock = LoopClock(loop)
+        self.app = Windlass("memory://", clock=self.clock, seams=MIDDLE, **settings)
+        self.seen: list[tuple[float, str]] = []
+        """What handlers said, and when."""
+
+    def say(self, word: str) -> None:
+        """Note a word with the second it was said at."""
+        self.seen.append((round(self.loop.time(), 2), word))
+
+    @property
+    def words(self) -> list[str]:
+        return [word for _, word in self.seen]
+
+    async def tampered(self, *, deaf: bool = False) -> Tampered:
+        """The app's storage behind glass."""
+        return Tampered(await self.app.storage(), deaf=deaf)
+
+    async def until(self, second: float) -> None:
+        """Let virtual time pass."""
+        await asyncio.sleep(max(second - self.loop.time(), 0))
+
+
+def simulate(main: Callable[[World], Coroutine[Any, Any, T]], **settings: Any) -> T:
+    """Run a scenario in virtual time, an hour of it at most; the answer is its own."""
+
+    async def play(loop: SimLoop) -> T:
+        world = World(loop, **settings)
+        async with world.app:
+            return await main(world)
+
+    return run(play, seed=1, limit=200_000).value
+
+
+async def make_worker(
+    app: Windlass, *, store: Tampered | None = None, simulated: bool = True, **settings: Any
+) -> Worker:
+    """A worker of ``app`` that is not running yet, over ``store`` if one is given."""
+    around = await app.surroundings()
+    if store is not None:
+        around = msgspec.structs.replace(around, storage=store.storage)
+    parts: dict[str, Any] = {"aside": on_this_loop, "watch_loop": False} if simulated else {}
+    return Worker(around, app.worker_settings(**settings), **parts)
+
+
+class Shift:
+    """A worker at work, and the task that runs it."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.running = asyncio.get_running_loop().create_task(worker.run())
+
+    async def ended(self) -> StopReason:
+        return await self.running
+
+
+@asynccontextmanager
+async def working(
+    app: Windlass, *, store: Tampered | None = None, simulated: bool = True, **settings: Any
+) -> AsyncIterator[Shift]:
+    """A running worker, stopped at the end."""
+    shift = Shift(await make_worker(app, store=store, simulated=simulated, **settings))
+    started = asyncio.ensure_future(shift.worker.started.wait())
+    await asyncio.wait({started, shift.running}, return_when=asyncio.FIRST_COMPLETED)
+    started.cancel()
+    try:
+        yield shift
+    finally:
+        shift.worker.stop()
+        await shift.running
+
+
+# --- others ------------------------------------------------------------------------------------
+
+
+async def register(storage: Storage, worker: str, *, lease: float = 30.0) -> None:
+    """The row of a worker that is nobody."""
+    await storage.workers.register(
+        WorkerStart(
+            id=worker,
+            host="elsewhere",
+            pid=1,
+            version="0",
+            queues=("default",),
+            slots=1,
+            lease=timedelta(seconds=lease),
+        )
+    )
+
+
+class Lines(logging.Handler):
+    """What Windlass logs, level by level."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+    def having(self, words: str) -> list[str]:
+        """The lines these words stand in."""
+        return [r.getMessage() for r in self.records if words in r.getMessage()]
+
+
+@contextmanager
+def logged() -> Iterator[Lines]:
+    """Listen to the log of the library."""
+    lines = Lines()
+    log = logging.getLogger("windlass")
+    before = log.level
+    log.addHandler(lines)
+    log.setLevel(logging.DEBUG)
+    try:
+        yield lines
+    finally:
+        log.removeHandler(lines)
+        log.setLevel(before)
