@@ -129,6 +129,7 @@ class Claimer:
             undo()
 
     async def _turn(self) -> None:
+        self._wake.clear()  # first: whatever happens from here on ends the sleep below
         if self._holding:
             await self._give_back_strays()
         if not self._dry or await self._worth_it():
@@ -192,9 +193,6 @@ class Claimer:
         seconds = self._poll
         if self._next_in is not None and self._slots.free:
             seconds = min(seconds, self._next_in)
-        if self._hint and self._dry:
-            return
-        self._wake.clear()
         try:
             async with asyncio.timeout(max(seconds, 0.0005)):
                 await self._wake.wait()

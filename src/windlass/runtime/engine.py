@@ -56,7 +56,9 @@ class Engine:
         settings, storage = around.settings, around.storage
         self.identity = Identity(storage, settings, worker, around.seams)
         self.slots = Slots(worker, on_free=self._slot_freed)
-        self.finisher = Finisher(storage.jobs, around.bus, around.seams.chance)
+        self.finisher = Finisher(
+            storage.jobs, around.bus, around.seams.chance, on_taken=self._slot_freed
+        )
         self.progress = ProgressReporter(storage.jobs)
         self.runner = Runner(
             around.tasks,

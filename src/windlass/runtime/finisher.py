@@ -32,9 +32,15 @@ class Finisher:
     can never be stored becomes a failure that says so.
     """
 
-    def __init__(self, jobs: JobStore, bus: Bus, chance: Callable[[], float]) -> None:
-        """Call `run` in a task of its own, or `flush` by hand."""
+    def __init__(
+        self, jobs: JobStore, bus: Bus, chance: Callable[[], float], on_taken: Callable[[], None]
+    ) -> None:
+        """Call `run` in a task of its own, or `flush` by hand.
+
+        ``on_taken`` is called when what waited is being written: there is room for more.
+        """
         self._jobs = jobs
+        self._on_taken = on_taken
         self._bus = bus
         self._chance = chance
         self._next: dict[Claim, _Ended] = {}
@@ -101,6 +107,7 @@ class Finisher:
         if not self._sending:
             claims = list(self._next)[:_LARGEST]
             self._sending = {claim: self._next.pop(claim) for claim in claims}
+            self._on_taken()
         sent = list(self._sending.values())
         await self._send(sent)
         self._sending = {}
