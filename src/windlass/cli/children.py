@@ -1,0 +1,202 @@
+"""One place under a supervisor: the process in it, how it died, and when the next one starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+
+from windlass.cli.codes import COULD_NOT_START, COULD_NOT_STOP, IN_ORDER, WORN_OUT
+from windlass.cli.lifeline import Report, parse_reports
+from windlass.cli.signals import name_of
+from windlass.observe.log import brief, printable
+
+__all__ = ["Child", "Restarts", "exit_in_words"]
+
+_FIRST, _LONGEST = 0.5, 30.0
+_HEALTHY = 60.0
+GIVE_UP_AFTER = 5
+"""Deaths in a row before a child was ever ready."""
+
+
+class Restarts:
+    """When to start again. Knows no clock: it is told how long things lasted."""
+
+    def __init__(self) -> None:
+        """Nothing has gone wrong yet."""
+        self._deaths = 0
+        self.never_ready = 0
+        """Deaths in a row before the child was ready."""
+
+    def ready(self) -> None:
+        """The child works."""
+        self.never_ready = 0
+
+    def died(self, *, ready_for: float | None) -> float:
+        """Seconds until the next start. ``ready_for`` is None if it never was ready."""
+        if ready_for is None:
+            self.never_ready += 1
+        elif ready_for >= _HEALTHY:
+            self._deaths = 0
+        pause = min(_FIRST * 2.0 ** min(self._deaths, 16), _LONGEST)
+        self._deaths += 1
+        return pause
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether starting it again makes no sense."""
+        return self.never_ready >= GIVE_UP_AFTER
+
+
+def exit_in_words(code: int) -> str:
+    """How a process ended, from its return code."""
+    if code < 0:
+        hints: dict[int, str] = {
+            signal.SIGKILL: " (out of memory, or somebody's kill -9)",
+            signal.SIGSEGV: " (a crash in native code)",
+        }
+        return f"was killed by {name_of(-code)}{hints.get(-code, '')}"
+    known = {
+        IN_ORDER: "ended in order",
+        COULD_NOT_START: "could not start",
+        COULD_NOT_STOP: "ended with an error of its own",
+        WORN_OUT: "is worn out",
+    }
+    return known.get(code, f"ended with exit code {code}")
+
+
+class Child:
+    """A numbered place for one worker process at a time."""
+
+    def __init__(self, number: int) -> None:
+        """Empty; due at once."""
+        self.number = number
+        self.restarts = Restarts()
+        self.due: float | None = 0.0
+        """When to start the next process; None while one runs, or none is wanted."""
+        self.pid: int | None = None
+        self.started_at = 0.0
+        self.ready_at: float | None = None
+        self.told_to_stop = 0
+        self.reason: str | None = None
+        """Why it ended, in its own word."""
+        self.last_error = ""
+        self.hopeless = False
+        self.running = self.slots = 0
+        self.counts: Counter[str] = Counter()
+        """Of the process that runs now, or ran last."""
+        self.line: socket.socket | None = None
+        self.output: int | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reports = self._text = b""
+
+    def start(self, arguments: Sequence[str], now: float, *, own_output: bool) -> None:
+        """Start a process by exec: it shares nothing with us but the socket.
+
+        ``own_output``: what it prints comes through a pipe, so that the terminal has one writer.
+        """
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-m", "windlass", *arguments]
+        command += ["--child-fd", str(theirs.fileno()), "--child-number", str(self.number)]
+        reader, writer = os.pipe() if own_output else (None, None)
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=writer,
+            stderr=writer,
+            pass_fds=[theirs.fileno()],
+            # Away from the terminal's signals: Ctrl+C reaches us, and we pass it on once.
+            start_new_session=True,
+        )
+        theirs.close()
+        if writer is not None:
+            os.close(writer)
+        ours.settimeout(0)
+        if reader is not None:
+            os.set_blocking(reader, False)
+        self.pid, self.line, self.output = self._process.pid, ours, reader
+        self.started_at, self.ready_at, self.due = now, None, None
+        self.told_to_stop, self.reason, self.last_error, self.hopeless = 0, None, "", False
+        self.counts = Counter()
+        self._reports = self._text = b""
+
+    def stop(self, times: int) -> None:
+        """Pass on a stop; ``times`` is how many were asked for so far."""
+        while self.pid is not None and self.told_to_stop < times:
+            self.told_to_stop += 1
+            os.kill(self.pid, signal.SIGTERM)
+
+    def interrupt(self) -> None:
+        """End it without asking."""
+        if self.pid is not None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def read(self, now: float) -> None:
+        """Take in what it reports."""
+        if self.line is None:
+            return
+        try:
+            while chunk := self.line.recv(65536):
+                self._reports += chunk
+        except OSError:
+            pass  # nothing more for now, or it is dead: its end tells
+        reports, self._reports = parse_reports(self._reports)
+        for report in reports:
+            self._learn(report, now)
+
+    def _learn(self, report: Report, now: float) -> None:
+        if "ready" in report and self.ready_at is None:
+            self.ready_at = now
+            self.restarts.ready()
+        if "failed" in report:
+            self.last_error = printable(str(report["failed"]))
+            self.hopeless = bool(report.get("hopeless"))
+        if "ended" in report:
+            self.reason = str(report["ended"])
+        counts = report.get("counts")
+        if isinstance(counts, dict):
+            self.counts = Counter({key: n for key, n in counts.items() if isinstance(n, int)})
+            self.running = int(report.get("running") or 0)
+            self.slots = int(report.get("slots") or self.slots)
+
+    def printed(self) -> bytes:
+        """Whole lines it has printed since the last time; all of it once it is dead."""
+        if self.output is None:
+            return b""
+        try:
+            while chunk := os.read(self.output, 65536):
+                self._text += chunk
+        except OSError:
+            pass
+        end = len(self._text) if self.pid is None else self._text.rfind(b"\n") + 1
+        text, self._text = self._text[:end], self._text[end:]
+        return text
+
+    def ended(self, code: int) -> None:
+        """Its process was reaped."""
+        if self._process is not None:
+            self._process.returncode = code  # ours to wait for, and done: it must not try again
+        self._process = None
+        self.pid = None
+        self.running = 0
+
+    def close(self) -> None:
+        """Let go of what led to the dead process."""
+        if self.line is not None:
+            self.line.close()
+        if self.output is not None:
+            os.close(self.output)
+        self.line = self.output = None
+
+    def lived(self, now: float) -> str:
+        """For how long, in words."""
+        return brief(timedelta(seconds=now - self.started_at))
+
+    def ready_for(self, now: float) -> float | None:
+        """Seconds since it was ready."""
+        return None if self.ready_at is None else now - self.ready_at

@@ -1,0 +1,140 @@
+"""``module:app`` → the app, or what to do about it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from types import ModuleType, TracebackType
+
+from windlass.app import Windlass
+from windlass.errors import ConfigError, suggestion
+from windlass.task import BoundTask, Task
+
+__all__ = ["AppNotFound", "BrokenModule", "load_app"]
+
+
+class AppNotFound(ConfigError):
+    """The name leads to no app."""
+
+
+class BrokenModule(ConfigError):
+    """The module exists, but importing it raised. Carries the user's part of the traceback."""
+
+    def __init__(self, module: str, error: BaseException) -> None:
+        """``error`` is what the import raised."""
+        self.trace = "".join(
+            traceback.format_exception(type(error), error, _users_part(error.__traceback__))
+        )
+        self.short = traceback.format_exception_only(error)[-1].strip()
+        super().__init__(f"importing {module!r} raised {self.short}")
+
+
+def load_app(target: str) -> Windlass:
+    """Import the module, from the current directory too, and find the app in it."""
+    module_name, colon, path = target.partition(":")
+    if not colon or not module_name or not path:
+        message = (
+            f"{target!r} names no app. Write module:app, for example shop:app for the variable "
+            f"`app` in shop.py, or shop.jobs:app for the one in shop/jobs.py"
+        )
+        raise AppNotFound(message)
+    here = os.getcwd()  # noqa: PTH109 -- sys.path wants text
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    module = _import(module_name, path)
+    found: object = module
+    for name in path.split("."):
+        found = _attribute(found, name, module_name)
+    if not isinstance(found, Windlass):
+        raise AppNotFound(_not_an_app(target, found, module))
+    try:
+        found.load()
+    except (Exception, SystemExit) as error:
+        raise BrokenModule(", ".join(found.settings.imports), error) from error
+    return found
+
+
+def _import(name: str, path: str) -> ModuleType:
+    if "/" in name or name.endswith(".py"):
+        proper = name.removesuffix(".py").replace("/", ".").strip(".")
+        message = f"{name!r} is a file; name it as Python imports it: {proper}:{path}"
+        raise AppNotFound(message)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # Only if the name itself leads nowhere: a module that imports something missing exists.
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise AppNotFound(_no_module(name, error.name)) from None
+        raise BrokenModule(name, error) from error
+    except (Exception, SystemExit) as error:
+        raise BrokenModule(name, error) from error
+
+
+def _no_module(name: str, missing: str) -> str:
+    here = os.getcwd()  # noqa: PTH109
+    found = sorted(
+        entry.name.removesuffix(".py")
+        for entry in os.scandir(here)
+        if entry.name.endswith(".py") or os.path.exists(f"{entry.path}/__init__.py")  # noqa: PTH110
+    )
+    said = f"no module named {missing!r}" + (f" (for {name!r})" if missing != name else "")
+    near = suggestion(missing.partition(".")[0], found)
+    return (
+        f"{said}.{near} Looked in {here} and the Python path: run this in the folder that holds "
+        f"the module, or set PYTHONPATH."
+    )
+
+
+def _attribute(owner: object, name: str, module: str) -> object:
+    try:
+        return getattr(owner, name)
+    except AttributeError:
+        where = f"module {module!r}" if isinstance(owner, ModuleType) else repr(owner)
+        apps = _apps_in(owner)
+        if apps:
+            near = f" Its app is called {' or '.join(apps)}: use {module}:{apps[0]}"
+        else:
+            names = [known for known in vars(owner) if not known.startswith("_")]
+            near = suggestion(name, names) or (
+                " Create one there: app = Windlass('sqlite:///jobs.db')"
+            )
+        message = f"{where} has no {name!r}.{near}"
+        raise AppNotFound(message) from None
+
+
+def _not_an_app(target: str, found: object, module: ModuleType) -> str:
+    said = f"{target!r} is {_a(found)}, not a Windlass app."
+    if isinstance(found, Task | BoundTask):
+        said = f"{target!r} is a task, not an app."
+    apps = _apps_in(module)
+    if apps:
+        return f"{said} Use {module.__name__}:{apps[0]}"
+    if callable(found) and not isinstance(found, Task):
+        return f"{said} If it makes one, keep it: app = {target.partition(':')[2]}()"
+    return f"{said} Name the variable that holds Windlass(...)"
+
+
+def _a(found: object) -> str:
+    kind = type(found).__name__
+    return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}"
+
+
+def _apps_in(owner: object) -> list[str]:
+    if not isinstance(owner, ModuleType):
+        return []
+    return sorted(name for name, value in vars(owner).items() if isinstance(value, Windlass))
+
+
+def _users_part(trace: TracebackType | None) -> TracebackType | None:
+    """Without the frames of this file and of the import system."""
+    users = trace
+    while users is not None and _is_ours(users):
+        users = users.tb_next
+    return users or trace
+
+
+def _is_ours(trace: TracebackType) -> bool:
+    file = trace.tb_frame.f_code.co_filename
+    return file in {__file__, importlib.__file__} or file.startswith("<frozen importlib")

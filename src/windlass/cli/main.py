@@ -1,0 +1,102 @@
+"""``windlass``: the commands, each imported when it is used."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any, NamedTuple
+
+import click
+
+from windlass._version import __version__
+from windlass.cli.codes import COULD_NOT_START
+from windlass.errors import WindlassError
+
+__all__ = ["cli", "main"]
+
+
+class _Entry(NamedTuple):
+    where: str
+    help: str
+
+
+_COMMANDS = {
+    "worker": _Entry("windlass.cli.worker:worker", "Run the jobs of an app until told to stop."),
+    "demo": _Entry(
+        "windlass.cli.demo:demo", "See it work: a small shop's jobs, on a scratch file."
+    ),
+    "bench": _Entry("windlass.cli.bench:bench", "Measure it on this machine."),
+}
+
+_START = """\
+First steps:
+
+  windlass demo                        what it does, in ten seconds
+  windlass worker shop:app             run the jobs of `app` in shop.py
+  windlass worker shop:app --help      queues, slots, processes, signals, exit codes
+"""
+
+
+class _Lazy(click.Group):
+    """Knows its commands by name and one line; what they need is imported when they run."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- click's signature
+        return [name for name, entry in _COMMANDS.items() if _exists(entry)]
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        cmd_name: str,
+    ) -> click.Command | None:
+        entry = _COMMANDS.get(cmd_name)
+        if entry is None or not _exists(entry):
+            return None
+        module, _, name = entry.where.partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, _COMMANDS[name].help) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def format_epilog(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        formatter: click.HelpFormatter,
+    ) -> None:
+        formatter.write("\n")
+        formatter.write(_START)
+
+
+def _exists(entry: _Entry) -> bool:
+    return importlib.util.find_spec(entry.where.partition(":")[0]) is not None
+
+
+@click.group(
+    cls=_Lazy,
+    no_args_is_help=False,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, "-V", "--version", message="windlass %(version)s")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Background jobs that survive a crash."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The console script. The answer is the exit code: 1 for anything that was asked wrongly."""
+    try:
+        answer: Any = cli.main(arguments, prog_name="windlass", standalone_mode=False)
+    except click.exceptions.Abort:
+        return 130  # as a shell reports an interrupted command
+    except click.ClickException as error:
+        error.show()
+        return COULD_NOT_START
+    except WindlassError as error:
+        click.echo(f"Error: {error}", err=True)
+        return COULD_NOT_START
+    return answer if isinstance(answer, int) else 0

@@ -1,0 +1,150 @@
+"""What a worker command was told, checked as far as it can be without the app."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from windlass.cli.terminal import LogFormat
+from windlass.config import QueueOrder, parse_duration
+from windlass.errors import ConfigError, suggestion
+from windlass.task import check_name
+
+__all__ = ["WorkerPlan"]
+
+
+class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The options as they were written, so that a supervisor can hand them to its children."""
+
+    target: str
+    queues: tuple[str, ...] = ()
+    """NAME or NAME=SLOTS."""
+    weights: tuple[str, ...] = ()
+    """NAME=N."""
+    slots: int | None = None
+    order: QueueOrder | None = None
+    until_empty: bool = False
+    max_jobs: int | None = None
+    max_megabytes: int | None = None
+    grace: str | None = None
+    log_level: str = "info"
+    log_format: LogFormat = "human"
+    summary: bool = True
+
+    def __post_init__(self) -> None:
+        self.worker_options()
+        self.grace_period()
+
+    def arguments(self) -> list[str]:
+        """These options as the command line of one child."""
+        written = ["worker", self.target, "--log-level", self.log_level]
+        written += ["--log-format", self.log_format]
+        for flag, values in (("--queue", self.queues), ("--weight", self.weights)):
+            for value in values:
+                written += [flag, value]
+        for flag, one in (
+            ("--slots", self.slots),
+            ("--order", self.order),
+            ("--max-jobs", self.max_jobs),
+            ("--max-megabytes", self.max_megabytes),
+            ("--grace", self.grace),
+        ):
+            if one is not None:
+                written += [flag, str(one)]
+        if self.until_empty:
+            written.append("--until-empty")
+        return written
+
+    def grace_period(self) -> timedelta | None:
+        """How long running jobs may take after a stop; None follows the app."""
+        return None if self.grace is None else parse_duration(self.grace, "--grace")
+
+    def worker_options(self) -> dict[str, Any]:
+        """Keyword arguments of ``app.worker_settings``."""
+        options: dict[str, Any] = {
+            "until_empty": self.until_empty,
+            "max_jobs": self.max_jobs,
+            "max_megabytes": self.max_megabytes,
+        }
+        if self.slots is not None:
+            options["slots"] = self.slots
+        queues = _queues(self.queues)
+        if queues is not None:
+            options["queues"] = queues
+        weights = _weights(self.weights)
+        if weights:
+            self._check_weights(weights, queues)
+            options["weights"] = weights
+        options["order"] = self.order or ("weighted" if weights else "strict")
+        if isinstance(queues, dict) and (self.slots is not None or options["order"] != "strict"):
+            message = (
+                "queues with slots of their own (NAME=SLOTS) share nothing: leave out --slots, "
+                "--order and --weight, or the numbers"
+            )
+            raise ConfigError(message)
+        return options
+
+    def _check_weights(
+        self, weights: dict[str, int], queues: Sequence[str] | dict[str, int] | None
+    ) -> None:
+        if self.order == "strict":
+            message = "--weight means --order weighted; in strict order the first queue always wins"
+            raise ConfigError(message)
+        for name in weights:
+            if queues is not None and name not in queues:
+                near = suggestion(name, list(queues))
+                message = f"--weight {name}=… is for a queue that is not served.{near}"
+                raise ConfigError(message)
+
+
+def _queues(written: Sequence[str]) -> tuple[str, ...] | dict[str, int] | None:
+    """All queues with numbers, or none."""
+    if not written:
+        return None
+    pairs = [_pair(text, "--queue", "SLOTS") for text in written]
+    _once([name for name, _ in pairs], "--queue")
+    numbers = [number for _, number in pairs if number is not None]
+    if not numbers:
+        return tuple(name for name, _ in pairs)
+    if len(numbers) < len(pairs):
+        message = (
+            "give every --queue slots of its own (mail=10) or none (they then share --slots): "
+            f"got {', '.join(written)}"
+        )
+        raise ConfigError(message)
+    return {name: number for name, number in pairs if number is not None}
+
+
+def _weights(written: Sequence[str]) -> dict[str, int]:
+    weights: dict[str, int] = {}
+    for text in written:
+        name, number = _pair(text, "--weight", "N")
+        if number is None:
+            message = f"--weight wants NAME=N, for example --weight mail=3, got {text!r}"
+            raise ConfigError(message)
+        if name in weights:
+            _once([name, name], "--weight")
+        weights[name] = number
+    return weights
+
+
+def _pair(text: str, flag: str, what: str) -> tuple[str, int | None]:
+    name, equals, number = text.rpartition("=")
+    if not equals:
+        return check_name(text, "a queue's name"), None
+    if not number.isascii() or not number.isdigit() or int(number) < 1:
+        message = f"{flag} {text}: {what} must be a whole number from 1, got {number!r}"
+        raise ConfigError(message)
+    return check_name(name, "a queue's name"), int(number)
+
+
+def _once(names: Iterable[str], flag: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            message = f"{flag} names {name!r} twice"
+            raise ConfigError(message)
+        seen.add(name)

@@ -1,0 +1,295 @@
+"""One worker process, from its options to its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from windlass.app import Windlass
+from windlass.cli.banner import Start, banner
+from windlass.cli.codes import COULD_NOT_START, COULD_NOT_STOP, IN_ORDER, WORN_OUT
+from windlass.cli.lifeline import ChildEnd
+from windlass.cli.loading import BrokenModule, load_app
+from windlass.cli.plan import WorkerPlan
+from windlass.cli.signals import Stopped, StopRequests, dump_on_request, exit_within, name_of
+from windlass.cli.tally import Tally
+from windlass.cli.terminal import Terminal, keep_own_loggers, log_to
+from windlass.config import WorkerSettings
+from windlass.errors import ConfigError, WindlassError, suggestion
+from windlass.observe.log import EventLog, brief
+from windlass.runtime.worker import StopReason, Worker
+
+__all__ = ["ChildOptions", "serve"]
+
+log = logging.getLogger("windlass")
+
+_ORPHAN_ENDS = 1.6
+"""A child whose supervisor died is gone two seconds later; this leaves room to notice."""
+_SLACK = 30.0
+"""What a stop may take beyond the grace period: interrupting, storing, closing."""
+_RUSHED = 10.0
+"""What it may take after a second signal."""
+_CLOSING = 10.0
+"""What closing may take once the last outcome is stored."""
+_REFRESH = 0.25
+
+
+class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a supervisor tells a child beyond the user's own options."""
+
+    fd: int
+    number: int
+    colour: bool = False
+    introduce: bool = False
+    """Print the banner; one child does it for all."""
+
+
+def serve(plan: WorkerPlan, child: ChildOptions | None = None) -> int:
+    """Run a worker until it ends; the exit code."""
+    return _Serving(plan, child).run()
+
+
+class _Serving:
+    def __init__(self, plan: WorkerPlan, child: ChildOptions | None) -> None:
+        self._plan = plan
+        self._child = child
+        self._terminal = Terminal(colour=child is not None and child.colour)
+        self._line = ChildEnd(child.fd) if child is not None else None
+        self._stops = StopRequests()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._worker: Worker | None = None
+        self._grace = timedelta(0)
+        self._ready = False
+        self._tally = Tally()
+
+    # --- from start to exit code ---
+
+    def run(self) -> int:
+        """Everything that can go wrong ends as a line and a code."""
+        plan = self._plan
+        prefix = f"[{self._child.number}]" if self._child is not None else ""
+        log_to(self._terminal, level=plan.log_level, form=plan.log_format, prefix=prefix)
+        self._stops.install()
+        dump_on_request(self._tasks)
+        if self._line is not None:
+            self._line.watch(self._orphaned)
+        try:
+            return self._run()
+        except Stopped:
+            log.info("stopped before it started")
+            return IN_ORDER
+        except BrokenModule as error:
+            return self._failed(error, f"{error}\n{error.trace}")
+        except WindlassError as error:
+            return self._failed(error, str(error))
+        except Exception:
+            log.exception("the worker ended because of an error of its own")
+            return COULD_NOT_STOP
+
+    def _run(self) -> int:
+        app = load_app(self._plan.target)
+        keep_own_loggers()
+        settings = app.worker_settings(**self._plan.worker_options())
+        self._grace = self._plan.grace_period() or app.settings.grace
+        _check(settings, app)
+        factory, loop_name = _fastest_loop()
+        with asyncio.Runner(loop_factory=factory) as runner:
+            reason = runner.run(self._work(app, settings, loop_name))
+        return WORN_OUT if reason is StopReason.WORN_OUT and self._child else IN_ORDER
+
+    def _failed(self, error: WindlassError, words: str) -> int:
+        if self._ready:
+            log.error("the worker ended: %s", words)
+            return COULD_NOT_STOP
+        hopeless = isinstance(error, ConfigError) and not isinstance(error, BrokenModule)
+        if self._line is not None:
+            self._line.report({"failed": str(error), "hopeless": hopeless})
+        if self._line is None or not hopeless:
+            log.error("%s", words)  # else the supervisor says it
+        return COULD_NOT_START
+
+    # --- the worker's life ---
+
+    async def _work(self, app: Windlass, settings: WorkerSettings, loop_name: str) -> StopReason:
+        storage = await app.storage()
+        if not storage.shared:
+            self._only_here()
+        around = await app.surroundings()
+        chosen = msgspec.structs.replace(around.settings, grace=self._grace)
+        worker = Worker(msgspec.structs.replace(around, settings=chosen), settings)
+        app.bus.subscribe(EventLog())
+        self._loop, self._worker = asyncio.get_running_loop(), worker
+        self._stops.tell(self._on_signal)
+        running = asyncio.create_task(worker.run(), name="windlass-worker")
+        await _either(running, worker.started)
+        if not running.done():
+            start = Start.of(
+                app,
+                settings,
+                target=self._plan.target,
+                worker=worker.id,
+                pid=os.getpid(),
+                storage=storage.describe(),
+                grace=self._grace,
+                loop=loop_name,
+            )
+            self._introduce(start)
+        keeping = asyncio.create_task(self._keep_tally(worker), name="windlass-summary")
+        try:
+            reason = await running
+        finally:
+            keeping.cancel()
+            await asyncio.wait([keeping])
+            self._terminal.show("")
+        self._farewell(worker, reason)
+        # Whatever user code left behind must not keep the process from ending.
+        code = WORN_OUT if reason is StopReason.WORN_OUT and self._child else IN_ORDER
+        exit_within(_CLOSING, code)
+        await app.close()
+        return reason
+
+    def _only_here(self) -> None:
+        if self._child is not None:
+            message = (
+                "memory:// lives in one process: several workers would not see each other's jobs. "
+                "Use sqlite:///jobs.db, or leave out --processes."
+            )
+            raise ConfigError(message)
+        log.warning(
+            "memory:// lives in this process alone: no other program can give it jobs, and they "
+            "are gone when it ends. Use sqlite:///jobs.db, or app.worker() in your own program."
+        )
+
+    def _introduce(self, start: Start) -> None:
+        self._ready = True
+        wanted = self._child is None or self._child.introduce
+        if log.isEnabledFor(logging.INFO):
+            if self._plan.log_format == "json":
+                log.info("worker %s started", start.worker, extra=start.fields())
+            elif wanted:
+                self._terminal.write(banner(start, self._terminal, stop=self._child is None))
+            else:
+                log.info("worker %s started, pid %d", start.worker, start.pid)
+        if self._line is not None:
+            self._line.report({"ready": start.worker})
+
+    def _farewell(self, worker: Worker, reason: StopReason) -> None:
+        self._sample(worker)
+        if self._line is not None:
+            counts = dict(worker.engine.finisher.counts)
+            self._line.report({"ended": reason.value, "counts": counts})
+        why = {
+            StopReason.ASKED: "stopped in order",
+            StopReason.EMPTY: "nothing is left to do",
+            StopReason.WORN_OUT: "worn out",
+        }[reason]
+        last = self._tally.last() if self._plan.summary else ""
+        log.info("%s", f"{why}: {last}" if last else why)
+        if reason is StopReason.WORN_OUT and self._child is None:
+            log.info("it ends here: with --processes 2 or more a fresh one would take its place")
+
+    # --- the summary ---
+
+    def _sample(self, worker: Worker) -> None:
+        slots = worker.engine.slots
+        self._tally.take(worker.engine.finisher.counts, running=slots.used, slots=slots.total)
+
+    async def _keep_tally(self, worker: Worker) -> None:
+        reported: object = None
+        while True:
+            self._sample(worker)
+            if self._line is not None:
+                standing = self._standing(worker)
+                if standing != reported and self._line.flush():
+                    self._line.report(standing)
+                    reported = standing
+            elif self._plan.summary:
+                self._terminal.show(self._fitting(self._tally.live()))
+                if not self._terminal.live and (news := self._tally.news()):
+                    log.info("%s", news)
+            await asyncio.sleep(_REFRESH)
+
+    def _standing(self, worker: Worker) -> dict[str, Any]:
+        slots = worker.engine.slots
+        counts = dict(worker.engine.finisher.counts)
+        return {"counts": counts, "running": slots.used, "slots": slots.total}
+
+    def _fitting(self, line: str) -> str:
+        return line[: self._terminal.width - 1]
+
+    # --- how it ends ---
+
+    def _on_signal(self, number: int, count: int) -> None:
+        """Called on a thread: the loop may be blocked."""
+        level = logging.DEBUG if self._child is not None else logging.INFO
+        if count == 1:
+            log.log(
+                level,
+                "%s: no new jobs; what runs may end, up to %s, the rest is given back. "
+                "Again to interrupt it now.",
+                name_of(number),
+                brief(self._grace),
+            )
+            self._stop()
+            exit_within(self._grace.total_seconds() + _SLACK, COULD_NOT_STOP, _cut_short)
+        elif count == 2:
+            log.log(level, "%s again: interrupting what runs", name_of(number))
+            self._stop()
+            exit_within(_RUSHED, COULD_NOT_STOP, _cut_short)
+        else:
+            log.log(level, "%s: already stopping as quickly as it can", name_of(number))
+
+    def _stop(self) -> None:
+        if self._loop is not None and self._worker is not None:
+            with suppress(RuntimeError):  # it has just ended
+                self._loop.call_soon_threadsafe(self._worker.stop)
+
+    def _orphaned(self) -> None:
+        """The supervisor is dead, and its children go with it."""
+        if self._worker is None:
+            os._exit(COULD_NOT_STOP)
+        exit_within(_ORPHAN_ENDS, COULD_NOT_STOP)
+        self._stop()
+        self._stop()
+        log.warning("the supervisor is gone: stopping now")
+
+    def _tasks(self) -> set[asyncio.Task[Any]]:
+        return asyncio.all_tasks(self._loop) if self._loop is not None else set()
+
+
+def _cut_short() -> None:
+    log.error("it did not stop in time and is cut short; other workers will rescue its jobs")
+
+
+async def _either(running: asyncio.Task[StopReason], started: asyncio.Event) -> None:
+    waiting = asyncio.ensure_future(started.wait())
+    await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+
+
+def _check(settings: WorkerSettings, app: Windlass) -> None:
+    """What is probably a slip of the pen."""
+    for queue in settings.weights or {}:
+        if queue not in settings.served:
+            near = suggestion(queue, settings.served)
+            message = f"--weight {queue}=… is for a queue that is not served.{near}"
+            raise ConfigError(message)
+    named = {task.settings.queue or app.settings.default_queue for task in app.tasks}
+    for queue in settings.served:
+        if queue not in named and (near := suggestion(queue, named - set(settings.served))):
+            log.warning("no task names the queue %r.%s", queue, near)
+
+
+def _fastest_loop() -> tuple[Callable[[], asyncio.AbstractEventLoop] | None, str]:
+    try:
+        import uvloop
+    except ImportError:
+        return None, "asyncio"
+    return uvloop.new_event_loop, "uvloop"

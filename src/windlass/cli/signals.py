@@ -1,0 +1,116 @@
+"""What signals do to a worker's process, and the ways out when nothing else helps."""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import io
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+from windlass.seams import sleep, start_thread
+
+__all__ = ["STOPPING", "StopRequests", "Stopped", "dump_on_request", "exit_within", "name_of"]
+
+STOPPING = (signal.SIGTERM, signal.SIGINT)
+
+
+class Stopped(BaseException):
+    """A stop was asked for before there was anything to stop. No ordinary handler catches it."""
+
+
+class StopRequests:
+    """SIGTERM and SIGINT, counted on a thread of their own.
+
+    A handler that blocks the event loop must not keep the process from answering, so signals
+    do not go through the loop: a thread learns of them and says what follows.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is caught before `install`."""
+        self._arrived: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._told: Callable[[int, int], None] | None = None
+
+    def install(self) -> None:
+        """Catch them. Until `tell` is called they raise `Stopped` in the main thread."""
+        # A parent may have blocked them; a blocked signal would never arrive.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {*STOPPING, signal.SIGHUP, signal.SIGUSR1})
+        for number in STOPPING:
+            signal.signal(number, self._arrive)
+        # A worker needs no terminal and no reader: losing one is no reason to stop. (SIGHUP is
+        # caught, not ignored: programs that jobs start would inherit that.)
+        signal.signal(signal.SIGHUP, lambda _number, _frame: None)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+    def tell(self, told: Callable[[int, int], None]) -> None:
+        """From now on call ``told(signal, how many so far)``, on another thread."""
+        self._told = told
+        start_thread("signals", self._serve)
+
+    def _arrive(self, number: int, _frame: FrameType | None) -> None:
+        if self._told is None:
+            raise Stopped
+        self._arrived.put(number)  # safe inside a signal handler, unlike a lock
+
+    def _serve(self) -> None:
+        count = 0
+        while True:
+            number = self._arrived.get()
+            count += 1
+            if self._told is not None:
+                self._told(number, count)
+
+
+def exit_within(seconds: float, code: int, last_words: Callable[[], None] | None = None) -> None:
+    """End the process with ``code`` after so long, whatever still runs. There is no way back.
+
+    Threads cannot be stopped, and the interpreter waits for some of them when it exits: a handler
+    that never returns would keep a stopped worker alive for ever.
+    """
+
+    def wait() -> None:
+        sleep(seconds)
+        if last_words is not None:
+            # Whoever reads our words may be what we are stuck on.
+            start_thread("last-words", last_words)
+            sleep(0.1)
+        os._exit(code)
+
+    start_thread("exit", wait)
+
+
+def dump_on_request(tasks: Callable[[], set[asyncio.Task[object]]]) -> None:
+    """On SIGUSR1 write the stack of every thread and asyncio task to standard error, and go on."""
+
+    def dump_tasks(_number: int, _frame: FrameType | None) -> None:
+        # Written past sys.stderr: a signal may arrive in the middle of one of its writes.
+        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, _describe(tasks()).encode())
+
+    signal.signal(signal.SIGUSR1, dump_tasks)
+    # Threads by the interpreter's own C code: it answers even when no Python code can run.
+    faulthandler.register(signal.SIGUSR1, file=2, all_threads=True, chain=True)
+
+
+def _describe(tasks: set[asyncio.Task[object]]) -> str:
+    text = io.StringIO()
+    for thread in threading.enumerate():
+        text.write(f"Thread 0x{thread.ident or 0:016x} is called {thread.name}\n")
+    text.write(f"\n{len(tasks)} asyncio tasks:\n")
+    for task in sorted(tasks, key=asyncio.Task.get_name):
+        text.write(f"\n{task.get_name()}: ")
+        task.print_stack(file=text)
+    text.write("\n")
+    return text.getvalue()
+
+
+def name_of(number: int) -> str:
+    """SIGKILL and not 9."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

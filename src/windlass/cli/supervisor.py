@@ -1,0 +1,271 @@
+"""Keeps N worker processes alive. Imports no user code and opens no storage.
+
+So it has nothing that can break: whatever the app does to its process, it does to a child.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import signal
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from types import FrameType
+
+from windlass._version import __version__
+from windlass.cli.children import GIVE_UP_AFTER, Child, exit_in_words
+from windlass.cli.codes import COULD_NOT_START, COULD_NOT_STOP, IN_ORDER, WORN_OUT
+from windlass.cli.plan import WorkerPlan
+from windlass.cli.signals import STOPPING, name_of
+from windlass.cli.tally import Tally
+from windlass.cli.terminal import Terminal, log_to
+from windlass.runtime.worker import StopReason
+from windlass.seams import monotonic
+
+__all__ = ["Supervisor", "supervise"]
+
+log = logging.getLogger("windlass.supervisor")
+
+_TICK = 0.25
+_PATIENCE = 15.0
+"""After a second signal children end by themselves within ten seconds; then they are ended."""
+
+
+def supervise(plan: WorkerPlan, processes: int) -> int:
+    """Run ``processes`` workers until told to stop; the exit code."""
+    terminal = Terminal()
+    log_to(terminal, level=plan.log_level, form=plan.log_format)
+    return Supervisor(plan, processes, terminal).run()
+
+
+class Supervisor:
+    """One thread, one loop: signals, deaths, reports, starts."""
+
+    def __init__(self, plan: WorkerPlan, processes: int, terminal: Terminal) -> None:
+        """Nothing is started before `run`."""
+        self._plan = plan
+        self._terminal = terminal
+        self._children = [Child(number) for number in range(1, processes + 1)]
+        self._selector = selectors.DefaultSelector()
+        self._signals: list[int] = []
+        self._stops = 0
+        self._rushed_at: float | None = None
+        self._code = IN_ORDER
+        self._any_ready = False
+        self._introduced = False
+        self._done: Counter[str] = Counter()
+        self._tally = Tally()
+
+    def run(self) -> int:
+        """Until every child has ended for good."""
+        self._listen()
+        log.info(
+            "windlass %s: supervisor, pid %d, %d workers for %s",
+            __version__,
+            os.getpid(),
+            len(self._children),
+            self._plan.target,
+        )
+        while True:
+            self._start_due()
+            if not any(child.pid or child.due is not None for child in self._children):
+                break
+            for key, _ in self._selector.select(self._wait()):
+                self._read(key.data)
+            self._obey()
+            self._reap()
+            self._show()
+        self._terminal.show("")
+        log.info("all workers have ended: %s", self._tally.last())
+        return self._code
+
+    # --- signals ---
+
+    def _listen(self) -> None:
+        """Signals wake the loop through a socket, so that none can fall between two looks."""
+        wanted = {*STOPPING, signal.SIGCHLD, signal.SIGHUP, signal.SIGUSR1}
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, wanted)
+        self._woken, waker = socket.socketpair()
+        self._woken.settimeout(0)
+        waker.settimeout(0)
+        self._waker = waker
+        for number in wanted:
+            # Caught, all of them: as PID 1 a signal without a handler would not arrive at all,
+            # and what is ignored would be ignored by the children too.
+            signal.signal(number, self._arrived)
+        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        self._selector.register(self._woken, selectors.EVENT_READ, None)
+
+    def _arrived(self, number: int, _frame: FrameType | None) -> None:
+        if number in {*STOPPING, signal.SIGUSR1}:
+            self._signals.append(number)
+
+    def _obey(self) -> None:
+        while self._signals:
+            number = self._signals.pop(0)
+            if number == signal.SIGUSR1:
+                self._ask_for_stacks()
+                continue
+            self._stops += 1
+            if self._stops == 1:
+                log.info(
+                    "%s: the workers take no new jobs and end when what they run has ended. "
+                    "Again to interrupt it now.",
+                    name_of(number),
+                )
+            elif self._stops == 2:
+                log.info("%s again: the workers interrupt what they run", name_of(number))
+                self._rushed_at = monotonic()
+        if self._stops:
+            self._stop_all(min(self._stops, 2))
+
+    def _ask_for_stacks(self) -> None:
+        for child in self._alive():
+            if child.pid is not None and child.ready_at is not None:
+                os.kill(child.pid, signal.SIGUSR1)
+
+    def _stop_all(self, times: int) -> None:
+        for child in self._children:
+            child.due = None
+            child.stop(times)
+        if self._rushed_at is not None and monotonic() - self._rushed_at > _PATIENCE:
+            self._rushed_at = None
+            for child in self._alive():
+                log.warning("worker %d (pid %d) does not end: killed", child.number, child.pid)
+                child.interrupt()
+
+    # --- children ---
+
+    def _alive(self) -> Iterator[Child]:
+        return (child for child in self._children if child.pid is not None)
+
+    def _start_due(self) -> None:
+        now = monotonic()
+        for child in list(self._waiting()):
+            if child.due is not None and child.due <= now:
+                self._start(child, now)
+
+    def _start(self, child: Child, now: float) -> None:
+        extra = ["--child-colour"] if self._terminal.colour else []
+        if not self._introduced:
+            extra.append("--child-introduce")
+        child.start([*self._plan.arguments(), *extra], now, own_output=self._terminal.live)
+        for end in (child.line, child.output):
+            if end is not None:
+                self._selector.register(end, selectors.EVENT_READ, child)
+        log.debug("worker %d started as pid %d", child.number, child.pid)
+
+    def _wait(self) -> float:
+        """How long nothing needs to be done: at most a tick, and only up to the next start."""
+        now = monotonic()
+        dues = [child.due - now for child in self._waiting() if child.due is not None]
+        return max(min([_TICK, *dues]), 0.0)
+
+    def _waiting(self) -> Iterator[Child]:
+        """Who is to be started. All but the first wait until one was ready: what is wrong with
+        the app is then said once, not N times.
+        """
+        startable = self._children if self._any_ready else self._children[:1]
+        return (child for child in startable if child.due is not None)
+
+    def _read(self, child: Child | None) -> None:
+        if child is None:
+            try:
+                while self._woken.recv(4096):
+                    pass
+            except BlockingIOError:
+                return
+            return
+        child.read(monotonic())
+        if child.ready_at is not None:
+            self._any_ready = self._introduced = True
+        self._print(child)
+
+    def _print(self, child: Child) -> None:
+        if text := child.printed():
+            self._terminal.write(text.decode(errors="replace"))
+
+    def _reap(self) -> None:
+        """Collect every dead process: as PID 1 also those nobody else will."""
+        while True:
+            try:
+                pid, state = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            for child in self._children:
+                if child.pid == pid:
+                    self._bury(child, os.waitstatus_to_exitcode(state))
+                    break
+
+    def _bury(self, child: Child, code: int) -> None:
+        now = monotonic()
+        pid = child.pid
+        self._read(child)  # its last words
+        child.ended(code)
+        self._print(child)
+        for end in (child.line, child.output):
+            if end is not None:
+                self._selector.unregister(end)
+        child.close()
+        self._done += child.counts
+        what = f"worker {child.number} (pid {pid}) {exit_in_words(code)} after {child.lived(now)}"
+        if self._stops:
+            self._ended_while_stopping(child, code, what)
+        elif child.reason == StopReason.EMPTY:
+            log.info("%s: nothing is left to do", what)
+        elif code == WORN_OUT and child.counts:
+            log.info("%s and is replaced at once", what)
+            child.due = now
+        else:
+            self._start_again(child, code, what, now)
+        child.counts.clear()
+
+    def _ended_while_stopping(self, child: Child, code: int, what: str) -> None:
+        log.info("%s", what)
+        before_it_began = code == -signal.SIGTERM and child.ready_at is None
+        if code not in {IN_ORDER, WORN_OUT} and not before_it_began:
+            self._code = self._code or COULD_NOT_STOP
+
+    def _start_again(self, child: Child, code: int, what: str, now: float) -> None:
+        pause = child.restarts.died(ready_for=child.ready_for(now))
+        error = child.last_error or exit_in_words(code)
+        if child.hopeless and not self._any_ready:
+            # A wrong name does not get right by trying; once it was right, a deploy may be at it.
+            self._give_up(f"worker {child.number} cannot start: {error}")
+        elif child.restarts.hopeless:
+            self._give_up(
+                f"worker {child.number} died {GIVE_UP_AFTER} times in a row before it was ready, "
+                f"the last time with: {error}"
+            )
+        else:
+            why = f" ({child.last_error})" if child.last_error else ""
+            log.warning("%s%s; it is started again in %g s", what, why, pause)
+            child.due = now + pause
+
+    def _give_up(self, why: str) -> None:
+        log.error("giving up: %s", why)
+        self._code = COULD_NOT_START
+        self._stops = max(self._stops, 1)
+        self._stop_all(1)
+
+    # --- the summary ---
+
+    def _show(self) -> None:
+        counts = self._done.copy()
+        running = slots = 0
+        for child in self._children:
+            counts += child.counts
+            running += child.running
+            slots += child.slots
+        self._tally.take(counts, running=running, slots=slots)
+        if not self._plan.summary:
+            return
+        alive = sum(child.ready_at is not None for child in self._alive())
+        line = f"{alive} workers · {self._tally.live()}"
+        self._terminal.show(line[: self._terminal.width - 1])
+        if not self._terminal.live and (news := self._tally.news()):
+            log.info("%s", news)

@@ -1,0 +1,127 @@
+"""The one writer to standard error: log lines, and below them a line that is kept up to date."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import threading
+from typing import Literal, TextIO
+
+from windlass.observe.log import HumanFormatter, JsonFormatter
+
+__all__ = ["LogFormat", "LogHandler", "Terminal", "keep_own_loggers", "log_to"]
+
+LogFormat = Literal["human", "json"]
+
+# For terminals that show nothing but ASCII.
+_PLAIN = str.maketrans(
+    {
+        "▸": ">",
+        "✓": "+",
+        "↻": "~",
+        "…": "...",
+        "↩": "<",
+        "✗": "x",
+        "⊘": "o",
+        "•": "*",
+        "·": "-",
+        "→": "->",
+        "│": "|",
+        "×": "x",
+    }
+)
+_CLEAR = "\r\x1b[2K"
+
+
+class Terminal:
+    """Writes whole lines at once, from any thread, and survives that nobody listens any more.
+
+    A reader that has gone away (a closed pipe, a hung-up terminal) must not stop a worker: from
+    then on nothing is written.
+    """
+
+    def __init__(self, stream: TextIO | None = None, *, colour: bool = False) -> None:
+        """``stream`` defaults to standard error. ``colour``: whoever reads the pipe wants it."""
+        stream = sys.stderr if stream is None else stream
+        self._fd = stream.fileno()
+        self._encoding = stream.encoding or "utf-8"
+        self._lock = threading.Lock()
+        self._line = ""
+        self._gone = False
+        smart = stream.isatty() and os.environ.get("TERM", "") not in {"", "dumb"}
+        self.live = smart
+        """Whether a line can be kept up to date."""
+        self.colour = colour or (smart and not os.environ.get("NO_COLOR"))
+        self._ascii = "utf" not in self._encoding.lower()
+
+    @property
+    def width(self) -> int:
+        """Columns."""
+        return shutil.get_terminal_size().columns
+
+    def write(self, text: str) -> None:
+        """Write lines; the last one need not end."""
+        if not text.endswith("\n"):
+            text += "\n"
+        with self._lock:
+            self._put(f"{_CLEAR}{text}{self._line}" if self._line else text)
+
+    def show(self, line: str) -> None:
+        """Replace the line below all others; nothing where the terminal cannot do that."""
+        if not self.live:
+            return
+        with self._lock:
+            if line != self._line:
+                self._line = line
+                self._put(_CLEAR + line)
+
+    def _put(self, text: str) -> None:
+        if self._gone:
+            return
+        if self._ascii:
+            text = text.translate(_PLAIN)
+        rest = text.encode(self._encoding, "backslashreplace")
+        try:
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+        except OSError:
+            self._gone = True
+
+
+class LogHandler(logging.Handler):
+    """Log records → terminal."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        """Give it a formatter."""
+        super().__init__()
+        self._terminal = terminal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._terminal.write(self.format(record))
+        except Exception:  # noqa: BLE001 -- a line that cannot be formatted must not end a job
+            self.handleError(record)
+
+
+def log_to(terminal: Terminal, *, level: str, form: LogFormat, prefix: str = "") -> None:
+    """Send everything this process logs to ``terminal``.
+
+    Done before the app is imported. An app that sets up logging itself replaces this: its own
+    choice wins.
+    """
+    handler = LogHandler(terminal)
+    handler.setFormatter(
+        JsonFormatter() if form == "json" else HumanFormatter(colour=terminal.colour, prefix=prefix)
+    )
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(level.upper())
+    logging.captureWarnings(capture=True)
+
+
+def keep_own_loggers() -> None:
+    """Undo what ``dictConfig`` does by default to every logger made before it: silence it."""
+    for name in ("windlass", "windlass.job", "windlass.jobs"):
+        logging.getLogger(name).disabled = False

@@ -1,0 +1,149 @@
+"""``windlass worker``."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from windlass.cli.plan import WorkerPlan
+from windlass.errors import ConfigError
+
+__all__ = ["worker"]
+
+
+_HELP = """\
+Run the jobs of an app until told to stop.
+
+MODULE:APP is where the app is: shop:app is the variable `app` in shop.py, found from the
+current directory or the Python path.
+
+\b
+  windlass worker shop:app
+  windlass worker shop:app --queue mail=10 --queue default=40
+  windlass worker shop:app --queue urgent --queue default --slots 20 --processes 2
+"""
+
+_EPILOG = """\
+\b
+Signals:
+  SIGTERM, SIGINT   take no new jobs, let running ones end (up to --grace), give the rest back
+                    with their attempt; a second one interrupts running jobs at once
+  SIGUSR1           write the stacks of all threads and asyncio tasks to standard error, go on
+  SIGHUP            nothing: a worker needs no terminal
+
+\b
+Exit codes:
+  0    stopped in order, empty (--until-empty), or worn out with no supervisor to replace it
+  1    could not start: a wrong option, setting or app, or a storage that cannot be opened;
+       a supervisor also after one child died five times in a row before it was ready
+  70   an error of its own, or a stop that took too long and was cut short
+  75   worn out (--max-jobs, --max-megabytes), under a supervisor: it starts another at once
+
+\b
+With --processes the supervisor starts dead workers again, after 0.5 s and then twice as long
+each time, up to 30 s; one that worked for a minute begins at 0.5 s again. Its children end
+within 2 s when it dies, however it dies.
+"""
+
+
+@click.command(help=_HELP, epilog=_EPILOG, context_settings={"max_content_width": 100})
+@click.argument("target", metavar="MODULE:APP")
+@click.option(
+    "-q",
+    "--queue",
+    "queues",
+    multiple=True,
+    metavar="NAME[=SLOTS]",
+    help="A queue to serve; repeat for more. NAME=SLOTS gives it slots of its own, NAME alone "
+    "shares --slots with the others. Default: every queue the app's tasks name.",
+)
+@click.option("--slots", type=click.IntRange(min=1), help="Jobs at once over all shared queues.")
+@click.option(
+    "--order",
+    type=click.Choice(["strict", "weighted"]),
+    help="For shared queues. strict: in the order given, the first one always wins. weighted: "
+    "each gets its share. Default: strict, or weighted when there is a --weight.",
+)
+@click.option(
+    "--weight",
+    "weights",
+    multiple=True,
+    metavar="NAME=N",
+    help="A queue's share in weighted order; a queue without one counts 1.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Worker processes, each with its own slots, under a supervisor when more than one.",
+)
+@click.option("--until-empty", is_flag=True, help="Stop when nothing is ready or running.")
+@click.option(
+    "--max-jobs", type=click.IntRange(min=1), metavar="N", help="Be replaced after N jobs."
+)
+@click.option(
+    "--max-megabytes",
+    type=click.IntRange(min=1),
+    metavar="M",
+    help="Be replaced when the process uses more memory.",
+)
+@click.option(
+    "--grace",
+    metavar="DURATION",
+    help="How long running jobs may take after a stop: 30s, 5m. Default: the app's.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    envvar="WINDLASS_LOG_LEVEL",
+    help="info: one line per job. warning: only what went wrong.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["human", "json"]),
+    default="human",
+    show_default=True,
+    envvar="WINDLASS_LOG_FORMAT",
+    help="json: one object per line.",
+)
+@click.option("--summary/--no-summary", default=True, help="The running count of what was done.")
+@click.option("--child-fd", type=int, hidden=True)
+@click.option("--child-number", type=int, hidden=True)
+@click.option("--child-colour", is_flag=True, hidden=True)
+@click.option("--child-introduce", is_flag=True, hidden=True)
+def worker(
+    processes: int,
+    child_fd: int | None,
+    child_number: int | None,
+    *,
+    child_colour: bool,
+    child_introduce: bool,
+    **options: Any,
+) -> int:
+    """One worker, or a supervisor of several; see `_HELP`."""
+    if os.name != "posix":
+        message = "workers run on Linux and macOS; programs on this system can enqueue"
+        raise ConfigError(message)
+    plan = WorkerPlan(**options)
+    if child_fd is not None:
+        from windlass.cli.serving import ChildOptions, serve
+
+        child = ChildOptions(
+            fd=child_fd,
+            number=child_number or 0,
+            colour=child_colour,
+            introduce=child_introduce,
+        )
+        return serve(plan, child)
+    if processes > 1:
+        from windlass.cli.supervisor import supervise
+
+        return supervise(plan, processes)
+    from windlass.cli.serving import serve
+
+    return serve(plan)
