@@ -232,6 +232,15 @@ async def working(
 # --- others ------------------------------------------------------------------------------------
 
 
+async def until(condition: Callable[[], object], *, seconds: float = 5.0) -> None:
+    """Wait for something that other threads or tasks bring about; fail when they do not."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while not condition():
+        assert loop.time() < deadline, f"it did not happen within {seconds} s"
+        await asyncio.sleep(0.001)
+
+
 async def register(storage: Storage, worker: str, *, lease: float = 30.0) -> None:
     """The row of a worker that is nobody."""
     await storage.workers.register(

@@ -9,6 +9,7 @@ from windlass.core.job import AttemptError
 
 __all__ = ["clip", "describe", "kind_of"]
 
+_KIND = 256
 _MESSAGE_SHARE = 4
 """A message may take a quarter of the room; the traceback gets the rest."""
 
@@ -16,9 +17,8 @@ _MESSAGE_SHARE = 4
 def kind_of(error: BaseException) -> str:
     """The exception's class, with its module unless it is a builtin."""
     cls = type(error)
-    return (
-        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
-    )
+    name = cls.__qualname__
+    return name[:_KIND] if cls.__module__ == "builtins" else f"{cls.__module__}.{name}"[:_KIND]
 
 
 def clip(text: str, limit: int) -> str:
