@@ -25,7 +25,7 @@ rates = st.builds(
 )
 fractional_rates = st.builds(
     Rate,
-    st.floats(0.01, 50),
+    st.floats(0.01, 20),
     st.integers(1, 10**7).map(lambda us: us * MICROSECOND),
     st.integers(1, 6),
 )
@@ -83,18 +83,23 @@ def test_a_fractional_count_holds_for_the_next_whole_one(
         assert len(window) <= math.ceil(rate.n) + rate.burst - 1
 
 
-@few
-@given(rate=rates, rounds=st.integers(1, 20))
-def test_whoever_comes_exactly_when_told_uses_the_whole_rate(rate: Rate, rounds: int) -> None:
-    now, spent_until = NOW, None
-    for _ in range(rate.burst + rounds):
+@given(rate=rates | fractional_rates)
+def test_whoever_comes_exactly_when_told_uses_the_whole_rate_and_no_more(rate: Rate) -> None:
+    whole = math.ceil(rate.n)
+    now, spent_until, begun = NOW, None, []
+    for _ in range(rate.burst + 2 * whole):
         answer = admit(rate, spent_until, cost=1, now=now)
         if isinstance(answer, Closed):
             now = answer.open_at
             answer = admit(rate, spent_until, cost=1, now=now)
         assert isinstance(answer, Admitted)
         spent_until = answer.spent_until
-    assert now == NOW + rate.spacing * rounds
+        begun.append(now)
+
+    assert begun[: rate.burst] == [NOW] * rate.burst
+    assert now == NOW + rate.spacing * 2 * whole
+    for first in begun:
+        assert sum(first <= at < first + rate.per for at in begun) <= whole + rate.burst - 1
 
 
 # --- opening ----------------------------------------------------------------------------------
@@ -280,6 +285,13 @@ def test_a_lane_is_the_same_whatever_the_order_and_repetition_of_its_limits() ->
 
 def test_jobs_of_different_cost_wait_in_one_line() -> None:
     assert lane_key((LimitUse("api", cost=1),)) == lane_key((LimitUse("api", cost=7),))
+
+
+def test_a_key_that_holds_the_separator_does_not_lead_into_another_lane() -> None:
+    two = (LimitUse("api", "x"), LimitUse("mail"))
+    for forged in ("x\x1fmail", "x\\x1fmail", "x\\\x1fmail"):
+        assert lane_key((LimitUse("api", forged),)) != lane_key(two)
+    assert lane_key((LimitUse("api", "\x1f"),)) != lane_key((LimitUse("api", "\\x1f"),))
 
 
 names = st.text(st.sampled_from("ab\x1f\\x"), min_size=1, max_size=4)

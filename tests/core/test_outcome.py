@@ -170,8 +170,9 @@ def test_chance_bends_the_delay_and_nothing_else() -> None:
 # --- crashes ----------------------------------------------------------------------------------
 
 
-def test_a_crash_is_final_by_default_though_attempts_remain() -> None:
-    made = follow(claimed(attempt=1, max_attempts=3, budget=3), Crashed(ERROR))
+@pytest.mark.parametrize("attempt", [1, 2, 4, 5])
+def test_a_crash_is_final_by_default_though_attempts_remain(attempt: int) -> None:
+    made = follow(claimed(attempt=attempt), Crashed(ERROR))
     assert (made.verb, made.error) == (Verb.FAIL, ERROR)
 
 
