@@ -46,9 +46,23 @@ _REFUSED, _UNKNOWN = Answer(Verdict.REFUSED), Answer(Verdict.UNKNOWN)
 
 
 def apply(connection: apsw.Connection, transitions: Sequence[Transition], now: int) -> list[Answer]:
-    """`JobStore.apply` at the instant ``now``: judge each on its own, then write all together."""
-    seqs = seqs_text([transition.claim.seq for transition in transitions])
-    rows: dict[int, Row] = {row[0]: row for row in fetch(connection, _CLAIMS, (seqs,))}
+    """`JobStore.apply` at the instant ``now``."""
+    seqs = [transition.claim.seq for transition in transitions]
+    if len(set(seqs)) == len(seqs):
+        return _apply(connection, transitions, seqs, now)
+    # One job twice in a batch: each must see what the one before it did.
+    return [
+        answer
+        for transition, seq in zip(transitions, seqs, strict=True)
+        for answer in _apply(connection, [transition], [seq], now)
+    ]
+
+
+def _apply(
+    connection: apsw.Connection, transitions: Sequence[Transition], seqs: Sequence[int], now: int
+) -> list[Answer]:
+    """Judge each on its own, then write all together."""
+    rows: dict[int, Row] = {row[0]: row for row in fetch(connection, _CLAIMS, (seqs_text(seqs),))}
     endings = _Endings(connection, now)
     answers: list[Answer] = []
     for transition in transitions:
@@ -64,8 +78,6 @@ def apply(connection: apsw.Connection, transitions: Sequence[Transition], now: i
                 verb = transition.if_cancelled
             endings.accept(row, transition, verb)
             answers.append(_APPLIED[verb])
-            # What a second transition for the same claim, in this very batch, finds.
-            rows[claim.seq] = (*row[:2], None, *row[3:15], claim.number, verb.value, transition.by)
     endings.store()
     return answers
 

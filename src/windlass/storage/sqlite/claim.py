@@ -93,6 +93,7 @@ def claim(
     claiming = _Claiming(connection, taken, min(total, 1) if solo else total)
     for want in wants:
         claiming.serve(want, solo=solo)
+    claiming.look_ahead()
     return taken
 
 
@@ -105,6 +106,8 @@ class _Claiming:
         self._room = room
         self._gates = Gates(connection, taken.now)
         self._expiries = EXPIRED_AT_ONCE
+        self._laned: list[str] = []
+        self._with_solo: list[str] = []
 
     def serve(self, want: Want, *, solo: bool) -> None:
         """Take from one queue what is wanted and there."""
@@ -126,9 +129,15 @@ class _Claiming:
         elif room:
             self._take_by_visits(queue, room)
         if laned:
+            self._laned.append(queue)
+        if alone:
+            self._with_solo.append(queue)
+
+    def look_ahead(self) -> None:
+        """What comes next, now that every queue has taken from the gates what it wanted."""
+        for queue in self._laned:
             self._taken.expect(value_of(self._connection, _NEXT_TIMED, (queue,)))
-        if alone and not self._taken.solo_due:
-            self._taken.solo_due = self._next_solo(queue) is not None
+        self._taken.solo_due = any(self._next_solo(queue) is not None for queue in self._with_solo)
 
     def _look(self, queue: str) -> Row:
         row: Row = fetch(self._connection, _LOOK, (queue, self._now))[0]

@@ -15,6 +15,7 @@ __all__ = ["EXTRA_VISITS", "Line", "Visits"]
 
 _SQL = load("windlass.storage.sqlite.sql", "lanes.sql")
 _OPEN_BAYS, _BAY_LANES, _LANE_JOBS = _SQL["open_bays"], _SQL["bay_lanes"], _SQL["lane_jobs"]
+_EXPIRED_HEADS = _SQL["expired_heads"]
 _READY_AFTER = load("windlass.storage.sqlite.sql", "claim.sql")["ready_after"]
 
 EXTRA_VISITS = 64
@@ -28,6 +29,9 @@ class Line:
     """Rows in the order of their first three columns, read in bites that grow."""
 
     __slots__ = ("_bite", "_connection", "_more", "_next", "_owner", "_rows", "_sql")
+
+    rank = 0
+    """Which of two lines with the same head goes first: a lane before the bay it stands in."""
 
     def __init__(self, connection: apsw.Connection, sql: str, owner: str | int, bite: int) -> None:
         self._connection, self._sql, self._owner = connection, sql, owner
@@ -63,6 +67,7 @@ class _Bay(Line):
     """An open bay: its lanes."""
 
     __slots__ = ("id", "need")
+    rank = 1
 
     def __init__(self, connection: apsw.Connection, bay: int, gate: str, cost: float) -> None:
         super().__init__(connection, _BAY_LANES, bay, bite=1)
@@ -96,8 +101,9 @@ class Visits:
         self._connection, self._queue, self._gates = connection, queue, gates
         self._room, self._expiries, self._now = room, expiries, now
         self._left = room + EXTRA_VISITS
-        self._heads: list[tuple[int, int, int, Line]] = []
+        self._heads: list[tuple[int, int, int, int, Line]] = []
         self._shut: dict[tuple[str, float], int | None] = {}
+        self._in_hand: set[int] = set()
         self.lanes = Lanes(connection)
         self.chosen: list[int] = []
         self.expired: list[int] = []
@@ -105,13 +111,9 @@ class Visits:
         """Stopped at a bound: whoever asks again gets further."""
 
     def run(self) -> None:
-        for *place, bay, gate, cost in fetch(
-            self._connection, _OPEN_BAYS, (self._queue, self._left)
-        ):
-            # Sorted by the statement, and a sorted list is a heap.
-            priority, due, seq = place
-            line = _Bay(self._connection, bay, gate, cost)
-            self._heads.append((priority, due, seq, line))
+        """Take the best head of all while there is room."""
+        self._find_bays()
+        self._find_expired()
         self._push(_Common(self._connection, _READY_AFTER, self._queue, bite=self._room))
         while self._heads and len(self.chosen) < self._room and not self.cut_short:
             *_, head = heappop(self._heads)
@@ -124,10 +126,26 @@ class Visits:
                     self._take(head)
                     self._push(head)
 
+    def _find_bays(self) -> None:
+        for priority, due, seq, bay, gate, cost in fetch(
+            self._connection, _OPEN_BAYS, (self._queue, self._left)
+        ):
+            # In order, and a sorted list is a heap.
+            line = _Bay(self._connection, bay, gate, cost)
+            self._heads.append((priority, due, seq, line.rank, line))
+
+    def _find_expired(self) -> None:
+        for priority, due, seq, lane in fetch(
+            self._connection, _EXPIRED_HEADS, (self._queue, self._now, self._expiries)
+        ):
+            self._in_hand.add(lane)
+            line = _Lane(self._connection, lane)
+            heappush(self._heads, (priority, due, seq, line.rank, line))
+
     def _push(self, line: Line) -> None:
         head = line.head()
         if head is not None:
-            heappush(self._heads, (head[0], head[1], head[2], line))
+            heappush(self._heads, (head[0], head[1], head[2], line.rank, line))
 
     def _enter(self, bay: _Bay) -> None:
         """Visit the first lane of a bay, unless it is known by now that the bay is closed."""
@@ -137,7 +155,8 @@ class Visits:
         lane = bay.head()
         if lane is None:
             return
-        self._visit(_Lane(self._connection, lane[3]))
+        if lane[3] not in self._in_hand:
+            self._visit(_Lane(self._connection, lane[3]))
         if bay.need not in self._shut:
             bay.advance()
             self._push(bay)

@@ -61,6 +61,14 @@ SELECT head_priority, head_due, head_seq, id, gate, cost FROM bays
  WHERE queue = ?1 AND opens_at = 0
  ORDER BY head_priority, head_due, head_seq LIMIT ?2;
 
+-- name: expired_heads
+-- Lanes whose first job has expired, also in closed bays: behind it may stand one that needs less.
+SELECT lanes.head_priority, lanes.head_due, lanes.head_seq, lanes.id
+  FROM jobs JOIN lanes ON lanes.id = jobs.lane AND lanes.head_seq = jobs.seq
+ WHERE jobs.ready IS NOT NULL AND jobs.expires_at IS NOT NULL AND jobs.expires_at <= ?2
+   AND jobs.queue = ?1
+ ORDER BY jobs.expires_at LIMIT ?3;
+
 -- name: open_timed
 -- The tokens these bays wait for are there.
 UPDATE bays SET opens_at = 0
