@@ -121,10 +121,11 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(*, slots: int = 10, **settings: Any) -> AsyncIterator[Bench]:
+async def bench(*, slots: int = 10, state: object = None, **settings: Any) -> AsyncIterator[Bench]:
     """A bench on an empty memory store."""
     clock = VirtualClock()
     async with Windlass("memory://", clock=clock, seams=MIDDLE, **settings) as app:
+        app.state = state
         around = await app.surroundings()
         store = Tampered(around.storage)
         around = msgspec.structs.replace(around, storage=store.storage)

@@ -84,6 +84,7 @@ class Engine:
 
     async def step(self) -> int:
         """Claim once, run what was claimed to its end, store the outcomes; how many were run."""
+        self.progress.bind(asyncio.get_running_loop())  # threads cannot ask which loop is theirs
         took = await self.claimer.step()
         while self.runner.active:
             bodies = [run.body for run in self.runner.active.values() if run.body is not None]

@@ -1,0 +1,169 @@
+"""Progress notes: the latest one, a few times a second, and never of a run that is over."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+from tests.runtime.world import Hook, World, bench, register, simulate, until, working
+from windlass import Context
+from windlass.core.job import Job, Progress
+from windlass.core.state import State
+from windlass.runtime.progress import ProgressReporter
+from windlass.storage.protocol import Want
+
+
+def test_progress_is_stored_at_most_a_few_times_a_second() -> None:
+    async def scenario(world: World) -> None:
+        store = await world.tampered()
+
+        @world.app.task(name="job")
+        async def count(ctx: Context) -> None:
+            for step in range(1000):
+                ctx.progress(step / 1000, f"step {step}")
+                await asyncio.sleep(0.01)
+
+        async with working(world.app, store=store):
+            job = await count.enqueue()
+            await world.until(5.0)
+            record = await job.refresh()
+            assert record.progress is not None
+            assert 0.45 <= record.progress.fraction <= 0.5
+            assert record.progress.note.startswith("step 4")
+            await job.result()
+        assert 30 <= store.calls["jobs.report"] <= 42
+
+    simulate(scenario)
+
+
+def test_the_first_note_is_stored_at_once() -> None:
+    async def scenario(world: World) -> None:
+        @world.app.task(name="job")
+        async def job(ctx: Context) -> None:
+            ctx.progress(0.5, "half")
+            await asyncio.sleep(100)
+
+        async with working(world.app):
+            enqueued = await job.enqueue()
+            await world.until(0.01)
+            assert (await enqueued.refresh()).progress == Progress(0.5, "half")
+
+    simulate(scenario)
+
+
+def test_notes_of_many_jobs_are_one_write() -> None:
+    async def scenario(world: World) -> None:
+        store = await world.tampered()
+        sizes: list[int] = []
+
+        async def report(call: Hook, notes: list[Any]) -> None:
+            sizes.append(len(notes))
+            await call(notes)
+
+        store.on("jobs.report", report)
+
+        @world.app.task(name="job")
+        async def job(ctx: Context) -> None:
+            for step in range(10):
+                ctx.progress(step / 10)
+                await asyncio.sleep(0.1)
+
+        async with working(world.app, store=store, slots=20):
+            await world.app.enqueue_many([job.call() for _ in range(20)])
+            await world.until(2)
+        assert max(sizes) == 20
+        assert len(sizes) <= 6
+
+    simulate(scenario)
+
+
+def test_an_outage_costs_notes_and_nothing_else() -> None:
+    async def scenario(world: World) -> Job:
+        store = await world.tampered()
+
+        @world.app.task(name="job")
+        async def job(ctx: Context) -> str:
+            ctx.progress(0.1)
+            await asyncio.sleep(1)
+            ctx.progress(0.9)
+            await asyncio.sleep(1)
+            return "done"
+
+        async with working(world.app, store=store):
+            enqueued = await job.enqueue()
+            await world.until(0.5)
+            store.down = True
+            await world.until(1.5)
+            store.down = False
+            assert await enqueued.result() == "done"
+            return await enqueued.refresh()
+
+    job = simulate(scenario)
+    assert job.state is State.SUCCEEDED
+    assert job.progress == Progress(0.1)
+
+
+async def test_a_note_from_a_thread_is_stored() -> None:
+    async with bench() as it:
+        go = threading.Event()
+
+        @it.app.task(name="job")
+        def job(ctx: Context) -> None:
+            ctx.progress(0.25, "quarter")
+            go.wait(5)
+
+        enqueued = await job.enqueue()
+        stepping = asyncio.ensure_future(it.engine.step())
+        await until(lambda: it.store.calls["jobs.report"])
+        assert (await enqueued.refresh()).progress == Progress(0.25, "quarter")
+        go.set()
+        await stepping
+        assert (await enqueued.refresh()).state is State.SUCCEEDED
+
+
+async def test_a_note_of_a_claim_that_is_lost_changes_nothing() -> None:
+    async with bench() as it:
+
+        @it.app.task(name="job")
+        async def job() -> None: ...
+
+        enqueued = await job.enqueue()
+        storage = await it.app.storage()
+        await register(storage, "other")
+        wants = [Want("default", 1)]
+        (old,) = (await storage.jobs.claim("other", wants, total=1)).jobs
+        await storage.workers.leave("other", [])
+        (new,) = (await storage.jobs.claim(it.engine.identity.id, wants, total=1)).jobs
+
+        reporter = ProgressReporter(storage.jobs)
+        reporter.note(new, Progress(0.2))
+        await until(lambda: not reporter._notes and reporter._task is not None)
+        reporter.note(old, Progress(0.9))
+        await reporter.close()
+        reporter = ProgressReporter(storage.jobs)
+        reporter.note(old, Progress(0.9))
+        await until(lambda: reporter._task is not None and not reporter._notes)
+        assert (await enqueued.refresh()).progress == Progress(0.2)
+        await reporter.close()
+
+
+async def test_a_run_that_has_ended_is_not_reported_any_more() -> None:
+    async with bench() as it:
+
+        @it.app.task(name="job")
+        async def job(ctx: Context) -> None:
+            for step in range(5):
+                ctx.progress(step / 5)
+                await asyncio.sleep(0)
+
+        await it.run(job.call())
+        assert it.store.calls["jobs.report"] <= 1
+        await it.engine.progress.close()
+
+
+async def test_closing_stops_the_storing() -> None:
+    async with bench() as it:
+        reporter = ProgressReporter(it.store.storage.jobs)
+        await reporter.close()
+        assert it.store.calls["jobs.report"] == 0
