@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import stat
@@ -194,6 +195,54 @@ def test_a_reader_cannot_write(files: DatabaseFiles, connection: apsw.Connection
 def test_a_connection_never_creates_a_file_by_itself(tmp_path: Path) -> None:
     with pytest.raises(StorageUnavailable, match=r"jobs\.db cannot be opened"):
         connect(str(tmp_path / "jobs.db"))
+
+
+async def test_opening_waits_for_whoever_is_creating_the_database(
+    files: DatabaseFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    waiting = asyncio.Event()
+
+    def nap(seconds: float) -> None:
+        assert 0 < seconds <= 0.002
+        loop.call_soon_threadsafe(waiting.set)
+
+    monkeypatch.setattr("windlass.storage.sqlite.connection.sleep", nap)
+    creator = apsw.Connection(files.path)
+    creator.execute("BEGIN EXCLUSIVE")
+    opening = asyncio.create_task(asyncio.to_thread(connect, files.path))
+    await waiting.wait()
+    creator.execute("CREATE TABLE t (x)")
+    creator.execute("COMMIT")
+    connection = await opening
+    assert connection.execute("SELECT count(*) FROM t").get == 0
+    creator.close()
+    disconnect(connection)
+
+
+_FORK = """
+import gc, os, sys
+from pathlib import Path
+from windlass.storage.sqlite.connection import connect, disconnect
+
+def still_open():
+    return sum(str(fd.resolve()) == sys.argv[1] for fd in Path("/proc/self/fd").iterdir())
+
+connection = connect(sys.argv[1])
+before = still_open()
+if (child := os.fork()) == 0:
+    disconnect(connection)
+    del connection
+    gc.collect()
+    os._exit(0 if still_open() == before == 1 else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_forked_child_never_closes_the_connection_of_its_parent(files: DatabaseFiles) -> None:
+    done = subprocess.run([sys.executable, "-c", _FORK, files.path], check=False)
+    assert done.returncode == 0
 
 
 def test_a_full_disk_is_named_as_such(connection: apsw.Connection) -> None:

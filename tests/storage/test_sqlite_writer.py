@@ -232,6 +232,7 @@ def test_a_file_replaced_between_two_connections_is_not_opened(
     prepare(files.path)
     with pytest.raises(StorageReplaced):
         transactor.run([insert(2)])
+    assert Path(files.path).stat().st_size == 0  # not touched
 
 
 # --- the writer -----------------------------------------------------------------------------
@@ -339,10 +340,10 @@ async def test_an_op_that_has_begun_is_waited_for_beyond_its_deadline(
     writer: Writer, files: DatabaseFiles
 ) -> None:
     gate = Gate()
-    slow = writer.submit(gate, timeout=timedelta(milliseconds=1))
+    slow = writer.submit(gate, timeout=timedelta(milliseconds=900))
     await gate.inside()
     with pytest.raises(StoreBusy, match="not begun in time"):
-        await writer.submit(insert("late"), timeout=timedelta(milliseconds=5))
+        await writer.submit(insert("late"), timeout=timedelta(milliseconds=910))
     gate.leave.set()
     assert await slow == "gate"
     assert await writer.submit(rows) == []
