@@ -12,9 +12,10 @@ from windlass.core.event import JobMoved
 from windlass.core.job import AttemptError, Claim, ClaimedJob
 from windlass.core.state import Verb
 from windlass.core.transition import Transition, fail
+from windlass.errors import StorageError
 from windlass.observe.bus import Bus
 from windlass.storage.batching import transient
-from windlass.storage.protocol import Answer, JobStore, Verdict
+from windlass.storage.protocol import Answer, Applied, JobStore, Verdict
 
 __all__ = ["Finisher"]
 
@@ -47,6 +48,7 @@ class Finisher:
         self._sending: dict[Claim, _Ended] = {}
         self._added = asyncio.Event()
         self._failing = False
+        self._stuck: Exception | None = None
         self.counts: Counter[str] = Counter()
         """Accepted verbs since the start, and how many were refused."""
 
@@ -104,13 +106,14 @@ class Finisher:
 
     async def flush(self) -> int:
         """Write what waits, in one batch; the number of transitions answered for."""
-        if not self._sending:
-            claims = list(self._next)[:_LARGEST]
-            self._sending = {claim: self._next.pop(claim) for claim in claims}
-            self._on_taken()
-        sent = list(self._sending.values())
+        room = _LARGEST - len(self._sending)  # what a failed flush has left goes along
+        for claim in list(self._next)[:room]:
+            self._sending[claim] = self._next.pop(claim)
+        self._on_taken()
+        sent, self._stuck = list(self._sending.values()), None
         await self._send(sent)
-        self._sending = {}
+        if self._stuck is not None:
+            raise self._stuck
         return len(sent)
 
     async def _send(self, batch: Sequence[_Ended]) -> None:
@@ -129,16 +132,31 @@ class Finisher:
                 return
             await self._give_up(batch[0], error)
             return
-        self._record(batch, applied.answers, applied.at)
+        self._settle(batch, batch, applied)
 
     async def _give_up(self, ended: _Ended, error: Exception) -> None:
         job, transition = ended
-        log.error("the outcome of job %s cannot be stored: %s", job.claim.job, error)
         kind = type(error).__name__
         told = AttemptError("OutcomeNotStorable", f"{transition.verb}: {kind}: {error}"[:1000])
         failed = fail(job, by=transition.by, error=told)
-        applied = await self._jobs.apply([failed])
-        self._record([(job, failed)], applied.answers, applied.at)
+        try:
+            applied = await self._jobs.apply([failed])
+        except StorageError:
+            raise
+        except Exception as worse:  # noqa: BLE001 -- kept for the next flush, after the others
+            self._stuck = worse
+            return
+        log.error("the outcome of job %s cannot be stored, it fails: %s", job.claim.job, error)
+        self._settle([ended], [(job, failed)], applied)
+
+    def _settle(self, sent: Sequence[_Ended], stored: Sequence[_Ended], applied: Applied) -> None:
+        """The store has answered: forget these, so that nothing is told twice, and tell."""
+        if len(sent) == len(self._sending):
+            self._sending = {}
+        else:
+            for job, _ in sent:
+                del self._sending[job.claim]
+        self._record(stored, applied.answers, applied.at)
 
     def _record(self, batch: Sequence[_Ended], answers: Sequence[Answer], at: datetime) -> None:
         counts, heard = self.counts, self._bus.heard
