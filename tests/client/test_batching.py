@@ -1,0 +1,201 @@
+"""Strangers in a batch do not meet: guarantee 10."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from tests.client.stores import Wrapped, wrapping
+from windlass import Windlass
+from windlass.core.job import NewJob
+from windlass.errors import StoreBusy
+from windlass.storage.batching import Batcher
+from windlass.storage.protocol import Inserted, Storage
+
+
+class Cursed(Exception):
+    """The store cannot hold this job, today or ever."""
+
+
+class Picky(Wrapped):
+    """Refuses a batch with a job tagged ``cursed``, as a database refuses what it cannot hold."""
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__(storage)
+        self.batches: list[int] = []
+        self.arrivals: asyncio.Queue[int] = asyncio.Queue()
+        self.open = asyncio.Event()
+        self.open.set()
+        self.busy = False
+
+    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        self.batches.append(len(jobs))
+        self.arrivals.put_nowait(len(jobs))
+        await self.open.wait()
+        if self.busy:
+            raise StoreBusy("somebody else holds the storage")
+        if any("cursed" in job.tags for job in jobs):
+            raise Cursed
+        return await self.inner.insert(jobs)
+
+
+@pytest.fixture
+def app() -> Windlass:
+    return Windlass("memory://")
+
+
+async def stored(app: Windlass) -> int:
+    return sum(counts.ready for counts in await app.admin.counts())
+
+
+async def test_calls_made_while_a_flush_is_under_way_are_merged(app: Windlass) -> None:
+    @app.task
+    async def work(number: int) -> None: ...
+
+    with wrapping(app, Picky):
+        async with app:
+            picky = Picky.of(app)
+            await asyncio.gather(*[work.enqueue(n) for n in range(500)])
+            assert await stored(app) == 500
+            assert len(picky.batches) <= 3
+
+
+async def test_a_lone_call_waits_for_nobody(app: Windlass) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    with wrapping(app, Picky):
+        for _ in range(3):
+            await work.enqueue()
+        assert Picky.of(app).batches == [1, 1, 1]
+
+
+async def test_only_the_callers_whose_job_cannot_be_stored_get_the_error(app: Windlass) -> None:
+    @app.task
+    async def work(number: int) -> None: ...
+
+    def enqueue(number: int) -> asyncio.Task[object]:
+        tags = ["cursed"] if number in (13, 77) else []
+        return asyncio.create_task(work.options(tags=tags).enqueue(number))
+
+    with wrapping(app, Picky):
+        async with app:
+            answers = await asyncio.gather(*map(enqueue, range(100)), return_exceptions=True)
+            failed = [n for n, answer in enumerate(answers) if isinstance(answer, Cursed)]
+            assert failed == [13, 77]
+            assert await stored(app) == 98
+
+
+async def test_a_batch_is_halved_by_calls_and_never_inside_one(app: Windlass) -> None:
+    @app.task
+    async def work(number: int) -> None: ...
+
+    bad = [work.call(0), work.options(tags=["cursed"]).call(1), work.call(2)]
+    good = [work.call(3), work.call(4)]
+    with wrapping(app, Picky):
+        async with app:
+            answers = await asyncio.gather(
+                app.enqueue_many(good),
+                app.enqueue_many(bad),
+                app.enqueue_many(good),
+                return_exceptions=True,
+            )
+            assert [type(answer) for answer in answers] == [list, Cursed, list]
+            assert await stored(app) == 4  # nothing of the bad call, all of the others
+
+
+async def test_a_passing_error_is_not_halved_and_the_next_call_succeeds(app: Windlass) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    with wrapping(app, Picky):
+        async with app:
+            picky = Picky.of(app)
+            picky.busy = True
+            answers = await asyncio.gather(
+                *[work.enqueue() for _ in range(8)], return_exceptions=True
+            )
+            assert {type(answer) for answer in answers} == {StoreBusy}
+            assert len(picky.batches) <= 2
+            picky.busy = False
+            await work.enqueue()
+            assert await stored(app) == 1
+
+
+async def test_cancelling_a_caller_does_not_cancel_the_flush_it_shares(app: Windlass) -> None:
+    @app.task
+    async def work(number: int) -> None: ...
+
+    with wrapping(app, Picky):
+        async with app:
+            picky = Picky.of(app)
+            picky.open.clear()
+            first = asyncio.create_task(work.enqueue(0))
+            await picky.arrivals.get()
+            others = [asyncio.create_task(work.enqueue(n)) for n in range(1, 4)]
+            await asyncio.sleep(0)
+            first.cancel()
+            others[0].cancel()
+            picky.open.set()
+            answers = await asyncio.gather(first, *others, return_exceptions=True)
+            cancelled = [isinstance(answer, asyncio.CancelledError) for answer in answers]
+            assert cancelled == [True, True, False, False]
+            # Whether a cancelled caller's job is stored is not promised; the others' are.
+            assert await stored(app) >= 2
+
+
+async def test_keyed_jobs_flush_apart(app: Windlass) -> None:
+    @app.task
+    async def work(number: int) -> None: ...
+
+    with wrapping(app, Picky):
+        async with app:
+            picky = Picky.of(app)
+            picky.open.clear()
+            keyed = asyncio.create_task(work.options(key="k").enqueue(1))
+            await picky.arrivals.get()
+            plain = asyncio.create_task(work.enqueue(2))
+            await picky.arrivals.get()  # it does not wait behind the keyed one
+            picky.open.set()
+            await asyncio.gather(keyed, plain)
+
+
+async def test_closing_waits_for_the_flush_under_way(app: Windlass) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    with wrapping(app, Picky):
+        async with app:
+            picky = Picky.of(app)
+            picky.open.clear()
+            enqueueing = asyncio.create_task(work.enqueue())
+            await picky.arrivals.get()
+            closing = asyncio.create_task(app.close())
+            await asyncio.sleep(0)
+            assert not closing.done()
+            picky.open.set()
+            await closing
+            assert (await enqueueing).created
+
+
+async def test_merging_is_bounded_but_one_call_may_be_larger() -> None:
+    flushes: list[int] = []
+    waiting = asyncio.Event()
+
+    async def flush(items: Sequence[int]) -> Sequence[int]:
+        flushes.append(len(items))
+        await waiting.wait()
+        return items
+
+    batcher: Batcher[int, int] = Batcher(flush, largest=10)
+    calls = [asyncio.create_task(batcher.submit([n] * 4)) for n in range(5)]
+    calls.append(asyncio.create_task(batcher.submit(list(range(25)))))
+    waiting.set()
+    answers = await asyncio.gather(*calls)
+    assert flushes == [8, 8, 4, 25]
+    assert answers[2] == [2, 2, 2, 2]
+    assert answers[5] == list(range(25))
+    await batcher.idle()
+    assert await batcher.submit([]) == []

@@ -1,0 +1,276 @@
+"""What is refused, when, and what the message tells to do instead."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from windlass import Context, Windlass
+from windlass.errors import (
+    ConfigError,
+    DefinitionError,
+    DuplicateTask,
+    InvalidArgument,
+    PayloadError,
+    PayloadTooLarge,
+    UnknownScheme,
+    UnknownTask,
+)
+
+if TYPE_CHECKING:
+    from tests.nowhere import Missing  # type: ignore[import-not-found]
+
+
+@pytest.fixture
+def app() -> Windlass:
+    return Windlass("memory://")
+
+
+# --- options of a call ---
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"at": datetime(2030, 1, 1)}, "naive datetime"),  # noqa: DTZ001 -- that is the point
+        ({"at": "tomorrow"}, "must be a datetime with a time zone"),
+        ({"delay": -1}, "delay must not be negative"),
+        ({"delay": "soon"}, "delay must be a timedelta or a number of seconds"),
+        ({"delay": float("nan")}, "delay is out of range"),
+        ({"delay": 1, "at": datetime.fromisoformat("2030-01-01T00:00:00Z")}, "not both"),
+        ({"priority": 40_000}, "16 bits"),
+        ({"priority": "high"}, "16 bits"),
+        ({"priority": 1.5}, "16 bits"),
+        ({"key": ""}, "must be text, and not empty"),
+        ({"key": 42}, "must be text, and not empty"),
+        ({"unique": "until_started"}, "give key="),
+        ({"unique_for": 60}, "give key="),
+        ({"key": "k", "unique": "for_a_time"}, "give unique_for="),
+        ({"key": "k", "unique_for": 0}, "unique_for must be longer than nothing"),
+        ({"max_attempts": 0}, "at least 1"),
+        ({"max_attempts": "3"}, "at least 1"),
+        ({"queue": ""}, "a queue's name must be 1 to 128"),
+        ({"queue": "two words"}, "without spaces"),
+        ({"queue": "x" * 129}, "1 to 128"),
+        ({"queue": 7}, "a queue's name"),
+        ({"timeout": 0}, "timeout must be longer than nothing"),
+        ({"expires": 0}, "expires must be longer than nothing"),
+        ({"tags": "vip"}, r"tags=\['vip'\]"),
+        ({"tags": [1]}, "list of texts"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused(
+    app: Windlass, options: dict[str, Any], told: str
+) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    with pytest.raises(InvalidArgument, match=told):
+        work.options(**options)
+
+
+async def test_a_key_that_is_too_long_is_refused(app: Windlass) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    with pytest.raises(InvalidArgument, match="digest"):
+        await work.options(key="x" * 257).enqueue()
+
+
+# --- arguments ---
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        (("one",), {}),
+        ((1, 2, 3), {}),
+        ((), {}),
+        ((1,), {"unknown": 1}),
+        ((1,), {"number": 1}),
+        ((object(),), {}),
+        ((float("nan"),), {}),
+        ((1,), {"names": ["a", 1]}),
+    ],
+)
+async def test_arguments_that_do_not_fit_are_refused_before_anything_is_stored(
+    app: Windlass, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    @app.task
+    async def work(number: int, *, names: list[str] | None = None) -> None: ...
+
+    with pytest.raises(PayloadError, match="work"):
+        await work.enqueue(*args, **kwargs)
+    assert await app.admin.find() == []
+
+
+async def test_the_context_cannot_be_given(app: Windlass) -> None:
+    @app.task
+    async def work(ctx: Context, number: int) -> None: ...
+
+    with pytest.raises(PayloadError):
+        await work.enqueue(1, 2)  # type: ignore[call-arg]
+    await work.enqueue(1)
+
+
+async def test_a_payload_above_the_limit_is_refused_with_advice() -> None:
+    app = Windlass("memory://", payload_limit=1000)
+
+    @app.task
+    async def work(text: str) -> None: ...
+
+    await work.enqueue("x" * 900)
+    with pytest.raises(PayloadTooLarge, match=r"above the limit of 1,000.*pass its key"):
+        await work.enqueue("x" * 1000)
+
+
+# --- definitions ---
+
+
+def test_two_tasks_of_one_name_are_refused_by_name(app: Windlass) -> None:
+    """A29."""
+
+    @app.task(name="send")
+    async def first() -> None: ...
+
+    with pytest.raises(DuplicateTask, match=r"'send': .*first and .*second.*name="):
+
+        @app.task(name="send")
+        async def second() -> None: ...
+
+    assert list(app.tasks) == [first]
+
+
+def test_a_name_nobody_registered_is_refused_with_what_was_probably_meant(app: Windlass) -> None:
+    """A28."""
+
+    @app.task(name="send_email")
+    async def send_email() -> None: ...
+
+    with pytest.raises(UnknownTask, match=r"'send_emial'.*Did you mean 'send_email'\?.*imports="):
+        app.tasks["send_emial"]
+    assert app.tasks.find("send_emial") is None
+
+
+def test_star_arguments_are_refused_when_the_task_is_defined(app: Windlass) -> None:
+    with pytest.raises(DefinitionError, match=r"takes \*names.*one list or dict"):
+
+        @app.task
+        async def one(*names: str) -> None: ...
+
+    with pytest.raises(DefinitionError, match=r"takes \*\*names"):
+
+        @app.task
+        async def two(**names: str) -> None: ...
+
+    assert len(app.tasks) == 0
+
+
+async def test_an_annotation_that_cannot_be_resolved_is_named_at_the_first_use(
+    app: Windlass,
+) -> None:
+    @app.task
+    async def work(thing: Missing) -> None: ...
+
+    with pytest.raises(DefinitionError, match=r"'Missing'.*not only under TYPE_CHECKING"):
+        await work.enqueue(None)
+
+
+async def test_an_annotation_that_json_cannot_carry_is_named(app: Windlass) -> None:
+    @app.task
+    async def work(thing: int | list[int] | set[int]) -> None: ...
+
+    with pytest.raises(DefinitionError, match="cannot be described as JSON"):
+        await work.enqueue(1)
+
+
+def test_a_task_is_not_registered_twice(app: Windlass) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    with pytest.raises(ConfigError, match="already a task"):
+        app.task(work)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "told"),
+    [
+        ({"name": "two words"}, InvalidArgument, "a task's name"),
+        ({"queue": ""}, InvalidArgument, "a queue's name"),
+        ({"max_attempts": 0}, InvalidArgument, "at least 1"),
+        ({"priority": 2**15}, InvalidArgument, "16 bits"),
+        ({"timeout": -1}, InvalidArgument, "must not be negative"),
+        ({"timeout": 0}, InvalidArgument, "longer than nothing"),
+        ({"expires": 0}, InvalidArgument, "longer than nothing"),
+        ({"run_in": "process"}, InvalidArgument, "'auto', 'loop' or 'thread'"),
+        ({"run_in": "thread"}, DefinitionError, "runs on the loop"),
+    ],
+)
+def test_a_tasks_options_are_checked_when_it_is_defined(
+    app: Windlass, options: dict[str, Any], error: type[Exception], told: str
+) -> None:
+    async def work() -> None: ...
+
+    with pytest.raises(error, match=told):
+        app.task(**options)(work)
+
+
+def test_a_plain_function_does_not_run_on_the_loop(app: Windlass) -> None:
+    with pytest.raises(DefinitionError, match="would block the event loop"):
+
+        @app.task(run_in="loop")
+        def work() -> None: ...
+
+
+# --- URLs ---
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("jobs.db", "is no storage URL"),
+        ("sqlite://jobs.db", r"three slashes"),
+        ("sqlite:///", "names no file"),
+        ("sqlite:///:memory:", "for tests use memory://"),
+        ("sqlite:///jobs.db?mode=ro", "Options are settings"),
+        ("sqlite:///jobs#1.db", "%23"),
+    ],
+)
+def test_a_url_that_names_no_storage_is_refused_at_once(url: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Windlass(url)
+
+
+def test_an_unknown_scheme_is_refused_with_what_was_probably_meant() -> None:
+    with pytest.raises(UnknownScheme, match=r"'sqlit'\. Did you mean 'sqlite'\?"):
+        Windlass("sqlit:///jobs.db")
+
+
+def test_without_a_url_the_three_places_for_it_are_named() -> None:
+    """A31."""
+    with pytest.raises(ConfigError, match=r"Windlass\('sqlite.*WINDLASS_URL.*TOML"):
+        Windlass()
+
+
+def test_a_missing_driver_is_answered_with_the_line_to_type() -> None:
+    """A30."""
+    program = """
+import sys
+sys.modules["apsw"] = None
+import asyncio
+from windlass import Windlass, errors
+app = Windlass("sqlite:///jobs.db")
+try:
+    asyncio.run(app.storage())
+except errors.MissingDependency as error:
+    print(error)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert re.search(r"The SQLite backend needs .*pip install 'windlass", ran.stdout)

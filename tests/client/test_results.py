@@ -1,0 +1,270 @@
+"""``job.result()``: the value, or a distinct error for each way there is none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+
+from tests.client.stores import Wrapped, wrapping
+from windlass import Context, GiveUp, Windlass
+from windlass.core.job import JobId
+from windlass.core.state import State
+from windlass.errors import (
+    AppClosed,
+    InvalidArgument,
+    JobCancelled,
+    JobDiscarded,
+    JobExpired,
+    JobFailed,
+    JobNotFound,
+    ResultError,
+    ResultTimeout,
+    StorageReplaced,
+    StorageUnavailable,
+)
+from windlass.storage.protocol import Settled, Storage
+from windlass.testing import VirtualClock
+
+
+async def test_the_value_is_typed_by_the_function(app: Windlass) -> None:
+    @app.task
+    async def work() -> tuple[int, timedelta]:
+        return 1, timedelta(seconds=2)
+
+    async with app.worker():
+        job = await work.enqueue()
+        assert await job.result(timeout=10) == (1, timedelta(seconds=2))
+
+
+async def test_a_handle_made_of_an_id_gives_plain_json(app: Windlass) -> None:
+    @app.task
+    async def work() -> tuple[int, timedelta]:
+        return 1, timedelta(seconds=2)
+
+    async with app.worker():
+        job = await work.enqueue()
+        again = app.job(job.id)
+        assert await again.result(timeout=10) == [1, "PT2S"]
+    assert again == job
+    assert hash(again) == hash(job)
+
+
+async def test_a_failed_job_raises_what_the_handler_said(app: Windlass) -> None:
+    @app.task
+    async def work() -> None:
+        raise GiveUp("no such customer")
+
+    async with app.worker():
+        job = await work.enqueue()
+        with pytest.raises(JobFailed, match=r"no such customer.*app\.admin\.history") as caught:
+            await job.result(timeout=10)
+    assert caught.value.job_id == job.id
+    assert (caught.value.kind, caught.value.text) == ("windlass.control.GiveUp", "no such customer")
+
+
+async def test_a_cancelled_job_raises(app: Windlass) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    job = await work.enqueue()
+    await job.cancel()
+    with pytest.raises(JobCancelled):
+        await job.result(timeout=10)
+
+
+async def test_an_expired_job_raises(app: Windlass, clock: VirtualClock) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    job = await work.options(expires=60).enqueue()
+    clock.advance(61)
+    async with app.worker():
+        with pytest.raises(JobExpired, match="no worker started it in time"):
+            await job.result(timeout=10)
+
+
+async def test_a_discarded_job_raises_with_the_reason(app: Windlass) -> None:
+    @app.task
+    async def work() -> None:
+        raise GiveUp
+
+    async with app.worker():
+        job = await work.enqueue()
+        with pytest.raises(JobFailed):
+            await job.result(timeout=10)
+    await app.admin.discard(job.id, reason="not worth it")
+    with pytest.raises(JobDiscarded, match="not worth it") as caught:
+        await job.result(timeout=10)
+    assert not isinstance(caught.value, JobExpired)
+
+
+async def test_an_unknown_job_raises_at_once(app: Windlass) -> None:
+    job = app.job("0" * 32)
+    with pytest.raises(JobNotFound, match="retention"):
+        await job.result(timeout=10)
+    with pytest.raises(JobNotFound):
+        await job.refresh()
+
+
+async def test_a_wait_that_is_too_short_says_how_the_job_stands(app: Windlass) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    job = await work.enqueue()
+    with pytest.raises(ResultTimeout, match=r"still waiting.*a worker serves its queue") as caught:
+        await job.result(timeout=0.01)
+    assert isinstance(caught.value, TimeoutError)
+    assert isinstance(caught.value, ResultError)
+    assert (await job.refresh()).state is State.WAITING
+
+
+async def test_no_time_at_all_is_enough_for_what_is_there(app: Windlass) -> None:
+    @app.task
+    async def work() -> int:
+        return 1
+
+    async with app.worker():
+        job = await work.enqueue()
+        await job.result(timeout=10)
+    assert await job.result(timeout=0) == 1
+    with pytest.raises(JobNotFound):
+        await app.job("0" * 32).result(timeout=0)
+
+
+async def test_a_timeout_that_makes_no_sense_is_refused(app: Windlass) -> None:
+    with pytest.raises(InvalidArgument, match="timeout must not be negative"):
+        await app.job("0" * 32).result(timeout=-1)
+
+
+async def test_a_timeout_of_the_callers_own_is_not_mistaken_for_ours(app: Windlass) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    job = await work.enqueue()
+    with pytest.raises(TimeoutError) as caught:
+        async with asyncio.timeout(0.01):
+            await job.result(timeout=60)
+    assert not isinstance(caught.value, ResultTimeout)
+
+
+async def test_a_handler_may_wait_for_another_job(app: Windlass) -> None:
+    @app.task
+    async def child() -> str:
+        return "from the child"
+
+    @app.task
+    async def parent(ctx: Context) -> str:
+        job = await ctx.enqueue(child.call())
+        return str(await job.result(timeout=10))
+
+    async with app.worker():
+        assert await (await parent.enqueue()).result(timeout=10) == "from the child"
+
+
+async def test_a_result_that_is_stored_already_needs_no_worker(app: Windlass) -> None:
+    @app.task
+    async def work() -> int:
+        return 7
+
+    async with app.worker():
+        job = await work.enqueue()
+        await job.result(timeout=10)
+    assert await job.result() == 7
+
+
+class Counting(Wrapped):
+    """Remembers what was asked about, and fails when told to."""
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__(storage)
+        self.asked: list[int] = []
+        self.looked = asyncio.Event()
+        self.error: Exception | None = None
+
+    async def settled(self, ids: Sequence[JobId]) -> Sequence[Settled]:
+        self.asked.append(len(ids))
+        self.looked.set()
+        if self.error is not None:
+            raise self.error
+        return await self.inner.settled(ids)
+
+
+async def test_one_waiter_asks_for_all_awaited_jobs_at_once() -> None:
+    app = Windlass("memory://")
+
+    @app.task
+    async def work(number: int) -> int:
+        return number
+
+    with wrapping(app, Counting):
+        jobs = await app.enqueue_many([work.call(n) for n in range(200)])
+        waits = [asyncio.create_task(job.result(timeout=10)) for job in jobs]
+        twice = [asyncio.create_task(jobs[0].result(timeout=10)) for _ in range(3)]
+        async with app.worker(slots=200):
+            assert await asyncio.gather(*waits) == list(range(200))
+            assert await asyncio.gather(*twice) == [0, 0, 0]
+        counting = Counting.of(app)
+        assert counting.asked[0] == 200
+        assert len(counting.asked) < 40
+
+
+async def test_an_outage_ends_nobodys_wait() -> None:
+    app = Windlass("memory://")
+
+    @app.task
+    async def work() -> str:
+        return "after the outage"
+
+    with wrapping(app, Counting):
+        job = await work.enqueue()
+        counting = Counting.of(app)
+        counting.error = StorageUnavailable("the disk is gone for a moment")
+        waiting = asyncio.create_task(job.result(timeout=10))
+        await counting.looked.wait()
+        counting.error = None
+        async with app.worker():
+            assert await waiting == "after the outage"
+
+
+@pytest.mark.parametrize("error", [StorageReplaced("another file"), ZeroDivisionError("a bug")])
+async def test_what_no_waiting_can_cure_reaches_everybody_who_waits(error: Exception) -> None:
+    app = Windlass("memory://")
+
+    @app.task
+    async def work() -> None: ...
+
+    with wrapping(app, Counting):
+        jobs = await app.enqueue_many([work.call(), work.call()])
+        Counting.of(app).error = error
+        waits = [job.result(timeout=10) for job in jobs]
+        assert await asyncio.gather(*waits, return_exceptions=True) == [error, error]
+
+
+async def test_closing_the_app_tells_whoever_still_waits(app: Windlass) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    job = await work.enqueue()
+    waiting = asyncio.create_task(job.result())
+    await asyncio.sleep(0)
+    await app.close()
+    with pytest.raises(AppClosed, match="the job goes on"):
+        await waiting
+
+
+async def test_giving_up_one_wait_leaves_the_others(app: Windlass) -> None:
+    @app.task
+    async def work() -> int:
+        return 1
+
+    job = await work.enqueue()
+    given_up = asyncio.create_task(job.result())
+    patient = asyncio.create_task(job.result(timeout=10))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    async with app.worker():
+        assert await patient == 1
+    assert given_up.cancelled()

@@ -1,0 +1,207 @@
+"""Settings from arguments, the environment and a file, and what is wrong with them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windlass import Windlass
+from windlass.config import Settings, WorkerSettings, load_settings, parse_duration
+from windlass.errors import ConfigError
+
+URL = "memory://"
+
+
+def load(
+    arguments: dict[str, Any] | None = None,
+    environment: dict[str, str] | None = None,
+    config: Path | None = None,
+    url: str | None = URL,
+) -> Settings:
+    return load_settings(url, arguments or {}, config=config, environment=environment or {})
+
+
+def test_arguments_come_before_the_environment_and_that_before_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "windlass.toml"
+    file.write_text(
+        '[windlass]\nurl = "sqlite:///file.db"\nslots = 1\nmax_attempts = 1\ngrace = "1m"\n'
+    )
+    environment = {
+        "WINDLASS_CONFIG": str(file),
+        "WINDLASS_SLOTS": "2",
+        "WINDLASS_MAX_ATTEMPTS": "2",
+    }
+    settings = load({"slots": 3}, environment, url=None)
+    assert settings.url == "sqlite:///file.db"
+    assert (settings.slots, settings.max_attempts) == (3, 2)
+    assert settings.grace == timedelta(minutes=1)
+    assert load({}, environment).url == URL
+
+
+def test_the_file_may_do_without_a_table_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "windlass.toml"
+    file.write_text('default_queue = "main"\nimports = ["shop.jobs", "shop.mail"]\n')
+    settings = load(config=file)
+    assert settings.default_queue == "main"
+    assert settings.imports == ("shop.jobs", "shop.mail")
+
+
+def test_every_setting_can_come_from_the_environment() -> None:
+    settings = load(
+        environment={
+            "WINDLASS_URL": "memory://",
+            "WINDLASS_DEFAULT_QUEUE": "main",
+            "WINDLASS_MAX_ATTEMPTS": "7",
+            "WINDLASS_TIMEOUT": "90",
+            "WINDLASS_KEEP_SUCCEEDED": "0",
+            "WINDLASS_KEEP_FAILED": "2w",
+            "WINDLASS_KEEP_ROLLUPS": "1d",
+            "WINDLASS_PAYLOAD_LIMIT": "4096",
+            "WINDLASS_RESULT_LIMIT": "4096",
+            "WINDLASS_ERROR_LIMIT": "4096",
+            "WINDLASS_MISSING_TASK": "fail",
+            "WINDLASS_DURABILITY": "normal",
+            "WINDLASS_HEARTBEAT": "2s",
+            "WINDLASS_LEASE": "10",
+            "WINDLASS_REAP_EVERY": "2.5s",
+            "WINDLASS_POLL": "250ms",
+            "WINDLASS_GRACE": "5m",
+            "WINDLASS_SLOTS": "3",
+            "WINDLASS_ON_ISOLATION": "cancel",
+            "WINDLASS_IMPORTS": "a,b.c",
+        },
+        url=None,
+    )
+    assert settings == Settings(
+        url="memory://",
+        default_queue="main",
+        max_attempts=7,
+        timeout=timedelta(seconds=90),
+        keep_succeeded=timedelta(0),
+        keep_failed=timedelta(weeks=2),
+        keep_rollups=timedelta(days=1),
+        payload_limit=4096,
+        result_limit=4096,
+        error_limit=4096,
+        missing_task="fail",
+        durability="normal",
+        heartbeat=timedelta(seconds=2),
+        lease=timedelta(seconds=10),
+        reap_every=timedelta(seconds=2.5),
+        poll=timedelta(milliseconds=250),
+        grace=timedelta(minutes=5),
+        slots=3,
+        on_isolation="cancel",
+        imports=("a", "b.c"),
+    )
+    assert set(Settings.__struct_fields__) == set(settings.__struct_fields__)
+
+
+def test_the_defaults_are_those_of_the_documentation() -> None:
+    settings = load()
+    assert (settings.max_attempts, settings.slots, settings.timeout) == (5, 10, None)
+    assert (settings.heartbeat, settings.lease) == (timedelta(seconds=5), timedelta(seconds=30))
+    assert (settings.reap_every, settings.poll) == (timedelta(seconds=5), timedelta(seconds=1))
+    assert (settings.keep_succeeded, settings.keep_failed) == (
+        timedelta(days=7),
+        timedelta(days=30),
+    )
+    assert (settings.payload_limit, settings.error_limit) == (1024 * 1024, 64 * 1024)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"slot": 3}, r"'slot' is no setting\. Did you mean 'slots'\?"),
+        ({"slots": 0}, "slots must be at least 1"),
+        ({"slots": "many"}, "slots"),
+        ({"max_attempts": 0}, "max_attempts must be at least 1"),
+        ({"timeout": "soon"}, r"timeout must be a duration such as 250ms, 30s, 5m, 2h or 7d"),
+        ({"timeout": [1]}, "timeout must be a duration"),
+        ({"timeout": -1}, "timeout must not be negative"),
+        ({"poll": 0}, "poll must be longer than nothing"),
+        ({"heartbeat": 20}, "must fit three times into lease"),
+        ({"payload_limit": 1}, "payload_limit must be at least 256"),
+        ({"payload_limit": 17 * 1024 * 1024}, "may be at most"),
+        ({"missing_task": "panic"}, "missing_task"),
+        ({"durability": "none"}, "durability"),
+        ({"imports": "shop.jobs"}, "imports"),
+    ],
+)
+def test_an_argument_that_makes_no_sense_is_refused(arguments: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Windlass(URL, **arguments)
+
+
+def test_a_variable_that_is_no_setting_is_refused_by_its_own_name() -> None:
+    with pytest.raises(ConfigError, match=r"WINDLASS_SLOT is no setting\. Did you mean 'slots'\?"):
+        load(environment={"WINDLASS_SLOT": "3"})
+
+
+def test_variables_of_the_command_line_and_of_others_are_left_alone() -> None:
+    load(environment={"WINDLASS_LOG_LEVEL": "debug", "WINDLASS_LOG_FORMAT": "json", "PATH": "/"})
+
+
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read .*nowhere\.toml: No such file"):
+        load(config=tmp_path / "nowhere.toml")
+    file = tmp_path / "windlass.toml"
+    for text, told in [
+        ("slots = ", "is no valid TOML"),
+        ("windlass = 3", "must be a table"),
+        ("[windlass]\nslotz = 3", r"'slotz' is no setting\. Did you mean 'slots'\?"),
+    ]:
+        file.write_text(text)
+        with pytest.raises(ConfigError, match=told):
+            load(config=file)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("250ms", timedelta(milliseconds=250)),
+        ("30", timedelta(seconds=30)),
+        (" 1.5 h ", timedelta(minutes=90)),
+        ("2w", timedelta(days=14)),
+    ],
+)
+def test_durations_may_be_written_as_people_write_them(text: str, meant: timedelta) -> None:
+    assert parse_duration(text, "x") == meant
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"slots": 0}, "slots must be at least 1"),
+        ({"queues": {"mail": 0}}, "the slots of queue 'mail' must be at least 1"),
+        ({"queues": {}}, "at least one queue"),
+        ({"queues": []}, "at least one queue"),
+        ({"queues": ["a"], "weights": {"a": 0}}, "the weight of queue 'a'"),
+        ({"max_jobs": 0}, "max_jobs must be at least 1"),
+        ({"max_megabytes": 0}, "max_megabytes must be at least 1"),
+        ({"slotz": 1}, "slotz"),
+    ],
+)
+def test_a_workers_settings_are_checked_when_they_are_made(
+    settings: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Windlass(URL).worker_settings(**settings)
+
+
+def test_a_worker_serves_every_queue_its_tasks_name() -> None:
+    app = Windlass(URL, slots=4, default_queue="main")
+
+    @app.task(queue="mail")
+    def one() -> None: ...
+
+    @app.task(queue="billing")
+    def two() -> None: ...
+
+    settings = app.worker_settings()
+    assert settings == WorkerSettings(shared=("main", "billing", "mail"), slots=4)
+    assert app.worker_settings(queues="mail").served == ("mail",)
+    assert app.worker_settings(queues={"mail": 2, "billing": 3}).total_slots == 5
