@@ -18,9 +18,9 @@ from windlass.storage.sqlite.rollups import Tallies
 from windlass.storage.sqlite.rows import (
     CODES,
     RUNNING,
+    WAITING,
     Row,
     fetch,
-    known_id,
     limits_of,
     seqs_text,
 )
@@ -39,6 +39,13 @@ HISTORY = 32
 
 _TOGETHER = 4
 """Successes with one result that are worth a statement of their own."""
+
+# The columns of ``claims``, in order.
+_SEQ, _STATE, _NUMBER, _CANCEL, _QUEUE, _TASK, _WORKER, _DUE, _STARTED, _ATTEMPT = range(10)
+_KEY, _WINDOW, _LIMITS, _MISSED, _ENDED, _ENDED_VERB, _ENDED_BY = range(10, 17)
+
+_SUCCESS = Verb.SUCCEED
+_RETURNING = {verb for verb, state in FINISHING.items() if state is State.WAITING}
 
 _APPLIED = {verb: Answer(Verdict.APPLIED, verb) for verb in FINISHING}
 _REPEATED = {verb.value: Answer(Verdict.REPEATED, verb) for verb in FINISHING}
@@ -68,13 +75,13 @@ def _apply(
     for transition in transitions:
         claim = transition.claim
         row = rows.get(claim.seq)
-        if row is None or row[1] != known_id(claim.job):
+        if row is None:
             answers.append(_UNKNOWN)
-        elif row[2] != RUNNING or row[3] != claim.number:
+        elif row[_STATE] != RUNNING or row[_NUMBER] != claim.number:
             answers.append(_answer_late(row, transition))
         else:
             verb = transition.verb
-            if row[4] and transition.if_cancelled is not None:
+            if row[_CANCEL] and transition.if_cancelled is not None:
                 verb = transition.if_cancelled
             endings.accept(row, transition, verb)
             answers.append(_APPLIED[verb])
@@ -83,9 +90,8 @@ def _apply(
 
 
 def _answer_late(row: Row, transition: Transition) -> Answer:
-    number, verb, by = row[15:18]
-    if number == transition.claim.number and by == transition.by:
-        return _REPEATED[verb]
+    if (row[_ENDED], row[_ENDED_BY]) == (transition.claim.number, transition.by):
+        return _REPEATED[row[_ENDED_VERB]]
     return _REFUSED
 
 
@@ -106,53 +112,44 @@ class _Endings:
         self._released: list[tuple[str, int]] = []
 
     def accept(self, row: Row, transition: Transition, verb: Verb) -> None:
-        seq, _, _, _, _, queue, task, worker, due, started_at = row[:10]
-        self._tallies.add(queue, task, worker, verb.value, due, started_at)
-        if row[13] is not None:
-            self._released += [(gate, seq) for gate in gates_of(limits_of(row[13]))]
-        if FINISHING[verb] is State.WAITING:
+        self._tallies.add(row[_QUEUE : _WORKER + 1], verb, row[_DUE], row[_STARTED])
+        if row[_LIMITS] is not None:
+            self._released += [(gate, row[_SEQ]) for gate in gates_of(limits_of(row[_LIMITS]))]
+        if verb in _RETURNING:
             self._return(row, transition, verb)
+            return
+        if row[_KEY] is not None and (not transition.keep or frees_key_at_end(row[_WINDOW])):
+            self._freed.append((row[_KEY], row[_SEQ]))
+        if not transition.keep:
+            self._deleted.append(row[_SEQ])
+        elif verb is _SUCCESS:
+            group = (transition.by, transition.result)
+            self._succeeded.setdefault(group, []).append(row[_SEQ])
         else:
-            self._finish(row, transition, verb)
+            self._remember(row, transition, verb)
+            end = (CODES[FINISHING[verb]], None, None, row[_DUE], row[_ATTEMPT], self._now)
+            self._end(row, transition, verb, end)
 
     def _return(self, row: Row, transition: Transition, verb: Verb) -> None:
         """The job waits again."""
-        seq, queue, attempt, limits = row[0], row[5], row[10], row[13]
         due = self._now + span_us(transition.delay)
         lane, ready = None, 0
         if due <= self._now:
             ready = 3 if transition.solo else 1
-            if ready == 1 and limits is not None:
-                ready, lane = 2, self._lanes.enter(queue, limits_of(limits))
-        if transition.refund:
-            attempt = max(0, attempt - 1)
+            if ready == 1 and row[_LIMITS] is not None:
+                ready, lane = 2, self._lanes.enter(row[_QUEUE], limits_of(row[_LIMITS]))
+        attempt = max(0, row[_ATTEMPT] - 1) if transition.refund else row[_ATTEMPT]
         self._remember(row, transition, verb)
-        self._end(
-            row, transition, verb, (seq, CODES[State.WAITING], ready, lane, due, attempt, None)
-        )
-
-    def _finish(self, row: Row, transition: Transition, verb: Verb) -> None:
-        """The job is over."""
-        seq = row[0]
-        if frees_key_at_end(row[12]) or (row[11] is not None and not transition.keep):
-            self._freed.append((row[11], seq))
-        if not transition.keep:
-            self._deleted.append(seq)
-        elif verb is Verb.SUCCEED:
-            group = (transition.by, transition.result)
-            self._succeeded.setdefault(group, []).append(seq)
-        else:
-            self._remember(row, transition, verb)
-            place = (seq, CODES[FINISHING[verb]], None, None, row[8], row[10], self._now)
-            self._end(row, transition, verb, place)
+        self._end(row, transition, verb, (WAITING, ready, lane, due, attempt, None))
 
     def _end(self, row: Row, transition: Transition, verb: Verb, place: Row) -> None:
         missed_at = None
         if verb is Verb.RELEASE:
-            missed_at = row[14]
+            missed_at = row[_MISSED]
             if missed_at is None and transition.missed:
                 missed_at = self._now
         values = (
+            row[_SEQ],
             *place,
             verb.value,
             transition.by,
@@ -167,14 +164,22 @@ class _Endings:
             self._ended_with_error.append((*values, error.kind, error.message, error.traceback))
 
     def _remember(self, row: Row, transition: Transition, verb: Verb) -> None:
-        seq, number, worker, started_at, attempt = row[0], row[3], row[7], row[9], row[10]
         error = transition.error
         said = (None,) * 3 if error is None else (error.kind, error.message, error.traceback)
         self._history.append(
-            (seq, number, attempt, verb.value, worker, started_at, self._now, *said)
+            (
+                row[_SEQ],
+                row[_NUMBER],
+                row[_ATTEMPT],
+                verb.value,
+                row[_WORKER],
+                row[_STARTED],
+                self._now,
+                *said,
+            )
         )
-        if number > HISTORY:
-            self._forgotten.append((seq, number - HISTORY))
+        if row[_NUMBER] > HISTORY:
+            self._forgotten.append((row[_SEQ], row[_NUMBER] - HISTORY))
 
     # --- writing ------------------------------------------------------------------------------
 

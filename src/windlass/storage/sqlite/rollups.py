@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
 from typing import TypeVar
@@ -10,11 +11,12 @@ import apsw
 import msgspec
 
 from windlass.core.instant import from_us
-from windlass.core.rollup import Rollup, bucket_of, merge
+from windlass.core.rollup import Rollup, bucket_of, bucket_top, merge
+from windlass.core.state import Verb
 from windlass.storage.queries import load
 from windlass.storage.sqlite.rows import fetch, first
 
-__all__ = ["Tallies", "read_rollups"]
+__all__ = ["Tallies", "histogram", "read_rollups"]
 
 _SQL = load("windlass.storage.sqlite.sql", "apply.sql")
 _ROLLUP, _PUT, _ROLLUPS = _SQL["rollup"], _SQL["put_rollup"], _SQL["rollups"]
@@ -33,7 +35,7 @@ class _Tally:
     __slots__ = ("run", "verbs", "wait")
 
     def __init__(self) -> None:
-        self.verbs: list[str] = []
+        self.verbs: list[Verb] = []
         self.wait: list[int] = []
         self.run: list[int] = []
 
@@ -44,30 +46,42 @@ class Tallies:
     def __init__(self, now: int) -> None:
         self._now = now
         self._tallies: dict[tuple[str, str, str], _Tally] = {}
+        self._last = (("", "", ""), _Tally())
 
-    def add(  # noqa: PLR0917 -- one finish, spelled out; keywords cost on this path
-        self, queue: str, task: str, worker: str, verb: str, due: int, started_at: int
-    ) -> None:
-        tally = self._tallies.get((queue, task, worker))
-        if tally is None:
-            tally = self._tallies[queue, task, worker] = _Tally()
+    def add(self, whose: tuple[str, str, str], verb: Verb, due: int, started_at: int) -> None:
+        """One accepted finish of a queue, task and worker."""
+        last, tally = self._last
+        if whose != last:  # neighbours are mostly alike, and comparing is cheaper than hashing
+            tally = self._tallies.setdefault(whose, _Tally())
+            self._last = (whose, tally)
         tally.verbs.append(verb)
         tally.wait.append(started_at - due)
         tally.run.append(self._now - started_at)
 
     def store(self, connection: apsw.Connection) -> None:
         minute = self._now - self._now % _MINUTE
-        for (queue, task, worker), tally in self._tallies.items():
-            counts: Counter[str] = Counter(tally.verbs)
-            wait, run = Counter(map(bucket_of, tally.wait)), Counter(map(bucket_of, tally.run))
-            before = first(connection, _ROLLUP, (minute, queue, task, worker))
+        for whose, tally in self._tallies.items():
+            counts = Counter(verb.value for verb in tally.verbs)
+            wait, run = histogram(tally.wait), histogram(tally.run)
+            before = first(connection, _ROLLUP, (minute, *whose))
             if before is not None:
                 counts.update(_counts_of(before[0]))
                 wait.update(_buckets_of(before[1]))
                 run.update(_buckets_of(before[2]))
-            connection.execute(
-                _PUT, (minute, queue, task, worker, _text(counts), _text(wait), _text(run))
-            )
+            connection.execute(_PUT, (minute, *whose, _text(counts), _text(wait), _text(run)))
+
+
+def histogram(durations: list[int]) -> Counter[int]:
+    """How many fall into each bucket. Sorted, a bucket is a slice: most share a few of them."""
+    durations.sort()
+    counts: Counter[int] = Counter()
+    start = 0
+    while start < len(durations):
+        bucket = bucket_of(durations[start])
+        end = bisect_right(durations, bucket_top(bucket), start)
+        counts[bucket] = end - start
+        start = end
+    return counts
 
 
 def _text(counts: Mapping[_Key, int]) -> str:
