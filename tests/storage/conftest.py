@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from windlass.storage import sqlite
 from windlass.storage.memory import MemoryDatabase, MemoryStorage
 from windlass.storage.protocol import Storage
+from windlass.storage.sqlite import open_sqlite
 from windlass.testing.clock import VirtualClock
 
 
@@ -25,9 +25,7 @@ async def storage(
     opened: Storage
     if request.param == "memory":
         opened = MemoryStorage(MemoryDatabase(clock))
-    elif not hasattr(sqlite, "open_sqlite"):
-        pytest.skip("no sqlite yet")
     else:
-        opened = await sqlite.open_sqlite(tmp_path / "jobs.db", clock=clock)
+        opened = await open_sqlite(tmp_path / "jobs.db", clock=clock)
     yield opened
     await opened.close()

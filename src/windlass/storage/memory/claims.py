@@ -16,10 +16,7 @@ from windlass.storage.memory.gates import Usage
 from windlass.storage.memory.row import Lane, Place, Row
 from windlass.storage.protocol import ClaimReply, Want, WorkerState
 
-__all__ = ["EXPIRED_AT_ONCE", "Claims", "Visit"]
-
-EXPIRED_AT_ONCE = 500
-"""Expired jobs one claim discards at most."""
+__all__ = ["Claims", "Visit"]
 
 Lanes = dict[Lane, list[Place]]
 Heads = list[tuple[Place, Lane]]
@@ -41,6 +38,9 @@ class Visit(msgspec.Struct, kw_only=True):
 
 class Claims:
     """The rules of `JobStore.claim`. Runs under the database's lock."""
+
+    expired_at_once = 500
+    """Expired jobs one claim discards at most."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         self._db = database
@@ -87,7 +87,7 @@ class Claims:
             place, lane = heappop(heads)
             row = self._db.rows[place[-1]]
             if row.is_expired(visit.now):
-                if visit.expired == EXPIRED_AT_ONCE:
+                if visit.expired == self.expired_at_once:
                     # Whoever asks again at once gets further.
                     visit.opens_at.append(visit.now)
                     return

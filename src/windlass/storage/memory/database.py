@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from heapq import heappop, heappush
 
-from windlass.core.job import JobId, NewJob
+from windlass.core.job import Claim, JobId, NewJob
 from windlass.core.state import State
 from windlass.core.unique import Window
 from windlass.seams import SYSTEM_CLOCK, Clock
@@ -64,6 +64,13 @@ class MemoryDatabase:
         del self.rows[row.seq], self.by_id[row.asked.id]
         self.running.pop(row.seq, None)
         self.free_key(row)
+
+    def held(self, claim: Claim) -> Row | None:
+        """The job that is running under exactly this claim."""
+        row = self.by_id.get(claim.job)
+        if row is None or row.state is not State.RUNNING or row.claim_number != claim.number:
+            return None
+        return row
 
     def finish(self, row: Row, state: State, now: datetime) -> None:
         """The job ends here, and so does the hold on its key, unless that lasts for a time."""

@@ -6,7 +6,7 @@ from collections import Counter
 from datetime import datetime
 
 from windlass.core.instant import span_us
-from windlass.core.job import Attempt, Claim
+from windlass.core.job import Attempt
 from windlass.core.rollup import bucket_of, minute_of
 from windlass.core.state import FINISHING, State, Verb
 from windlass.core.transition import Transition
@@ -14,15 +14,10 @@ from windlass.storage.memory.database import MemoryDatabase
 from windlass.storage.memory.row import Ending, Row, Tally
 from windlass.storage.protocol import Answer, Verdict
 
-__all__ = ["HISTORY", "Endings", "holds"]
+__all__ = ["HISTORY", "Endings"]
 
 HISTORY = 32
 """Ended claims a job remembers."""
-
-
-def holds(row: Row, claim: Claim) -> bool:
-    """Whether the job is running under exactly this claim."""
-    return row.state is State.RUNNING and row.claim_number == claim.number
 
 
 class Endings:
@@ -36,7 +31,7 @@ class Endings:
         row = self._db.by_id.get(transition.claim.job)
         if row is None:
             return Answer(Verdict.UNKNOWN)
-        if holds(row, transition.claim):
+        if self._db.held(transition.claim) is row:
             verb = self.verb(row, transition)
             self.accept(row, transition, verb, now)
             return Answer(Verdict.APPLIED, verb)

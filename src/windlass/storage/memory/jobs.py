@@ -10,7 +10,7 @@ from windlass.core.state import State
 from windlass.core.transition import Transition
 from windlass.storage.memory.claims import Claims
 from windlass.storage.memory.database import MemoryDatabase
-from windlass.storage.memory.endings import Endings, holds
+from windlass.storage.memory.endings import Endings
 from windlass.storage.protocol import (
     Applied,
     CancelAnswer,
@@ -70,8 +70,7 @@ class MemoryJobs:
     async def report(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
         with self._db.moment():
             for claim, done in progress:
-                row = self._db.by_id.get(claim.job)
-                if row is not None and holds(row, claim):
+                if (row := self._db.held(claim)) is not None:
                     row.progress = done
 
     async def settled(self, ids: Sequence[JobId]) -> Sequence[Settled]:

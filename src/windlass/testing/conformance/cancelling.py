@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from windlass.core.job import JobId
 from windlass.core.outcome import (
     Cancelled,
     Crashed,
@@ -87,6 +88,24 @@ class CancelConformance:
         beat = await storage.workers.beat("w1")
         assert list(beat.cancelled) == [running.claim]
         assert set(beat.holding) == {running.claim, spared.claim}
+
+    async def test_the_worker_may_ask_what_is_to_be_cancelled_between_beats(
+        self, storage: Storage
+    ) -> None:  # CANCEL-6
+        asked, _ = await started(storage), await started(storage)
+        foreign = await started(storage, worker="w2")
+        await storage.jobs.cancel([asked.claim.job, foreign.claim.job])
+        assert list(await storage.workers.cancel_requests("w1")) == [asked.claim]
+        await happened(storage, asked, Cancelled())
+        assert list(await storage.workers.cancel_requests("w1")) == []
+
+    async def test_asking_what_is_to_be_cancelled_is_no_sign_of_life(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:  # read-only
+        await started(storage)
+        clock.advance(HOUR)
+        await storage.workers.cancel_requests("w1")
+        assert list(await storage.workers.overdue()) == ["w1"]
 
     async def test_a_job_that_has_ended_is_too_late_to_cancel(
         self, storage: Storage
@@ -183,12 +202,17 @@ class CancelConformance:
     ) -> None:  # CANCEL-3
         await enlist(storage)
         wanted = await add(storage, *(a_job() for _ in range(20)))
-        claims = [claim(storage) for _ in wanted]
-        cancels = [storage.jobs.cancel([job]) for job in wanted]
-        pairs = [each for pair in zip(claims, cancels, strict=True) for each in pair]
-        answers = await asyncio.gather(*pairs)
-        taken = {job for jobs in answers[::2] for job in ids(list(jobs))}  # type: ignore[arg-type]
-        for job, (answer,) in zip(wanted, answers[1::2], strict=True):
+        taken: set[JobId] = set()
+        answers: dict[JobId, CancelAnswer] = {}
+
+        async def take() -> None:
+            taken.update(ids(await claim(storage)))
+
+        async def cancel(job: JobId) -> None:
+            (answers[job],) = await storage.jobs.cancel([job])
+
+        await asyncio.gather(*(turn for job in wanted for turn in (cancel(job), take())))
+        for job, answer in answers.items():
             if job in taken:
                 assert (await look(storage, job)).state is State.RUNNING
                 assert answer is CancelAnswer.REQUESTED

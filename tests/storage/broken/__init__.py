@@ -1,0 +1,30 @@
+"""Broken stores: for every conformance test one that fails it."""
+
+from tests.storage.broken import (
+    administering,
+    cancelling,
+    claiming,
+    ending,
+    histories,
+    inserting,
+    limits,
+    opening,
+    solo,
+    working,
+)
+from tests.storage.broken.table import TABLE, broken_storage
+
+MUTANTS = (
+    administering,
+    cancelling,
+    claiming,
+    ending,
+    histories,
+    inserting,
+    limits,
+    opening,
+    solo,
+    working,
+)
+
+__all__ = ["MUTANTS", "TABLE", "broken_storage"]

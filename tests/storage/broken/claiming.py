@@ -1,0 +1,371 @@
+"""Stores that give the wrong jobs, in the wrong order, or do the wrong thing to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from tests.storage.broken.table import fails
+from windlass.core.job import Claim, NewJob, Progress
+from windlass.core.state import State, Verb
+from windlass.core.transition import Transition
+from windlass.storage.memory.claims import Claims, Visit
+from windlass.storage.memory.database import MemoryDatabase
+from windlass.storage.memory.endings import Endings
+from windlass.storage.memory.jobs import MemoryJobs
+from windlass.storage.memory.row import Place, Row
+from windlass.storage.memory.upkeep import MemoryMaintenance
+from windlass.storage.protocol import ClaimReply, Want
+from windlass.testing.conformance import (
+    ClaimConformance,
+    ExpiryConformance,
+    OrderConformance,
+)
+
+INSTANT = timedelta(microseconds=1)
+
+
+@fails(ClaimConformance.test_a_claim_returns_the_job_and_marks_it_running)
+class ForgetsWhoRunsIt(Claims):
+    """The claim does not store its worker."""
+
+    def start(self, visit: Visit, row: Row) -> None:
+        super().start(visit, row)
+        row.worker = "somebody"
+
+
+@fails(ClaimConformance.test_a_claimed_job_is_not_claimed_again)
+class LeavesClaimedJobsInLine(Claims):
+    """A claimed job keeps its place, and the next claim gives it again."""
+
+    def start(self, visit: Visit, row: Row) -> None:
+        super().start(visit, row)
+        if row.claim_number == 1:
+            self._db.stand_ready(row)
+
+
+@fails(ClaimConformance.test_eight_concurrent_claimers_never_share_a_job)
+class ChoosesThenClaims(MemoryJobs):
+    """Somebody else may claim a job between its choice and its claim."""
+
+    async def claim(
+        self, worker: str, wants: Sequence[Want], *, total: int, solo: bool = False
+    ) -> ClaimReply:
+        waiting = [row for row in self._db.rows.values() if row.state is State.WAITING]
+        chosen = waiting[:total]
+        await asyncio.sleep(0)
+        now = self._db.clock.now()
+        visit = Visit(worker=worker, now=now, room=total, solo=solo, usage=self._db.gates.usage(()))
+        for row in chosen:
+            self._claims.start(visit, row)
+        return ClaimReply(visit.jobs, now)
+
+
+@fails(ClaimConformance.test_a_claimed_job_carries_what_its_worker_needs)
+class SendsNoTimeout(Claims):
+    """A claimed job comes without its time limit."""
+
+    def start(self, visit: Visit, row: Row) -> None:
+        super().start(visit, row)
+        visit.jobs[-1] = replace(visit.jobs[-1], timeout=None)
+
+
+@fails(ClaimConformance.test_the_last_error_comes_with_the_next_claim_without_its_traceback)
+class SendsTracebacks(Claims):
+    """A claimed job comes with the traceback of its last error."""
+
+    def start(self, visit: Visit, row: Row) -> None:
+        super().start(visit, row)
+        visit.jobs[-1] = replace(visit.jobs[-1], error=row.error)
+
+
+@fails(
+    ClaimConformance.test_every_claim_raises_the_claim_number_also_when_the_attempt_was_given_back
+)
+class ReusesTheFence(Claims):
+    """The claim number is the attempt, which repeats when it is given back."""
+
+    def start(self, visit: Visit, row: Row) -> None:
+        row.claim_number = row.attempt
+        super().start(visit, row)
+
+
+@fails(ClaimConformance.test_a_claim_clears_a_cancel_request_left_from_an_earlier_run)
+class KeepsCancelRequests(Claims):
+    """A cancel request of an earlier run hits the next one."""
+
+    def start(self, visit: Visit, row: Row) -> None:
+        requested = row.cancel_requested
+        super().start(visit, row)
+        row.cancel_requested = requested
+
+
+@fails(ClaimConformance.test_a_claim_clears_the_progress_of_an_earlier_run)
+class KeepsProgress(Claims):
+    """A new run starts with the progress of the last one."""
+
+    def start(self, visit: Visit, row: Row) -> None:
+        progress = row.progress
+        super().start(visit, row)
+        row.progress = progress
+
+
+@fails(
+    ClaimConformance.test_a_worker_that_never_registered_gets_nothing,
+    ClaimConformance.test_a_buried_worker_gets_nothing,
+    ClaimConformance.test_a_worker_that_has_left_gets_nothing,
+)
+class TrustsEveryWorker(Claims):
+    """A claim does not look at its worker's row."""
+
+    def is_live(self, worker: str) -> bool:
+        return True
+
+
+@fails(ClaimConformance.test_a_failed_job_does_not_block_those_behind_it)
+class FailedJobsBlock(Claims):
+    """A queue gives nothing while its first job has failed."""
+
+    def take(self, visit: Visit, want: Want) -> None:
+        queued = [row for row in self._db.rows.values() if row.asked.queue == want.queue]
+        if not queued or queued[0].state is not State.FAILED:
+            super().take(visit, want)
+
+
+@fails(ClaimConformance.test_progress_is_stored_for_a_claim_that_holds)
+class StoresNoProgress(MemoryJobs):
+    """Progress is thrown away."""
+
+    async def report(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
+        await super().report([])
+
+
+@fails(ClaimConformance.test_progress_of_a_claim_that_is_not_held_changes_nothing)
+class BelievesAnyProgress(MemoryJobs):
+    """Progress is not fenced."""
+
+    async def report(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
+        for claim, done in progress:
+            self._db.by_id[claim.job].progress = done
+
+
+# --- order ------------------------------------------------------------------------------------
+
+
+class _OrdersBy(MemoryDatabase):
+    """Ready jobs stand in another order."""
+
+    def order(self, row: Row) -> Place:
+        raise AssertionError("say which")
+
+    def stand_ready(self, row: Row) -> None:
+        asked, due = row.asked, row.due
+        priority, row.due, _ = self.order(row)  # type: ignore[misc]
+        row.asked = replace(asked, priority=priority)
+        super().stand_ready(row)
+        row.asked, row.due = asked, due
+
+
+@fails(OrderConformance.test_lower_priority_numbers_come_first)
+class IgnoresPriority(_OrdersBy):
+    """Jobs come by due time alone."""
+
+    def order(self, row: Row) -> Place:
+        return 0, row.due, row.seq
+
+
+@fails(OrderConformance.test_priority_comes_before_due_time)
+class DueTimeComesFirst(_OrdersBy):
+    """Priority decides only between jobs that are due together."""
+
+    def order(self, row: Row) -> Place:
+        return 0, row.due + row.asked.priority * INSTANT, row.seq
+
+
+@fails(OrderConformance.test_within_a_priority_the_longest_due_comes_first)
+class IgnoresDueTimes(_OrdersBy):
+    """Jobs of one priority come in the order of insertion."""
+
+    def order(self, row: Row) -> Place:
+        return row.asked.priority, row.created_at, row.seq
+
+
+@fails(OrderConformance.test_jobs_due_together_come_in_the_order_of_insertion)
+class LastInFirstOut(_OrdersBy):
+    """Of jobs that are due together the newest comes first."""
+
+    def order(self, row: Row) -> Place:
+        return row.asked.priority, row.due - row.seq * INSTANT, row.seq
+
+
+@fails(OrderConformance.test_a_retried_job_competes_by_its_new_due_time)
+class RetriesComeFirst(_OrdersBy):
+    """A job that was tried before overtakes the others."""
+
+    def order(self, row: Row) -> Place:
+        return row.asked.priority - row.attempt, row.due, row.seq
+
+
+@fails(OrderConformance.test_wants_are_served_in_their_order)
+class ServesWantsBackwards(Claims):
+    """The last want is served first."""
+
+    def claim(
+        self, worker: str, wants: Sequence[Want], *, total: int, solo: bool, now: datetime
+    ) -> ClaimReply:
+        return super().claim(worker, wants[::-1], total=total, solo=solo, now=now)
+
+
+@fails(OrderConformance.test_a_claim_gives_at_most_the_total)
+class IgnoresTheTotal(Claims):
+    """Every want is filled, whatever the worker has room for."""
+
+    def claim(
+        self, worker: str, wants: Sequence[Want], *, total: int, solo: bool, now: datetime
+    ) -> ClaimReply:
+        return super().claim(worker, wants, total=1000, solo=solo, now=now)
+
+
+@fails(OrderConformance.test_a_claim_gives_at_most_what_each_want_has_room_for)
+class IgnoresTheRoomOfAWant(Claims):
+    """The first queue may use up the total."""
+
+    def take(self, visit: Visit, want: Want) -> None:
+        super().take(visit, Want(want.queue, visit.room))
+
+
+@fails(OrderConformance.test_a_claim_takes_from_no_other_queue)
+class TakesFromAnyQueue(Claims):
+    """A worker gets jobs of queues it does not serve."""
+
+    def claim(
+        self, worker: str, wants: Sequence[Want], *, total: int, solo: bool, now: datetime
+    ) -> ClaimReply:
+        others = [Want(queue, total) for queue in sorted(self._db.ready)]
+        return super().claim(worker, [*wants, *others], total=total, solo=solo, now=now)
+
+
+@fails(OrderConformance.test_a_job_due_later_is_not_claimed)
+class ClaimsFutureJobs(MemoryDatabase):
+    """A job is claimed a second before it is due."""
+
+    def promote(self, queue: str, now: datetime, limit: int | None = None) -> int:
+        return super().promote(queue, now + timedelta(seconds=1), limit)
+
+
+@fails(OrderConformance.test_a_job_is_claimed_at_the_very_instant_it_is_due)
+class ClaimsAfterTheInstant(MemoryDatabase):
+    """A job is due only when its instant has passed."""
+
+    def promote(self, queue: str, now: datetime, limit: int | None = None) -> int:
+        return super().promote(queue, now - INSTANT, limit)
+
+
+class _Replies(Claims):
+    """Says something wrong about a claim."""
+
+    def amend(self, reply: ClaimReply) -> ClaimReply:
+        raise AssertionError("say what")
+
+    def claim(
+        self, worker: str, wants: Sequence[Want], *, total: int, solo: bool, now: datetime
+    ) -> ClaimReply:
+        return self.amend(super().claim(worker, wants, total=total, solo=solo, now=now))
+
+
+@fails(OrderConformance.test_the_reply_tells_the_stores_now)
+class TellsTheWrongTime(_Replies):
+    """The instant of the reply is not the store's."""
+
+    def amend(self, reply: ClaimReply) -> ClaimReply:
+        return replace(reply, at=reply.at - timedelta(hours=1))
+
+
+@fails(OrderConformance.test_nothing_to_claim_is_an_empty_reply)
+class AlwaysPromisesMore(_Replies):
+    """Every reply says that there is something to come."""
+
+    def amend(self, reply: ClaimReply) -> ClaimReply:
+        return replace(reply, next_at=reply.next_at or reply.at)
+
+
+@fails(OrderConformance.test_the_reply_tells_when_the_next_job_of_its_queues_is_due)
+class TellsOfOtherQueues(Claims):
+    """The next instant is that of any queue."""
+
+    def next_at(self, visit: Visit, queues: Sequence[str]) -> datetime | None:
+        return super().next_at(visit, list(self._db.later))
+
+
+@fails(OrderConformance.test_claimable_is_never_wrong_about_ready_jobs)
+class NeverClaimable(MemoryJobs):
+    """A claim is never worth it."""
+
+    def _claimable(self, queue: str, now: datetime) -> bool:
+        return False
+
+
+@fails(OrderConformance.test_claimable_is_never_wrong_about_jobs_that_fell_due)
+class ClaimableWhenPromoted(MemoryJobs):
+    """Jobs that fell due are not seen before somebody promotes them."""
+
+    def _claimable(self, queue: str, now: datetime) -> bool:
+        return any(self._db.ready[queue].values())
+
+
+# --- expiry -----------------------------------------------------------------------------------
+
+
+@fails(ExpiryConformance.test_an_expired_job_is_discarded_and_never_claimed)
+class IgnoresExpiry(MemoryDatabase):
+    """Jobs never expire."""
+
+    def add(self, asked: NewJob, now: datetime) -> Row:
+        return super().add(replace(asked, expires=None), now)
+
+
+@fails(ExpiryConformance.test_a_job_is_claimed_before_its_expiry)
+class ExpiresEarly(MemoryDatabase):
+    """A job expires a second too soon."""
+
+    def add(self, asked: NewJob, now: datetime) -> Row:
+        expires = asked.expires and asked.expires - timedelta(seconds=1)
+        return super().add(replace(asked, expires=expires), now)
+
+
+@fails(ExpiryConformance.test_a_retry_past_its_expiry_is_discarded_too)
+class RetriesNeverExpire(Endings):
+    """A job that was tried once has no expiry any more."""
+
+    def accept(self, row: Row, transition: Transition, verb: Verb, now: datetime) -> None:
+        row.expires_at = None
+        super().accept(row, transition, verb, now)
+
+
+@fails(ExpiryConformance.test_a_running_job_does_not_expire)
+class ExpiresRunningJobs(MemoryMaintenance):
+    """A job that runs past its expiry is discarded."""
+
+    async def expire(self, limit: int) -> int:
+        now = self._db.clock.now()
+        late = [row for row in self._db.running.values() if row.is_expired(now)]
+        for row in late:
+            self._db.expire(row, now)
+        return len(late) + await super().expire(limit)
+
+
+@fails(ExpiryConformance.test_one_claim_discards_a_bounded_number_of_expired_jobs)
+class DiscardsWithoutBound(Claims):
+    """One claim discards every expired job it meets."""
+
+    expired_at_once = 1_000_000
+
+
+@fails(ExpiryConformance.test_claims_get_past_any_number_of_expired_jobs)
+class StopsAtAnExpiredJob(Claims):
+    """A claim that meets an expired job leaves it there and gives nothing."""
+
+    expired_at_once = 0

@@ -1,0 +1,174 @@
+"""Storages that wake nobody, or are wrong about themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+from tests.storage.broken.table import fails
+from windlass.core.job import Job, JobId, NewJob
+from windlass.core.limit import LimitSpec
+from windlass.core.transition import Transition
+from windlass.errors import StorageError
+from windlass.storage.memory import MemoryDatabase, MemoryStorage
+from windlass.storage.memory.admin import MemoryAdmin
+from windlass.storage.memory.jobs import MemoryJobs
+from windlass.storage.memory.storage import MemoryWakeups
+from windlass.storage.memory.upkeep import MemoryLimits, MemoryMaintenance
+from windlass.storage.memory.workers import MemoryWorkers
+from windlass.storage.protocol import Applied, CancelAnswer, Inserted, WorkerStart
+from windlass.testing.conformance import StorageConformance, WakeupConformance
+
+
+@contextmanager
+def nobody_listens(database: MemoryDatabase) -> Iterator[None]:
+    """What is changed inside wakes nobody."""
+    sleepers, database._sleepers = database._sleepers, []
+    yield
+    database._sleepers = sleepers
+
+
+@fails(WakeupConformance.test_a_new_job_wakes)
+class SilentInsert(MemoryJobs):
+    """A new job wakes nobody."""
+
+    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        with nobody_listens(self._db):
+            return await super().insert(jobs)
+
+
+@fails(WakeupConformance.test_an_ended_claim_wakes)
+class SilentApply(MemoryJobs):
+    """An ended claim wakes nobody."""
+
+    async def apply(self, transitions: Sequence[Transition]) -> Applied:
+        with nobody_listens(self._db):
+            return await super().apply(transitions)
+
+
+@fails(WakeupConformance.test_a_cancel_request_wakes)
+class SilentCancel(MemoryJobs):
+    """A cancel request wakes nobody."""
+
+    async def cancel(self, ids: Sequence[JobId]) -> Sequence[CancelAnswer]:
+        with nobody_listens(self._db):
+            return await super().cancel(ids)
+
+
+@fails(WakeupConformance.test_a_requeue_wakes)
+class SilentRequeue(MemoryAdmin):
+    """A requeue wakes nobody."""
+
+    async def requeue(self, ids: Sequence[JobId]) -> Sequence[Job]:
+        with nobody_listens(self._db):
+            return await super().requeue(ids)
+
+
+@fails(WakeupConformance.test_making_a_job_due_wakes)
+class SilentRunNow(MemoryAdmin):
+    """A job that was made due wakes nobody."""
+
+    async def run_now(self, ids: Sequence[JobId]) -> Sequence[bool]:
+        with nobody_listens(self._db):
+            return await super().run_now(ids)
+
+
+@fails(WakeupConformance.test_resuming_a_queue_wakes)
+class SilentResume(MemoryAdmin):
+    """A resumed queue wakes nobody."""
+
+    async def resume(self, queue: str) -> None:
+        with nobody_listens(self._db):
+            await super().resume(queue)
+
+
+@fails(WakeupConformance.test_promotion_wakes)
+class SilentPromotion(MemoryMaintenance):
+    """Promoted jobs wake nobody."""
+
+    async def promote(self, limit: int) -> int:
+        with nobody_listens(self._db):
+            return await super().promote(limit)
+
+
+@fails(WakeupConformance.test_an_expired_job_wakes_who_waits_for_its_result)
+class SilentExpiry(MemoryMaintenance):
+    """An expired job wakes nobody."""
+
+    async def expire(self, limit: int) -> int:
+        with nobody_listens(self._db):
+            return await super().expire(limit)
+
+
+@fails(WakeupConformance.test_leaving_wakes)
+class SilentFarewell(MemoryWorkers):
+    """What a leaving worker gives back wakes nobody."""
+
+    async def leave(self, worker: str, releases: Sequence[Transition]) -> Applied:
+        with nobody_listens(self._db):
+            return await super().leave(worker, releases)
+
+
+@fails(WakeupConformance.test_a_raised_limit_wakes)
+class SilentDefinition(MemoryLimits):
+    """A changed limit wakes nobody."""
+
+    async def define(self, specs: Sequence[LimitSpec]) -> None:
+        with nobody_listens(self._db):
+            await super().define(specs)
+
+
+@fails(WakeupConformance.test_every_subscriber_is_woken_and_again_each_time)
+class WakesTheFirstOnly(MemoryDatabase):
+    """Only one subscriber is woken."""
+
+    def add_sleeper(self, sleeper: Callable[[], None]) -> None:
+        if not self._sleepers:
+            super().add_sleeper(sleeper)
+
+
+@fails(WakeupConformance.test_who_unsubscribed_is_not_called)
+class SubscribesForGood(MemoryWakeups):
+    """A subscription cannot be undone."""
+
+    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
+        super().subscribe(callback)
+        return lambda: None
+
+
+@fails(StorageConformance.test_the_clock_is_the_storages_own)
+class TellsAnotherTime(MemoryStorage):
+    """The storage tells another time than it goes by."""
+
+    async def now(self) -> datetime:
+        return await super().now() + timedelta(seconds=1)
+
+
+@fails(StorageConformance.test_it_describes_itself_in_one_line)
+class SaysTooMuch(MemoryStorage):
+    """The description has two lines."""
+
+    def describe(self) -> str:
+        return super().describe() + "\n"
+
+
+@fails(StorageConformance.test_the_death_of_a_worker_that_lives_is_never_proven)
+class ProvesEverybodyDead(MemoryStorage):
+    """Everybody is provably dead."""
+
+    def prove_dead(self, worker: WorkerStart) -> bool:
+        return True
+
+
+@fails(StorageConformance.test_closing_again_is_harmless)
+class ClosesOnce(MemoryStorage):
+    """A second close is an error."""
+
+    closed = False
+
+    async def close(self) -> None:
+        if self.closed:
+            raise StorageError("closed already")
+        self.closed = True
+        await super().close()
