@@ -211,7 +211,7 @@ class _Serving:
                     self._line.report(standing)
                     reported = standing
             elif self._plan.summary:
-                self._terminal.show(self._fitting(self._tally.live()))
+                self._terminal.show(self._tally.live())
                 if not self._terminal.live and (news := self._tally.news()):
                     log.info("%s", news)
             await asyncio.sleep(_REFRESH)
@@ -220,9 +220,6 @@ class _Serving:
         slots = worker.engine.slots
         counts = dict(worker.engine.finisher.counts)
         return {"counts": counts, "running": slots.used, "slots": slots.total}
-
-    def _fitting(self, line: str) -> str:
-        return line[: self._terminal.width - 1]
 
     # --- how it ends ---
 

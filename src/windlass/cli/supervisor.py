@@ -12,6 +12,7 @@ import signal
 import socket
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from types import FrameType
 
 from windlass._version import __version__
@@ -33,11 +34,14 @@ _PATIENCE = 15.0
 """After a second signal children end by themselves within ten seconds; then they are ended."""
 
 
-def supervise(plan: WorkerPlan, processes: int) -> int:
-    """Run ``processes`` workers until told to stop; the exit code."""
+def supervise(plan: WorkerPlan, processes: int, *, owner: int | None = None) -> int:
+    """Run ``processes`` workers until told to stop; the exit code.
+
+    ``owner``: a descriptor whose end means that whoever started us is dead, and we go too.
+    """
     terminal = Terminal()
     log_to(terminal, level=plan.log_level, form=plan.log_format)
-    return Supervisor(plan, processes, terminal).run()
+    return Supervisor(plan, processes, terminal).run(owner)
 
 
 class Supervisor:
@@ -58,9 +62,12 @@ class Supervisor:
         self._done: Counter[str] = Counter()
         self._tally = Tally()
 
-    def run(self) -> int:
+    def run(self, owner: int | None = None) -> int:
         """Until every child has ended for good."""
         self._listen()
+        if owner is not None:
+            os.set_inheritable(owner, False)  # noqa: FBT003 -- the children have their own
+            self._selector.register(owner, selectors.EVENT_READ, owner)
         log.info(
             "windlass %s: supervisor, pid %d, %d workers for %s",
             __version__,
@@ -73,7 +80,7 @@ class Supervisor:
             if not any(child.pid or child.due is not None for child in self._children):
                 break
             for key, _ in self._selector.select(self._wait()):
-                self._read(key.data)
+                self._attend(key)
             self._obey()
             self._reap()
             self._show()
@@ -170,14 +177,20 @@ class Supervisor:
         startable = self._children if self._any_ready else self._children[:1]
         return (child for child in startable if child.due is not None)
 
-    def _read(self, child: Child | None) -> None:
-        if child is None:
-            try:
-                while self._woken.recv(4096):
-                    pass
-            except BlockingIOError:
-                return
-            return
+    def _attend(self, key: selectors.SelectorKey) -> None:
+        match key.data:
+            case Child() as child:
+                self._read(child)
+            case None:
+                with suppress(BlockingIOError):
+                    while self._woken.recv(4096):
+                        pass
+            case _:
+                if not os.read(key.fd, 4096):
+                    self._selector.unregister(key.fileobj)
+                    self._signals += [signal.SIGTERM, signal.SIGTERM]
+
+    def _read(self, child: Child) -> None:
         child.read(monotonic())
         if child.ready_at is not None:
             self._any_ready = self._introduced = True
@@ -265,7 +278,6 @@ class Supervisor:
         if not self._plan.summary:
             return
         alive = sum(child.ready_at is not None for child in self._alive())
-        line = f"{alive} workers · {self._tally.live()}"
-        self._terminal.show(line[: self._terminal.width - 1])
+        self._terminal.show(f"{alive} workers · {self._tally.live()}")
         if not self._terminal.live and (news := self._tally.news()):
             log.info("%s", news)

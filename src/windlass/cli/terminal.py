@@ -72,6 +72,9 @@ class Terminal:
         """Replace the line below all others; nothing where the terminal cannot do that."""
         if not self.live:
             return
+        line = line[: self.width - 1]
+        if line and self.colour:
+            line = f"\x1b[36m{line}\x1b[0m"
         with self._lock:
             if line != self._line:
                 self._line = line

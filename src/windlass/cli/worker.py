@@ -130,20 +130,15 @@ def worker(
         message = "workers run on Linux and macOS; programs on this system can enqueue"
         raise ConfigError(message)
     plan = WorkerPlan(**options)
-    if child_fd is not None:
-        from windlass.cli.serving import ChildOptions, serve
-
-        child = ChildOptions(
-            fd=child_fd,
-            number=child_number or 0,
-            colour=child_colour,
-            introduce=child_introduce,
-        )
-        return serve(plan, child)
     if processes > 1:
         from windlass.cli.supervisor import supervise
 
-        return supervise(plan, processes)
-    from windlass.cli.serving import serve
+        return supervise(plan, processes, owner=child_fd)
+    from windlass.cli.serving import ChildOptions, serve
 
-    return serve(plan)
+    if child_fd is None:
+        return serve(plan)
+    child = ChildOptions(
+        fd=child_fd, number=child_number or 0, colour=child_colour, introduce=child_introduce
+    )
+    return serve(plan, child)

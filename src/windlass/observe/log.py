@@ -53,7 +53,8 @@ def _escape(match: re.Match[str]) -> str:
 def one_line(error: AttemptError, limit: int = 160) -> str:
     """An error as ``Kind: first line of its text``, safe to show and not too long."""
     first = error.message.strip().partition("\n")[0]
-    text = printable(f"{error.kind}: {first}" if first else error.kind)
+    kind = error.kind.rpartition(".")[2]
+    text = printable(f"{kind}: {first}" if first else kind)
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 

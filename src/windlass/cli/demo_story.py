@@ -1,0 +1,141 @@
+"""What the demo enqueues, and how each part is expected to end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from windlass.cli import demo_tasks as shop
+from windlass.core.job import Job
+from windlass.core.state import State
+from windlass.task import Call
+
+__all__ = ["Part", "story"]
+
+
+class Part(NamedTuple):
+    """One thing to see: some jobs and what should become of them."""
+
+    key: str
+    title: str
+    calls: Sequence[Call]
+    expected: State
+    least_attempts: int = 1
+    why: str = ""
+    """What the table says when nothing more is to be told."""
+
+    def surprises(self, jobs: Sequence[Job]) -> list[str]:
+        """What went otherwise; empty when all went well."""
+        wrong = [
+            f"{self.title}: job {job.id} is {job.state}, expected {self.expected}"
+            for job in jobs
+            if job.state is not self.expected
+        ]
+        few = [
+            f"{self.title}: job {job.id} took {job.attempt} attempts, expected at least "
+            f"{self.least_attempts}"
+            for job in jobs
+            if job.state is self.expected and job.attempt < self.least_attempts
+        ]
+        return wrong + few
+
+
+def story(*, pace: float) -> Mapping[str, Part]:
+    """Every part by its key. ``pace``: how long the slow things take, 1.0 for people."""
+    parts = [
+        Part(
+            "mail",
+            "send_email",
+            [
+                shop.send_email.call(
+                    f"customer{number}@example.org", subject="Welcome", seconds=0.35 * pace
+                )
+                for number in range(1, 41)
+            ],
+            State.SUCCEEDED,
+            why="coroutines, side by side on each worker's event loop",
+        ),
+        Part(
+            "images",
+            "make_thumbnail",
+            [shop.make_thumbnail.call(f"picture-{number}.png") for number in range(1, 13)],
+            State.SUCCEEDED,
+            why="a plain function, so on threads",
+        ),
+        Part(
+            "flaky",
+            "call_webhook",
+            [shop.call_webhook.call("https://flaky.example", refusals=2)],
+            State.SUCCEEDED,
+            least_attempts=3,
+        ),
+        Part(
+            "gone",
+            "call_webhook",
+            [shop.call_webhook.call("https://gone.example", gone=True)],
+            State.FAILED,
+        ),
+        Part(
+            "catalogue",
+            "import_catalogue",
+            [shop.import_catalogue.call(12_000, seconds=4.0 * pace)],
+            State.SUCCEEDED,
+            why="told its progress while it ran",
+        ),
+        Part(
+            "later",
+            "send_email",
+            [
+                shop.send_email.options(delay=2).call(
+                    "ada@example.org", subject="How was it?", seconds=0.1
+                )
+            ],
+            State.SUCCEEDED,
+            why="enqueued for two seconds later",
+        ),
+        Part(
+            "stock",
+            "sync_stock",
+            [shop.sync_stock.options(key="stock:7").call(7)] * 2,
+            State.SUCCEEDED,
+            why="asked for twice under one key: one job, run once",
+        ),
+        Part(
+            "parcel",
+            "follow_parcel",
+            [shop.follow_parcel.call("parcel-99")],
+            State.CANCELLED,
+            why="cancelled while it was running",
+        ),
+        Part(
+            "newsletter",
+            "send_email",
+            [
+                shop.send_email.options(delay=3600).call(
+                    "everybody@example.org", subject="Newsletter", seconds=0.1
+                )
+            ],
+            State.CANCELLED,
+            least_attempts=0,
+            why="cancelled while it was waiting: it never ran",
+        ),
+        Part(
+            "offer",
+            "send_email",
+            [
+                shop.send_email.options(delay=1.5, expires=1).call(
+                    "bob@example.org", subject="Only now", seconds=0.1
+                )
+            ],
+            State.DISCARDED,
+            least_attempts=0,
+        ),
+        Part(
+            "invoice",
+            "render_invoice",
+            [shop.render_invoice.call(2024, seconds=2.0 * pace)],
+            State.SUCCEEDED,
+            least_attempts=2,
+        ),
+    ]
+    return {part.key: part for part in parts}
