@@ -1,0 +1,345 @@
+"""The processes of a simulated world: who starts them again, and what befalls them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from windlass.app import Windlass
+from windlass.client import Client
+from windlass.config import Settings, WorkerSettings
+from windlass.core.job import JobId
+from windlass.errors import StorageError
+from windlass.runtime.loop import Main
+from windlass.runtime.worker import Worker
+from windlass.seams import Seams
+from windlass.storage.open import Opener
+from windlass.testing.simulation.faults import HEARTBEAT, LEASE
+from windlass.testing.simulation.people import Orders, operate, produce
+from windlass.testing.simulation.process import PROCESS, ProcessState, SimProcess
+from windlass.testing.simulation.wire import Surroundings
+from windlass.testing.simulation.workload import QUEUES, Lab, Seat
+
+__all__ = ["POLL", "Cluster", "Node", "Shape", "Stage"]
+
+POLL = 0.5
+_GRACE = 2.0
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """How large a world is, and how it is set up."""
+
+    workers: int
+    slots: int
+    own_pools: bool
+    """Slots for each queue, or one pool for all."""
+    weighted: bool
+    producers: int
+    jobs: int
+    poison: float
+    operator: float
+    """Mean time between two orders of the operator; 0: there is none."""
+    keep: bool
+    """False: what succeeded is deleted at once."""
+    on_isolation: str
+    max_jobs: int | None
+
+    @classmethod
+    def draw(cls, chance: random.Random) -> Shape:
+        """A random one."""
+        return cls(
+            workers=chance.randint(2, 4),
+            slots=chance.randint(1, 4),
+            own_pools=chance.random() < 0.3,
+            weighted=chance.random() < 0.3,
+            producers=chance.randint(1, 2),
+            jobs=chance.randint(30, 70),
+            poison=chance.choice([0.0, 0.0, 0.03]),
+            operator=chance.choice([0.0, 0.5, 2.0]),
+            keep=chance.random() < 0.9,
+            on_isolation=chance.choice(["continue", "continue", "cancel"]),
+            max_jobs=chance.choice([None, None, None, 15]),
+        )
+
+    def worker_settings(self) -> WorkerSettings:
+        """What each worker is told."""
+        return WorkerSettings(
+            queues=dict.fromkeys(QUEUES, self.slots) if self.own_pools else None,
+            shared=QUEUES,
+            slots=self.slots,
+            order="weighted" if self.weighted else "strict",
+            max_jobs=self.max_jobs,
+        )
+
+
+class Stage(Protocol):
+    """Where the store of a world stands."""
+
+    proves_death: bool
+
+    async def open(self, process: SimProcess) -> Any:
+        """A storage for one process."""
+        ...
+
+    async def ask(self, op: str, *args: Any, **options: Any) -> Any:
+        """Call the store as the world: at once, and without faults."""
+        ...
+
+    def let_go(self, process: SimProcess) -> None:
+        """What an operating system does for the dead: close its files, free its locks."""
+        ...
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        ...
+
+
+class _Opener(Opener):
+    def __init__(self, settings: Settings, stage: Stage, process: SimProcess) -> None:
+        super().__init__(settings)
+        self._stage = stage
+        self._process = process
+
+    async def open(self) -> Any:
+        return await self._stage.open(self._process)
+
+
+class _Aside:
+    """The heartbeat beside the worker: in a world without threads, a task of the same process."""
+
+    def __init__(self, name: str, main: Main) -> None:
+        self._stop = asyncio.Event()
+        self._task = asyncio.get_running_loop().create_task(main(self._stop), name=name)
+
+    async def stop(self) -> None:
+        self._stop.set()
+        await self._task
+
+
+class Node:
+    """A process that is started again whenever it ends, and its latest life."""
+
+    def __init__(self, name: str, main: Callable[[Node], Coroutine[Any, Any, None]]) -> None:
+        self.name = name
+        self.main = main
+        self.lives = 0
+        self.process: SimProcess | None = None
+        self.worker: Worker | None = None
+        self.done = False
+
+    @property
+    def awake(self) -> bool:
+        """Whether it runs."""
+        return self.process is not None and self.process.state is ProcessState.RUNNING
+
+
+class Cluster:
+    """All processes of a world."""
+
+    def __init__(self, around: Surroundings, stage: Stage, lab: Lab, shape: Shape) -> None:
+        self._around = around
+        self._loop = around.loop
+        self._stage = stage
+        self._lab = lab
+        self.shape = shape
+        self._ids = 0
+        self._chance = random.Random(around.loop.seed + 3)  # noqa: S311 -- repeatable on purpose
+        self.over = False
+        """Set when nobody is to be started any more."""
+        self.workers = [Node(f"worker-{n}", self._work) for n in range(shape.workers)]
+        orders = [
+            Orders(shape.jobs // shape.producers, self._pause(), shape.poison)
+            for _ in range(shape.producers)
+        ]
+        self.people = [Node(f"producer-{n}", self._produce(o)) for n, o in enumerate(orders)]
+        if shape.operator:
+            self.people.append(Node("operator", self._operate))
+        self._keepers: list[asyncio.Task[None]] = []
+
+    def _pause(self) -> float:
+        # About two and a half jobs per order: all are placed when chaos has run for a while.
+        plan, shape = self._around.faults.plan, self.shape
+        return plan.chaos * 0.7 / (shape.jobs / shape.producers / 2.5)
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Everybody."""
+        return [*self.workers, *self.people]
+
+    # --- starting again -----------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start everybody, and start them again when they end."""
+        create = self._loop.create_task
+        self._keepers = [create(self._keep(node), name=node.name) for node in self.nodes]
+
+    async def _keep(self, node: Node) -> None:
+        while not self.over and not node.done:
+            process = self._spawn(node)
+            try:
+                await process.join()
+            except StorageError:
+                self._around.ledger.count("failed to start")
+            await asyncio.sleep(self._chance.uniform(0.1, 2.0))
+
+    def _spawn(self, node: Node) -> SimProcess:
+        node.lives += 1
+        health = self._around.health
+
+        async def main() -> None:
+            await node.main(node)
+
+        process = self._loop.spawn_process(f"{node.name}.{node.lives}", main)
+        node.process, node.worker = process, None
+        health.born[process] = self._loop.time()
+
+        def ended() -> None:
+            health.died.setdefault(process, self._loop.time())
+            self._stage.let_go(process)
+            self._around.ledger.process_ended(process)
+
+        process.at_end(ended)
+        return process
+
+    # --- what they are ------------------------------------------------------------------------
+
+    def _seat(self, drawn: list[JobId]) -> tuple[Seat, _Opener, Seams]:
+        process = PROCESS.get()
+        if process is None:
+            raise RuntimeError("an app belongs to a process")
+        app = Windlass(
+            "memory://",
+            heartbeat=HEARTBEAT,
+            lease=LEASE,
+            reap_every=1.0,
+            poll=POLL,
+            grace=_GRACE,
+            keep_succeeded=60.0 * 60 if self.shape.keep else 0.0,
+            on_isolation=self.shape.on_isolation,
+        )
+
+        def new_job_ids(count: int) -> Sequence[JobId]:
+            fresh = [self._fresh_id() for _ in range(count)]
+            drawn.extend(fresh)
+            return fresh
+
+        def new_worker_id() -> str:
+            self._ids += 1
+            worker = f"w{self._ids}"
+            self._around.ledger.owners[worker] = process
+            return worker
+
+        seams = Seams(self._chance.random, new_job_ids, new_worker_id)
+        return Seat(self._lab, app), _Opener(app.settings, self._stage, process), seams
+
+    def _fresh_id(self) -> JobId:
+        self._ids += 1
+        return JobId(f"{self._chance.getrandbits(104):026x}{self._ids:06x}")
+
+    async def _work(self, node: Node) -> None:
+        seat, opener, seams = self._seat([])
+        with seat.app._arranged(opener, seams, Client):  # noqa: SLF001 -- what it is there for
+            async with seat.app:
+                node.worker = await seat.app.make_worker(
+                    self.shape.worker_settings(), aside=_Aside, watch_loop=False
+                )
+                await node.worker.run()
+
+    def _produce(self, orders: Orders) -> Callable[[Node], Coroutine[Any, Any, None]]:
+        async def main(node: Node) -> None:
+            drawn: list[JobId] = []
+            seat, opener, seams = self._seat(drawn)
+            with seat.app._arranged(opener, seams, Client):  # noqa: SLF001
+                async with seat.app:
+                    await produce(seat, orders, drawn)
+            node.done = True
+
+        return main
+
+    async def _operate(self, node: Node) -> None:
+        seat, opener, seams = self._seat([])
+        with seat.app._arranged(opener, seams, Client):  # noqa: SLF001
+            async with seat.app:
+                await operate(seat, self.shape.operator, lambda: self._around.faults.healed)
+        node.done = True
+
+    # --- what befalls them --------------------------------------------------------------------
+
+    async def suffer(self) -> None:
+        """Let the plan's chaos happen to the processes, until it is cancelled."""
+        plan = self._around.faults.plan
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._now_and_then(plan.killed_every, self._strike))
+            group.create_task(self._now_and_then(plan.paused_every, self._freeze))
+            group.create_task(self._now_and_then(plan.restarted_every, self._replace))
+
+    async def _now_and_then(self, mean: float, act: Callable[[], None]) -> None:
+        while mean:
+            await asyncio.sleep(self._chance.expovariate(1 / mean))
+            act()
+
+    def _victim(self, nodes: Sequence[Node]) -> Node | None:
+        awake = [node for node in nodes if node.awake]
+        return self._chance.choice(awake) if awake else None
+
+    def _strike(self) -> None:
+        node = self._victim([*self.workers, *self.workers, *self.people])
+        if node is not None and node.process is not None:
+            self._around.ledger.count("killed")
+            node.process.kill()
+
+    def _freeze(self) -> None:
+        node = self._victim([*self.workers, *self.workers, *self.people])
+        if node is not None and node.process is not None:
+            process = node.process
+            self._around.ledger.count("paused")
+            self._around.health.impair(process, self._loop.time())
+            process.pause()
+            length = self._chance.uniform(0.1, self._around.faults.plan.longest_pause)
+            self._loop.call_later(length, self._thaw, process)
+
+    def _thaw(self, process: SimProcess) -> None:
+        self._around.health.recover(process, self._loop.time())
+        process.resume()
+
+    def _replace(self) -> None:
+        """A rolling deployment reaches one of the workers; some are in a hurry."""
+        node = self._victim(self.workers)
+        if node is not None and node.worker is not None:
+            self._around.ledger.count("replaced")
+            self._stop(node)
+            if self._chance.random() < 0.3:
+                self._loop.call_later(self._chance.uniform(0, 1), self._stop, node)
+
+    def _stop(self, node: Node) -> None:
+        if node.worker is not None and node.process is not None and node.process.alive:
+            self._around.health.died.setdefault(node.process, self._loop.time())
+            self._loop.call_as(node.process, node.worker.stop)
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """Nothing goes wrong from now on."""
+        self._around.faults.healed = True
+        self._lab.calm = True
+        for node in self.nodes:
+            if node.process is not None and node.process.paused:
+                self._thaw(node.process)
+
+    async def people_done(self) -> None:
+        """Wait until everything was asked for."""
+        while not all(node.done for node in self.people):
+            await asyncio.sleep(0.5)
+
+    async def stop(self) -> None:
+        """Stop the workers in order, and wait for all."""
+        self.over = True
+        for node in self.workers:
+            self._stop(node)
+        await asyncio.wait(self._keepers)
+        for keeper in self._keepers:
+            keeper.result()

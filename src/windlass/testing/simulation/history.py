@@ -1,0 +1,256 @@
+"""What truly happened in a simulated world: every change of every row, and every handler's run.
+
+The stages (`memory_stage`, `sqlite_stage`) report what the store did at the instant it did it,
+whatever the caller was told about it. The invariants listen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from windlass.core.job import JobId, NewJob
+from windlass.core.state import State
+from windlass.storage.protocol import WorkerState
+from windlass.testing.clock import LoopClock
+from windlass.testing.simulation.loop import SimLoop
+from windlass.testing.simulation.process import SimProcess
+
+__all__ = ["Body", "Change", "JobView", "Ledger", "Rule", "Violation", "WorkerView"]
+
+
+class Violation(AssertionError):
+    """The system under test broke a promise."""
+
+
+class JobView(msgspec.Struct, frozen=True):
+    """The parts of a stored job that change."""
+
+    seq: int
+    state: State
+    claim_number: int
+    attempt: int
+    max_attempts: int
+    due: datetime
+    worker: str
+    started_at: datetime
+    cancel_requested: bool
+    lost: int
+    solo: bool
+    ended_number: int
+    ended_verb: str
+    ended_by: str
+    expires_at: datetime | None
+    progress: str
+
+
+class WorkerView(msgspec.Struct, frozen=True):
+    """The parts of a worker's row that change, and its lease."""
+
+    state: WorkerState
+    beat: timedelta
+    lease: timedelta
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One row before and after one operation; None: no such row."""
+
+    job: JobId
+    before: JobView | None
+    after: JobView | None
+    at: datetime
+    op: str
+
+
+class Body:
+    """One run of a handler's body."""
+
+    __slots__ = ("began", "ended", "how", "job", "number", "process", "solo", "told", "worker")
+
+    def __init__(
+        self, job: JobId, number: int, worker: str, process: SimProcess, began: float
+    ) -> None:
+        self.job = job
+        self.number = number
+        self.worker = worker
+        self.process = process
+        self.began = began
+        self.solo = False
+        self.told: float | None = None
+        """When it was asked to end."""
+        self.ended: float | None = None
+        self.how = ""
+
+    @property
+    def runs(self) -> bool:
+        """Whether it still does something, or would if its process were not paused."""
+        return self.ended is None and self.process.alive
+
+
+class Rule:
+    """An invariant: hears of everything, and objects."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    def job_changed(self, change: Change) -> None: ...
+
+    def worker_changed(
+        self, worker: str, before: WorkerView | None, after: WorkerView | None
+    ) -> None: ...
+
+    def op_ended(self, op: str, changes: Sequence[Change]) -> None: ...
+
+    def body_began(self, body: Body) -> None: ...
+
+    def body_ended(self, body: Body) -> None: ...
+
+    def process_ended(self, process: SimProcess) -> None: ...
+
+
+class Ledger:
+    """The rows as they are, who asked for what, and what runs where."""
+
+    def __init__(self, loop: SimLoop, clock: LoopClock) -> None:
+        self.loop = loop
+        self.clock = clock
+        self.asked: dict[JobId, NewJob] = {}
+        """Every job anybody ever tried to insert."""
+        self.acknowledged: set[JobId] = set()
+        """Those whose producer was told that they are stored."""
+        self.jobs: dict[JobId, JobView] = {}
+        self.deleted: set[JobId] = set()
+        self.workers: dict[str, WorkerView] = {}
+        self.owners: dict[str, SimProcess] = {}
+        """Which process goes, or went, by a worker's id."""
+        self.paused: set[str] = set()
+        self.bodies: dict[tuple[JobId, int], Body] = {}
+        self.open_bodies: dict[SimProcess, list[Body]] = {}
+        self.violations: list[str] = []
+        self.alarm = asyncio.Event()
+        self.sealed = False
+        self.counts: dict[str, int] = {}
+        self._changes: list[Change] = []
+        self._rules: list[Rule] = []
+        self._listeners: dict[str, list[Callable[..., None]]] = {}
+
+    # --- judging ------------------------------------------------------------------------------
+
+    def obey(self, rules: Sequence[Rule]) -> None:
+        """Hold the world to these."""
+        self._rules = [*rules]
+        for event in ("job_changed", "worker_changed", "op_ended", "body_began", "body_ended"):
+            self._listeners[event] = self._listening(event)
+        self._listeners["process_ended"] = self._listening("process_ended")
+
+    def _listening(self, event: str) -> list[Callable[..., None]]:
+        return [
+            getattr(rule, event)
+            for rule in self._rules
+            if getattr(type(rule), event) is not getattr(Rule, event)
+        ]
+
+    def _tell(self, event: str, *told: Any) -> None:
+        for listener in self._listeners.get(event, ()):
+            listener(*told)
+
+    def object(self, rule: str, what: str) -> None:
+        """A promise was broken."""
+        if not self.sealed:
+            self.loop.trace(f"VIOLATION of {rule}: {what}")
+            self.violations.append(f"{rule}: {what}")
+            self.alarm.set()
+
+    def count(self, what: str, more: int = 1) -> None:
+        """Count something for the report."""
+        self.counts[what] = self.counts.get(what, 0) + more
+
+    # --- what the stages report ---------------------------------------------------------------
+
+    def job(self, job: JobId, after: JobView | None, op: str) -> None:
+        """A job's row may have changed."""
+        before = self.jobs.get(job)
+        if before == after:
+            return
+        if after is None:
+            del self.jobs[job]
+            self.deleted.add(job)
+        else:
+            self.jobs[job] = after
+        change = Change(job, before, after, self.clock.now(), op)
+        self._changes.append(change)
+        self.loop.trace(_told(change))
+        self._tell("job_changed", change)
+
+    def op_ended(self, op: str) -> None:
+        """The rows are as the operation left them."""
+        if self._changes:
+            changes, self._changes = self._changes, []
+            self._tell("op_ended", op, changes)
+
+    def worker(self, worker: str, after: WorkerView | None) -> None:
+        """A worker's row may have changed."""
+        before = self.workers.get(worker)
+        if before == after:
+            return
+        if after is None:
+            del self.workers[worker]
+        else:
+            self.workers[worker] = after
+        if before is None or after is None or before.state is not after.state:
+            state = "no row" if after is None else after.state.value
+            self.loop.trace(f"worker {worker} {state}")
+        self._tell("worker_changed", worker, before, after)
+
+    def queue(self, queue: str, *, paused: bool) -> None:
+        """A queue may have been paused or resumed."""
+        if paused is not (queue in self.paused):
+            self.loop.trace(f"queue {queue} {'paused' if paused else 'resumed'}")
+            (self.paused.add if paused else self.paused.discard)(queue)
+
+    # --- what the handlers and the processes report -------------------------------------------
+
+    def began(self, body: Body) -> None:
+        """A handler's first line runs."""
+        if self.sealed:
+            return
+        self.loop.trace(f"begin {body.job[-6:]}/{body.number} as {body.worker}")
+        self._tell("body_began", body)
+        self.bodies[body.job, body.number] = body
+        self.open_bodies.setdefault(body.process, []).append(body)
+
+    def ended(self, body: Body, how: str) -> None:
+        """A handler's last line ran."""
+        if self.sealed or not body.process.alive:
+            return
+        body.ended, body.how = self.loop.time(), how
+        self.open_bodies[body.process].remove(body)
+        self.loop.trace(f"end {body.job[-6:]}/{body.number}: {how}")
+        self._tell("body_ended", body)
+
+    def process_ended(self, process: SimProcess) -> None:
+        """A process is gone, however it went."""
+        if not self.sealed:
+            self._tell("process_ended", process)
+            self.open_bodies.pop(process, None)
+
+    def running_in(self, process: SimProcess) -> Sequence[Body]:
+        """The bodies this process is in the middle of."""
+        return self.open_bodies.get(process, ())
+
+
+def _told(change: Change) -> str:
+    after = change.after
+    if after is None:
+        return f"{change.op}: {change.job[-6:]} deleted"
+    words = f"{change.op}: {change.job[-6:]} {after.state.value} #{after.claim_number}"
+    words += f" attempt {after.attempt}/{after.max_attempts}"
+    if after.state is State.RUNNING:
+        return f"{words} at {after.worker}{' CANCEL' if after.cancel_requested else ''}"
+    if after.ended_number == after.claim_number and after.claim_number:
+        words += f" by {after.ended_verb} of {after.ended_by}"
+    return words

@@ -1,0 +1,210 @@
+"""Between a simulated process and its store: calls that take time and fail, and wake-ups."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any, Protocol
+
+from windlass.core.job import NewJob
+from windlass.errors import StorageUnavailable
+from windlass.storage.protocol import Storage, WorkerStart
+from windlass.testing.simulation.faults import Faults, Health
+from windlass.testing.simulation.history import Ledger
+from windlass.testing.simulation.loop import SimLoop
+from windlass.testing.simulation.process import SimProcess
+
+__all__ = ["ECHOING", "WAKING", "Hub", "Line", "SimStorage", "Surroundings", "away"]
+
+Method = Callable[..., Awaitable[Any]]
+
+# Operations that may come late or twice. Orders of an operator are not among them: a late pause
+# after its resume is what was asked for, and would keep the world waiting for ever.
+ECHOING = frozenset(
+    f"{store}.{name}"
+    for store, names in {
+        "jobs": "insert claim apply report cancel claimable settled",
+        "workers": "register beat bury overdue orphans leave cancel_requests workers",
+        "leader": "lead resign",
+        "maintenance": "promote next_due expire",
+        "admin": "get find counts",
+    }.items()
+    for name in names.split()
+)
+
+# Operations after which others may have something to do.
+WAKING = frozenset(
+    f"{store}.{name}"
+    for store, names in {
+        "jobs": "insert apply cancel",
+        "workers": "leave",
+        "limits": "define",
+        "maintenance": "promote expire",
+        "admin": "requeue discard run_now resume",
+    }.items()
+    for name in names.split()
+)
+
+
+def away(why: str) -> StorageUnavailable:
+    """The store did not answer as it should."""
+    return StorageUnavailable(f"simulated: {why}")
+
+
+class Surroundings:
+    """What the parts of one simulated world share."""
+
+    def __init__(self, loop: SimLoop, ledger: Ledger, faults: Faults, health: Health) -> None:
+        self.loop = loop
+        self.ledger = ledger
+        self.faults = faults
+        self.health = health
+        self.hub = Hub(loop, faults)
+        self.identities: dict[SimProcess, str] = {}
+        """The id each worker process was last told it goes by."""
+
+
+class Hub:
+    """Tells the processes that something changed; some words get lost, and many become one."""
+
+    def __init__(self, loop: SimLoop, faults: Faults) -> None:
+        self._loop = loop
+        self._faults = faults
+        self._ears: list[_Ear] = []
+
+    def subscribe(self, process: SimProcess, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back, as this process, after changes."""
+        ear = _Ear(process, callback)
+        self._ears.append(ear)
+
+        def undo() -> None:
+            if ear in self._ears:
+                self._ears.remove(ear)
+
+        return undo
+
+    def wake(self) -> None:
+        """Something changed."""
+        now = self._loop.time()
+        for ear in [*self._ears]:
+            if not ear.process.alive:
+                self._ears.remove(ear)
+            elif not ear.called and self._faults.hears():
+                ear.called = True
+                self._loop.call_at(
+                    now + self._faults.hint_delay(), ear.hear, context=ear.process.context.copy()
+                )
+
+
+class _Ear:
+    __slots__ = ("callback", "called", "process")
+
+    def __init__(self, process: SimProcess, callback: Callable[[], None]) -> None:
+        self.process = process
+        self.callback = callback
+        self.called = False
+
+    def hear(self) -> None:
+        self.called = False
+        self.callback()
+
+
+class Line(Protocol):
+    """How one process's calls reach the store."""
+
+    async def call(
+        self, op: str, method: Method, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> Any:
+        """Carry out one call, or fail as the faults will have it."""
+        ...
+
+
+class SimStorage:
+    """A storage as one simulated process sees it."""
+
+    def __init__(self, real: Storage, line: Line, process: SimProcess, around: Surroundings) -> None:
+        self.real = real
+        self._process = process
+        self._around = around
+        for name in ("jobs", "workers", "leader", "limits", "maintenance", "admin"):
+            setattr(self, name, _Store(getattr(real, name), name, line))
+        # What the caller was told, noted when it was told.
+        self.jobs: Any = _Told(self.jobs, "insert", self._inserted)
+        self.workers: Any = _Told(self.workers, "register", self._registered)
+        self._line = line
+
+    def _inserted(self, jobs: list[NewJob], answers: Any) -> None:
+        ledger = self._around.ledger
+        ledger.acknowledged.update(answer.id for answer in answers)
+
+    def _registered(self, start: WorkerStart, _: datetime) -> None:
+        self._around.identities[self._process] = start.id
+
+    @property
+    def wakeups(self) -> SimStorage:
+        return self
+
+    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
+        return self._around.hub.subscribe(self._process, callback)
+
+    @property
+    def shared(self) -> bool:
+        return True
+
+    def describe(self) -> str:
+        return f"simulated {self.real.describe()}"
+
+    def prove_dead(self, worker: WorkerStart) -> bool:
+        return self.real.prove_dead(worker)
+
+    def hold_worker_lock(self, worker: str) -> tuple[str, int, int]:
+        self._around.ledger.owners[worker] = self._process
+        return self.real.hold_worker_lock(worker)
+
+    def release_worker_lock(self, worker: str) -> None:
+        self.real.release_worker_lock(worker)
+
+    async def now(self) -> datetime:
+        now: datetime = await self._line.call("storage.now", self.real.now, (), {})
+        return now
+
+    async def close(self) -> None:
+        await self.real.close()
+
+
+class _Store:
+    """A store whose methods go down a line."""
+
+    def __init__(self, real: object, name: str, line: Line) -> None:
+        self._real = real
+        self._name = name
+        self._line = line
+
+    def __getattr__(self, name: str) -> Method:
+        method, line, op = getattr(self._real, name), self._line, f"{self._name}.{name}"
+
+        async def call(*args: Any, **options: Any) -> Any:
+            return await line.call(op, method, args, options)
+
+        setattr(self, name, call)
+        return call
+
+
+class _Told:
+    """A store that takes note of the answers to one of its methods."""
+
+    def __init__(self, store: Any, name: str, note: Callable[[Any, Any], None]) -> None:
+        self._store = store
+        method = getattr(store, name)
+
+        async def call(asked: Any) -> Any:
+            answer = await method(asked)
+            note(asked, answer)
+            return answer
+
+        setattr(self, name, call)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        setattr(self, name, found)
+        return found

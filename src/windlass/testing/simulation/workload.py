@@ -1,0 +1,148 @@
+"""What runs in a simulated world: tasks whose handlers have moods."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from datetime import timedelta
+from typing import Any
+
+from windlass.app import Windlass
+from windlass.context import Context
+from windlass.control import GiveUp, Retry, Snooze, Throttled
+from windlass.core.backoff import Backoff
+from windlass.core.limit import LimitSpec, Rate
+from windlass.task import Task
+from windlass.testing.simulation.history import Body, Ledger
+from windlass.testing.simulation.invariants import SPECS
+from windlass.testing.simulation.loop import SimLoop
+from windlass.testing.simulation.process import PROCESS
+
+__all__ = ["MOODS", "QUEUES", "Lab", "Seat", "result_of"]
+
+QUEUES = ("mail", "bulk")
+
+SPECS.update(
+    {
+        spec.name: spec
+        for spec in (
+            LimitSpec(name="api", concurrency=2),
+            LimitSpec(name="press", rate=Rate(3, timedelta(seconds=2), burst=2)),
+            LimitSpec(name="both", rate=Rate(4, timedelta(seconds=1)), concurrency=1),
+        )
+    }
+)
+
+MOODS = (
+    *("steady", "moody", "moody", "moody", "stubborn", "chatty", "parent"),
+    *("steady", "moody", "slow", "moody"),
+)
+"""What producers choose from; poison comes apart, because it ends whole processes."""
+
+_BACKOFF = Backoff.exponential(first=0.3, factor=2.0, cap=3.0)
+_CODECS: dict[str, Any] = {}
+
+
+def result_of(job: str, number: int) -> str:
+    """What a handler returns, so that it is known whose result is stored."""
+    return f"{job}/{number}"
+
+
+class Lab:
+    """What the handlers of a world share."""
+
+    def __init__(self, loop: SimLoop, ledger: Ledger, chance: random.Random) -> None:
+        self.loop = loop
+        self.ledger = ledger
+        self.chance = chance
+        self.calm = False
+        """Set at the end: handlers take it easy, so that the world comes to rest."""
+
+
+class Seat:
+    """One app's tasks, and the state of its handlers."""
+
+    def __init__(self, lab: Lab, app: Windlass) -> None:
+        self.lab = lab
+        self.app = app
+        app.state = self
+        self.fussy: Task[[float, str], str] = app.task(
+            name="sim.fussy", queue="bulk", timeout=1.5, backoff=_BACKOFF
+        )(fussy)
+        self.steady: Task[[float], str] = app.task(
+            name="sim.steady", queue="mail", backoff=_BACKOFF
+        )(steady)
+        for task in app.tasks:
+            # Building a codec takes as long as simulating a second, and it never changes.
+            if task.name not in _CODECS:
+                _CODECS[task.name] = task.codec
+            task.__dict__["codec"] = _CODECS[task.name]
+
+
+async def steady(ctx: Context, seconds: float) -> str:
+    """Always ends well."""
+    return await _run(ctx, seconds, "steady")
+
+
+async def fussy(ctx: Context, seconds: float, mood: str) -> str:
+    """Ends as it feels."""
+    return await _run(ctx, seconds, mood)
+
+
+async def _run(ctx: Context, seconds: float, mood: str) -> str:
+    """One run as it is seen from outside: it begins, may be told to end, and ends."""
+    lab: Lab = ctx.state.lab
+    claim, process = ctx.claimed.claim, PROCESS.get()
+    if process is None:
+        raise RuntimeError("a handler runs outside every process")
+    body = Body(claim.job, claim.number, ctx.claimed.worker, process, lab.loop.time())
+    lab.ledger.began(body)
+    how = "well"
+    try:
+        await _act(ctx, body, seconds, mood)
+    except asyncio.CancelledError:
+        body.told = lab.loop.time()
+        if mood != "stubborn":
+            how = "interrupted"
+            raise
+    except BaseException as error:
+        how = f"raised {type(error).__name__}"
+        raise
+    finally:
+        lab.ledger.ended(body, how)
+    return result_of(body.job, body.number)
+
+
+async def _act(ctx: Context, body: Body, seconds: float, mood: str) -> None:
+    seat: Seat = ctx.state
+    chance = seat.lab.chance
+    await asyncio.sleep(seconds)
+    if mood == "poison":
+        body.how = "crashing"
+        await body.process.crash()
+    if mood == "parent":
+        for _ in range(chance.randint(1, 3)):
+            await ctx.enqueue(seat.fussy.call(seconds, "moody"))
+    if mood == "chatty":
+        ctx.progress(chance.random(), str(body.number))
+        await asyncio.sleep(seconds)
+    if mood == "moody" and not seat.lab.calm:
+        _moan(chance)
+
+
+def _moan(chance: random.Random) -> None:
+    """End in one of the ways a handler can."""
+    after = chance.choice([0.0, 0.2, 1.5])
+    match chance.choice(["", "", "raise", "raise", "retry", "snooze", "throttle", "give up"]):
+        case "raise":
+            raise RuntimeError("it did not work")
+        case "retry":
+            raise Retry(after=after)
+        case "snooze":
+            raise Snooze(after)
+        case "throttle":
+            raise Throttled(after)
+        case "give up":
+            raise GiveUp("never again")
+        case _:
+            return

@@ -1,0 +1,143 @@
+"""One simulated world from its first to its last instant: ``simulate(seed)``.
+
+A few worker processes, producers and an operator, each with a real app on its own storage, all on
+one store. For a while everything goes wrong that the seed enables; then the world heals, comes to
+rest within a bounded time, and is held to its promises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple, Protocol
+
+from windlass.core.state import TERMINAL
+from windlass.errors import StorageError
+from windlass.testing.clock import LoopClock
+from windlass.testing.simulation.accounts import Accounts
+from windlass.testing.simulation.cluster import Cluster, Shape
+from windlass.testing.simulation.faults import FaultPlan, Faults, Health
+from windlass.testing.simulation.history import Ledger, Violation
+from windlass.testing.simulation.invariants import RULES_OF_JOBS, SPECS
+from windlass.testing.simulation.invariants_of_workers import RULES_OF_WORKERS, WorldRule
+from windlass.testing.simulation.loop import SimLoop, TraceLine, run
+from windlass.testing.simulation.memory_stage import MemoryStage
+from windlass.testing.simulation.wire import Surroundings
+from windlass.testing.simulation.workload import Lab
+
+__all__ = ["Report", "StoreName", "simulate"]
+
+StoreName = Literal["memory", "sqlite"]
+
+_LONGEST_REST = 180.0
+_LIMIT = 2_000.0
+
+
+class Report(NamedTuple):
+    """One world that kept its promises."""
+
+    seed: int
+    store: str
+    digest: str
+    seconds: float
+    jobs: int
+    counts: dict[str, int]
+    log: tuple[TraceLine, ...]
+
+
+def simulate(
+    seed: int, store: StoreName = "memory", *, chronicle: list[TraceLine] | None = None
+) -> Report:
+    """Run the world of a seed to its end; raises Violation if it broke a promise.
+
+    ``chronicle`` receives the event log, also of a world that did.
+    """
+    box: list[Ledger] = []
+
+    async def main(loop: SimLoop) -> None:
+        try:
+            await _world(loop, store, box)
+        finally:
+            if chronicle is not None:
+                chronicle.extend(loop.log)
+            if box:
+                box[0].sealed = True
+
+    with _quiet():
+        result = run(main, seed=seed, limit=_LIMIT)
+    ledger = box[0]
+    jobs = len(ledger.jobs) + len(ledger.deleted)
+    return Report(seed, store, result.digest, result.seconds, jobs, ledger.counts, result.log)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The workers log what befalls them; here that is most of the time."""
+    log = logging.getLogger("windlass")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
+
+
+async def _world(loop: SimLoop, store: StoreName, box: list[Ledger]) -> None:
+    chance = random.Random(loop.seed)  # noqa: S311 -- repeatable on purpose
+    shape = Shape.draw(chance)
+    names = [f"worker-{n}." for n in range(shape.workers)]
+    plan = FaultPlan.draw(chance, names)
+    loop.trace(f"{shape}")
+    loop.trace(f"{plan}")
+    ledger = Ledger(loop, LoopClock(loop))
+    box.append(ledger)
+    faults = Faults(plan, random.Random(loop.seed + 1))  # noqa: S311
+    around = Surroundings(loop, ledger, faults, Health())
+    stage = MemoryStage(around)
+    accounts = Accounts(ledger)
+    rules_of_jobs = [rule(ledger) for rule in RULES_OF_JOBS]
+    rules_of_workers = [rule(around, proves_death=stage.proves_death) for rule in RULES_OF_WORKERS]
+    ledger.obey([*rules_of_jobs, *rules_of_workers, accounts])
+    lab = Lab(loop, ledger, random.Random(loop.seed + 2))  # noqa: S311
+    story = loop.create_task(_story(around, stage, Cluster(around, stage, lab, shape), accounts))
+    alarm = loop.create_task(ledger.alarm.wait())
+    try:
+        await asyncio.wait({story, alarm}, return_when=asyncio.FIRST_COMPLETED)
+        if ledger.violations:
+            raise Violation("\n".join(ledger.violations))
+        story.result()
+    finally:
+        stage.close()
+
+
+async def _story(around: Surroundings, stage: Any, cluster: Cluster, accounts: Accounts) -> None:
+    """Chaos, healing, rest, a last test of strength, and the books."""
+    await stage.ask("limits.define", [*SPECS.values()])
+    cluster.start()
+    chaos = around.loop.create_task(cluster.suffer())
+    await asyncio.sleep(around.faults.plan.chaos)
+    chaos.cancel()
+    await asyncio.wait([chaos])
+    around.loop.trace("heal")
+    cluster.heal()
+    await cluster.people_done()
+    for queue in sorted(around.ledger.paused):
+        await stage.ask("admin.resume", queue)
+    await _rest(around)
+    around.loop.trace("at rest")
+    await cluster.stop()
+    await accounts.close(stage.ask)
+    stage.check_mirror()
+
+
+async def _rest(around: Surroundings) -> None:
+    """23: everything comes to an end in bounded time."""
+    ledger, loop = around.ledger, around.loop
+    deadline = loop.time() + _LONGEST_REST
+    while unfinished := [job for job, view in ledger.jobs.items() if view.state not in TERMINAL]:
+        if loop.time() > deadline:
+            ledger.object("23 liveness", f"{unfinished} do not come to an end")
+            return
+        await asyncio.sleep(0.5)
