@@ -31,6 +31,7 @@ _SQL = load("windlass.storage.sqlite.sql", "workers.sql")
 _REGISTER, _BEAT, _HOLDING, _END = _SQL["register"], _SQL["beat"], _SQL["holding"], _SQL["end"]
 _OVERDUE, _NEXT_RUNNING = _SQL["overdue"], _SQL["next_running_worker"]
 _IS_LIVE, _CLAIMS_OF, _HELD = _SQL["is_live"], _SQL["claims_of"], _SQL["held"]
+_CANCEL_REQUESTS = _SQL["cancel_requests"]
 _WORKERS, _LEAD, _RESIGN = _SQL["workers"], _SQL["lead"], _SQL["resign"]
 
 _queues_of = msgspec.json.Decoder(list[str]).decode
@@ -83,6 +84,10 @@ class SqliteWorkers:
             cancelled=[claim for claim, row in zip(holding, rows, strict=True) if row[3]],
             holding=holding,
         )
+
+    async def cancel_requests(self, worker: str) -> Sequence[Claim]:
+        rows = self._db.read(lambda connection, _: fetch(connection, _CANCEL_REQUESTS, (worker,)))
+        return [Claim(JobId(uid.hex()), number, seq) for uid, number, seq in rows]
 
     async def bury(self, workers: Sequence[str]) -> Sequence[str]:
         buried = await self._db.write(

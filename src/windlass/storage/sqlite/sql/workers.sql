@@ -16,6 +16,11 @@ RETURNING 1;
 SELECT id, claim_number, seq, cancel_requested FROM jobs
  WHERE worker = ?1 AND state = 1 ORDER BY seq;
 
+-- name: cancel_requests
+-- A worker holds no more claims than it has slots: reading them all is cheap.
+SELECT id, claim_number, seq FROM jobs
+ WHERE worker = ?1 AND state = 1 AND cancel_requested = 1 ORDER BY seq;
+
 -- name: end
 UPDATE workers SET state = ?2, ended_at = ?3 WHERE id = ?1 AND state = 'live'
 RETURNING id;
