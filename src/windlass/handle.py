@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Job", "JobClient"]
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
 class JobClient(Protocol):
@@ -34,7 +34,7 @@ class JobClient(Protocol):
         ...
 
 
-class Job(Generic[R]):
+class Job(Generic[R_co]):
     """One durable request to run a task. Blocking twins of its methods: ``app.blocking``."""
 
     __slots__ = ("_client", "_task", "created", "id")
@@ -64,7 +64,7 @@ class Job(Generic[R]):
         """The job as it is stored now; JobNotFound if it is not (any more)."""
         return await self._client.refresh(self.id)
 
-    async def result(self, timeout: timedelta | float | None = None) -> R:
+    async def result(self, timeout: timedelta | float | None = None) -> R_co:
         """Wait for the job to end and return what the function returned.
 
         Raises JobFailed, JobCancelled, JobExpired, JobDiscarded, JobNotFound, or ResultTimeout
@@ -73,10 +73,10 @@ class Job(Generic[R]):
         encoded = await self._client.result(self.id, timeout)
         return self.decode(encoded)
 
-    def decode(self, encoded: bytes | None) -> R:
+    def decode(self, encoded: bytes | None) -> R_co:
         """A stored result as the function's own return type."""
         decode = decode_any if self._task is None else self._task.codec.decode_result
-        value: R = decode(encoded)
+        value: R_co = decode(encoded)
         return value
 
     async def cancel(self) -> CancelAnswer:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["BoundTask", "Call", "Enqueuer", "JobOptions", "Task", "TaskOptions", "TaskRegistry"]
 
 P = ParamSpec("P")
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 RunIn = Literal["auto", "loop", "thread"]
 
 _MAX_NAME = 128
@@ -176,7 +176,7 @@ _PLAIN = JobOptions()
 _IDENTITY = frozenset({"principal_id", "principal", "user_id", "correlation_id", "request_id"})
 
 
-class Task(Generic[P, R]):
+class Task(Generic[P, R_co]):
     """A registered function. Calling it runs the plain function, here and now."""
 
     def __init__(
@@ -218,11 +218,11 @@ class Task(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<Task {self.name!r}>"
 
-    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         """Store a job that runs this function with these arguments."""
         return await self._enqueuer.enqueue_call(self._make(args, kwargs, _PLAIN))
 
-    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         """The same, from code without an event loop."""
         return self._enqueuer.enqueue_call_sync(self._make(args, kwargs, _PLAIN))
 
@@ -248,7 +248,7 @@ class Task(Generic[P, R]):
         correlation_id: str | None = None,
         principal: str | None = None,
         tenant: str | None = None,
-    ) -> BoundTask[P, R]:
+    ) -> BoundTask[P, R_co]:
         """This task with other options for the calls made through the answer."""
         options = JobOptions(
             delay=None if delay is None else duration(delay, "delay"),
@@ -279,21 +279,21 @@ class Task(Generic[P, R]):
         return Call(self, payload, named, options)
 
 
-class BoundTask(Generic[P, R]):
+class BoundTask(Generic[P, R_co]):
     """A task with options for its next calls."""
 
     __slots__ = ("_options", "_task")
 
-    def __init__(self, task: Task[P, R], options: JobOptions) -> None:
+    def __init__(self, task: Task[P, R_co], options: JobOptions) -> None:
         """Made by `Task.options`."""
         self._task = task
         self._options = options
 
-    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         """Store a job with these options."""
         return await self._task._enqueuer.enqueue_call(self.call(*args, **kwargs))  # noqa: SLF001
 
-    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         """The same, from code without an event loop."""
         return self._task._enqueuer.enqueue_call_sync(self.call(*args, **kwargs))  # noqa: SLF001
 

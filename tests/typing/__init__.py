@@ -1,0 +1,1 @@
+"""What a type checker says about code that uses Windlass."""

@@ -1,0 +1,193 @@
+"""A wrong argument is a type error: programs that must pass the checker, and lines that must not.
+
+A line that must fail ends in ``# E: code text``: the error's code and part of its text.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from mypy import api
+
+HEAD = """\
+from datetime import datetime, timedelta
+from windlass import Backoff, Context, Job, Task, Windlass
+
+app = Windlass("memory://")
+
+@app.task
+async def send(to: str, *, subject: str, copies: int = 1) -> int:
+    return copies
+
+@app.task(queue="mail", timeout=timedelta(seconds=30))
+def resize(path: str, width: int = 200) -> list[str]:
+    return [path] * width
+
+@app.task
+async def report(ctx: Context, day: datetime) -> None:
+    ctx.progress(0.5, "half")
+
+@app.task(priority=1)
+def tidy(ctx: Context) -> bool:
+    return ctx.attempt == 1
+"""
+EXPECTED = re.compile(r"#\s*E: (?P<code>[\w-]+)(?: (?P<text>.*))?$")
+REPORTED = re.compile(r"^.*?:(?P<line>\d+): error: (?P<text>.*?)\s+\[(?P<code>[\w-]+)\]$")
+
+
+def check(folder: Path, program: str) -> None:
+    """Hold mypy's errors against the comments, line by line."""
+    file = folder / "program.py"
+    text = HEAD + program
+    file.write_text(text, encoding="utf-8")
+    cache = f"--cache-dir={folder.parent / 'mypy'}"
+    output, complaints, _ = api.run(
+        ["--strict", "--no-error-summary", "--config-file=", cache, str(file)]
+    )
+    assert complaints == ""
+    found = [match for line in output.splitlines() if (match := REPORTED.match(line))]
+    got: dict[int, dict[str, str]] = {}
+    for match in found:
+        got.setdefault(int(match["line"]), {})[match["code"]] = match["text"]
+    wanted = {
+        number: match
+        for number, line in enumerate(text.splitlines(), 1)
+        if (match := EXPECTED.search(line))
+    }
+    assert sorted(got) == sorted(wanted), output
+    for number, match in wanted.items():
+        assert (match["text"] or "") in got[number].get(match["code"], "no such error"), output
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(
+            """
+async def main() -> None:
+    await send.enqueue("a", subject="b")
+    await send.enqueue(to="a", subject="b", copies=2)
+    await send.options(delay=5, key="k").enqueue("a", subject="b")
+    resize.enqueue_sync("a.png")
+    resize.options(at=datetime.now()).enqueue_sync("a.png", 100)
+    await app.enqueue_many([send.call("a", subject="b"), resize.options(queue="x").call("a.png")])
+""",
+            id="calls that fit the function are accepted",
+        ),
+        pytest.param(
+            """
+async def main() -> None:
+    await report.enqueue(datetime.now())
+    await report.enqueue(day=datetime.now())
+    tidy.enqueue_sync()
+    await app.enqueue_many([tidy.call(), report.call(datetime.now())])
+""",
+            id="the context is no argument of enqueue",
+        ),
+        pytest.param(
+            """
+async def main() -> None:
+    copies: int = await (await send.enqueue("a", subject="b")).result(timeout=10)
+    job: Job[list[str]] = resize.enqueue_sync("a.png")
+    paths: list[str] = app.blocking.result(job, timeout=timedelta(seconds=10))
+    await (await report.enqueue(datetime.now())).result()
+    done: bool = await (await tidy.options(tags=["x"]).enqueue()).result()
+""",
+            id="the result is what the function returns",
+        ),
+        pytest.param(
+            """
+first: Task[[str, int], list[str]]
+def takes_any_task(task: Task[..., object]) -> str:
+    return task.name
+takes_any_task(send)
+takes_any_task(resize)
+
+async def worker() -> None:
+    async with app, app.worker(queues={"mail": 2}, max_jobs=100) as running:
+        print(running.id)
+""",
+            id="tasks and workers can be passed on",
+        ),
+        pytest.param(
+            """
+from windlass.testing import VirtualClock, drain, drain_all_sync, inline, isolated
+
+async def test() -> None:
+    with isolated(app) as clock:
+        clock.advance(5)
+        drained = (await drain(app, until=timedelta(hours=1))).raise_errors()
+        count: int = drained.of(send).succeeded
+    with isolated(app, clock=VirtualClock()), inline(app, errors="keep"):
+        drain_all_sync(app).raise_errors()
+""",
+            id="the testing tools are typed",
+        ),
+    ],
+)
+def test_a_program_that_is_right_passes(tmp_path: Path, program: str) -> None:
+    check(tmp_path, program)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(
+            """
+async def main() -> None:
+    await send.enqueue(1, subject="b")  # E: arg-type has incompatible type "int"; expected "str"
+    await send.enqueue("a")  # E: call-arg Missing named argument "subject"
+    await send.enqueue("a", "b")  # E: call-arg
+    await send.enqueue("a", subject="b", cc="c")  # E: call-arg Unexpected keyword argument "cc"
+    await send.options(delay=1).enqueue("a", subject=2)  # E: arg-type expected "str"
+    send.call("a", subject="b", copies="many")  # E: arg-type expected "int"
+    resize.enqueue_sync(7)  # E: arg-type expected "str"
+    resize.options(queue="x").enqueue_sync()  # E: call-arg Missing positional argument "path"
+""",
+            id="arguments",
+        ),
+        pytest.param(
+            """
+async def main(ctx: Context) -> None:
+    await report.enqueue(ctx, datetime.now())  # E: call-arg Too many arguments
+    await report.enqueue()  # E: call-arg Missing positional argument "day"
+    tidy.enqueue_sync(ctx)  # E: call-arg Too many arguments
+""",
+            id="the context",
+        ),
+        pytest.param(
+            """
+async def main() -> None:
+    text: str = await (await send.enqueue("a", subject="b")).result()  # E: assignment
+    job: Job[str] = resize.enqueue_sync("a.png")  # E: assignment
+    app.blocking.result(resize.enqueue_sync("a.png")).upper()  # E: attr-defined
+""",
+            id="results",
+        ),
+        pytest.param(
+            """
+send.options(delay="soon")  # E: arg-type
+send.options(at=60)  # E: arg-type
+send.options(unique="sometimes")  # E: arg-type
+send.options(prioriti=1)  # E: call-arg Unexpected keyword argument
+@app.task(run_in="process")  # E: call-overload
+def wrong() -> None: ...
+@app.task(backoff=5)  # E: call-overload
+def wrong_too() -> None: ...
+Backoff.exponential(first=1, jitter="lots")  # E: arg-type
+""",
+            id="options",
+        ),
+    ],
+)
+def test_a_program_that_is_wrong_does_not(tmp_path: Path, program: str) -> None:
+    check(tmp_path, program)
+
+
+def test_the_check_itself_can_fail(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError):
+        check(tmp_path, 'send.call("a", subject="b")  # E: arg-type\n')
+    with pytest.raises(AssertionError):
+        check(tmp_path, 'send.call(1, subject="b")\n')
