@@ -256,6 +256,26 @@ class KeepsKeysForEver(MemoryDatabase):
             self.keys[row.asked.unique.key] = row
 
 
+@fails(UniqueConformance.test_a_job_whose_retry_gave_way_to_a_cancel_frees_its_key)
+class FreesKeysByTheVerbAskedFor(Endings):
+    """A retry that gave way to a cancel request holds its key, as a retry would."""
+
+    def accept(self, row: Row, transition: Transition, verb: Verb, now: datetime) -> None:
+        super().accept(row, transition, verb, now)
+        if transition.verb is Verb.RETRY:
+            self._db.take_key(row, now)
+
+
+@fails(UniqueConformance.test_a_success_that_is_not_kept_frees_its_key)
+class DeletedJobsHoldKeys(MemoryDatabase):
+    """A job that was deleted holds its key."""
+
+    def remove(self, row: Row) -> None:
+        super().remove(row)
+        if row.asked.unique is not None:
+            self.keys[row.asked.unique.key] = row
+
+
 @fails(UniqueConformance.test_a_key_held_until_started_is_free_once_its_job_runs)
 class HoldsStartedKeys(Claims):
     """A key held until started is held until finished."""

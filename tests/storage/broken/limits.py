@@ -149,6 +149,14 @@ class StatesWithoutUse(MemoryLimits):
         return [replace(state, running=0) for state in await super().states(name)]
 
 
+@fails(ConcurrencyConformance.test_a_budget_that_was_used_is_still_shown)
+class ShowsBudgetsInUse(MemoryLimits):
+    """Only budgets that are in use are shown."""
+
+    async def states(self, name: str) -> Sequence[LimitState]:
+        return [state for state in await super().states(name) if state.running]
+
+
 # --- lanes ------------------------------------------------------------------------------------
 
 

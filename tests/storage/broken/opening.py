@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -17,7 +18,7 @@ from windlass.storage.memory.jobs import MemoryJobs
 from windlass.storage.memory.storage import MemoryWakeups
 from windlass.storage.memory.upkeep import MemoryLimits, MemoryMaintenance
 from windlass.storage.memory.workers import MemoryWorkers
-from windlass.storage.protocol import Applied, CancelAnswer, Inserted, WorkerStart
+from windlass.storage.protocol import Applied, CancelAnswer, ClaimReply, Inserted, Want, WorkerStart
 from windlass.testing.conformance import StorageConformance, WakeupConformance
 
 
@@ -99,6 +100,30 @@ class SilentExpiry(MemoryMaintenance):
     async def expire(self, limit: int) -> int:
         with nobody_listens(self._db):
             return await super().expire(limit)
+
+
+@fails(WakeupConformance.test_an_expired_job_that_a_claim_meets_wakes_who_waits_for_its_result)
+class SilentClaim(MemoryJobs):
+    """A job that a claim discards wakes nobody."""
+
+    async def claim(
+        self, worker: str, wants: Sequence[Want], *, total: int, solo: bool = False
+    ) -> ClaimReply:
+        with nobody_listens(self._db):
+            return await super().claim(worker, wants, total=total, solo=solo)
+
+
+@fails(WakeupConformance.test_subscribers_are_called_on_their_own_event_loop)
+class WakesOnAnotherThread(MemoryWakeups):
+    """Subscribers are called on a thread that is not theirs."""
+
+    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
+        def elsewhere() -> None:
+            thread = threading.Thread(target=callback)
+            thread.start()
+            thread.join()
+
+        return super().subscribe(elsewhere)
 
 
 @fails(WakeupConformance.test_leaving_wakes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -87,6 +88,22 @@ class BeatsTellNothing(MemoryWorkers):
 
     async def beat(self, worker: str) -> Beat:
         return replace(await super().beat(worker), holding=())
+
+
+@fails(HeartbeatConformance.test_a_beat_may_come_from_another_event_loop)
+class BeatsOnOneLoop(MemoryWorkers):
+    """A beat is refused on any loop but the one the worker registered on."""
+
+    loop: asyncio.AbstractEventLoop
+
+    async def register(self, start: WorkerStart) -> datetime:
+        self.loop = asyncio.get_running_loop()
+        return await super().register(start)
+
+    async def beat(self, worker: str) -> Beat:
+        if asyncio.get_running_loop() is not self.loop:
+            raise StorageError("another event loop")
+        return await super().beat(worker)
 
 
 @fails(HeartbeatConformance.test_the_beat_of_a_buried_worker_says_so_and_does_not_revive_it)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
+from msgspec.structs import replace
 
 from windlass.core.backoff import Backoff
-from windlass.core.job import AttemptError, Progress
+from windlass.core.job import AttemptError, Claim, JobId, Progress
 from windlass.core.outcome import GaveUp, Interrupted, Raised
 from windlass.core.state import State
 from windlass.core.transition import retry
+from windlass.seams import new_job_id
 from windlass.storage.protocol import Storage, Want
 from windlass.testing.clock import VirtualClock
 from windlass.testing.conformance.steps import (
@@ -22,13 +23,16 @@ from windlass.testing.conformance.steps import (
     a_job,
     add,
     ask,
+    at_most,
     claim,
     claim_one,
     end,
     enlist,
     happened,
     ids,
+    limited,
     look,
+    seeded,
     started,
 )
 
@@ -125,7 +129,7 @@ class ClaimConformance:
         running = await started(storage)
         await storage.jobs.cancel([running.claim.job])
         stubborn = retry(running, by="w1", error=OOPS, delay=0 * MINUTE)
-        await end(storage, msgspec.structs.replace(stubborn, if_cancelled=None))
+        await end(storage, replace(stubborn, if_cancelled=None))
         again = await claim_one(storage)
         assert (await storage.workers.beat("w1")).cancelled == []
         assert not (await look(storage, again)).cancel_requested
@@ -178,7 +182,9 @@ class ClaimConformance:
         former = await started(storage)
         await happened(storage, former, Interrupted())
         current = await claim_one(storage)
-        await storage.jobs.report([(current.claim, Progress(0.1)), (former.claim, Progress(0.9))])
+        stranger = Claim(new_job_id(), 1, 999_999)
+        said = [(current.claim, 0.1), (former.claim, 0.9), (stranger, 0.9)]
+        await storage.jobs.report([(claim, Progress(fraction)) for claim, fraction in said])
         assert (await look(storage, current)).progress == Progress(0.1)
 
 
@@ -242,6 +248,40 @@ class OrderConformance:
         await add(storage, *(a_job(queue=queue) for queue in "aaabbb"))
         reply = await storage.jobs.claim("w1", [Want("a", 1), Want("b", 2)], total=10)
         assert [job.queue for job in reply.jobs] == ["a", "b", "b"]
+
+    async def test_a_claim_without_room_gives_nothing(self, storage: Storage) -> None:
+        await enlist(storage)
+        await add(storage, a_job())
+        reply = await storage.jobs.claim("w1", [Want("default", 5)], total=0)
+        assert (reply.live, list(reply.jobs)) == (True, [])
+
+    async def test_any_mix_of_jobs_comes_in_the_one_order(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:  # guarantee 5
+        chance = seeded(5)
+        await at_most(storage, roomy=1000)
+        for _ in range(60):
+            asked = limited(*chance.choice([(), (), ("roomy",), ("roomy:a",)]))
+            delay = chance.randrange(5) * MINUTE
+            await add(storage, replace(asked, priority=chance.randrange(3), delay=delay))
+        clock.advance(HOUR)
+        taken: list[JobId] = []
+        while jobs := await claim(storage, chance.randrange(1, 9)):
+            taken += ids(jobs)
+        stored = [await look(storage, job) for job in taken]
+        assert len(stored) == 60
+        assert stored == sorted(stored, key=lambda job: (job.priority, job.due, job.seq))
+
+    async def test_claims_get_through_any_number_of_jobs_that_fell_due(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:  # a claim promotes in bites; nobody else need come
+        await enlist(storage)
+        wanted = await add(storage, *(a_job(delay=MINUTE) for _ in range(1200)))
+        clock.advance(MINUTE)
+        taken: list[JobId] = []
+        while jobs := await claim(storage, 300):
+            taken += ids(jobs)
+        assert taken == wanted
 
     async def test_a_claim_takes_from_no_other_queue(self, storage: Storage) -> None:  # CLAIM-10
         await enlist(storage)

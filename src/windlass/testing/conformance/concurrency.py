@@ -169,6 +169,13 @@ class ConcurrencyConformance:
             ("db", "b", 1),
         ]
 
+    async def test_a_budget_that_was_used_is_still_shown(self, storage: Storage) -> None:
+        await at_most(storage, db=3)
+        await succeeded(storage, await started(storage, limited("db:a")))
+        states = await storage.limits.states("db")
+        assert [(state.key, state.running) for state in states] == [("a", 0)]
+        assert list(await storage.limits.states("other")) == []
+
     async def test_no_mix_of_operations_exceeds_a_limit_or_leaks_a_unit(
         self, storage: Storage, clock: VirtualClock
     ) -> None:  # guarantee 6

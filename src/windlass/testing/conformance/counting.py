@@ -146,12 +146,17 @@ class RollupConformance:
         (rollup,) = await rollups(storage)
         assert rollup.counts == {"succeed": 2}
 
-    async def test_old_rollups_are_pruned(self, storage: Storage, clock: VirtualClock) -> None:
-        await succeeded(storage, await started(storage))
+    async def test_old_rollups_are_pruned_in_bites(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        for _ in range(3):
+            await succeeded(storage, await started(storage))
+            clock.advance(MINUTE)
         clock.advance(HOUR)
         await succeeded(storage, await started(storage))
-        assert await storage.maintenance.prune_rollups(older_than=DAY, limit=10) == 0
-        assert await storage.maintenance.prune_rollups(older_than=30 * MINUTE, limit=10) == 1
+        prune = storage.maintenance.prune_rollups
+        assert await prune(older_than=DAY, limit=10) == 0
+        assert [await prune(older_than=30 * MINUTE, limit=2) for _ in range(3)] == [2, 1, 0]
         (rollup,) = await rollups(storage)
         assert rollup.minute == minute_of(clock.now())
 

@@ -11,6 +11,7 @@ from windlass.core.job import LimitUse
 from windlass.core.limit import LimitSpec
 from windlass.core.outcome import GaveUp, Raised, Succeeded
 from windlass.core.state import State
+from windlass.core.transition import succeed
 from windlass.core.unique import Unique, Window
 from windlass.errors import LimitUnknown
 from windlass.seams import new_job_id
@@ -25,6 +26,7 @@ from windlass.testing.conformance.steps import (
     add,
     claim,
     claim_one,
+    ended,
     enlist,
     happened,
     ids,
@@ -240,6 +242,19 @@ class UniqueConformance:
     async def test_a_cancelled_job_frees_its_key(self, storage: Storage) -> None:  # ENQ-3
         waiting = await add(storage, keyed("k"))
         await storage.jobs.cancel(waiting)
+        await add(storage, keyed("k"))
+
+    async def test_a_job_whose_retry_gave_way_to_a_cancel_frees_its_key(
+        self, storage: Storage
+    ) -> None:  # keys follow the verb that took effect
+        running = await started(storage, keyed("k"))
+        await storage.jobs.cancel([running.claim.job])
+        await happened(storage, running, Raised(OOPS))
+        await add(storage, keyed("k"))
+
+    async def test_a_success_that_is_not_kept_frees_its_key(self, storage: Storage) -> None:
+        running = await started(storage, keyed("k"))
+        await ended(storage, succeed(running, by="w1", result=None, keep=False))
         await add(storage, keyed("k"))
 
     async def test_an_expired_job_frees_its_key(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -19,6 +20,8 @@ from windlass.testing.conformance.steps import (
     a_job,
     a_worker,
     add,
+    claim,
+    enlist,
     happened,
     started,
 )
@@ -91,6 +94,23 @@ class WakeupConformance:
         clock.advance(HOUR)
         async with woken(storage):
             await storage.maintenance.expire(10)
+
+    async def test_an_expired_job_that_a_claim_meets_wakes_who_waits_for_its_result(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await enlist(storage)
+        await add(storage, a_job(expires=MINUTE))
+        clock.advance(HOUR)
+        async with woken(storage):
+            assert await claim(storage) == []
+
+    async def test_subscribers_are_called_on_their_own_event_loop(self, storage: Storage) -> None:
+        threads: list[int] = []
+        unsubscribe = storage.wakeups.subscribe(lambda: threads.append(threading.get_ident()))
+        async with woken(storage):
+            await add(storage, a_job())
+        unsubscribe()
+        assert set(threads) == {threading.get_ident()}
 
     async def test_leaving_wakes(self, storage: Storage) -> None:
         await started(storage)

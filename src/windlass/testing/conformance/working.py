@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 from windlass.core.outcome import Lost, Succeeded, decide
 from windlass.core.state import State, Verb
 from windlass.core.transition import release, retry, succeed
-from windlass.storage.protocol import Answer, Storage, Verdict, WorkerState
+from windlass.storage.protocol import Answer, Beat, Storage, Verdict, WorkerState
 from windlass.testing.clock import VirtualClock
 from windlass.testing.conformance.steps import (
     DAY,
@@ -102,6 +103,20 @@ class HeartbeatConformance:
         await ended(storage, release(lost, by="w1"))
         again = await claim_one(storage)
         assert (again.claim.job, again.attempt) == (wanted, 1)
+
+    async def test_a_beat_may_come_from_another_event_loop(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:  # the heartbeat has a thread of its own
+        running = await started(storage)
+        clock.advance(LEASE)
+
+        async def beat() -> Beat:
+            return await storage.workers.beat("w1")
+
+        answer = await asyncio.to_thread(asyncio.run, beat())
+        assert (answer.live, list(answer.holding)) == (True, [running.claim])
+        clock.advance(LEASE)
+        assert list(await storage.workers.overdue()) == []
 
     async def test_the_beat_of_a_buried_worker_says_so_and_does_not_revive_it(
         self, storage: Storage
