@@ -13,7 +13,7 @@ from windlass.core.state import Verb
 from windlass.core.transition import Transition, release
 from windlass.runtime.identity import Identity
 from windlass.runtime.slots import Slots
-from windlass.storage.protocol import ClaimReply, Storage
+from windlass.storage.protocol import ClaimReply, Storage, Verdict
 
 __all__ = ["Claimer"]
 
@@ -133,8 +133,10 @@ class Claimer:
         if self._holding:
             await self._give_back_strays()
         if not self._dry or await self._worth_it():
+            asked_alone = self._solo_due
             took = await self.step()
-            if took and not self._dry:
+            # Nothing to be run alone says nothing about the others: ask for those at once.
+            if (took or (asked_alone and not self._solo_due)) and not self._dry:
                 # Let what was just started run: what ends at once leaves room for the next claim.
                 await asyncio.sleep(0)
                 if self._slots.free and self._home.has_room():
@@ -159,22 +161,23 @@ class Claimer:
                 self._home.buried()
             self._dry = False
             return 0
-        if worker != self._identity.id:
-            # Answered under a former identity: nobody here may start it.
+        if worker != self._identity.id or self.quiet:
+            # Answered under a former identity, or too late: nobody here may start it.
             await self._release(reply.jobs, worker)
             return 0
-        self._learn(reply, total)
         for job in reply.jobs:
             self._slots.take(job.queue)
             if job.solo:
                 self._solo = job.claim
             self._home.start(job)
+        self._learn(reply, total)
         self.claimed += len(reply.jobs)
         return len(reply.jobs)
 
     def _learn(self, reply: ClaimReply, total: int) -> None:
-        # Having asked for a suspect says nothing about the others.
-        self._dry = len(reply.jobs) < total and not self._hint and not self._solo_due
+        # Having asked for a suspect says nothing about the others, nor does a queue's full pool.
+        few = len(reply.jobs) < total and not self._slots.some_pool_full
+        self._dry = few and not self._hint and not self._solo_due
         self._solo_due = reply.solo_due and not self._solo_due
         self._next_in = _seconds(reply.at, reply.next_at)
 
@@ -185,7 +188,9 @@ class Claimer:
         if await self._storage.jobs.claimable(self._queues):
             return True
         due = await self._storage.maintenance.next_due()
-        self._next_in = None if due is None else _seconds(await self._storage.now(), due)
+        now = await self._storage.now()
+        # What is due already, yet not claimable here, waits on a queue that others serve.
+        self._next_in = _seconds(now, due) if due is not None and due > now else None
         self._hint = False
         return False
 
@@ -206,10 +211,18 @@ class Claimer:
         if not strays:
             return
         by = self._identity.id
-        log.info("giving back %d claims whose answer was lost", len(strays))
-        await self._storage.jobs.apply(
-            [Transition(Verb.RELEASE, claim, by, refund=True) for claim in strays]
+        found = await self._storage.admin.get([claim.job for claim in strays])
+        # A job that was never run here is as suspect as before.
+        applied = await self._storage.jobs.apply(
+            [
+                Transition(Verb.RELEASE, claim, by, refund=True, lost=job.lost, solo=job.solo)
+                for claim, job in zip(strays, found, strict=True)
+                if job is not None
+            ]
         )
+        given = sum(1 for answer in applied.answers if answer.verdict is Verdict.APPLIED)
+        if given:
+            log.info("gave back %d claims whose answer was lost", given)
 
     async def _release(self, jobs: Sequence[ClaimedJob], worker: str) -> None:
         if jobs:

@@ -41,6 +41,12 @@ class Slots:
         """Slots that do not."""
         return max(self._total - self._used, 0)
 
+    @property
+    def some_pool_full(self) -> bool:
+        """Whether a queue with slots of its own has none free: more of it may be waiting."""
+        own = self._own
+        return own is not None and any(self._used_by[queue] >= own[queue] for queue in own)
+
     def take(self, queue: str) -> None:
         """A job of ``queue`` starts."""
         self._used += 1
