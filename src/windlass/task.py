@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar
 
 import msgspec
@@ -184,7 +186,7 @@ class Task(Generic[P, R_co]):
     ) -> None:
         """Refuses what can be refused at definition time."""
         self.function = function
-        self.settings = options
+        self.settings = options = _findable(options)
         self._enqueuer = enqueuer
         self.takes_context = _wants_context(function)
         self.is_async = inspect.iscoroutinefunction(function)
@@ -337,6 +339,22 @@ class TaskRegistry:
     def names(self) -> Sequence[str]:
         """Sorted."""
         return sorted(self._tasks)
+
+
+def _findable(options: TaskOptions) -> TaskOptions:
+    """A script is ``__main__`` only to itself: its jobs carry the name a worker imports it by."""
+    alias, dot, rest = options.name.partition(".")
+    if alias not in ("__main__", "__mp_main__") or not dot:
+        return options
+    script = sys.modules.get(alias)
+    spec, file = getattr(script, "__spec__", None), getattr(script, "__file__", None)
+    if spec is not None:
+        module = spec.name  # python -m shop.jobs
+    elif file:
+        module = PurePath(file).stem  # python shop.py
+    else:
+        return options  # typed into an interpreter: no worker can import it
+    return msgspec.structs.replace(options, name=f"{module}.{rest}")
 
 
 def _where(function: Callable[..., Any]) -> str:

@@ -46,10 +46,9 @@ async def main():
 
 asyncio.run(main())
 """
-    # As __main__ the task has another name; a script that enqueues imports its tasks.
-    enqueue = "from shop import double; print(double.enqueue_sync(21).id)"
-    job = run(tmp_path, "-c", enqueue)
-    assert run(tmp_path, "-c", worker, job) == "42"
+    for script in (["shop.py"], ["-m", "shop"]):
+        job = run(tmp_path, *script)
+        assert run(tmp_path, "-c", worker, job) == "42"
 
 
 def run(folder: Path, *arguments: str) -> str:
