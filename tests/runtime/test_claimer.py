@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from tests.runtime.world import Hook, World, logged, register, simulate, working
+from tests.runtime.world import Hook, World, logged, make_suspect, simulate, working
 from windlass import Backoff, Context
 from windlass.core.job import ClaimedJob
 from windlass.core.state import State, Verb
 from windlass.core.transition import Transition
 from windlass.errors import StorageUnavailable
-from windlass.storage.protocol import ClaimReply, Want
+from windlass.storage.protocol import ClaimReply
 from windlass.task import Task
 
 NEVER = timedelta(days=1)
@@ -267,7 +267,7 @@ def test_a_lost_claim_answer_does_not_clear_a_suspect() -> None:
         speak = speaker(world)
         job = await speak.enqueue("suspect")
         storage = await world.app.storage()
-        await make_suspect(world, lost=2)
+        await make_suspect(storage, job.id)
         store = await world.tampered()
 
         async def claim(call: Hook, *args: Any, **options: Any) -> Any:
@@ -294,17 +294,6 @@ def test_a_lost_claim_answer_does_not_clear_a_suspect() -> None:
         assert world.words == ["suspect"]
 
     simulate(scenario)
-
-
-async def make_suspect(world: World, *, lost: int) -> None:
-    """Give the one waiting job a history of lost claims."""
-    storage = await world.app.storage()
-    await register(storage, "doomed")
-    (job,) = (await storage.jobs.claim("doomed", [Want("default", 1)], total=1)).jobs
-    await storage.jobs.apply(
-        [Transition(Verb.RETRY, job.claim, "reaper", lost=lost, solo=lost >= 2)]
-    )
-    await storage.workers.leave("doomed", [])
 
 
 def test_what_runs_or_waits_to_be_stored_is_never_given_back() -> None:

@@ -15,12 +15,15 @@ import msgspec
 
 from windlass import Windlass
 from windlass.core.job import Attempt, Job
+from windlass.core.outcome import SOLO_AFTER
+from windlass.core.state import Verb
+from windlass.core.transition import Transition
 from windlass.errors import StorageUnavailable
 from windlass.runtime.engine import Engine
 from windlass.runtime.loop import Aside, Main
 from windlass.runtime.worker import StopReason, Worker
 from windlass.seams import Seams
-from windlass.storage.protocol import Storage, WorkerStart
+from windlass.storage.protocol import Storage, Want, WorkerStart
 from windlass.task import Call
 from windlass.testing.clock import LoopClock, VirtualClock
 from windlass.testing.simulation.loop import SimLoop, run
@@ -255,6 +258,19 @@ async def register(storage: Storage, worker: str, *, lease: float = 30.0) -> Non
             lease=timedelta(seconds=lease),
         )
     )
+
+
+async def make_suspect(storage: Storage, job: str, *, delay: float = 0, lost: int = 2) -> None:
+    """Give the only waiting job a history of lost claims; it is due again after ``delay``."""
+    await register(storage, f"doomed by {job}")
+    reply = await storage.jobs.claim(f"doomed by {job}", [Want("default", 1)], total=1)
+    (claimed,) = reply.jobs
+    assert claimed.claim.job == job
+    after = timedelta(seconds=delay)
+    solo = lost >= SOLO_AFTER
+    marked = Transition(Verb.RETRY, claimed.claim, "reaper", delay=after, lost=lost, solo=solo)
+    await storage.jobs.apply([marked])
+    await storage.workers.leave(f"doomed by {job}", [])
 
 
 class Lines(logging.Handler):

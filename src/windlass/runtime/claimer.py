@@ -133,10 +133,8 @@ class Claimer:
         if self._holding:
             await self._give_back_strays()
         if not self._dry or await self._worth_it():
-            asked_alone = self._solo_due
             took = await self.step()
-            # Nothing to be run alone says nothing about the others: ask for those at once.
-            if (took or (asked_alone and not self._solo_due)) and not self._dry:
+            if took and not self._dry:
                 # Let what was just started run: what ends at once leaves room for the next claim.
                 await asyncio.sleep(0)
                 if self._slots.free and self._home.has_room():
@@ -145,9 +143,16 @@ class Claimer:
 
     async def step(self) -> int:
         """One claim; the number of jobs started."""
+        solo = self._solo_due
+        took = await self._claim(solo=solo)
+        if not took and self._solo_due is not solo and not self._slots.used:
+            # None of this kind, jobs that run alone or the others: ask once for the other kind.
+            took = await self._claim(solo=self._solo_due)
+        return took
+
+    async def _claim(self, *, solo: bool) -> int:
         if self._solo is not None or not self._home.has_room():
             return 0
-        solo = self._solo_due
         if solo and self._slots.used:
             return 0  # drain first: the suspect runs alone
         wants, total = self._slots.wants()
