@@ -77,11 +77,11 @@ class ClaimReply(msgspec.Struct, frozen=True):
     live: bool = True
     """False: the worker's row is not live. Nothing was claimed; it must take a new identity."""
     next_at: datetime | None = None
-    """The earliest instant at which something of the wanted queues becomes claimable without
-    anybody writing: a due time, a refilled token. None: nothing is known to be coming."""
+    """When something of the wanted queues becomes claimable without anybody writing: a due time,
+    a refilled token, ``at`` if this claim stopped at a bound. None: nothing is known to come."""
     solo_due: bool = False
-    """A due job of these queues may only run alone. An otherwise empty worker should ask with
-    ``solo=True``; a busy one should drain first."""
+    """A job of these queues is due and admitted, but may only run alone. An otherwise empty
+    worker should ask with ``solo=True``; a busy one should drain first."""
 
 
 class Verdict(StrEnum):
@@ -216,7 +216,7 @@ class LimitState(msgspec.Struct, frozen=True, kw_only=True):
     spent_until: datetime | None = None
     """Rate: when the bucket is full again."""
     parked: int = 0
-    """Lanes that wait for it."""
+    """Lanes that wait for it; 0 where the backend parks none."""
 
 
 # --- the stores -------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class JobStore(Protocol):
           (``created=True``): the client makes the ids, so this is a repeated call.
         - A job whose unique key is held (see `Unique`) is not stored; the answer names the holder
           with ``created=False``. This also holds between jobs of one batch, and under any
-          concurrency. A key held FOR_A_TIME whose time is up is free.
+          concurrency. A key held FOR_A_TIME is free when its time is up, or its row is deleted.
         - A job with limits goes into the lane of their combination; a limit that was never
           defined raises LimitUnknown and stores nothing of the batch.
         """
@@ -252,7 +252,7 @@ class JobStore(Protocol):
         - Each claimed job: running, attempt + 1, claim number + 1, started now, worker stored,
           cancel request cleared, progress cleared, a key held UNTIL_STARTED released.
         - No two claims return the same job while the first one holds, whatever runs concurrently.
-        - A waiting job past its expiry is discarded (reason ``expired``) when it is met, never
+        - A waiting job at or past its expiry is discarded (reason ``expired``) when met, never
           claimed; a bounded number per call, so a claim may come back with less than there is.
         - A paused queue gives nothing.
         - Limits: a job is claimed only when every limit of its lane admits it, and then takes
@@ -260,7 +260,7 @@ class JobStore(Protocol):
           claim. The head of a closed lane closes its whole lane and nothing else: jobs of other
           lanes and jobs without limits pass it. Usage is what the running rows say.
         - A job marked solo is claimed only with ``solo=True``, which callers say when they run
-          nothing else; such a claim returns exactly that one job, and only if one is due.
+          nothing else; such a claim returns one such job, due and admitted, or nothing at all.
           ``solo_due`` tells callers without ``solo=True`` that one is waiting.
         """
         ...
@@ -314,7 +314,7 @@ class WorkerStore(Protocol):
     """
 
     async def register(self, start: WorkerStart) -> datetime:
-        """Make the worker's row, live. The answer is the store's now."""
+        """Make the worker's row, live, unless there is one. The answer is the store's now."""
         ...
 
     async def beat(self, worker: str) -> Beat:
@@ -342,14 +342,15 @@ class WorkerStore(Protocol):
 
     async def cancel_requests(self, worker: str) -> Sequence[Claim]:
         """The claims of this worker whose cancellation is requested. Read-only and cheap: asked
-        after hints, so that a cancel need not wait for the next beat."""
+        after hints, so that a cancel need not wait for the next beat.
+        """
         ...
 
     async def leave(self, worker: str, releases: Sequence[Transition]) -> Applied:
         """Say goodbye: apply ``releases`` and end the worker's row, in one transaction.
 
         Claims the row still holds that are not among the releases are released too, with their
-        attempt given back.
+        attempt given back. A row that has ended before stays as it ended.
         """
         ...
 
@@ -375,7 +376,8 @@ class LimitStore(Protocol):
 
     async def define(self, specs: Sequence[LimitSpec]) -> None:
         """Create or change limits by name. Takes effect at the next claim, for waiting jobs too:
-        lanes that the new numbers would open return."""
+        lanes that the new numbers would open return.
+        """
         ...
 
     async def specs(self) -> Sequence[LimitSpec]:
@@ -404,7 +406,8 @@ class MaintenanceStore(Protocol):
 
     async def prune(self, *, state: State, older_than: timedelta, limit: int) -> int:
         """Delete up to ``limit`` jobs that reached this terminal state longer ago than that,
-        with their history."""
+        with their history.
+        """
         ...
 
     async def prune_rollups(self, *, older_than: timedelta, limit: int) -> int:
@@ -444,19 +447,21 @@ class AdminStore(Protocol):
 
         Same id; ``max_attempts`` becomes ``attempt + budget``; expiry, finish time, cancel
         request, lost count, solo mark and ``missed_at`` are cleared, last error and history kept;
-        limits count again. The key is taken again: held by another job, KeyConflict (a window
-        UNTIL_STARTED stays released). Unknown ids raise JobNotFound, other states WrongState; of
-        two concurrent requeues of one job exactly one succeeds. Wakes workers.
+        limits count again. The key is taken again (FOR_A_TIME: for a new period, unless it is
+        still held): held by another job, KeyConflict (a window UNTIL_STARTED stays released).
+        Unknown ids raise JobNotFound, other states WrongState; of two concurrent requeues of one
+        job exactly one succeeds. Wakes workers.
         """
         ...
 
     async def discard(self, ids: Sequence[JobId], *, reason: str) -> None:
-        """failed → discarded, all or none; raises as `requeue` does."""
+        """failed → discarded, finished now, all or none; raises as `requeue` does."""
         ...
 
     async def run_now(self, ids: Sequence[JobId]) -> Sequence[bool]:
         """Make waiting jobs due now, unless they already are; False for any other state or an
-        unknown id. Wakes workers."""
+        unknown id. Wakes workers.
+        """
         ...
 
     async def pause(self, queue: str) -> None:
@@ -478,7 +483,8 @@ class Wakeups(Protocol):
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call ``callback`` on this event loop after any change that might matter: work became
         ready, a cancel was requested, a job ended. Several changes may be one call. The answer
-        undoes the subscription."""
+        undoes the subscription.
+        """
         ...
 
 
@@ -511,12 +517,14 @@ class Storage(Protocol):
 
     def prove_dead(self, worker: WorkerStart) -> bool:
         """Whether this worker's death can be proven at once, on this machine. A proof needs no
-        lease to run out; no proof means nothing."""
+        lease to run out; no proof means nothing.
+        """
         ...
 
     def hold_worker_lock(self, worker: str) -> tuple[str, int, int]:
         """Take the lock that dies with this process; the answer is boot id, device and inode for
-        the worker's row, or ("", 0, 0) where the backend has no such proof."""
+        the worker's row, or ("", 0, 0) where the backend has no such proof.
+        """
         ...
 
     def release_worker_lock(self, worker: str) -> None:
