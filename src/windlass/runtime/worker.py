@@ -69,6 +69,7 @@ class Worker:
         self._hurry = asyncio.Event()
         self._reborn: asyncio.Task[None] | None = None
         self._cancel_look: asyncio.Task[None] | None = None
+        self._changed = False
         self.reason: StopReason | None = None
         self.started = asyncio.Event()
 
@@ -183,14 +184,18 @@ class Worker:
 
     def _look_for_cancels(self) -> None:
         """Something changed: a cancel may be among it, and need not wait for the next beat."""
+        self._changed = True
         if self.engine.runner.active and self._cancel_look is None:
             self._cancel_look = asyncio.get_running_loop().create_task(self._cancel_soon())
 
     async def _cancel_soon(self) -> None:
+        workers, runner = self._around.storage.workers, self.engine.runner
         try:
-            await asyncio.sleep(_CANCEL_PAUSE)
-            for claim in await self._around.storage.workers.cancel_requests(self.id):
-                self.engine.runner.stop(claim, Why.CANCEL)
+            while self._changed and runner.active:
+                await asyncio.sleep(_CANCEL_PAUSE)
+                self._changed = False  # before the look: what changes during it asks for another
+                for claim in await workers.cancel_requests(self.id):
+                    runner.stop(claim, Why.CANCEL)
         except StorageError as error:
             log.debug("cannot look for cancel requests now: %s", error)
         finally:
