@@ -1,0 +1,373 @@
+"""The same steps on SQLite and on the readable reference: every answer and every row agree."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from windlass.core.job import AttemptError, Claim, ClaimedJob, Job, JobId, LimitUse, NewJob
+from windlass.core.limit import LimitSpec, Rate
+from windlass.core.outcome import (
+    Cancelled,
+    GaveUp,
+    Interrupted,
+    Lost,
+    Missing,
+    Outcome,
+    Policy,
+    Raised,
+    Snoozed,
+    Succeeded,
+    decide,
+)
+from windlass.core.state import State
+from windlass.core.unique import Unique, Window
+from windlass.errors import WindlassError
+from windlass.storage.memory import MemoryDatabase, MemoryStorage
+from windlass.storage.protocol import JobFilter, Storage, Want, WorkerStart
+from windlass.storage.sqlite import open_in_memory
+from windlass.storage.sqlite.connection import MemorySource
+from windlass.testing.clock import VirtualClock
+
+T = TypeVar("T")
+Key = tuple[JobId, int]
+
+QUEUES = ("a", "b")
+WORKERS = ("w1", "w2")
+OOPS = AttemptError("ValueError", "no", "trace")
+OUTCOMES: Sequence[Outcome] = (
+    Succeeded(b"1"),
+    Succeeded(None),
+    Raised(OOPS),
+    Raised(OOPS, timedelta(0)),
+    GaveUp(OOPS),
+    Snoozed(timedelta(seconds=3)),
+    Interrupted(),
+    Missing(OOPS),
+    Cancelled(OOPS),
+    Lost(AttemptError("WorkerLost", "gone")),
+)
+LIMITS: Sequence[tuple[LimitUse, ...]] = (
+    (),
+    (),
+    (),
+    (LimitUse("one"),),
+    (LimitUse("two", "x"),),
+    (LimitUse("two", "y"),),
+    (LimitUse("rate"),),
+    (LimitUse("rate", cost=2.0), LimitUse("one")),
+    (LimitUse("two", "x"), LimitUse("rate")),
+)
+PLAIN = msgspec.structs.replace
+
+
+class Machine(RuleBasedStateMachine):
+    """Every rule does one thing to both stores and compares what they say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.clock = VirtualClock()
+        self.stores: list[Storage] = []
+        self.claims: list[dict[Key, ClaimedJob]] = []
+        self.ids: list[JobId] = []
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.loop.run_until_complete(work)
+
+    def both(self, ask: Callable[[Storage, int], Awaitable[T]]) -> list[T | str]:
+        """Both answers; an error answers by its kind."""
+
+        async def one(index: int) -> T | str:
+            try:
+                return await ask(self.stores[index], index)
+            except WindlassError as error:
+                return type(error).__name__
+
+        return [self.run(one(0)), self.run(one(1))]
+
+    def agree(self, ask: Callable[[Storage, int], Awaitable[T]]) -> T | str:
+        reference, ours = self.both(ask)
+        assert ours == reference
+        return ours
+
+    @initialize()
+    def open(self) -> None:
+        memory = MemoryStorage(MemoryDatabase(self.clock))
+
+        async def opened() -> Storage:
+            return await open_in_memory(MemorySource(), clock=self.clock)
+
+        self.stores = [memory, self.run(opened())]
+        self.claims = [{}, {}]
+        for worker in WORKERS:
+            self.register(worker)
+        self.define(1, 2, 3)
+
+    def teardown(self) -> None:
+        for store in self.stores:
+            self.run(store.close())
+        self.loop.close()
+
+    # --- producing ---
+
+    @rule(
+        jobs=st.lists(
+            st.tuples(
+                st.sampled_from(QUEUES),
+                st.integers(-1, 1),
+                st.sampled_from([None, 0, 2, 30]),
+                st.sampled_from([None, None, "k1", "k2"]),
+                st.sampled_from(list(Window)),
+                st.sampled_from(LIMITS),
+                st.sampled_from([None, None, 4]),
+                st.integers(1, 3),
+            ),
+            min_size=1,
+            max_size=5,
+        )
+    )
+    def insert(self, jobs: list[tuple[Any, ...]]) -> None:
+        news = []
+        for queue, priority, delay, key, window, limits, expires, attempts in jobs:
+            job_id = JobId(f"{len(self.ids) + 1:032x}")
+            self.ids.append(job_id)
+            period = timedelta(seconds=20) if window is Window.FOR_A_TIME else None
+            news.append(
+                NewJob(
+                    id=job_id,
+                    task="t",
+                    queue=queue,
+                    priority=priority,
+                    delay=None if delay is None else timedelta(seconds=delay),
+                    unique=None if key is None else Unique(key, window, period),
+                    limits=limits,
+                    expires=None if expires is None else timedelta(seconds=expires),
+                    max_attempts=attempts,
+                )
+            )
+        self.agree(lambda store, _: _listed(store.jobs.insert(news)))
+
+    # --- working ---
+
+    @rule(
+        worker=st.sampled_from(WORKERS),
+        a=st.integers(0, 4),
+        b=st.integers(0, 4),
+        solo=st.booleans(),
+    )
+    def claim(self, worker: str, a: int, b: int, *, solo: bool) -> None:
+        wants = [Want(queue, limit) for queue, limit in zip(QUEUES, (a, b), strict=True) if limit]
+        if not wants:
+            return
+
+        async def ask(store: Storage, index: int) -> object:
+            reply = await store.jobs.claim(worker, wants, total=max(a, b), solo=solo)
+            for job in reply.jobs:
+                self.claims[index][_key(job.claim)] = job
+            jobs = [PLAIN(job, claim=PLAIN(job.claim, seq=0)) for job in reply.jobs]
+            return jobs, reply.live, reply.solo_due, reply.at
+
+        self.agree(ask)
+
+    @precondition(lambda self: self.claims and self.claims[0])
+    @rule(
+        picks=st.lists(
+            st.tuples(st.integers(0, 10_000), st.sampled_from(OUTCOMES)), min_size=1, max_size=4
+        ),
+        by=st.sampled_from([None, None, "reaper"]),
+    )
+    def apply(self, picks: list[tuple[int, Outcome]], by: str | None) -> None:
+        keys = sorted(self.claims[0])
+
+        async def ask(store: Storage, index: int) -> object:
+            transitions = []
+            for pick, outcome in picks:
+                job = self.claims[index][keys[pick % len(keys)]]
+                transitions.append(
+                    decide(
+                        job,
+                        outcome,
+                        Policy(),
+                        by=by or job.worker,
+                        now=self.clock.now(),
+                        chance=0.5,
+                    )
+                )
+            return list((await store.jobs.apply(transitions)).answers)
+
+        self.agree(ask)
+
+    @rule(worker=st.sampled_from(WORKERS))
+    def register(self, worker: str) -> None:
+        start = WorkerStart(
+            id=worker,
+            host="h",
+            pid=1,
+            version="0",
+            queues=QUEUES,
+            slots=4,
+            lease=timedelta(seconds=9),
+        )
+        self.agree(lambda store, _: store.workers.register(start))
+
+    @rule(worker=st.sampled_from(WORKERS))
+    def beat(self, worker: str) -> None:
+        async def ask(store: Storage, _: int) -> object:
+            beat = await store.workers.beat(worker)
+            return beat.live, _keys(beat.cancelled), _keys(beat.holding)
+
+        self.agree(ask)
+
+    @rule()
+    def bury_the_overdue_and_reap(self) -> None:
+        async def ask(store: Storage, _: int) -> object:
+            buried = await store.workers.bury(await store.workers.overdue())
+            lost = await store.workers.orphans(50)
+            applied = await store.jobs.apply(
+                [
+                    decide(
+                        job,
+                        Lost(AttemptError("WorkerLost", "gone")),
+                        Policy(),
+                        by="reaper",
+                        now=self.clock.now(),
+                        chance=0.5,
+                    )
+                    for job in lost
+                ]
+            )
+            return sorted(buried), [job.claim.job for job in lost], list(applied.answers)
+
+        self.agree(ask)
+
+    @rule(worker=st.sampled_from(WORKERS))
+    def leave(self, worker: str) -> None:
+        async def ask(store: Storage, _: int) -> object:
+            return list((await store.workers.leave(worker, [])).answers)
+
+        self.agree(ask)
+
+    # --- operating ---
+
+    @precondition(lambda self: self.ids)
+    @rule(
+        pick=st.integers(0, 10_000), verb=st.sampled_from(["cancel", "requeue", "discard", "run"])
+    )
+    def operate(self, pick: int, verb: str) -> None:
+        job = self.ids[pick % len(self.ids)]
+
+        async def ask(store: Storage, _: int) -> object:
+            match verb:
+                case "cancel":
+                    return list(await store.jobs.cancel([job]))
+                case "requeue":
+                    return [one.id for one in await store.admin.requeue([job])]
+                case "discard":
+                    await store.admin.discard([job], reason="enough")
+                    return []
+                case _:
+                    return list(await store.admin.run_now([job]))
+
+        self.agree(ask)
+
+    @rule(queue=st.sampled_from(QUEUES), verb=st.sampled_from(["pause", "resume", "resume"]))
+    def hold(self, queue: str, verb: str) -> None:
+        self.agree(lambda store, _: getattr(store.admin, verb)(queue))
+
+    @rule(one=st.integers(1, 2), two=st.integers(1, 3), burst=st.integers(1, 3))
+    def define(self, one: int, two: int, burst: int) -> None:
+        specs = [
+            LimitSpec(name="one", concurrency=one),
+            LimitSpec(name="two", concurrency=two),
+            LimitSpec(name="rate", rate=Rate(1, timedelta(seconds=2), burst)),
+        ]
+        self.agree(lambda store, _: store.limits.define(specs))
+
+    @rule(seconds=st.sampled_from([0.000001, 0.5, 1, 2, 5, 10, 40]))
+    def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule(chore=st.sampled_from(["promote", "expire"]))
+    def do_chore(self, chore: str) -> None:
+        self.agree(lambda store, _: getattr(store.maintenance, chore)(100))
+
+    @rule(state=st.sampled_from([State.SUCCEEDED, State.FAILED, State.CANCELLED, State.DISCARDED]))
+    def prune(self, state: State) -> None:
+        age = timedelta(seconds=60)
+        self.agree(lambda store, _: store.maintenance.prune(state=state, older_than=age, limit=50))
+
+    # --- what must agree after every step ---
+
+    @invariant()
+    def every_row_is_the_same(self) -> None:
+        if self.stores:
+            self.agree(self._rows)
+
+    async def _rows(self, store: Storage, _: int) -> object:
+        jobs = await store.admin.find(JobFilter(), limit=1000)
+        histories = [list(await store.admin.history(job.id)) for job in jobs]
+        workers = [(w.start.id, w.state, w.running) for w in await store.workers.workers()]
+        return [_comparable(job) for job in jobs], histories, workers
+
+    @invariant()
+    def every_sum_is_the_same(self) -> None:
+        if self.stores:
+            self.agree(self._sums)
+
+    async def _sums(self, store: Storage, _: int) -> object:
+        now = self.clock.now()
+        rollups = await store.admin.rollups(datetime(2000, 1, 1, tzinfo=now.tzinfo), now + _MINUTE)
+        used = {
+            (name, state.key): state.running
+            for name in ("one", "two", "rate")
+            for state in await store.limits.states(name)
+            if state.running
+        }
+        return list(rollups), list(await store.admin.counts()), used
+
+
+_MINUTE = timedelta(minutes=1)
+
+
+async def _listed(work: Awaitable[Sequence[T]]) -> list[T]:
+    return list(await work)
+
+
+def _key(claim: Claim) -> Key:
+    return (claim.job, claim.number)
+
+
+def _keys(claims: Sequence[Claim]) -> list[Key]:
+    return sorted(_key(claim) for claim in claims)
+
+
+def _comparable(job: Job) -> Job:
+    """Insertion order is compared by the order of the list; the numbers themselves are private."""
+    return PLAIN(job, seq=0)
+
+
+def test_sqlite_and_the_reference_agree_step_by_step() -> None:
+    run_state_machine_as_test(
+        Machine,
+        settings=settings(
+            max_examples=200,
+            stateful_step_count=50,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
