@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from windlass.core.event import WorkerChanged
 from windlass.core.job import AttemptError, ClaimedJob
@@ -44,10 +44,15 @@ class Reaper:
 
     async def step(self) -> int:
         """Bury whoever is provably or long enough silent, then reap; how many jobs came back."""
-        await self._bury(await self._proven(), "its process has ended")
+        workers = self._storage.workers
+        await self._bury(workers.bury, await self._proven(), "its process has ended")
         if self._presence.may_judge:
-            overdue = await self._storage.workers.overdue()
-            await self._bury(overdue, "it has not been heard of for longer than its lease")
+            overdue = await workers.overdue()
+            # Asked again: the answer may have taken as long as an outage, and then everybody is
+            # overdue who has not been as quick as we were.
+            if self._presence.may_judge:
+                why = "it has not been heard of for longer than its lease"
+                await self._bury(workers.bury_overdue, overdue, why)
         return await self.reap()
 
     async def _proven(self) -> Sequence[str]:
@@ -63,11 +68,16 @@ class Reaper:
             return False
         return self._storage.prove_dead(record.start)
 
-    async def _bury(self, workers: Sequence[str], why: str) -> None:
+    async def _bury(
+        self,
+        bury: Callable[[Sequence[str]], Awaitable[Sequence[str]]],
+        workers: Sequence[str],
+        why: str,
+    ) -> None:
         others = [worker for worker in workers if worker != self._identity.id]
         if not others:
             return
-        for worker in await self._storage.workers.bury(others):
+        for worker in await bury(others):
             log.warning("worker %s is dead: %s; its jobs are given back", worker, why)
             self._bus.publish(WorkerChanged(worker=worker, what="buried", detail=why))
 

@@ -332,6 +332,13 @@ class WorkerStore(Protocol):
         """
         ...
 
+    async def bury_overdue(self, workers: Sequence[str]) -> Sequence[str]:
+        """Like `bury`, but only those whose last beat is longer ago than their lease right now.
+
+        A beat that came since they were looked at keeps its worker alive.
+        """
+        ...
+
     async def overdue(self) -> Sequence[str]:
         """Live workers whose last beat is longer ago than their own lease. Changes nothing."""
         ...

@@ -50,14 +50,22 @@ class MemoryWorkers:
         with self._db.moment() as now:
             return [worker for worker in workers if self._end(worker, WorkerState.DEAD, now)]
 
+    async def bury_overdue(self, workers: Sequence[str]) -> Sequence[str]:
+        with self._db.moment() as now:
+            late = {*self._overdue()}
+            return [w for w in workers if w in late and self._end(w, WorkerState.DEAD, now)]
+
     async def overdue(self) -> Sequence[str]:
         with self._db.moment():
-            boot = self._db.clock.boot()
-            return [
-                worker
-                for worker, row in self._db.workers.items()
-                if row.state is WorkerState.LIVE and boot - row.beat_boot > row.start.lease
-            ]
+            return self._overdue()
+
+    def _overdue(self) -> list[str]:
+        boot = self._db.clock.boot()
+        return [
+            worker
+            for worker, row in self._db.workers.items()
+            if row.state is WorkerState.LIVE and boot - row.beat_boot > row.start.lease
+        ]
 
     async def orphans(self, limit: int) -> Sequence[ClaimedJob]:
         with self._db.moment():

@@ -99,9 +99,21 @@ class SqliteWorkers:
             self._forget(worker)
         return buried
 
+    async def bury_overdue(self, workers: Sequence[str]) -> Sequence[str]:
+        def op(connection: apsw.Connection, now: int) -> list[str]:
+            late = set(self._overdue(connection))
+            return [w for w in workers if w in late and _end(connection, w, WorkerState.DEAD, now)]
+
+        buried = await self._db.write(op)
+        for worker in buried:
+            self._forget(worker)
+        return buried
+
     async def overdue(self) -> Sequence[str]:
-        values = (self._db.boot, self._db.since_boot())
-        rows = self._db.read(lambda connection, _: fetch(connection, _OVERDUE, values))
+        return self._db.read(lambda connection, _: self._overdue(connection))
+
+    def _overdue(self, connection: apsw.Connection) -> list[str]:
+        rows = fetch(connection, _OVERDUE, (self._db.boot, self._db.since_boot()))
         return [worker for (worker,) in rows]
 
     async def orphans(self, limit: int) -> Sequence[ClaimedJob]:
