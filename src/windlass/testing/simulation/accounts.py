@@ -41,6 +41,8 @@ class Accounts(Rule):
 
     def job_changed(self, change: Change) -> None:
         verb, before = ended(change), change.before
+        if before is None:
+            self._ended.pop(change.job, None)
         if verb is None or before is None:
             return
         asked = self.ledger.asked[change.job]

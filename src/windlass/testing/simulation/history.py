@@ -181,6 +181,10 @@ class Ledger:
             self.deleted.add(job)
         else:
             self.jobs[job] = after
+            if before is None and job in self.deleted:
+                # Kept for no time at all, so that a late repeat is taken for the first. It is
+                # another job, which counts from one again.
+                self.bodies = {key: body for key, body in self.bodies.items() if key[0] != job}
         change = Change(job, before, after, self.clock.now(), op)
         self._changes.append(change)
         self.loop.trace(_told(change))

@@ -74,8 +74,6 @@ class Edges(Rule):
             self._object("9 state edges", change, f"appeared as {after}")
         if change.job not in self.ledger.asked:
             self._object("2 no invention", change, "nobody asked for it")
-        if change.job in self.ledger.deleted:
-            self._object("3 enqueue idempotent", change, "came back after it was deleted")
 
     def _moved(self, change: Change, before: JobView, after: JobView) -> None:
         verb = self._verb(change, before, after)

@@ -24,6 +24,9 @@ from windlass.testing.simulation.wire import (
 
 __all__ = ["MemoryStage"]
 
+_STALL = 0.5
+"""Calls that take longer are a fault of their own."""
+
 
 class MemoryStage:
     """Opens storages for processes, carries out what arrives, and reports what it did."""
@@ -117,7 +120,7 @@ class MemoryStage:
         named: Iterable[str] = [args[0]] if isinstance(args[0], str) else ()
         if name == "register":
             named = [args[0].id]
-        elif name == "bury":
+        elif name in {"bury", "bury_overdue"}:
             named = args[0]
         for worker in named:
             row = self._db.workers.get(worker)
@@ -173,6 +176,9 @@ class _Network:
             around.ledger.asked.update({new.id: new for new in args[0]})
         fate = around.faults.fate(may_echo=op in ECHOING)
         reply: asyncio.Future[Any] = around.loop.create_future()
+        if fate.verdict is not Verdict.FINE or fate.there > _STALL:
+            now, span = around.loop.time(), fate.there + fate.back + fate.echo
+            around.health.impair(self.process, now, now + span)
         request = _Request(self, op, (method, args, options), fate, reply)
         request.later(fate.there, request.arrive)
         return await reply
@@ -210,14 +216,12 @@ class _Request:
         cut = around.faults.cut(process.name, now)
         if cut is not None:
             if cut.victim:
-                around.health.impair(process, self._invoked, cut.end)
+                around.health.impair(process, self._invoked, cut.end + fate.there + fate.back)
             if cut.hangs:
                 self.later(cut.end - now + fate.there, self.arrive)
             else:
                 self._fail("no connection")
             return
-        if fate.verdict is not Verdict.FINE or fate.there > 0.5:
-            around.health.impair(process, self._invoked, now + fate.back + fate.echo)
         match fate.verdict:
             case Verdict.REFUSED:
                 self._fail("refused")

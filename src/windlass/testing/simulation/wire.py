@@ -24,7 +24,7 @@ ECHOING = frozenset(
     f"{store}.{name}"
     for store, names in {
         "jobs": "insert claim apply report cancel claimable settled",
-        "workers": "register beat bury overdue orphans leave cancel_requests workers",
+        "workers": "register beat bury bury_overdue overdue orphans leave cancel_requests workers",
         "leader": "lead resign",
         "maintenance": "promote next_due expire",
         "admin": "get find counts",
