@@ -47,6 +47,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     error_limit: int = 64 * 1024
     missing_task: Literal["wait", "fail"] = "wait"
     durability: Literal["full", "normal"] = "full"
+    allow_network_filesystem: bool = False
     heartbeat: timedelta = timedelta(seconds=5)
     lease: timedelta = timedelta(seconds=30)
     reap_every: timedelta = timedelta(seconds=5)

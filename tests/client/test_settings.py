@@ -50,31 +50,31 @@ def test_the_file_may_do_without_a_table_of_its_own(tmp_path: Path) -> None:
 
 
 def test_every_setting_can_come_from_the_environment() -> None:
-    settings = load(
-        environment={
-            "WINDLASS_URL": "memory://",
-            "WINDLASS_DEFAULT_QUEUE": "main",
-            "WINDLASS_MAX_ATTEMPTS": "7",
-            "WINDLASS_TIMEOUT": "90",
-            "WINDLASS_KEEP_SUCCEEDED": "0",
-            "WINDLASS_KEEP_FAILED": "2w",
-            "WINDLASS_KEEP_ROLLUPS": "1d",
-            "WINDLASS_PAYLOAD_LIMIT": "4096",
-            "WINDLASS_RESULT_LIMIT": "4096",
-            "WINDLASS_ERROR_LIMIT": "4096",
-            "WINDLASS_MISSING_TASK": "fail",
-            "WINDLASS_DURABILITY": "normal",
-            "WINDLASS_HEARTBEAT": "2s",
-            "WINDLASS_LEASE": "10",
-            "WINDLASS_REAP_EVERY": "2.5s",
-            "WINDLASS_POLL": "250ms",
-            "WINDLASS_GRACE": "5m",
-            "WINDLASS_SLOTS": "3",
-            "WINDLASS_ON_ISOLATION": "cancel",
-            "WINDLASS_IMPORTS": "a,b.c",
-        },
-        url=None,
-    )
+    environment = {
+        "WINDLASS_URL": "memory://",
+        "WINDLASS_DEFAULT_QUEUE": "main",
+        "WINDLASS_MAX_ATTEMPTS": "7",
+        "WINDLASS_TIMEOUT": "90",
+        "WINDLASS_KEEP_SUCCEEDED": "0",
+        "WINDLASS_KEEP_FAILED": "2w",
+        "WINDLASS_KEEP_ROLLUPS": "1d",
+        "WINDLASS_PAYLOAD_LIMIT": "4096",
+        "WINDLASS_RESULT_LIMIT": "4096",
+        "WINDLASS_ERROR_LIMIT": "4096",
+        "WINDLASS_MISSING_TASK": "fail",
+        "WINDLASS_DURABILITY": "normal",
+        "WINDLASS_ALLOW_NETWORK_FILESYSTEM": "true",
+        "WINDLASS_HEARTBEAT": "2s",
+        "WINDLASS_LEASE": "10",
+        "WINDLASS_REAP_EVERY": "2.5s",
+        "WINDLASS_POLL": "250ms",
+        "WINDLASS_GRACE": "5m",
+        "WINDLASS_SLOTS": "3",
+        "WINDLASS_ON_ISOLATION": "cancel",
+        "WINDLASS_IMPORTS": "a,b.c",
+    }
+    assert {f"WINDLASS_{name.upper()}" for name in Settings.__struct_fields__} == set(environment)
+    settings = load(environment=environment, url=None)
     assert settings == Settings(
         url="memory://",
         default_queue="main",
@@ -88,6 +88,7 @@ def test_every_setting_can_come_from_the_environment() -> None:
         error_limit=4096,
         missing_task="fail",
         durability="normal",
+        allow_network_filesystem=True,
         heartbeat=timedelta(seconds=2),
         lease=timedelta(seconds=10),
         reap_every=timedelta(seconds=2.5),
@@ -97,7 +98,6 @@ def test_every_setting_can_come_from_the_environment() -> None:
         on_isolation="cancel",
         imports=("a", "b.c"),
     )
-    assert set(Settings.__struct_fields__) == set(settings.__struct_fields__)
 
 
 def test_the_defaults_are_those_of_the_documentation() -> None:

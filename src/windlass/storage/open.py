@@ -87,5 +87,9 @@ class Opener:
                 raise
             feature = "The SQLite backend"
             raise MissingDependency(feature, "all") from error
-        path = _sqlite_path(self._settings.url)
-        return await open_sqlite(path, clock=self.clock, durability=self._settings.durability)
+        return await open_sqlite(
+            _sqlite_path(self._settings.url),
+            clock=self.clock,
+            durability=self._settings.durability,
+            allow_network_filesystem=self._settings.allow_network_filesystem,
+        )
