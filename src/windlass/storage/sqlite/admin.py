@@ -155,7 +155,7 @@ def _requeue(connection: apsw.Connection, ids: Sequence[JobId], now: int) -> lis
     rows = _require(connection, ids, _REQUEUABLE, "requeue", "failed, cancelled or discarded")
     lanes = Lanes(connection)
     for row in rows:
-        seq, queue, limits, key, window, period = row[1], row[4], row[9], row[10], row[11], row[12]
+        _, seq, _, _, queue, priority, _, limits, key, window, period = row
         # A window until the start stays released, whether the job ever started or not.
         if key is not None and window != Window.UNTIL_STARTED.value:
             holder = find_holder(connection, key, now)
@@ -163,7 +163,9 @@ def _requeue(connection: apsw.Connection, ids: Sequence[JobId], now: int) -> lis
                 take_key(connection, key, seq, period=period, now=now)
             elif holder.seq != seq:
                 raise KeyConflict(key, holder.id.hex())
-        lane = None if limits is None else lanes.enter(queue, limits_of(limits))
+        lane = None
+        if limits is not None:
+            lane = lanes.enter(queue, limits_of(limits), (priority, now, seq))
         connection.execute(_REQUEUE, (seq, 1 if lane is None else 2, lane, now))
     lanes.settle()
     jobs = _get(connection, [JobId(row[0].hex()) for row in rows], now)
@@ -174,14 +176,14 @@ def _run_now(connection: apsw.Connection, ids: Sequence[JobId], now: int) -> lis
     rows = rows_by_id(connection, _BY_IDS, ids)
     lanes = Lanes(connection)
     for row in rows.values():
-        seq, state, due, queue, solo, limits = row[1], row[2], row[3], row[4], row[7], row[9]
+        _, seq, state, due, queue, priority, solo, limits, *_ = row
         if state != WAITING or due <= now:
             continue
         ready, lane = 1, None
         if solo:
             ready = 3
         elif limits is not None:
-            ready, lane = 2, lanes.enter(queue, limits_of(limits))
+            ready, lane = 2, lanes.enter(queue, limits_of(limits), (priority, now, seq))
         connection.execute(_RUN_NOW, (seq, now, ready, lane))
     lanes.settle()
     return [job in rows and rows[job][2] == WAITING for job in ids]

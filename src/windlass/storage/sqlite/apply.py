@@ -42,7 +42,7 @@ _TOGETHER = 4
 
 # The columns of ``claims``, in order.
 _SEQ, _STATE, _NUMBER, _CANCEL, _QUEUE, _TASK, _WORKER, _DUE, _STARTED, _ATTEMPT = range(10)
-_KEY, _WINDOW, _LIMITS, _MISSED, _ENDED, _ENDED_VERB, _ENDED_BY = range(10, 17)
+_KEY, _WINDOW, _LIMITS, _MISSED, _ENDED, _ENDED_VERB, _ENDED_BY, _PRIORITY = range(10, 18)
 
 _SUCCESS = Verb.SUCCEED
 _RETURNING = {verb for verb, state in FINISHING.items() if state is State.WAITING}
@@ -137,7 +137,8 @@ class _Endings:
         if due <= self._now:
             ready = 3 if transition.solo else 1
             if ready == 1 and row[_LIMITS] is not None:
-                ready, lane = 2, self._lanes.enter(row[_QUEUE], limits_of(row[_LIMITS]))
+                place = (row[_PRIORITY], due, row[_SEQ])
+                ready, lane = 2, self._lanes.enter(row[_QUEUE], limits_of(row[_LIMITS]), place)
         attempt = max(0, row[_ATTEMPT] - 1) if transition.refund else row[_ATTEMPT]
         self._remember(row, transition, verb)
         self._end(row, transition, verb, (WAITING, ready, lane, due, attempt, None))

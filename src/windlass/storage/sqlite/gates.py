@@ -22,7 +22,8 @@ __all__ = ["UNIT", "Gates", "Shut", "gates_of", "release"]
 
 _SQL = load("windlass.storage.sqlite.sql", "lanes.sql")
 _SPEC, _SPENT, _USAGE = _SQL["spec"], _SQL["spent_until"], _SQL["usage"]
-_SPEND, _HOLD, _LET_GO = _SQL["spend"], _SQL["hold"], _SQL["let_go"]
+_SPEND, _KNOW = _SQL["spend"], _SQL["know_gate"]
+_HOLD, _LET_GO = _SQL["hold"], _SQL["let_go"]
 
 UNIT = -1.0
 """In the place of a cost: what is missing is a unit of concurrency, not tokens."""
@@ -99,10 +100,16 @@ class Gates:
 
     def write(self, claim_numbers: Mapping[int, int]) -> Mapping[str, LimitSpec | None]:
         """Store what was taken, for the claims with these numbers; name the gates concerned."""
-        spent = ((gate, self._spent_until(gate)) for gate in self._charged)
-        self._connection.executemany(
-            _SPEND, [(gate, None if until is None else to_us(until)) for gate, until in spent]
-        )
+        spent: list[tuple[str, int]] = []
+        known: list[tuple[str]] = []
+        for gate, spec in self._charged.items():
+            until = None if spec is None or spec.rate is None else self._spent_until(gate)
+            if until is None:
+                known.append((gate,))
+            else:
+                spent.append((gate, to_us(until)))
+        self._connection.executemany(_SPEND, spent)
+        self._connection.executemany(_KNOW, known)
         self._connection.executemany(
             _HOLD, [(gate, seq, claim_numbers[seq]) for gate, seq in self._holds]
         )

@@ -13,7 +13,7 @@ from windlass.errors import LimitUnknown
 from windlass.storage.protocol import Inserted
 from windlass.storage.queries import load
 from windlass.storage.sqlite.keys import find_holder, take_key
-from windlass.storage.sqlite.lanes import Lanes
+from windlass.storage.sqlite.lanes import BEHIND_ALL, Lanes
 from windlass.storage.sqlite.rows import Row, backoff_text, first, id_of, limits_text, tags_text
 
 __all__ = ["insert"]
@@ -23,7 +23,7 @@ _INSERT, _INSERT_PLAIN = _SQL["insert"], _SQL["insert_plain"]
 _IS_STORED, _LIMIT_NAMES = _SQL["is_stored"], _SQL["limit_names"]
 
 _PLAIN, _FULL, _APART = range(3)
-"""How a job is stored: by the short statement, by the long one, or after a look around."""
+"""How a job is stored: by the short statement, by the long one, or after a look at its key."""
 
 
 def insert(connection: apsw.Connection, jobs: Sequence[NewJob], now: int) -> list[Inserted]:
@@ -42,17 +42,18 @@ def insert(connection: apsw.Connection, jobs: Sequence[NewJob], now: int) -> lis
         if kind == _PLAIN:
             connection.executemany(_INSERT_PLAIN, [_plain_row(job, now) for job in together])
         else:
-            connection.executemany(_INSERT, [_row(job, now) for job in together])
+            connection.executemany(_INSERT, [_row(job, lanes, now) for job in together])
         answers += [Inserted(job.id, True) for job in together]  # noqa: FBT003 -- per job
     lanes.settle()
     return answers
 
 
 def _kind(job: NewJob) -> int:
-    if job.unique is not None or job.limits:
+    if job.unique is not None:
         return _APART
     if (
-        job.timeout is None
+        not job.limits
+        and job.timeout is None
         and job.expires is None
         and job.backoff is None
         and not job.tags
@@ -76,18 +77,16 @@ def _require_limits(connection: apsw.Connection, jobs: Iterable[NewJob]) -> None
 
 
 def _insert_apart(connection: apsw.Connection, job: NewJob, lanes: Lanes, now: int) -> Inserted:
-    if first(connection, _IS_STORED, (id_of(job.id),)):
+    """A job with a unique key."""
+    unique = job.unique
+    if unique is None or first(connection, _IS_STORED, (id_of(job.id),)) is not None:
         return Inserted(job.id, created=True)
-    if job.unique is not None:
-        holder = find_holder(connection, job.unique.key, now)
-        if holder is not None:
-            return Inserted(JobId(holder.id.hex()), created=False)
-    lane = lanes.enter(job.queue, job.limits) if job.limits and _due(job, now) <= now else None
-    connection.execute(_INSERT, _row(job, now, lane))
-    if job.unique is not None:
-        period = None if job.unique.period is None else span_us(job.unique.period)
-        seq = connection.last_insert_rowid()
-        take_key(connection, job.unique.key, seq, period=period, now=now)
+    holder = find_holder(connection, unique.key, now)
+    if holder is not None:
+        return Inserted(JobId(holder.id.hex()), created=False)
+    connection.execute(_INSERT, _row(job, lanes, now))
+    period = None if unique.period is None else span_us(unique.period)
+    take_key(connection, unique.key, connection.last_insert_rowid(), period=period, now=now)
     return Inserted(job.id, created=True)
 
 
@@ -112,9 +111,11 @@ def _plain_row(job: NewJob, now: int) -> Row:
     )
 
 
-def _row(job: NewJob, now: int, lane: int | None = None) -> Row:
+def _row(job: NewJob, lanes: Lanes, now: int) -> Row:
     due, unique = _due(job, now), job.unique
-    ready = 2 if lane is not None else 1 if due <= now else 0
+    ready, lane = 1 if due <= now else 0, None
+    if ready and job.limits:
+        ready, lane = 2, lanes.enter(job.queue, job.limits, (job.priority, due, BEHIND_ALL))
     return (
         id_of(job.id),
         job.queue,

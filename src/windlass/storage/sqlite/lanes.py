@@ -24,7 +24,7 @@ from windlass.storage.queries import load
 from windlass.storage.sqlite.gates import UNIT, Shut
 from windlass.storage.sqlite.rows import fetch, first, value_of
 
-__all__ = ["Lanes", "open_gates", "open_limit"]
+__all__ = ["BEHIND_ALL", "Lanes", "Place", "Stand", "open_gates", "open_limit"]
 
 _SQL = load("windlass.storage.sqlite.sql", "lanes.sql")
 _LANE_OF, _ADD_LANE, _LANE = _SQL["lane_of"], _SQL["add_lane"], _SQL["lane"]
@@ -38,16 +38,23 @@ _POSTPONED_AT_ONCE = 64
 their old instant comes: too early a look costs a visit, nothing else."""
 
 
-class _Stand(NamedTuple):
+Place = tuple[int, int, int]
+"""Where a job stands in a line: priority, due time, number."""
+
+BEHIND_ALL = 2**63 - 1
+"""In the place of the number of a job that is not stored yet."""
+
+_BEFORE_ALL = (-(2**63), 0, 0)
+
+
+class Stand(NamedTuple):
     """Where a lane stands."""
 
     queue: str
     bay: int
     gate: str
     cost: float
-    head_priority: int
-    head_due: int
-    head_seq: int
+    head: Place
 
 
 class Lanes:
@@ -55,30 +62,42 @@ class Lanes:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
-        self._ids: dict[tuple[str, str], int] = {}
-        self._touched: set[int] = set()
+        self._entered: dict[tuple[str, str], tuple[int, Place]] = {}
+        self._touched: dict[int, tuple[Stand, Place | None] | None] = {}
         self._parked: dict[int, Shut] = {}
         self._bays: set[int] = set()
 
-    def enter(self, queue: str, uses: tuple[LimitUse, ...]) -> int:
-        """The lane of a job that becomes ready; made where there is none."""
+    def enter(self, queue: str, uses: tuple[LimitUse, ...], place: Place) -> int:
+        """The lane of a job that becomes ready at ``place``; made where there is none."""
         key = lane_key(uses)
-        lane = self._ids.get((queue, key))
-        if lane is None:
-            found = value_of(self._connection, _LANE_OF, (queue, key))
-            lane = self._add(queue, key, uses[0].gate) if found is None else int(found)
-            self._ids[queue, key] = lane
-        self._touched.add(lane)
+        known = self._entered.get((queue, key))
+        if known is None:
+            found = first(self._connection, _LANE_OF, (queue, key))
+            if found is None:
+                lane = self._add(queue, key, uses[0].gate)
+                known = (lane, _BEFORE_ALL)
+                self._touched[lane] = None
+            else:
+                known = (found[0], found[1:])
+            self._entered[queue, key] = known
+        lane, head = known
+        if place < head:  # most jobs join behind others, and nothing changes
+            self._touched[lane] = None
         return lane
 
     def touch(self, lane: int | None) -> None:
-        """A job of this lane came or went."""
+        """A job of this lane, perhaps its first, came or went."""
         if lane is not None:
-            self._touched.add(lane)
+            self._touched[lane] = None
+
+    def follow(self, lane: int, stand: Stand, head: Place | None) -> None:
+        """The same by somebody who knows where the lane stood and what is its first job now."""
+        self._touched[lane] = (stand, head)
 
     def park(self, lane: int, shut: Shut) -> None:
         """The lane's head was refused for this reason."""
         self._parked[lane] = shut
+        self._touched.setdefault(lane, None)
 
     def close(self, bay: int, opens_at: int | None) -> None:
         """What the lanes of this bay wait for is not there."""
@@ -92,15 +111,11 @@ class Lanes:
 
     def settle(self) -> None:
         """Make lanes and bays follow what was done to the jobs."""
-        for lane in sorted(self._touched | self._parked.keys()):
-            self._settle_lane(lane)
-        for bay in sorted(self._bays):
-            head = first(self._connection, _BAY_HEAD, (bay,))
-            if head is None:
-                self._connection.execute(_REMOVE_BAY, (bay,))
-            else:
-                self._connection.execute(_HEAD_BAY, (bay, *head))
-        self._ids.clear()
+        if not self._touched:
+            return
+        self._settle_lanes()
+        self._settle_bays()
+        self._entered.clear()
         self._touched.clear()
         self._parked.clear()
         self._bays.clear()
@@ -118,31 +133,48 @@ class Lanes:
         self._connection.execute(_ADD_BAY, (queue, gate, cost))
         return self._connection.last_insert_rowid()
 
-    def _settle_lane(self, lane: int) -> None:
-        stand = first(self._connection, _LANE, (lane,))
-        if stand is None:
-            return
-        stand = _Stand(*stand)
-        self._bays.add(stand.bay)
-        head = first(self._connection, _LANE_HEAD, (lane,))
-        if head is None:
-            self._connection.execute(_REMOVE_LANE, (lane,))
-            return
-        bay = self._destination(lane, stand, changed=head != stand[4:])
-        if bay != stand.bay or head != stand[4:]:
-            self._connection.execute(_MOVE_LANE, (lane, bay, *head))
-            self._bays.add(bay)
+    def _settle_lanes(self) -> None:
+        moved: list[tuple[int, int, int, int, int]] = []
+        for lane, known in self._touched.items():
+            stand, head = known or self._look(lane)
+            self._bays.add(stand.bay)
+            if head is None:
+                self._connection.execute(_REMOVE_LANE, (lane,))
+                continue
+            bay = self._destination(lane, stand, changed=head != stand.head)
+            if bay != stand.bay or head != stand.head:
+                moved.append((lane, bay, *head))
+                self._bays.add(bay)
+        self._connection.executemany(_MOVE_LANE, moved)
 
-    def _destination(self, lane: int, stand: _Stand, *, changed: bool) -> int:
+    def _look(self, lane: int) -> tuple[Stand, Place | None]:
+        """Where a lane stands, and the first of its jobs."""
+        queue, bay, gate, cost, *head = fetch(self._connection, _LANE, (lane,))[0]
+        now_first = first(self._connection, _LANE_HEAD, (lane,))
+        return Stand(queue, bay, gate, cost, (head[0], head[1], head[2])), now_first
+
+    def _destination(self, lane: int, stand: Stand, *, changed: bool) -> int:
         shut = self._parked.get(lane)
         if shut is not None:
-            bay = self._bay(stand.queue, shut.gate, shut.cost)
+            bay = stand.bay
+            if (shut.gate, shut.cost) != (stand.gate, stand.cost):
+                bay = self._bay(stand.queue, shut.gate, shut.cost)
             self.close(bay, shut.opens_at)
             return bay
         if changed and stand.cost != UNIT:
             # Another job is at the head and may need fewer tokens: nobody has asked yet.
             return self._bay(stand.queue, stand.gate, UNIT)
         return stand.bay
+
+    def _settle_bays(self) -> None:
+        headed: list[tuple[int, int, int, int]] = []
+        for bay in sorted(self._bays):
+            head = first(self._connection, _BAY_HEAD, (bay,))
+            if head is None:
+                self._connection.execute(_REMOVE_BAY, (bay,))
+            else:
+                headed.append((bay, *head))
+        self._connection.executemany(_HEAD_BAY, headed)
 
 
 def open_gates(connection: apsw.Connection, gates: Iterable[str]) -> None:

@@ -8,7 +8,7 @@ import apsw
 
 from windlass.storage.queries import load
 from windlass.storage.sqlite.gates import Gates
-from windlass.storage.sqlite.lanes import Lanes
+from windlass.storage.sqlite.lanes import Lanes, Stand
 from windlass.storage.sqlite.rows import Row, fetch, limits_of
 
 __all__ = ["EXTRA_VISITS", "Line", "Visits"]
@@ -69,20 +69,23 @@ class _Bay(Line):
     __slots__ = ("id", "need")
     rank = 1
 
-    def __init__(self, connection: apsw.Connection, bay: int, gate: str, cost: float) -> None:
+    def __init__(self, connection: apsw.Connection, row: Row) -> None:
+        """A row of ``open_bays``, which brings the first lane with it."""
+        priority, due, seq, bay, gate, cost, lane = row
         super().__init__(connection, _BAY_LANES, bay, bite=1)
+        self._rows = [(priority, due, seq, lane)]
         self.id = bay
         self.need = (gate, cost)
 
 
 class _Lane(Line):
-    """A lane: its jobs."""
+    """A lane: its jobs, and where it stood when the claim began, if that is known."""
 
-    __slots__ = ("id",)
+    __slots__ = ("id", "stand")
 
-    def __init__(self, connection: apsw.Connection, lane: int) -> None:
+    def __init__(self, connection: apsw.Connection, lane: int, stand: Stand | None) -> None:
         super().__init__(connection, _LANE_JOBS, lane, bite=2)
-        self.id = lane
+        self.id, self.stand = lane, stand
 
 
 class Visits:
@@ -104,6 +107,7 @@ class Visits:
         self._heads: list[tuple[int, int, int, int, Line]] = []
         self._shut: dict[tuple[str, float], int | None] = {}
         self._in_hand: set[int] = set()
+        self._visited: dict[int, _Lane] = {}
         self.lanes = Lanes(connection)
         self.chosen: list[int] = []
         self.expired: list[int] = []
@@ -125,21 +129,28 @@ class Visits:
                 case _:
                     self._take(head)
                     self._push(head)
+        for lane in self._visited.values():
+            self._leave(lane)
+
+    def _leave(self, lane: _Lane) -> None:
+        if lane.stand is None:
+            self.lanes.touch(lane.id)
+        else:
+            head = lane.head()
+            self.lanes.follow(lane.id, lane.stand, None if head is None else head[:3])
 
     def _find_bays(self) -> None:
-        for priority, due, seq, bay, gate, cost in fetch(
-            self._connection, _OPEN_BAYS, (self._queue, self._left)
-        ):
+        for row in fetch(self._connection, _OPEN_BAYS, (self._queue, self._left)):
             # In order, and a sorted list is a heap.
-            line = _Bay(self._connection, bay, gate, cost)
-            self._heads.append((priority, due, seq, line.rank, line))
+            line = _Bay(self._connection, row)
+            self._heads.append((row[0], row[1], row[2], line.rank, line))
 
     def _find_expired(self) -> None:
         for priority, due, seq, lane in fetch(
             self._connection, _EXPIRED_HEADS, (self._queue, self._now, self._expiries)
         ):
             self._in_hand.add(lane)
-            line = _Lane(self._connection, lane)
+            line = _Lane(self._connection, lane, None)
             heappush(self._heads, (priority, due, seq, line.rank, line))
 
     def _push(self, line: Line) -> None:
@@ -156,7 +167,8 @@ class Visits:
         if lane is None:
             return
         if lane[3] not in self._in_hand:
-            self._visit(_Lane(self._connection, lane[3]))
+            stand = Stand(self._queue, bay.id, *bay.need, lane[:3])
+            self._visit(_Lane(self._connection, lane[3], stand))
         if bay.need not in self._shut:
             bay.advance()
             self._push(bay)
@@ -167,8 +179,8 @@ class Visits:
             self.cut_short = True
             return
         self._left -= 1
-        job = lane.head()
-        if job is not None and self._take(lane):
+        self._visited[lane.id] = lane
+        if self._take(lane):
             self._push(lane)
 
     def _take(self, line: Line) -> bool:
@@ -192,7 +204,5 @@ class Visits:
                     return False
                 self._gates.charge(uses, seq)
             self.chosen.append(seq)
-        if isinstance(line, _Lane):
-            self.lanes.touch(line.id)
         line.advance()
         return True

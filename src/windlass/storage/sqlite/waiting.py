@@ -46,13 +46,14 @@ def _make_ready(connection: apsw.Connection, rows: Sequence[Row], lanes: Lanes) 
     common: list[int] = []
     alone: list[int] = []
     laned: list[tuple[int, int]] = []
-    for _, seq, solo, limits, queue in rows:
+    for due, seq, priority, solo, limits, queue in rows:
         if solo:
             alone.append(seq)
         elif limits is None:
             common.append(seq)
         else:
-            laned.append((seq, lanes.enter(queue, limits_of(limits))))
+            lane = lanes.enter(queue, limits_of(limits), (priority, due, seq))
+            laned.append((seq, lane))
     if common:
         connection.execute(_READY, (seqs_text(common),))
     if alone:

@@ -4,7 +4,7 @@
 -- The rows that transitions name. Whether their claims still hold is decided after, in the same
 -- write transaction; nobody can come between.
 SELECT seq, state, claim_number, cancel_requested, queue, task, worker, due, started_at,
-       attempt, key, key_window, limits, missed_at, ended_number, ended_verb, ended_by
+       attempt, key, key_window, limits, missed_at, ended_number, ended_verb, ended_by, priority
   FROM jobs
  WHERE seq IN (SELECT value FROM json_each(?1));
 

@@ -14,7 +14,8 @@ SELECT (SELECT paused FROM queues WHERE name = ?1),
        EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 3);
 
 -- name: due
-SELECT due, seq, solo, limits, queue FROM jobs WHERE queue = ?1 AND ready = 0 AND due <= ?2
+SELECT due, seq, priority, solo, limits, queue FROM jobs
+ WHERE queue = ?1 AND ready = 0 AND due <= ?2
  ORDER BY due, seq LIMIT ?3;
 
 -- name: next_due

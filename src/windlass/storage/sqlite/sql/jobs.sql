@@ -38,7 +38,7 @@ DELETE FROM keys WHERE key = ?1 AND until <= ?2;
 
 -- name: by_ids
 -- For cancel, requeue, discard and run_now.
-SELECT id, seq, state, due, queue, attempt, budget, solo, lane, limits, key, key_window, key_period
+SELECT id, seq, state, due, queue, priority, solo, limits, key, key_window, key_period
   FROM jobs
  WHERE id IN (SELECT unhex(value) FROM json_each(?1));
 

@@ -1,7 +1,7 @@
 -- Lanes, the bays they stand in, and the gates they wait for.
 
 -- name: lane_of
-SELECT id FROM lanes WHERE queue = ?1 AND key = ?2;
+SELECT id, head_priority, head_due, head_seq FROM lanes WHERE queue = ?1 AND key = ?2;
 
 -- name: add_lane
 -- The head follows in the same operation, when the lane is settled.
@@ -57,9 +57,13 @@ DELETE FROM bays WHERE id = ?1;
 UPDATE bays SET opens_at = ?2 WHERE id = ?1;
 
 -- name: open_bays
-SELECT head_priority, head_due, head_seq, id, gate, cost FROM bays
- WHERE queue = ?1 AND opens_at = 0
- ORDER BY head_priority, head_due, head_seq LIMIT ?2;
+-- Each with its first lane.
+SELECT bays.head_priority, bays.head_due, bays.head_seq, bays.id, bays.gate, bays.cost, lanes.id
+  FROM bays JOIN lanes
+    ON lanes.bay = bays.id AND lanes.head_priority = bays.head_priority
+   AND lanes.head_due = bays.head_due AND lanes.head_seq = bays.head_seq
+ WHERE bays.queue = ?1 AND bays.opens_at = 0
+ ORDER BY bays.head_priority, bays.head_due, bays.head_seq LIMIT ?2;
 
 -- name: expired_heads
 -- Lanes whose first job has expired, also in closed bays: behind it may stand one that needs less.
@@ -103,6 +107,10 @@ SELECT count(*) FROM holds JOIN jobs ON jobs.seq = holds.seq
 -- name: spend
 INSERT INTO gates (gate, spent_until) VALUES (?1, ?2)
 ON CONFLICT (gate) DO UPDATE SET spent_until = excluded.spent_until;
+
+-- name: know_gate
+-- A gate without a rate spends nothing; it is listed all the same.
+INSERT INTO gates (gate) VALUES (?1) ON CONFLICT (gate) DO NOTHING;
 
 -- name: hold
 INSERT INTO holds (gate, seq, claim_number) VALUES (?1, ?2, ?3)
