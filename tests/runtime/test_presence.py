@@ -1,0 +1,101 @@
+"""How long a worker has had the store without a gap, and whom it may therefore judge."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from windlass.runtime.presence import Presence
+
+
+class Watch:
+    """Seconds that pass when told to."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def beating(presence: Presence, watch: Watch, seconds: int, *, every: float = 5) -> None:
+    """Beats at their interval for a while."""
+    for _ in range(int(seconds / every)):
+        watch.seconds += every
+        presence.reached()
+
+
+def make() -> tuple[Presence, Watch]:
+    watch = Watch()
+    lease = timedelta(seconds=30)
+    return Presence(beat=timedelta(seconds=5), lease=lease, clock=watch), watch
+
+
+def test_nobody_is_judged_before_the_first_beat() -> None:
+    presence, watch = make()
+    assert not presence.may_judge
+    watch.seconds += 1000
+    assert not presence.may_judge
+    assert presence.cut_off_for == 0
+
+
+def test_nobody_is_judged_before_one_full_lease() -> None:
+    presence, watch = make()
+    presence.reached()
+    beating(presence, watch, 25)
+    assert not presence.may_judge
+    beating(presence, watch, 5)
+    assert presence.may_judge
+
+
+def test_a_missed_beat_starts_the_lease_again() -> None:
+    presence, watch = make()
+    presence.reached()
+    beating(presence, watch, 100)
+    presence.missed()
+    assert not presence.may_judge
+    beating(presence, watch, 30)
+    assert not presence.may_judge
+    beating(presence, watch, 5)
+    assert presence.may_judge
+
+
+def test_a_gap_starts_the_lease_again_even_when_no_beat_failed() -> None:
+    presence, watch = make()
+    presence.reached()
+    beating(presence, watch, 100)
+    watch.seconds += 11  # stopped, or a beat that was answered very late
+    presence.reached()
+    assert not presence.may_judge
+    beating(presence, watch, 25)
+    assert not presence.may_judge
+    beating(presence, watch, 5)
+    assert presence.may_judge
+
+
+def test_a_beat_that_is_merely_slow_is_no_gap() -> None:
+    presence, watch = make()
+    presence.reached()
+    beating(presence, watch, 100)
+    watch.seconds += 9
+    presence.reached()
+    assert presence.may_judge
+
+
+def test_who_has_not_beaten_lately_judges_nobody() -> None:
+    presence, watch = make()
+    presence.reached()
+    beating(presence, watch, 100)
+    watch.seconds += 10.5
+    assert not presence.may_judge
+
+
+def test_it_knows_for_how_long_it_has_been_cut_off() -> None:
+    presence, watch = make()
+    presence.reached()
+    watch.seconds += 7
+    assert presence.cut_off_for == 7
+    presence.missed()
+    watch.seconds += 3
+    assert presence.cut_off_for == 10
+    presence.reached()
+    assert presence.cut_off_for == 0
