@@ -353,6 +353,15 @@ class ExpiresEarly(MemoryDatabase):
         return super().add(replace(asked, expires=expires), now)
 
 
+@fails(ExpiryConformance.test_a_job_expires_at_the_very_instant)
+class ExpiresAfterTheInstant(MemoryDatabase):
+    """A job expires only when its instant has passed."""
+
+    def add(self, asked: NewJob, now: datetime) -> Row:
+        expires = asked.expires and asked.expires + INSTANT
+        return super().add(replace(asked, expires=expires), now)
+
+
 @fails(ExpiryConformance.test_a_retry_past_its_expiry_is_discarded_too)
 class RetriesNeverExpire(Endings):
     """A job that was tried once has no expiry any more."""
@@ -379,6 +388,15 @@ class DiscardsWithoutBound(Claims):
     """One claim discards every expired job it meets."""
 
     expired_at_once = 1_000_000
+
+
+@fails(ExpiryConformance.test_a_claim_that_stopped_at_a_bound_tells_to_ask_again_at_once)
+class StopsWithoutAWord(Claims):
+    """A claim that stopped at a bound does not say so."""
+
+    def next_at(self, visit: Visit, queues: Sequence[str]) -> datetime | None:
+        visit.opens_at.clear()
+        return super().next_at(visit, queues)
 
 
 @fails(ExpiryConformance.test_claims_get_past_any_number_of_expired_jobs)

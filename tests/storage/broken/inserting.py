@@ -14,6 +14,7 @@ from windlass.core.state import State, Verb
 from windlass.core.transition import Transition
 from windlass.core.unique import Unique, Window
 from windlass.errors import StorageError
+from windlass.storage.memory.admin import MemoryAdmin
 from windlass.storage.memory.claims import Claims, Visit
 from windlass.storage.memory.database import MemoryDatabase
 from windlass.storage.memory.endings import Endings
@@ -266,7 +267,10 @@ class FreesKeysByTheVerbAskedFor(Endings):
             self._db.take_key(row, now)
 
 
-@fails(UniqueConformance.test_a_success_that_is_not_kept_frees_its_key)
+@fails(
+    UniqueConformance.test_a_success_that_is_not_kept_frees_its_key,
+    UniqueConformance.test_a_key_held_for_a_time_goes_with_its_row,
+)
 class DeletedJobsHoldKeys(MemoryDatabase):
     """A job that was deleted holds its key."""
 
@@ -314,3 +318,21 @@ class HoldsTimedKeysForEver(MemoryDatabase):
         super().take_key(row, now)
         if row.asked.unique and row.asked.unique.window is Window.FOR_A_TIME:
             row.key_until = None
+
+
+@fails(UniqueConformance.test_a_requeue_takes_a_key_held_for_a_time_for_a_new_period)
+class TimedKeysAreNotRetaken(MemoryAdmin):
+    """A requeued job whose key was held for a time does not hold it again."""
+
+    def _retakes_key(self, row: Row) -> bool:
+        unique = row.asked.unique
+        return unique is not None and unique.window is Window.UNTIL_FINISHED
+
+
+@fails(UniqueConformance.test_a_requeue_does_not_prolong_a_key_that_is_still_held)
+class RequeueProlongsKeys(MemoryAdmin):
+    """A requeue starts the period of a key anew though it is still held."""
+
+    def _requeue(self, row: Row, now: datetime) -> None:
+        self._db.free_key(row)
+        super()._requeue(row, now)

@@ -73,6 +73,14 @@ class SoloJobsHaveNoLimits(Claims):
         return visit.solo or super().admit(visit, row)
 
 
+@fails(SoloConformance.test_nobody_is_told_of_a_solo_job_whose_limits_are_closed)
+class TellsOfClosedSoloJobs(Claims):
+    """Workers drain for a suspected job that its limits hold back."""
+
+    def solo_due(self, visit: Visit, queues: Sequence[str]) -> bool:
+        return any(lane.solo for queue in queues for lane in self._db.ready[queue])
+
+
 @fails(SoloConformance.test_a_job_that_runs_alone_counts_against_its_limits)
 class SoloJobsCountNothing(Gates):
     """Jobs that run alone do not count against their limits."""

@@ -58,6 +58,15 @@ class RegistersOnce(MemoryWorkers):
         return await super().register(start)
 
 
+@fails(HeartbeatConformance.test_registering_does_not_revive_a_buried_worker)
+class RegisterRevives(MemoryWorkers):
+    """Registering makes a dead row live again."""
+
+    async def register(self, start: WorkerStart) -> datetime:
+        self._db.workers.pop(start.id, None)
+        return await super().register(start)
+
+
 @fails(HeartbeatConformance.test_a_beat_renews_the_lease)
 class BeatsForNothing(MemoryWorkers):
     """A beat does not renew the lease."""
@@ -284,7 +293,10 @@ class ForgetsForgottenClaims(MemoryWorkers):
         return Applied(now, answers)
 
 
-@fails(FarewellConformance.test_leaving_again_after_a_lost_answer_is_harmless)
+@fails(
+    FarewellConformance.test_leaving_again_after_a_lost_answer_is_harmless,
+    FarewellConformance.test_a_buried_worker_that_leaves_gives_back_its_claims_and_stays_dead,
+)
 class LeavesAgain(MemoryWorkers):
     """A repeated goodbye ends the row again."""
 

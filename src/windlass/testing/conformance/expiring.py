@@ -14,6 +14,7 @@ from windlass.testing.conformance.steps import (
     OOPS,
     a_job,
     add,
+    ask,
     claim,
     ended,
     enlist,
@@ -52,6 +53,15 @@ class ExpiryConformance:
         clock.advance(MINUTE - INSTANT)
         assert ids(await claim(storage)) == [wanted]
 
+    async def test_a_job_expires_at_the_very_instant(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:  # inclusive
+        await enlist(storage)
+        (wanted,) = await add(storage, a_job(expires=MINUTE))
+        clock.advance(MINUTE)
+        assert await claim(storage) == []
+        assert (await look(storage, wanted)).state is State.DISCARDED
+
     async def test_a_retry_past_its_expiry_is_discarded_too(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
@@ -78,6 +88,17 @@ class ExpiryConformance:
         await claim(storage, 10)
         (counts,) = await storage.admin.counts()
         assert 0 < counts.discarded < 3000
+
+    async def test_a_claim_that_stopped_at_a_bound_tells_to_ask_again_at_once(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await enlist(storage)
+        await add(storage, *(a_job(expires=MINUTE) for _ in range(3000)))
+        await add(storage, a_job(), a_job(delay=DAY))
+        clock.advance(HOUR)
+        reply = await ask(storage, 10)
+        assert list(reply.jobs) == []
+        assert reply.next_at == clock.now()
 
     async def test_claims_get_past_any_number_of_expired_jobs(
         self, storage: Storage, clock: VirtualClock

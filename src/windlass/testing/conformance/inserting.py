@@ -20,6 +20,7 @@ from windlass.testing.clock import VirtualClock
 from windlass.testing.conformance.steps import (
     DAY,
     HOUR,
+    INSTANT,
     MINUTE,
     OOPS,
     a_job,
@@ -288,7 +289,7 @@ class UniqueConformance:
     ) -> None:  # ENQ-22
         running = await started(storage, keyed("k", Window.FOR_A_TIME))
         await happened(storage, running, Succeeded())
-        clock.advance(HOUR - MINUTE)
+        clock.advance(HOUR - INSTANT)
         (answer,) = await storage.jobs.insert([keyed("k", Window.FOR_A_TIME)])
         assert answer == Inserted(running.claim.job, created=False)
 
@@ -296,9 +297,42 @@ class UniqueConformance:
         self, storage: Storage, clock: VirtualClock
     ) -> None:  # ENQ-22
         (waiting,) = await add(storage, keyed("k", Window.FOR_A_TIME, delay=DAY))
-        clock.advance(HOUR + MINUTE)
+        clock.advance(HOUR)
         (second,) = await add(storage, keyed("k", Window.FOR_A_TIME))
         assert (await look(storage, second)).key_held
         (answer,) = await storage.jobs.insert([keyed("k", Window.FOR_A_TIME)])
         assert answer == Inserted(second, created=False)
         assert (await look(storage, waiting)).state is State.WAITING
+
+    async def test_a_key_held_for_a_time_goes_with_its_row(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        done = await started(storage, keyed("k", Window.FOR_A_TIME))
+        await happened(storage, done, Succeeded())
+        clock.advance(MINUTE)
+        state = State.SUCCEEDED
+        assert await storage.maintenance.prune(state=state, older_than=0 * HOUR, limit=9) == 1
+        await add(storage, keyed("k", Window.FOR_A_TIME))
+
+    async def test_a_requeue_takes_a_key_held_for_a_time_for_a_new_period(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        failed = await started(storage, keyed("k", Window.FOR_A_TIME))
+        await happened(storage, failed, GaveUp(OOPS))
+        clock.advance(DAY)
+        await storage.admin.requeue([failed.claim.job])
+        clock.advance(HOUR - INSTANT)
+        (answer,) = await storage.jobs.insert([keyed("k", Window.FOR_A_TIME)])
+        assert answer == Inserted(failed.claim.job, created=False)
+        clock.advance(INSTANT)
+        await add(storage, keyed("k", Window.FOR_A_TIME))
+
+    async def test_a_requeue_does_not_prolong_a_key_that_is_still_held(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        failed = await started(storage, keyed("k", Window.FOR_A_TIME))
+        await happened(storage, failed, GaveUp(OOPS))
+        clock.advance(HOUR / 2)
+        await storage.admin.requeue([failed.claim.job])
+        clock.advance(HOUR / 2)
+        await add(storage, keyed("k", Window.FOR_A_TIME))

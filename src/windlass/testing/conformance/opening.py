@@ -30,22 +30,31 @@ __all__ = ["StorageConformance", "WakeupConformance"]
 
 PATIENCE = 5.0
 """Seconds a hint may take. It comes at once; the time bounds a store that sends none."""
+QUIET = 0.03
+"""Seconds without a hint after which none is under way any more."""
 
 
 @asynccontextmanager
 async def woken(storage: Storage) -> AsyncIterator[None]:
     """What is done inside wakes a subscriber."""
-    # Hints of what was done before may still be under way: let them come first.
-    await asyncio.sleep(0)
     called = asyncio.Event()
     unsubscribe = storage.wakeups.subscribe(called.set)
     try:
-        called.clear()
+        # Hints of what was done before may still be under way, and would prove nothing.
+        while await _comes(called, QUIET):
+            called.clear()
         yield
-        async with asyncio.timeout(PATIENCE):
-            await called.wait()
+        assert await _comes(called, PATIENCE), "nobody was woken"
     finally:
         unsubscribe()
+
+
+async def _comes(called: asyncio.Event, patience: float) -> bool:
+    try:
+        async with asyncio.timeout(patience):
+            return await called.wait()
+    except TimeoutError:
+        return False
 
 
 class WakeupConformance:

@@ -16,6 +16,7 @@ from windlass.testing.conformance.steps import (
     a_job,
     add,
     ask,
+    at_most,
     claim,
     claim_one,
     ended,
@@ -24,6 +25,7 @@ from windlass.testing.conformance.steps import (
     limited,
     look,
     started,
+    succeeded,
 )
 
 __all__ = ["SoloConformance"]
@@ -79,6 +81,17 @@ class SoloConformance:
         await suspected(storage, limited("one"))
         await started(storage, limited("one"))
         assert await claim(storage, 10, solo=True) == []
+
+    async def test_nobody_is_told_of_a_solo_job_whose_limits_are_closed(
+        self, storage: Storage
+    ) -> None:  # an empty worker would wait for it in vain
+        await at_most(storage, one=1)
+        await suspected(storage, limited("one"))
+        assert (await ask(storage)).solo_due
+        running = await started(storage, limited("one"))
+        assert not (await ask(storage)).solo_due
+        await succeeded(storage, running)
+        assert (await ask(storage)).solo_due
 
     async def test_a_job_that_runs_alone_counts_against_its_limits(self, storage: Storage) -> None:
         await storage.limits.define([LimitSpec(name="one", concurrency=1)])

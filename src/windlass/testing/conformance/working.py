@@ -66,6 +66,13 @@ class HeartbeatConformance:
         assert (record.state, record.running) == (WorkerState.LIVE, 1)
         assert (await look(storage, running)).state is State.RUNNING
 
+    async def test_registering_does_not_revive_a_buried_worker(self, storage: Storage) -> None:
+        await enlist(storage)
+        await storage.workers.bury(["w1"])
+        await enlist(storage)
+        (record,) = await storage.workers.workers()
+        assert record.state is WorkerState.DEAD
+
     async def test_a_beat_renews_the_lease(self, storage: Storage, clock: VirtualClock) -> None:
         await enlist(storage)
         clock.advance(LEASE)
@@ -300,6 +307,16 @@ class FarewellConformance:
         assert list(again.answers) == [Answer(Verdict.REPEATED, Verb.RELEASE)]
         (record,) = await storage.workers.workers()
         assert (record.state, record.ended_at) == (WorkerState.GONE, left)
+
+    async def test_a_buried_worker_that_leaves_gives_back_its_claims_and_stays_dead(
+        self, storage: Storage
+    ) -> None:
+        running = await started(storage)
+        await storage.workers.bury(["w1"])
+        await storage.workers.leave("w1", [])
+        assert (await look(storage, running)).state is State.WAITING
+        (record,) = await storage.workers.workers()
+        assert record.state is WorkerState.DEAD
 
     async def test_a_release_that_is_not_held_any_more_is_refused(self, storage: Storage) -> None:
         await enlist(storage, "w2")
