@@ -49,7 +49,7 @@ format: $(DEV)
 	$(VENV)/bin/ruff format .
 
 bench: $(PACKAGE)
-	@$(VENV)/bin/windlass bench $(ARGS)
+	@$(PY) -m benchmarks $(ARGS)
 
 docs: $(DOCS)
 	$(VENV)/bin/zensical build --clean

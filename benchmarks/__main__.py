@@ -1,0 +1,113 @@
+"""``python -m benchmarks``: every figure Windlass promises, measured here and now.
+
+Yardstick and Windlass take turns within one run, so that a slow minute falls on both; the figures
+are medians. Run it on a quiet machine, or compare only the ratios.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from benchmarks import drain, enqueue, flat, lanes, latency, memory, sleeping
+from benchmarks.figure import Figure
+from benchmarks.report import as_json, machine, show
+from benchmarks.sizes import FULL, QUICK, TINY, Sizes
+from benchmarks.stage import Listener
+
+MEASURES: dict[str, Callable[[Sizes, Listener], Awaitable[list[Figure]]]] = {
+    "drain": drain.measure,
+    "enqueue": enqueue.measure,
+    "latency": latency.measure,
+    "flat": flat.measure,
+    "lanes": lanes.measure,
+    "sleeping": sleeping.measure,
+    "memory": memory.measure,
+}
+
+
+class _Display:
+    """What is being measured: a moving line on a terminal, plain lines elsewhere."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self._console, self._total, self._name = console, total, ""
+        self._progress = Progress(
+            SpinnerColumn(),
+            BarColumn(bar_width=24),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            refresh_per_second=2,  # drawing takes processor time from what is measured
+            disable=not console.is_terminal,
+        )
+        self._bar = self._progress.add_task("", total=total)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def begin(self, name: str, done: int) -> None:
+        """The next measurement."""
+        self._name = name
+        self._progress.update(self._bar, completed=done, description=name)
+        if not self._console.is_terminal:
+            self._console.print(f"measuring {name} ({done + 1} of {self._total})")
+
+    def step(self, what: str) -> None:
+        """Part of the current one."""
+        self._progress.update(self._bar, description=f"{self._name}: {what}")
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--only", metavar="NAMES", help=f"Some of them: {','.join(MEASURES)}.")
+@click.option("--quick", is_flag=True, help="Smaller sizes, about two minutes.")
+@click.option("--tiny", is_flag=True, hidden=True, help="To see that it works at all.")
+@click.option("--json", "as_json_", is_flag=True, help="For machines, on standard output.")
+def main(*, only: str | None, quick: bool, tiny: bool, as_json_: bool) -> None:
+    """Every figure Windlass promises, measured here and now."""
+    if sys.platform != "linux":
+        raise click.ClickException("the figures read /proc, so they are measured on Linux")
+    names = list(MEASURES) if only is None else only.split(",")
+    unknown = [name for name in names if name not in MEASURES]
+    if unknown:
+        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(MEASURES)}")
+    sizes = TINY if tiny else QUICK if quick else FULL
+    talk = Console(stderr=True, highlight=False)
+    where = machine()
+    figures = asyncio.run(_measure(names, sizes, talk))
+    if as_json_:
+        click.echo(as_json(figures, where, sizes.name))
+        return
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 140
+    show(figures, where | {"sizes": sizes.name}, console)
+
+
+async def _measure(names: list[str], sizes: Sizes, console: Console) -> list[Figure]:
+    figures: list[Figure] = []
+    with _Display(console, len(names)) as display:
+        for done, name in enumerate(names):
+            display.begin(name, done)
+            figures += await MEASURES[name](sizes, display)
+    return figures
+
+
+if __name__ == "__main__":
+    main()

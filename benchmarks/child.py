@@ -1,0 +1,142 @@
+"""Processes of their own for what is measured, so that no figure sees its neighbours' memory.
+
+``python -m benchmarks.child module:function '{"argument": …}'`` runs one function, a coroutine
+function under the fastest event loop here, and prints its answer as one line of JSON. A function
+that lives longer reads requests with `requests` and answers them with `answer`, line by line; it
+ends when its standard input does, so it cannot outlive whoever asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import msgspec
+
+__all__ = ["Child", "answer", "child", "loop_factory", "requests", "run"]
+
+PATIENCE = 600.0
+"""Seconds that any single answer may take."""
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What ``windlass worker`` runs on, too."""
+    try:
+        import uvloop  # noqa: PLC0415 -- optional
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+# --- the parent's side ------------------------------------------------------------------------
+
+
+class Child:
+    """A process that answers."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.pid = process.pid
+
+    async def ask(self, request: Any, *, patience: float = PATIENCE) -> Any:
+        """Send a request and wait for its answer."""
+        assert self._process.stdin is not None  # noqa: S101
+        self._process.stdin.write(msgspec.json.encode(request) + b"\n")
+        return await self.hear(patience=patience)
+
+    async def hear(self, *, patience: float = PATIENCE) -> Any:
+        """Wait for an answer that was not asked for."""
+        assert self._process.stdout is not None  # noqa: S101
+        async with asyncio.timeout(patience):
+            line = await self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("a measured process ended without an answer; see above")
+        return msgspec.json.decode(line)
+
+    async def end(self) -> None:
+        """Let it end; it has a moment for that."""
+        assert self._process.stdin is not None  # noqa: S101
+        with suppress(ConnectionError):
+            self._process.stdin.close()
+        try:
+            async with asyncio.timeout(15):
+                await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+
+
+@asynccontextmanager
+async def child(function: Callable[..., Any], **arguments: Any) -> AsyncIterator[Child]:
+    """``function`` in a process of its own, as long as the block lasts."""
+    # A user's own settings must not steer what is measured.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("WINDLASS_")}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "benchmarks.child",
+        f"{function.__module__}:{function.__qualname__}",
+        msgspec.json.encode(arguments).decode(),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=2**24,
+        env=environment,
+    )
+    started = Child(process)
+    try:
+        yield started
+    finally:
+        await asyncio.shield(started.end())
+
+
+async def run(function: Callable[..., Any], **arguments: Any) -> Any:
+    """The answer of ``function``, run in a process of its own."""
+    async with child(function, **arguments) as process:
+        return await process.hear()
+
+
+# --- the child's side -------------------------------------------------------------------------
+
+
+def answer(value: Any) -> None:
+    """Tell the parent."""
+    sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+async def requests() -> AsyncIterator[Any]:
+    """What the parent asks, until it has no more questions."""
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+    try:
+        while line := await reader.readline():
+            yield msgspec.json.decode(line)
+    finally:
+        transport.close()
+
+
+def main() -> None:
+    """Run what the command line names."""
+    target, arguments = sys.argv[1:]
+    module, _, name = target.partition(":")
+    function = getattr(importlib.import_module(module), name)
+    given: dict[str, Any] = msgspec.json.decode(arguments)
+    if inspect.iscoroutinefunction(function):
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            result = runner.run(function(**given))
+    else:
+        result = function(**given)
+    if result is not None:
+        answer(result)
+
+
+if __name__ == "__main__":
+    main()

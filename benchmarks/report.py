@@ -1,0 +1,90 @@
+"""The table, and the same as JSON."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.child import loop_factory
+from benchmarks.figure import Figure, Target
+
+__all__ = ["as_json", "machine", "show"]
+
+
+def machine() -> dict[str, Any]:
+    """Where it was measured."""
+    loop = loop_factory()
+    return {
+        "python": platform.python_version(),
+        "sqlite": apsw.sqlite_lib_version(),
+        "loop": "asyncio" if loop is None else loop.__module__.partition(".")[0],
+        "system": f"{platform.system()} {platform.machine()}",
+        "processors": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
+def show(figures: Sequence[Figure], where: dict[str, Any], console: Console) -> None:
+    """The table, the notes below it."""
+    table = Table(box=box.ROUNDED, show_lines=False)
+    table.add_column("figure")
+    for name in ("measured", "yardstick", "ratio", "target"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for figure in figures:
+        table.add_row(
+            figure.title,
+            value(figure.measured, figure.unit),
+            _yardstick(figure),
+            "" if figure.ratio is None else f"{figure.ratio:.2f}",
+            "" if figure.target is None else goal(figure.target, figure.unit),
+            _verdict(figure),
+        )
+    console.print(table)
+    for figure in figures:
+        if figure.note:
+            console.print(Text.assemble((f"{figure.title}: ", "dim"), (figure.note, "dim")))
+    console.print(", ".join(f"{name} {said}" for name, said in where.items()), style="dim")
+
+
+def value(number: float, unit: str) -> str:
+    """A number with its unit, as precise as it deserves."""
+    places = 0 if number >= 1000 else 1 if number >= 10 else 2
+    return f"{number:,.{places}f} {unit}"
+
+
+def goal(target: Target, unit: str) -> str:
+    """What was asked."""
+    sign = {"at least": "≥", "at most": "≤", "under": "<"}[target.bound]
+    return f"{sign} {target.value:g}" + ("" if target.of == "ratio" else f" {unit}")
+
+
+def _yardstick(figure: Figure) -> str:
+    if figure.yardstick is None:
+        return ""
+    return f"{figure.yardstick_name} {value(figure.yardstick, figure.unit)}"
+
+
+def _verdict(figure: Figure) -> Text:
+    if figure.met is None:
+        return Text("")
+    return Text("met", "green") if figure.met else Text("missed", "bold red")
+
+
+def as_json(figures: Sequence[Figure], where: dict[str, Any], sizes: str) -> str:
+    """Everything, for machines."""
+    rows = [
+        msgspec.to_builtins(figure) | {"ratio": figure.ratio, "met": figure.met}
+        for figure in figures
+    ]
+    text = msgspec.json.encode({"sizes": sizes, "machine": where, "figures": rows})
+    return msgspec.json.format(text, indent=2).decode()

@@ -1,0 +1,72 @@
+"""How much of everything: enough to be sure of a figure, or enough to see that it is right."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["FULL", "QUICK", "TINY", "Sizes"]
+
+
+class Sizes(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run is made of."""
+
+    name: str
+    rounds: int
+    drain_jobs: int
+    insert_jobs: int
+    single_enqueues: int
+    latency_samples: int
+    idle_seconds: float
+    few_rows: int
+    many_rows: int
+    claims: int
+    lanes: int
+    sleeping_jobs: int
+    memory_jobs: int
+
+
+FULL = Sizes(
+    name="full",
+    rounds=7,
+    drain_jobs=50_000,
+    insert_jobs=50_000,
+    single_enqueues=3_000,
+    latency_samples=120,
+    idle_seconds=2.0,
+    few_rows=10_000,
+    many_rows=1_000_000,
+    claims=38,
+    lanes=10_000,
+    sleeping_jobs=20_000,
+    memory_jobs=300_000,
+)
+QUICK = Sizes(
+    name="quick",
+    rounds=3,
+    drain_jobs=20_000,
+    insert_jobs=20_000,
+    single_enqueues=500,
+    latency_samples=10,
+    idle_seconds=2.0,
+    few_rows=10_000,
+    many_rows=100_000,
+    claims=38,
+    lanes=1_000,
+    sleeping_jobs=5_000,
+    memory_jobs=30_000,
+)
+TINY = Sizes(
+    name="tiny",
+    rounds=1,
+    drain_jobs=400,
+    insert_jobs=1_000,
+    single_enqueues=20,
+    latency_samples=2,
+    idle_seconds=0.0,
+    few_rows=2_000,
+    many_rows=4_000,
+    claims=5,
+    lanes=50,
+    sleeping_jobs=200,
+    memory_jobs=500,
+)
