@@ -98,7 +98,7 @@ async def isolation(world: World) -> list[str]:
 
 
 async def test_a_handler_that_blocks_the_loop_gets_nobody_buried_and_is_named_in_the_log() -> None:
-    settings: dict[str, Any] = {"heartbeat": 0.1, "lease": 0.5, "reap_every": 0.1, "poll": 0.1}
+    settings: dict[str, Any] = {"heartbeat": 0.1, "lease": 1.0, "reap_every": 0.1, "poll": 0.1}
     async with Windlass("memory://", **settings) as app:
 
         @app.task(name="blocker")

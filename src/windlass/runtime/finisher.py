@@ -17,7 +17,7 @@ from windlass.observe.bus import Bus
 from windlass.storage.batching import transient
 from windlass.storage.protocol import Answer, Applied, JobStore, Verdict
 
-__all__ = ["Finisher"]
+__all__ = ["Finisher", "moved"]
 
 log = logging.getLogger("windlass")
 
@@ -164,7 +164,7 @@ class Finisher:
             if answer.verb is not None:
                 counts[answer.verb] += 1
                 if heard:
-                    self._bus.publish(_moved(job, transition, answer.verb, at))
+                    self._bus.publish(moved(job, transition, answer.verb, at))
                 continue
             counts[answer.verdict] += 1
             if answer.verdict is Verdict.REFUSED:
@@ -176,7 +176,8 @@ class Finisher:
                 )
 
 
-def _moved(job: ClaimedJob, transition: Transition, verb: Verb, at: datetime) -> JobMoved:
+def moved(job: ClaimedJob, transition: Transition, verb: Verb, at: datetime) -> JobMoved:
+    """What listeners are told about a transition that was accepted as ``verb``."""
     back = verb in (Verb.RETRY, Verb.SNOOZE, Verb.THROTTLE, Verb.RELEASE)
     return JobMoved(
         verb=verb,

@@ -10,9 +10,10 @@ from windlass.core.job import AttemptError, ClaimedJob
 from windlass.core.outcome import Lost, Policy, decide
 from windlass.core.transition import Transition
 from windlass.observe.bus import Bus
+from windlass.runtime.finisher import moved
 from windlass.runtime.identity import Identity
 from windlass.runtime.presence import Presence
-from windlass.storage.protocol import Storage, WorkerRecord, WorkerState
+from windlass.storage.protocol import Applied, Storage, WorkerRecord, WorkerState
 
 __all__ = ["Reaper"]
 
@@ -85,12 +86,23 @@ class Reaper:
         """Every running job whose owner is not live, in bites; how many were given back."""
         reaped = 0
         while orphans := await self._storage.workers.orphans(_BITE):
-            applied = await self._storage.jobs.apply([self._lost(job) for job in orphans])
-            accepted = sum(1 for answer in applied.answers if answer.verb is not None)
+            lost = [self._lost(job) for job in orphans]
+            accepted = self._tell(orphans, lost, await self._storage.jobs.apply(lost))
             reaped += accepted
             if accepted == 0 or len(orphans) < _BITE:
                 break
         return reaped
+
+    def _tell(
+        self, orphans: Sequence[ClaimedJob], lost: Sequence[Transition], applied: Applied
+    ) -> int:
+        """Publish what was accepted; how many."""
+        accepted = 0
+        for job, transition, answer in zip(orphans, lost, applied.answers, strict=True):
+            if answer.verb is not None:
+                accepted += 1
+                self._bus.publish(moved(job, transition, answer.verb, applied.at))
+        return accepted
 
     def _lost(self, job: ClaimedJob) -> Transition:
         error = AttemptError("WorkerLost", f"worker {job.worker} stopped responding")
