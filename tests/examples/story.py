@@ -1,0 +1,41 @@
+"""Run a page's blocks one after the other: ``python story.py page.md``, in the page's folder.
+
+Blocks share their names, as in one long session. A block that awaits runs on the event loop, any
+other on a thread without one, as the code that it shows would.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parents[2]), str(Path.cwd())]
+
+from tests.examples.pages import blocks  # noqa: E402 -- found by the line above
+from windlass import Windlass  # noqa: E402
+
+
+async def tell(page: Path) -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks(page):
+        if block.title is not None:
+            continue
+        # Padded, so that an error names the page's own line.
+        padded = "\n" * (block.line - 1) + block.code
+        code = compile(padded, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        if code.co_flags & inspect.CO_COROUTINE:
+            await eval(code, names)  # noqa: S307 -- our own documentation
+        else:
+            await asyncio.to_thread(exec, code, names)
+    for app in {
+        id(value): value for value in names.values() if isinstance(value, Windlass)
+    }.values():
+        await app.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(tell(Path(sys.argv[1])))

@@ -1,0 +1,155 @@
+"""Every block of Python in the documentation runs, and the tables name what there is."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.source import ROOT
+from tests.examples import pages, story
+from windlass import Windlass, testing
+from windlass.config import Settings, WorkerSettings, load_settings, parse_duration
+from windlass.context import Context
+from windlass.task import Task, TaskOptions
+
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+TOLD = [page for page in PAGES if any(block.title is None for block in pages.blocks(page))]
+WRITTEN = [page for page in PAGES if pages.files(page)]
+
+
+def run(folder: Path, *command: str) -> str:
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", *command],
+        cwd=folder,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def write_files(page: Path, folder: Path) -> dict[str, str]:
+    files = pages.files(page)
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return files
+
+
+@pytest.mark.parametrize("page", TOLD, ids=lambda page: page.name)
+def test_the_story_of_a_page_can_be_lived(page: Path, tmp_path: Path) -> None:
+    write_files(page, tmp_path)
+    run(tmp_path, str(story.__file__), str(page))
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
+def test_the_files_of_a_page_work(page: Path, tmp_path: Path) -> None:
+    files = write_files(page, tmp_path)
+    for name, text in files.items():
+        if "__main__" in text:
+            run(tmp_path, name)
+    tests = [name for name in files if name.startswith("test_")]
+    if tests:
+        (tmp_path / "pytest.ini").write_text(
+            "[pytest]\nwindlass_app = shop:app\nasyncio_mode = auto\n"
+            "asyncio_default_fixture_loop_scope = function\n"
+        )
+        plugins = ("-p", "windlass.testing.fixtures", "-p", "pytest_asyncio.plugin")
+        text = "\n".join(files[test] for test in tests)
+        count = len(re.findall(r"^(?:async )?def test_", text, re.MULTILINE))
+        assert f"{count} passed" in run(tmp_path, "-m", "pytest", "-q", *plugins)
+
+
+def test_a_story_that_goes_wrong_is_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    for code in ("assert False", "import asyncio\nawait asyncio.sleep(0)\nassert False"):
+        page.write_text(f"# Title\n\n```python\n{code}\n```\n")
+        with pytest.raises(AssertionError, match=r"page\.md"):
+            run(tmp_path, str(story.__file__), str(page))
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    listed = re.findall(r"^  - [^:\n]+: (\S+\.md)$", site, re.MULTILINE)
+    assert sorted(listed) == sorted(page.name for page in DOCS.glob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text()):
+        linked = page.parent / target if target else page
+        assert linked.is_file(), target
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", linked.read_text(), re.MULTILINE)
+            slugs = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+            assert anchor in slugs, anchor
+
+
+# --- tables ---
+
+
+def named(page: str) -> set[str]:
+    """Everything the page shows in code style."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return {
+        word
+        for code in re.findall(r"`([^`\n]+)`", text)
+        for word in re.findall(r"[A-Za-z_]+", code)
+    }
+
+
+def test_every_setting_is_documented_with_its_default() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \| ([^|]+) \|",
+        (DOCS / "settings.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    told = {name: default.strip().strip("`") for name, default in rows}
+    assert sorted(told) == sorted(Settings.__struct_fields__)
+    settings = load_settings("memory://", {}, environment={})
+    for name, default in told.items():
+        value = getattr(settings, name)
+        match value:
+            case timedelta():
+                assert parse_duration(default, name) == value, name
+            case None | ():
+                assert default == "none", name
+            case bool():
+                assert default == str(value).lower(), name
+            case _ if name != "url":
+                assert default == str(value), name
+
+
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [
+        ("tasks.md", set(TaskOptions.__struct_fields__)),
+        ("tasks.md", set(inspect.signature(Task.options).parameters) - {"self"}),
+        ("tasks.md", {name for name in dir(Context) if not name.startswith("_")} - {"claimed"}),
+        ("workers.md", set(WorkerSettings.__struct_fields__) - {"shared"}),
+        ("testing.md", set(testing.__all__) - {"Drained", "Enqueued"}),
+    ],
+    ids=["options of a task", "options of a call", "the context", "a worker", "testing"],
+)
+def test_every_name_is_documented(page: str, names: set[str]) -> None:
+    shown = named(page) | {
+        word for block in pages.blocks(DOCS / page) for word in re.findall(r"\w+", block.code)
+    }
+    assert names - shown == set()
+
+
+def test_the_worker_takes_what_the_page_says() -> None:
+    settings = Windlass("memory://").worker_settings(
+        queues=["a", "b"], slots=3, order="weighted", weights={"a": 2}, max_jobs=1, max_megabytes=1
+    )
+    assert settings.total_slots == 3
