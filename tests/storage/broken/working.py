@@ -216,6 +216,30 @@ class BuriesTheDead(MemoryWorkers):
         return workers
 
 
+@fails(BurialConformance.test_the_overdue_are_buried_and_named)
+class BuriesNobody(MemoryWorkers):
+    """The overdue are never buried."""
+
+    async def bury_overdue(self, workers: Sequence[str]) -> Sequence[str]:
+        return []
+
+
+@fails(BurialConformance.test_a_beat_between_the_look_and_the_burial_keeps_its_worker_alive)
+class BuriesWhoeverWasLate(MemoryWorkers):
+    """A beat after the look does not help."""
+
+    async def bury_overdue(self, workers: Sequence[str]) -> Sequence[str]:
+        return await self.bury(workers)
+
+
+@fails(BurialConformance.test_only_those_that_were_looked_at_are_buried)
+class BuriesEverybodyOverdue(MemoryWorkers):
+    """Everybody overdue is buried, whoever was asked for."""
+
+    async def bury_overdue(self, workers: Sequence[str]) -> Sequence[str]:
+        return await self.bury(await self.overdue())
+
+
 @fails(BurialConformance.test_burial_ends_no_claim)
 class BurialReleases(MemoryWorkers):
     """A burial gives the worker's jobs to others at once."""

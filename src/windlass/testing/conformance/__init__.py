@@ -19,6 +19,7 @@ from windlass.testing.conformance.administering import (
     ReadingConformance,
 )
 from windlass.testing.conformance.applying import FenceConformance, OutcomeConformance
+from windlass.testing.conformance.burying import BurialConformance
 from windlass.testing.conformance.cancelling import CancelConformance
 from windlass.testing.conformance.claiming import ClaimConformance, OrderConformance
 from windlass.testing.conformance.concurrency import ConcurrencyConformance
@@ -33,11 +34,7 @@ from windlass.testing.conformance.opening import StorageConformance, WakeupConfo
 from windlass.testing.conformance.rates import RateConformance
 from windlass.testing.conformance.retrying import RetryConformance
 from windlass.testing.conformance.solo import SoloConformance
-from windlass.testing.conformance.working import (
-    BurialConformance,
-    FarewellConformance,
-    HeartbeatConformance,
-)
+from windlass.testing.conformance.working import FarewellConformance, HeartbeatConformance
 
 __all__ = [
     "ALL",

@@ -186,7 +186,7 @@ class ConcurrencyConformance:
             storage, *(limited(*chance.choice(mixes), max_attempts=2) for _ in range(40))
         )
         held = []
-        for _ in range(200):
+        for _ in range(30):
             clock.advance(HOUR)
             held += await claim(storage, chance.randrange(1, 5))
             running = [use.name for job in held for use in (await look(storage, job)).limits]
@@ -198,10 +198,10 @@ class ConcurrencyConformance:
                     await storage.jobs.cancel([job.claim.job])
                 await happened(storage, job, chance.choice(OUTCOMES), by="w1")
         clock.advance(DAY)
-        while held:
+        while held := [*held, *await claim(storage, 10)]:
             for job in held:
                 await happened(storage, job, GaveUp(OOPS))
-            held = await claim(storage, 10)
+            held = []
         done = [(await look(storage, job)).state for job in wanted]
         assert State.WAITING not in done
         for state in [*await storage.limits.states("a"), *await storage.limits.states("b")]:
