@@ -26,7 +26,7 @@ from windlass.testing.simulation.workload import QUEUES, Lab, Seat
 
 __all__ = ["POLL", "Cluster", "Node", "Shape", "Stage"]
 
-POLL = 0.5
+POLL = 0.8
 _GRACE = 2.0
 
 
@@ -52,12 +52,12 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     def draw(cls, chance: random.Random) -> Shape:
         """A random one."""
         return cls(
-            workers=chance.randint(2, 4),
+            workers=chance.choice([2, 2, 3, 3, 4]),
             slots=chance.randint(1, 4),
             own_pools=chance.random() < 0.3,
             weighted=chance.random() < 0.3,
             producers=chance.randint(1, 2),
-            jobs=chance.randint(30, 70),
+            jobs=chance.randint(25, 55),
             poison=chance.choice([0.0, 0.0, 0.03]),
             operator=chance.choice([0.0, 0.5, 2.0]),
             keep=chance.random() < 0.9,
@@ -81,6 +81,10 @@ class Stage(Protocol):
 
     proves_death: bool
 
+    async def begin(self) -> None:
+        """Make what must be there first."""
+        ...
+
     async def open(self, process: SimProcess) -> Any:
         """A storage for one process."""
         ...
@@ -91,6 +95,10 @@ class Stage(Protocol):
 
     def let_go(self, process: SimProcess) -> None:
         """What an operating system does for the dead: close its files, free its locks."""
+        ...
+
+    async def check_mirror(self) -> None:
+        """Compare every row with what was seen of it."""
         ...
 
     def close(self) -> None:

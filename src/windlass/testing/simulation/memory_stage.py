@@ -15,6 +15,7 @@ from windlass.testing.simulation.history import JobView, WorkerView
 from windlass.testing.simulation.process import SimProcess
 from windlass.testing.simulation.wire import (
     ECHOING,
+    READING,
     WAKING,
     Method,
     SimStorage,
@@ -38,6 +39,9 @@ class MemoryStage:
         self.outside: Context = copy_context()
         self._db = MemoryDatabase(around.ledger.clock)
         self._direct = MemoryStorage(self._db)
+
+    async def begin(self) -> None:
+        """There is nothing to make first."""
 
     async def open(self, process: SimProcess) -> Any:
         """A storage for this process."""
@@ -127,7 +131,7 @@ class MemoryStage:
             if row is not None:
                 ledger.worker(worker, _worker_view(row))
 
-    def check_mirror(self) -> None:
+    async def check_mirror(self) -> None:
         """Whatever changed, changed by an operation that was seen."""
         ledger = self.around.ledger
         for job, row in self._db.by_id.items():
@@ -168,12 +172,15 @@ class _Network:
         self.stage = stage
         self.process = process
 
-    async def call(
-        self, op: str, method: Method, args: tuple[Any, ...], options: dict[str, Any]
-    ) -> Any:
+    async def call(self, op: str, method: Method, *args: Any, **options: Any) -> Any:
         around = self.stage.around
         if op == "jobs.insert":
             around.ledger.asked.update({new.id: new for new in args[0]})
+        elif op in READING and around.faults.quick_read(self.process.name, around.loop.time()):
+            result = self.stage.perform(op, method, args, options)
+            if isinstance(result, Exception):
+                raise result
+            return result
         fate = around.faults.fate(may_echo=op in ECHOING)
         reply: asyncio.Future[Any] = around.loop.create_future()
         if fate.verdict is not Verdict.FINE or fate.there > _STALL:
@@ -206,9 +213,12 @@ class _Request:
         self._invoked = self._loop.time()
 
     def later(self, seconds: float, step: Any, *args: Any) -> None:
-        self._loop.call_at(
-            self._loop.time() + seconds, step, *args, context=self._net.stage.outside
-        )
+        if seconds:
+            self._loop.call_at(
+                self._loop.time() + seconds, step, *args, context=self._net.stage.outside
+            )
+        else:
+            step(*args)
 
     def arrive(self) -> None:
         around, process, fate = self._net.stage.around, self._net.process, self._fate

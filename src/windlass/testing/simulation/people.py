@@ -84,7 +84,7 @@ def _call(seat: Seat, orders: Orders) -> Call:
     if chance.random() < 0.3:
         wishes["priority"] = chance.choice([-1, 1, 5])
     if chance.random() < 0.3:
-        wishes["delay"] = chance.choice([0.5, 2.0, 8.0])
+        wishes["delay"] = chance.choice([0.5, 2.0, 6.0])
     if chance.random() < 0.25:
         wishes["key"] = str(chance.randrange(4))
         window = chance.choice(["until_finished", "until_started", "for a time"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, Protocol
@@ -14,7 +15,7 @@ from windlass.testing.simulation.history import Ledger
 from windlass.testing.simulation.loop import SimLoop
 from windlass.testing.simulation.process import SimProcess
 
-__all__ = ["ECHOING", "WAKING", "Hub", "Line", "SimStorage", "Surroundings", "away"]
+__all__ = ["ECHOING", "READING", "WAKING", "Hub", "Line", "SimStorage", "Surroundings", "away"]
 
 Method = Callable[..., Awaitable[Any]]
 
@@ -41,6 +42,20 @@ WAKING = frozenset(
         "limits": "define",
         "maintenance": "promote expire",
         "admin": "requeue discard run_now resume",
+    }.items()
+    for name in names.split()
+)
+
+# Operations that change nothing.
+READING = frozenset(
+    f"{store}.{name}"
+    for store, names in {
+        "jobs": "claimable settled",
+        "workers": "overdue orphans cancel_requests workers",
+        "limits": "specs states",
+        "maintenance": "next_due",
+        "admin": "get find history counts rollups",
+        "storage": "now",
     }.items()
     for name in names.split()
 )
@@ -112,9 +127,7 @@ class _Ear:
 class Line(Protocol):
     """How one process's calls reach the store."""
 
-    async def call(
-        self, op: str, method: Method, args: tuple[Any, ...], options: dict[str, Any]
-    ) -> Any:
+    async def call(self, op: str, method: Method, *args: Any, **options: Any) -> Any:
         """Carry out one call, or fail as the faults will have it."""
         ...
 
@@ -165,7 +178,7 @@ class SimStorage:
         self.real.release_worker_lock(worker)
 
     async def now(self) -> datetime:
-        now: datetime = await self._line.call("storage.now", self.real.now, (), {})
+        now: datetime = await self._line.call("storage.now", self.real.now)
         return now
 
     async def close(self) -> None:
@@ -181,11 +194,9 @@ class _Store:
         self._line = line
 
     def __getattr__(self, name: str) -> Method:
-        method, line, op = getattr(self._real, name), self._line, f"{self._name}.{name}"
-
-        async def call(*args: Any, **options: Any) -> Any:
-            return await line.call(op, method, args, options)
-
+        call = functools.partial(
+            self._line.call, f"{self._name}.{name}", getattr(self._real, name)
+        )
         setattr(self, name, call)
         return call
 

@@ -18,13 +18,14 @@ from windlass.core.state import TERMINAL
 from windlass.errors import StorageError
 from windlass.testing.clock import LoopClock
 from windlass.testing.simulation.accounts import Accounts
-from windlass.testing.simulation.cluster import Cluster, Shape
+from windlass.testing.simulation.cluster import Cluster, Shape, Stage
 from windlass.testing.simulation.faults import FaultPlan, Faults, Health
 from windlass.testing.simulation.history import Ledger, Violation
 from windlass.testing.simulation.invariants import RULES_OF_JOBS, SPECS
 from windlass.testing.simulation.invariants_of_workers import RULES_OF_WORKERS, WorldRule
 from windlass.testing.simulation.loop import SimLoop, TraceLine, run
 from windlass.testing.simulation.memory_stage import MemoryStage
+from windlass.testing.simulation.sqlite_stage import SqliteStage
 from windlass.testing.simulation.wire import Surroundings
 from windlass.testing.simulation.workload import Lab
 
@@ -95,7 +96,7 @@ async def _world(loop: SimLoop, store: StoreName, box: list[Ledger]) -> None:
     box.append(ledger)
     faults = Faults(plan, random.Random(loop.seed + 1))  # noqa: S311
     around = Surroundings(loop, ledger, faults, Health())
-    stage = MemoryStage(around)
+    stage: Stage = MemoryStage(around) if store == "memory" else SqliteStage(around)
     accounts = Accounts(ledger)
     rules_of_jobs = [rule(ledger) for rule in RULES_OF_JOBS]
     rules_of_workers = [rule(around, proves_death=stage.proves_death) for rule in RULES_OF_WORKERS]
@@ -112,8 +113,9 @@ async def _world(loop: SimLoop, store: StoreName, box: list[Ledger]) -> None:
         stage.close()
 
 
-async def _story(around: Surroundings, stage: Any, cluster: Cluster, accounts: Accounts) -> None:
+async def _story(around: Surroundings, stage: Stage, cluster: Cluster, accounts: Accounts) -> None:
     """Chaos, healing, rest, a last test of strength, and the books."""
+    await stage.begin()
     await stage.ask("limits.define", [*SPECS.values()])
     cluster.start()
     chaos = around.loop.create_task(cluster.suffer())
@@ -129,7 +131,7 @@ async def _story(around: Surroundings, stage: Any, cluster: Cluster, accounts: A
     around.loop.trace("at rest")
     await cluster.stop()
     await accounts.close(stage.ask)
-    stage.check_mirror()
+    await stage.check_mirror()
 
 
 async def _rest(around: Surroundings) -> None:
