@@ -333,10 +333,7 @@ class WorkerStore(Protocol):
         ...
 
     async def bury_overdue(self, workers: Sequence[str]) -> Sequence[str]:
-        """Like `bury`, but only those whose last beat is longer ago than their lease right now.
-
-        A beat that came since they were looked at keeps its worker alive.
-        """
+        """Like `bury`, but only those `overdue` right now: a beat that came since saves them."""
         ...
 
     async def overdue(self) -> Sequence[str]:
@@ -348,9 +345,7 @@ class WorkerStore(Protocol):
         ...
 
     async def cancel_requests(self, worker: str) -> Sequence[Claim]:
-        """The claims of this worker whose cancellation is requested. Read-only and cheap: asked
-        after hints, so that a cancel need not wait for the next beat.
-        """
+        """Claims of this worker to be cancelled, between beats. Read-only, cheap: for hints."""
         ...
 
     async def leave(self, worker: str, releases: Sequence[Transition]) -> Applied:
@@ -412,9 +407,7 @@ class MaintenanceStore(Protocol):
         ...
 
     async def prune(self, *, state: State, older_than: timedelta, limit: int) -> int:
-        """Delete up to ``limit`` jobs that reached this terminal state longer ago than that,
-        with their history.
-        """
+        """Delete up to ``limit`` jobs, with history, that reached this state longer ago."""
         ...
 
     async def prune_rollups(self, *, older_than: timedelta, limit: int) -> int:
