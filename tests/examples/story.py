@@ -26,7 +26,9 @@ async def tell(page: Path) -> None:
             continue
         # Padded, so that an error names the page's own line.
         padded = "\n" * (block.line - 1) + block.code
-        code = compile(padded, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        code = compile(
+            padded, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True
+        )
         if code.co_flags & inspect.CO_COROUTINE:
             await eval(code, names)  # noqa: S307 -- our own documentation
         else:
