@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 
-from windlass import _version
+from windlass._version import __version__
 from windlass.config import Settings, WorkerSettings
 from windlass.seams import Seams
 from windlass.storage.protocol import Storage, WorkerStart
@@ -30,20 +30,24 @@ class Identity:
         """Take a fresh id and make its row; a former id's lock is let go."""
         former, fresh = self.id, self._seams.new_worker_id()
         boot_id, device, inode = self._storage.hold_worker_lock(fresh)
-        await self._storage.workers.register(
-            WorkerStart(
-                id=fresh,
-                host=platform.node(),
-                pid=os.getpid(),
-                version=_version.__version__,
-                queues=self._worker.served,
-                slots=self._worker.total_slots,
-                lease=self._settings.lease,
-                boot_id=boot_id,
-                lock_device=device,
-                lock_inode=inode,
+        try:
+            await self._storage.workers.register(
+                WorkerStart(
+                    id=fresh,
+                    host=platform.node(),
+                    pid=os.getpid(),
+                    version=__version__,
+                    queues=self._worker.served,
+                    slots=self._worker.total_slots,
+                    lease=self._settings.lease,
+                    boot_id=boot_id,
+                    lock_device=device,
+                    lock_inode=inode,
+                )
             )
-        )
+        except BaseException:
+            self._storage.release_worker_lock(fresh)
+            raise
         self.id = fresh
         if former:
             self._storage.release_worker_lock(former)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, Protocol
 from urllib.parse import unquote, urlsplit
 
-from windlass.config import Settings
 from windlass.errors import ConfigError, MissingDependency, UnknownScheme
 from windlass.seams import SYSTEM_CLOCK, Clock
 
@@ -51,10 +50,21 @@ def _sqlite_path(url: str) -> str:
     return unquote(parts.path[1:])
 
 
+class StorageSettings(Protocol):
+    """The settings that say where jobs live, and how safely."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def durability(self) -> Literal["full", "normal"]: ...
+    @property
+    def allow_network_filesystem(self) -> bool: ...
+
+
 class Opener:
     """Opens storages for one app. All its memory storages show the same jobs."""
 
-    def __init__(self, settings: Settings, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, settings: StorageSettings, clock: Clock = SYSTEM_CLOCK) -> None:
         """``clock`` is settable through ``windlass.testing`` only."""
         self._settings = settings
         self.clock = clock
