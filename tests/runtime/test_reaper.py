@@ -130,6 +130,38 @@ async def test_a_death_that_is_proven_needs_no_lease_and_no_right_to_judge() -> 
         assert lines.having("its process has ended")
 
 
+async def test_a_beat_between_the_look_and_the_burial_keeps_a_worker_alive() -> None:
+    async with bench() as it:
+        await doomed(it, job_of(it).call(), worker="late")
+        it.clock.advance(LEASE + 1)
+
+        async def overdue(call: Hook) -> Sequence[str]:
+            found: Sequence[str] = await call()
+            assert "late" in found
+            await it.store.inner.workers.beat("late")
+            return found
+
+        it.store.on("workers.overdue", overdue)
+        assert await reaper_of(it).step() == 0
+        assert (await worker_states(it))["late"] is WorkerState.LIVE
+
+
+async def test_a_judge_whose_look_took_as_long_as_an_outage_judges_nobody() -> None:
+    async with bench() as it:
+        await doomed(it, job_of(it).call(), worker="cut off")
+        it.clock.advance(LEASE + 1)
+        reaper = reaper_of(it)
+
+        async def overdue(call: Hook) -> Sequence[str]:
+            found: Sequence[str] = await call()
+            reaper._presence.missed()
+            return found
+
+        it.store.on("workers.overdue", overdue)
+        assert await reaper.step() == 0
+        assert (await worker_states(it))["cut off"] is WorkerState.LIVE
+
+
 async def test_a_reaper_never_buries_itself() -> None:
     async with bench() as it:
         it.clock.advance(1000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -55,8 +56,9 @@ class Claimer:
         queues: Sequence[str],
         poll: timedelta,
         chance: Callable[[], float],
+        most: int | None = None,
     ) -> None:
-        """Claims nothing until it is run or stepped."""
+        """Claims nothing until it is run or stepped, and never more than ``most`` jobs."""
         self._storage = storage
         self._slots = slots
         self._identity = identity
@@ -64,6 +66,7 @@ class Claimer:
         self._home = home
         self._poll = poll.total_seconds()
         self._chance = chance
+        self._most = most
         self._wake = asyncio.Event()
         self._hint = False
         self._dry = False
@@ -119,7 +122,7 @@ class Claimer:
                     if not failing:
                         log.warning("cannot claim jobs, trying on: %s", error)
                     failing = True
-                    await asyncio.sleep(pause * (0.5 + self._chance()))
+                    await self._wait_out(pause * (0.5 + self._chance()))
                     pause = min(pause * 2, _LONGEST_WAIT)
                     continue
                 if failing:
@@ -127,6 +130,14 @@ class Claimer:
                 failing, pause = False, _FIRST_WAIT
         finally:
             undo()
+
+    async def _wait_out(self, seconds: float) -> None:
+        """Sleep, but not through a stop."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self.quiet:
+                    self._wake.clear()
+                    await self._wake.wait()
 
     async def _turn(self) -> None:
         self._wake.clear()  # first: whatever happens from here on ends the sleep below
@@ -156,7 +167,9 @@ class Claimer:
         if solo and self._slots.used:
             return 0  # drain first: the suspect runs alone
         wants, total = self._slots.wants()
-        if total == 0:
+        if self._most is not None:
+            total = min(total, self._most - self.claimed)
+        if total <= 0:
             return 0
         self._hint = False
         worker = self._identity.id

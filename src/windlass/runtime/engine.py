@@ -75,6 +75,7 @@ class Engine:
             queues=worker.served,
             poll=settings.poll,
             chance=around.seams.chance,
+            most=worker.max_jobs,
         )
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from enum import StrEnum
@@ -13,11 +13,13 @@ from typing import Any
 
 from windlass.config import WorkerSettings
 from windlass.core.event import WorkerChanged
+from windlass.core.job import ClaimedJob
 from windlass.core.outcome import Interrupted, decide
 from windlass.core.transition import Transition
 from windlass.errors import StorageError
 from windlass.runtime.chores import Promoter, Pruner
 from windlass.runtime.engine import Engine, Surroundings
+from windlass.runtime.finisher import moved
 from windlass.runtime.heartbeat import Heartbeat
 from windlass.runtime.leader import Leader
 from windlass.runtime.loop import Aside, Main, every, on_thread
@@ -26,7 +28,7 @@ from windlass.runtime.reaper import Reaper
 from windlass.runtime.recycle import worn_out
 from windlass.runtime.runner import Why
 from windlass.runtime.watchdog import Watchdog
-from windlass.storage.protocol import Beat
+from windlass.storage.protocol import Applied, Beat
 
 __all__ = ["StopReason", "Worker"]
 
@@ -38,6 +40,8 @@ _CANCEL_PAUSE = 0.1
 """Hints come with every change of a busy store; looking ten times a second is enough."""
 _UNWIND = 5.0
 """How long interrupted handlers may take to unwind before their jobs are released anyway."""
+_RUSHED = 1.0
+"""The same after a second signal."""
 
 
 class StopReason(StrEnum):
@@ -65,8 +69,10 @@ class Worker:
         self._aside = aside
         self._watch_loop = watch_loop
         self.engine = Engine(around, settings, self._buried)
+        self._asked = False
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
+        self._leaving = False
         self._reborn: asyncio.Task[None] | None = None
         self._cancel_look: asyncio.Task[None] | None = None
         self._changed = False
@@ -80,8 +86,9 @@ class Worker:
 
     def stop(self) -> None:
         """Stop in order; a second call shortens the wait. Nothing is lost either way."""
-        if self._stop.is_set():
+        if self._asked:
             self._hurry.set()
+        self._asked = True
         self._end(StopReason.ASKED)
 
     def _end(self, reason: StopReason) -> None:
@@ -106,7 +113,7 @@ class Worker:
         chores_end = asyncio.Event()
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(engine.finisher.run(finished))
+                finishing = group.create_task(engine.finisher.run(finished))
                 chores = self._chores(leader, presence, chores_end)
                 running = [group.create_task(chore) for chore in chores]
                 claiming = group.create_task(engine.claimer.run())
@@ -118,7 +125,10 @@ class Worker:
                 undo()
                 chores_end.set()
                 await asyncio.wait([claiming, *running])
-                await self._leave(finished)
+                await self._leave()
+                finished.set()
+                if not engine.finisher.idle:
+                    finishing.cancel()  # an outage must not keep a process alive
         finally:
             await heart.stop()
             await self._settle_side_tasks()
@@ -203,6 +213,8 @@ class Worker:
 
     def _buried(self) -> None:
         """Somebody took us for dead: go on under a new name, without what was running."""
+        if self._leaving:
+            return  # a beat crossed the goodbye
         if self._reborn is None or self._reborn.done():
             self._reborn = asyncio.get_running_loop().create_task(self._be_reborn())
 
@@ -260,7 +272,10 @@ class Worker:
             "interrupting %d jobs; their attempts are given back", len(self.engine.runner.active)
         )
         self._drop_all(Why.INTERRUPT)
-        await self._all_ended(1.0 if self._hurry.is_set() else _UNWIND, None)
+        if not self._hurry.is_set() and await self._all_ended(_UNWIND, self._hurry):
+            return
+        if self._hurry.is_set():
+            await self._all_ended(_RUSHED, None)
 
     async def _all_ended(self, seconds: float, hurry: asyncio.Event | None) -> bool:
         """Whether everything that runs ends in time."""
@@ -283,21 +298,31 @@ class Worker:
             if rushed is not None:
                 rushed.cancel()
 
-    async def _leave(self, finished: asyncio.Event) -> None:
+    async def _leave(self) -> None:
         """Store what is finished, release what is not, end the row: in that order."""
-        finished.set()
-        releases = self._releases()
+        self._leaving = True
         for pause in (0.1, 0.5, 1.0, None):
             try:
                 await self._flushed()
-                await self._around.storage.workers.leave(self.id, releases)
+                # Only now: what has ended until here is stored, and nothing ends in between.
+                jobs = [run.job for run in self.engine.runner.active.values()]
+                releases = [self._release(job) for job in jobs]
+                applied = await self._around.storage.workers.leave(self.id, releases)
             except StorageError as error:
                 if pause is None:
                     log.error("could not say goodbye to the store: %s; the reaper will", error)  # noqa: TRY400
                     return
                 await asyncio.sleep(pause)
             else:
+                self._tell(jobs, releases, applied)
                 return
+
+    def _tell(
+        self, jobs: Sequence[ClaimedJob], releases: Sequence[Transition], applied: Applied
+    ) -> None:
+        for job, transition, answer in zip(jobs, releases, applied.answers, strict=True):
+            if answer.verb is not None:
+                self._around.bus.publish(moved(job, transition, answer.verb, applied.at))
 
     async def _flushed(self) -> None:
         """Wait for the finisher, but not for ever: an outage must not keep a process alive."""
@@ -308,18 +333,9 @@ class Worker:
         message = "outcomes are still waiting to be stored"
         raise StorageError(message)
 
-    def _releases(self) -> list[Transition]:
-        return [
-            decide(
-                run.job,
-                Interrupted(),
-                self.engine.policy(run.job.task),
-                by=run.job.worker,
-                now=run.job.started_at,
-                chance=0.0,
-            )
-            for run in self.engine.runner.active.values()
-        ]
+    def _release(self, job: ClaimedJob) -> Transition:
+        policy = self.engine.policy(job.task)
+        return decide(job, Interrupted(), policy, by=job.worker, now=job.started_at, chance=0.0)
 
     async def _settle_side_tasks(self) -> None:
         for task in (self._reborn, self._cancel_look):
