@@ -71,12 +71,13 @@ CREATE TABLE jobs (
 ) STRICT;
 
 -- Order within a queue: priority, due time, insertion. A lane's and the solo jobs' are the same.
-CREATE INDEX jobs_ready ON jobs (queue, priority, due, seq) WHERE ready = 1;
-CREATE INDEX jobs_in_lane ON jobs (lane, priority, due, seq) WHERE ready = 2;
-CREATE INDEX jobs_solo ON jobs (queue, priority, due, seq) WHERE ready = 3;
-CREATE INDEX jobs_scheduled ON jobs (queue, due, seq) WHERE ready = 0;
+-- Every index ends with the row's own number, seq, without being told.
+CREATE INDEX jobs_ready ON jobs (queue, priority, due) WHERE ready = 1;
+CREATE INDEX jobs_in_lane ON jobs (lane, priority, due) WHERE ready = 2;
+CREATE INDEX jobs_solo ON jobs (queue, priority, due) WHERE ready = 3;
+CREATE INDEX jobs_scheduled ON jobs (queue, due) WHERE ready = 0;
 CREATE INDEX jobs_expiring ON jobs (expires_at) WHERE ready IS NOT NULL AND expires_at IS NOT NULL;
-CREATE INDEX jobs_running ON jobs (worker, seq) WHERE state = 1;
+CREATE INDEX jobs_running ON jobs (worker) WHERE state = 1;
 CREATE INDEX jobs_finished ON jobs (state, finished_at) WHERE state >= 2;
 
 -- Unique keys while they are held. A row here is the hold; the job keeps its key for people.

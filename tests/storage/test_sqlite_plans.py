@@ -1,0 +1,149 @@
+"""What every statement costs: which index it walks, and that it never sorts or scans.
+
+The plans do not depend on what is stored: no statistics are gathered, and bound values are not
+looked at. So what is asserted on an empty database holds for one with millions of jobs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib import resources
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tests.architecture import exceptions
+from windlass.storage import migrate
+from windlass.storage.queries import load
+from windlass.storage.sqlite import open_sqlite
+
+PACKAGE = "windlass.storage.sqlite.sql"
+FILES = sorted(file.name for file in resources.files(PACKAGE).iterdir() if file.name[-4:] == ".sql")
+STATEMENTS = {(file, name): sql for file in FILES for name, sql in load(PACKAGE, file).items()}
+
+PRIMARY = "INTEGER PRIMARY KEY"
+
+# The statements on the path of every job, of every claim and of every heartbeat, with each index
+# they use, in the order of the plan.
+HOT = {
+    ("claim.sql", "is_live"): ["workers: sqlite_autoindex_workers_1"],
+    ("claim.sql", "look"): [
+        "queues: PRIMARY KEY",
+        "jobs: jobs_scheduled",
+        "jobs: jobs_expiring",
+        "bays: sqlite_autoindex_bays_1",
+        "jobs: jobs_solo",
+    ],
+    ("claim.sql", "claim_best"): [f"jobs: {PRIMARY}", "jobs: jobs_ready"],
+    ("claim.sql", "claim_chosen"): [f"jobs: {PRIMARY}"],
+    ("claim.sql", "due"): ["jobs: jobs_scheduled"],
+    ("claim.sql", "next_due"): ["jobs: jobs_scheduled"],
+    ("claim.sql", "next_scheduled_queue"): ["jobs: jobs_scheduled"],
+    ("claim.sql", "make_ready"): [f"jobs: {PRIMARY}"],
+    ("claim.sql", "ready_after"): ["jobs: jobs_ready"],
+    ("claim.sql", "solo_after"): ["jobs: jobs_solo"],
+    ("claim.sql", "expired"): ["jobs: jobs_expiring"],
+    ("lanes.sql", "open_bays"): ["bays: bays_open", "lanes: lanes_in_bay"],
+    ("lanes.sql", "open_timed"): [f"bays: {PRIMARY}", "bays: bays_timed"],
+    ("lanes.sql", "next_timed"): ["bays: bays_timed"],
+    ("lanes.sql", "bay_lanes"): ["lanes: lanes_in_bay"],
+    ("lanes.sql", "bay_head"): ["lanes: lanes_in_bay"],
+    ("lanes.sql", "lane_jobs"): ["jobs: jobs_in_lane"],
+    ("lanes.sql", "lane_head"): ["jobs: jobs_in_lane"],
+    ("lanes.sql", "lane_of"): ["lanes: sqlite_autoindex_lanes_1"],
+    ("lanes.sql", "expired_heads"): ["jobs: jobs_expiring", f"lanes: {PRIMARY}"],
+    ("lanes.sql", "open_gate"): ["bays: bays_of_gate"],
+    ("lanes.sql", "timed_bays"): ["bays: bays_of_gate"],
+    ("lanes.sql", "usage"): ["holds: PRIMARY KEY", f"jobs: {PRIMARY}"],
+    ("apply.sql", "claims"): [f"jobs: {PRIMARY}"],
+    ("apply.sql", "succeed"): [f"jobs: {PRIMARY}"],
+    ("apply.sql", "succeed_one"): [f"jobs: {PRIMARY}"],
+    ("apply.sql", "end"): [f"jobs: {PRIMARY}"],
+    ("apply.sql", "end_with_error"): [f"jobs: {PRIMARY}"],
+    ("apply.sql", "rollup"): ["rollups: PRIMARY KEY"],
+    ("jobs.sql", "claimable"): [
+        "jobs: jobs_ready",
+        "jobs: jobs_solo",
+        "jobs: jobs_scheduled",
+        "bays: bays_open",
+        "bays: bays_timed",
+    ],
+    ("jobs.sql", "settled"): ["jobs: sqlite_autoindex_jobs_1"],
+    ("jobs.sql", "key_holder"): ["keys: PRIMARY KEY", f"jobs: {PRIMARY}"],
+    ("workers.sql", "beat"): ["workers: sqlite_autoindex_workers_1"],
+    ("workers.sql", "holding"): ["jobs: jobs_running"],
+    ("workers.sql", "cancel_requests"): ["jobs: jobs_running"],
+    ("workers.sql", "next_running_worker"): ["jobs: jobs_running"],
+    ("admin.sql", "prunable"): ["jobs: jobs_finished"],
+}
+
+# What reads a whole table or sorts, and why that is right.
+ALLOWED = {
+    "admin.sql counts": "exact counts, for people",
+    "admin.sql paused": "queues that somebody has paused: a handful",
+    "jobs.sql limit_names": "limits are defined in code: a handful",
+    "lanes.sql specs": "the same",
+    "lanes.sql gates_of_limit": "the budgets of one limit, for people",
+    "workers.sql overdue": "workers, once in five seconds",
+    "workers.sql workers": "the same, for people",
+    "workers.sql claims_of": "what one dead worker held: its slots",
+    "workers.sql prune_workers": "workers, once in a while",
+    "workers.sql resign": "roles: a handful",
+}
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[apsw.Connection]:
+    connection = apsw.Connection(":memory:")
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+    migrations = migrate.find("windlass.storage.sqlite.migrations")
+    migrate.apply_sqlite(connection, migrations, datetime(2030, 1, 1, tzinfo=UTC))
+    yield connection
+    connection.close()
+
+
+def plan(connection: apsw.Connection, sql: str) -> list[str]:
+    values = [None] * max((int(number) for number in re.findall(r"\?(\d+)", sql)), default=0)
+    return [str(row[3]) for row in connection.execute("EXPLAIN QUERY PLAN " + sql, values)]
+
+
+def indexes(steps: list[str]) -> list[str]:
+    used = re.compile(
+        r"SEARCH (\w+) USING (?:COVERING )?(?:INDEX )?(INTEGER PRIMARY KEY|PRIMARY KEY|\w+)"
+    )
+    return [f"{found[1]}: {found[2]}" for step in steps if (found := used.match(step))]
+
+
+@pytest.mark.parametrize(("file", "name"), HOT, ids=lambda part: part)
+def test_a_hot_statement_uses_its_index(connection: apsw.Connection, file: str, name: str) -> None:
+    assert indexes(plan(connection, STATEMENTS[file, name])) == HOT[file, name]
+
+
+def test_no_statement_scans_a_table_or_sorts(connection: apsw.Connection) -> None:
+    costly = {}
+    for (file, name), sql in STATEMENTS.items():
+        for step in plan(connection, sql):
+            # A list of values that was bound, and a row of constants, are no tables.
+            scan = step.startswith("SCAN") and "json_each" not in step and "CONSTANT" not in step
+            if scan or "TEMP B-TREE" in step:
+                costly[f"{file} {name}"] = step
+    exceptions.check(costly, ALLOWED)
+
+
+def test_a_state_that_is_bound_cannot_use_the_partial_index(connection: apsw.Connection) -> None:
+    """Why `prunable` repeats what its index says."""
+    sql = "SELECT seq FROM jobs WHERE state = ?1 AND finished_at < ?2"
+    assert plan(connection, sql) == ["SCAN jobs"]
+
+
+async def test_upkeep_gathers_no_statistics_that_could_change_a_plan(tmp_path: Path) -> None:
+    storage = await open_sqlite(tmp_path / "jobs.db")
+    await storage.maintenance.tidy()
+    await storage.close()
+    connection = apsw.Connection(str(tmp_path / "jobs.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    tables = connection.execute("SELECT name FROM sqlite_schema").fetchall()
+    connection.close()
+    assert not [name for (name,) in tables if str(name).startswith("sqlite_stat")]
