@@ -16,10 +16,11 @@ from windlass.cli.lifeline import Report, parse_reports
 from windlass.cli.signals import name_of
 from windlass.observe.log import brief, printable
 
-__all__ = ["Child", "Restarts", "exit_in_words"]
+__all__ = ["GIVE_UP_AFTER", "SIGKILL_HINT", "Child", "Restarts", "exit_in_words"]
 
 _FIRST, _LONGEST = 0.5, 30.0
 _HEALTHY = 60.0
+SIGKILL_HINT = "out of memory, or somebody's kill -9"
 GIVE_UP_AFTER = 5
 """Deaths in a row before a child was ever ready."""
 
@@ -57,7 +58,7 @@ def exit_in_words(code: int) -> str:
     """How a process ended, from its return code."""
     if code < 0:
         hints: dict[int, str] = {
-            signal.SIGKILL: " (out of memory, or somebody's kill -9)",
+            signal.SIGKILL: f" ({SIGKILL_HINT})",
             signal.SIGSEGV: " (a crash in native code)",
         }
         return f"was killed by {name_of(-code)}{hints.get(-code, '')}"

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from windlass.cli.children import SIGKILL_HINT
 from windlass.errors import ConfigError
 from windlass.observe.log import printable
 
@@ -105,6 +106,7 @@ class _Demo:
         self._cancelled: set[str] = set()
         self._killed_at: datetime | None = None
         self._expired = False
+        self._started = 0
 
     async def run(self) -> int:
         """Enqueue, watch, meddle, report; the exit code."""
@@ -169,9 +171,9 @@ class _Demo:
             self._expired = True
             display.say("an offer has expired before it was due: discarded, not run", "magenta")
         if self._killed_at is None and invoice.state is State.RUNNING and invoice.progress:
-            # The cancelled one first, so that it is seen to be cancelled and not lost.
-            in_time = parcel.state is State.CANCELLED or invoice.progress.fraction > 0.5
-            if in_time:
+            # After the other has been cancelled, so that it is not lost instead; not too late.
+            settled = parcel.state is State.CANCELLED and self._started == 2
+            if (settled and invoice.progress.fraction >= 0.2) or invoice.progress.fraction >= 0.7:
                 await self._kill_worker_of(app, invoice, display)
 
     async def _kill_worker_of(self, app: Windlass, job: Job, display: Display) -> None:
@@ -196,6 +198,7 @@ class _Demo:
         task = str(entry.get("task", "")).rpartition(".")[2]
         match entry.get("event"):
             case "start":
+                self._started += 1
                 display.say(f"worker {entry['worker']} started, pid {entry['pid']}", "dim")
             case "retry":
                 error = printable(str(entry["error"]))
@@ -206,7 +209,7 @@ class _Demo:
                 display.say(f"{task} has ended: cancelled after {entry['ran']:.1f} s", "yellow")
             case _:
                 if entry.get("level") in {"warning", "error"}:
-                    display.say(text, "cyan")
+                    display.say(text.replace(f" ({SIGKILL_HINT})", ""), "cyan")
 
     # --- afterwards ---
 

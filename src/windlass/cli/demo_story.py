@@ -133,7 +133,7 @@ def story(*, pace: float) -> Mapping[str, Part]:
         Part(
             "invoice",
             "render_invoice",
-            [shop.render_invoice.call(2024, seconds=2.0 * pace)],
+            [shop.render_invoice.call(2024)],
             State.SUCCEEDED,
             least_attempts=2,
         ),

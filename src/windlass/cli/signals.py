@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
-import io
 import os
 import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 from windlass.seams import sleep, start_thread
@@ -97,15 +96,35 @@ def dump_on_request(tasks: Callable[[], set[asyncio.Task[object]]]) -> None:
 
 
 def _describe(tasks: set[asyncio.Task[object]]) -> str:
-    text = io.StringIO()
-    for thread in threading.enumerate():
-        text.write(f"Thread 0x{thread.ident or 0:016x} is called {thread.name}\n")
-    text.write(f"\n{len(tasks)} asyncio tasks:\n")
+    lines = [
+        f"Thread 0x{thread.ident or 0:016x} is called {thread.name}"
+        for thread in threading.enumerate()
+    ]
+    lines += ["", f"{len(tasks)} asyncio tasks:"]
     for task in sorted(tasks, key=asyncio.Task.get_name):
-        text.write(f"\n{task.get_name()}: ")
-        task.print_stack(file=text)
-    text.write("\n")
-    return text.getvalue()
+        lines.append(f"{task.get_name()}:")
+        lines += [
+            f'  File "{frame.f_code.co_filename}", line {frame.f_lineno} in {frame.f_code.co_name}'
+            for frame in _frames(task.get_coro())
+        ]
+    return "\n".join([*lines, "", ""])
+
+
+def _frames(coroutine: object) -> Iterator[FrameType]:
+    """From the outermost to where it waits; asyncio's own print_stack shows the first one only."""
+    while coroutine is not None:
+        inner: object = None
+        # Coroutines, generators and asynchronous generators each have their own names for it.
+        for frame_name, inner_name in (
+            ("cr_frame", "cr_await"),
+            ("gi_frame", "gi_yieldfrom"),
+            ("ag_frame", "ag_await"),
+        ):
+            frame = getattr(coroutine, frame_name, None)
+            if frame is not None:
+                yield frame
+                inner = getattr(coroutine, inner_name, None)
+        coroutine = inner
 
 
 def name_of(number: int) -> str:

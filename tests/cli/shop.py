@@ -1,0 +1,60 @@
+"""A small app in a folder of its own, and a hold on its storage."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+from windlass import Windlass
+from windlass.core.job import Job
+
+SHOP = """
+import asyncio
+import time
+from windlass import Backoff, Context, Windlass
+
+app = Windlass("sqlite:///{folder}/jobs.db")
+
+@app.task(name="shop.add")
+async def add(a: int, b: int) -> int:
+    return a + b
+
+@app.task(name="shop.nap")
+async def nap(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "rested"
+
+@app.task(name="shop.block")
+async def block(seconds: float) -> None:
+    time.sleep(seconds)
+
+@app.task(name="shop.fail", max_attempts=2, backoff=Backoff.fixed(0.05))
+async def fail(text: str) -> None:
+    raise ValueError(text)
+
+@app.task(name="shop.talk", queue="talk")
+async def talk(ctx: Context, text: str) -> None:
+    ctx.log("%s", text)
+"""
+
+
+class Shop:
+    """The app as this test process sees it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "shop.py").write_text(SHOP.format(folder=folder), encoding="utf-8")
+        names = runpy.run_path(str(folder / "shop.py"))
+        self.app: Windlass = names["app"]
+        self._names = names
+
+    def enqueue(self, task: str, *arguments: Any, **options: Any) -> str:
+        return str(self._names[task].options(**options).enqueue_sync(*arguments).id)
+
+    def job(self, job_id: str) -> Job:
+        return self.app.blocking.run(self.app.admin.get(job_id))
+
+    def close(self) -> None:
+        self.app.blocking.run(self.app.close())
+        self.app.blocking.stop()

@@ -1,0 +1,1 @@
+"""What is logged, and how it looks."""
