@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.runtime.world import bench, until
-from windlass import Context
+from windlass import Backoff, Context
 from windlass.core.state import State
 from windlass.runtime.threads import Threads
 
@@ -202,6 +202,26 @@ async def test_a_timeout_that_meets_the_end_of_the_function_counts_as_done() -> 
         await run.body
         await it.engine.finisher.flush()
         assert await job.result() == "done"
+
+
+async def test_a_job_for_which_no_thread_can_be_started_is_retried_and_frees_its_slot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_more(name: str, target: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async with bench() as it:
+
+        @it.app.task(name="job", backoff=Backoff.none())
+        def job() -> str:
+            return "done"
+
+        with monkeypatch.context() as patch:
+            patch.setattr("windlass.runtime.threads.start_thread", no_more)
+            record = await it.run(job.call())
+        assert (record.state, record.attempt) == (State.WAITING, 1)
+        assert it.engine.slots.used == 0
+        assert (await it.again(record)).state is State.SUCCEEDED
 
 
 async def test_ten_slow_functions_run_at_the_same_time() -> None:
