@@ -63,6 +63,13 @@ class _Common(Line):
     __slots__ = ()
 
 
+class _Bays(Line):
+    """The queue's open bays that have not been looked at."""
+
+    __slots__ = ()
+    rank = 1
+
+
 class _Bay(Line):
     """An open bay: its lanes."""
 
@@ -116,12 +123,14 @@ class Visits:
 
     def run(self) -> None:
         """Take the best head of all while there is room."""
-        self._find_bays()
-        self._find_expired()
         self._push(_Common(self._connection, _READY_AFTER, self._queue, bite=self._room))
+        self._push(_Bays(self._connection, _OPEN_BAYS, self._queue, bite=self._room))
+        self._push_expired()
         while self._heads and len(self.chosen) < self._room and not self.cut_short:
             *_, head = heappop(self._heads)
             match head:
+                case _Bays():
+                    self._meet(head)
                 case _Bay():
                     self._enter(head)
                 case _Lane():
@@ -139,13 +148,7 @@ class Visits:
             head = lane.head()
             self.lanes.follow(lane.id, lane.stand, None if head is None else head[:3])
 
-    def _find_bays(self) -> None:
-        for row in fetch(self._connection, _OPEN_BAYS, (self._queue, self._left)):
-            # In order, and a sorted list is a heap.
-            line = _Bay(self._connection, row)
-            self._heads.append((row[0], row[1], row[2], line.rank, line))
-
-    def _find_expired(self) -> None:
+    def _push_expired(self) -> None:
         for priority, due, seq, lane in fetch(
             self._connection, _EXPIRED_HEADS, (self._queue, self._now, self._expiries)
         ):
@@ -157,6 +160,13 @@ class Visits:
         head = line.head()
         if head is not None:
             heappush(self._heads, (head[0], head[1], head[2], line.rank, line))
+
+    def _meet(self, bays: _Bays) -> None:
+        row = bays.head()
+        bays.advance()
+        self._push(bays)
+        if row is not None:
+            self._enter(_Bay(self._connection, row))
 
     def _enter(self, bay: _Bay) -> None:
         """Visit the first lane of a bay, unless it is known by now that the bay is closed."""

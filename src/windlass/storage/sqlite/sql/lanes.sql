@@ -57,13 +57,14 @@ DELETE FROM bays WHERE id = ?1;
 UPDATE bays SET opens_at = ?2 WHERE id = ?1;
 
 -- name: open_bays
--- Each with its first lane.
+-- The open bays of a queue after a place, each with its first lane.
 SELECT bays.head_priority, bays.head_due, bays.head_seq, bays.id, bays.gate, bays.cost, lanes.id
   FROM bays JOIN lanes
     ON lanes.bay = bays.id AND lanes.head_priority = bays.head_priority
    AND lanes.head_due = bays.head_due AND lanes.head_seq = bays.head_seq
  WHERE bays.queue = ?1 AND bays.opens_at = 0
- ORDER BY bays.head_priority, bays.head_due, bays.head_seq LIMIT ?2;
+   AND (bays.head_priority, bays.head_due, bays.head_seq) > (?2, ?3, ?4)
+ ORDER BY bays.head_priority, bays.head_due, bays.head_seq LIMIT ?5;
 
 -- name: expired_heads
 -- Lanes whose first job has expired, also in closed bays: behind it may stand one that needs less.

@@ -26,9 +26,10 @@ UPDATE workers SET state = ?2, ended_at = ?3 WHERE id = ?1 AND state = 'live'
 RETURNING id;
 
 -- name: overdue
--- A beat of another boot is of a machine that was started again since.
+-- A beat of another boot is of a machine that was started again since. Where boots have no names,
+-- a beat far ahead of now is one too.
 SELECT id FROM workers
- WHERE state = 'live' AND (beat_boot <> ?1 OR ?2 - beat_since_boot > lease)
+ WHERE state = 'live' AND (beat_boot <> ?1 OR abs(?2 - beat_since_boot) > lease)
  ORDER BY seq;
 
 -- name: next_running_worker
@@ -72,7 +73,8 @@ INSERT INTO leaders (role, worker, until_boot, until_since_boot) VALUES (?1, ?2,
 ON CONFLICT (role) DO UPDATE
    SET worker = excluded.worker, until_boot = excluded.until_boot,
        until_since_boot = excluded.until_since_boot
- WHERE worker = excluded.worker OR until_boot <> excluded.until_boot OR until_since_boot <= ?4
+ WHERE worker = excluded.worker OR until_boot <> excluded.until_boot
+    OR until_since_boot <= ?4 OR until_since_boot > ?4 + 2 * ?5
 RETURNING 1;
 
 -- name: resign
