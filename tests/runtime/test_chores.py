@@ -13,8 +13,9 @@ from windlass.config import WorkerSettings
 from windlass.core.job import JobId
 from windlass.core.state import State
 from windlass.errors import JobExpired, JobNotFound
-from windlass.runtime.chores import Promoter, Pruner
 from windlass.runtime.leader import Leader
+from windlass.runtime.promoter import Promoter
+from windlass.runtime.pruner import Pruner
 from windlass.runtime.recycle import megabytes_used, worn_out
 from windlass.storage.protocol import CancelAnswer
 from windlass.task import Task

@@ -43,10 +43,17 @@ class Reaper:
         self._bus = bus
         self._chance = chance
 
+    async def watch(self) -> int:
+        """Bury the provably dead, without waiting for any lease, then reap; how many came back.
+
+        Every worker does this every second: on one machine a death is noticed at once.
+        """
+        await self._bury(self._storage.workers.bury, await self._proven(), "its process has ended")
+        return await self.reap()
+
     async def step(self) -> int:
-        """Bury whoever is provably or long enough silent, then reap; how many jobs came back."""
+        """Bury whoever has been silent for too long, then reap; how many jobs came back."""
         workers = self._storage.workers
-        await self._bury(workers.bury, await self._proven(), "its process has ended")
         if self._presence.may_judge:
             overdue = await workers.overdue()
             # Asked again: the answer may have taken as long as an outage, and then everybody is

@@ -97,6 +97,11 @@ class Runner:
             run.body.cancel()
         return True
 
+    def stop_all(self, why: Why) -> None:
+        """Ask every run to end."""
+        for claim in list(self.active):
+            self.stop(claim, why)
+
     def close(self) -> None:
         """Let idle threads go."""
         self._threads.close()

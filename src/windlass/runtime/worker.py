@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from datetime import timedelta
 from enum import StrEnum
@@ -13,22 +13,20 @@ from typing import Any
 
 from windlass.config import WorkerSettings
 from windlass.core.event import WorkerChanged
-from windlass.core.job import ClaimedJob
-from windlass.core.outcome import Interrupted, decide
-from windlass.core.transition import Transition
 from windlass.errors import StorageError
-from windlass.runtime.chores import Promoter, Pruner
 from windlass.runtime.engine import Engine, Surroundings
-from windlass.runtime.finisher import moved
 from windlass.runtime.heartbeat import Heartbeat
 from windlass.runtime.leader import Leader
 from windlass.runtime.loop import Aside, Main, every, on_thread
 from windlass.runtime.presence import Presence
+from windlass.runtime.promoter import Promoter
+from windlass.runtime.pruner import Pruner
 from windlass.runtime.reaper import Reaper
 from windlass.runtime.recycle import worn_out
 from windlass.runtime.runner import Why
+from windlass.runtime.shutdown import Shutdown
 from windlass.runtime.watchdog import Watchdog
-from windlass.storage.protocol import Applied, Beat
+from windlass.storage.protocol import Beat
 
 __all__ = ["StopReason", "Worker"]
 
@@ -38,10 +36,6 @@ _LOOK = timedelta(seconds=1)
 _PRUNE = timedelta(minutes=1)
 _CANCEL_PAUSE = 0.1
 """Hints come with every change of a busy store; looking ten times a second is enough."""
-_UNWIND = 5.0
-"""How long interrupted handlers may take to unwind before their jobs are released anyway."""
-_RUSHED = 1.0
-"""The same after a second signal."""
 
 
 class StopReason(StrEnum):
@@ -121,11 +115,13 @@ class Worker:
                 self.started.set()
                 await self._stop.wait()
                 engine.claimer.stop()
-                await self._drain()
+                shutdown = Shutdown(engine, around)
+                await shutdown.drain(self._hurry)
                 undo()
                 chores_end.set()
                 await asyncio.wait([claiming, *running])
-                await self._leave()
+                self._leaving = True
+                await shutdown.leave()
                 finished.set()
                 if not engine.finisher.idle:
                     finishing.cancel()  # an outage must not keep a process alive
@@ -169,11 +165,10 @@ class Worker:
             chance=around.seams.chance,
         )
         promoter, pruner = Promoter(store, leader), Pruner(store, leader, settings)
-        # A proven death on this machine is noticed within a second, whatever the lease.
-        reap_every = min(settings.reap_every, _LOOK)
         steps: list[tuple[str, timedelta, Callable[[], Awaitable[object]]]] = [
             ("the leader's lease", settings.heartbeat, leader.step),
-            ("the reaper", reap_every, reaper.step),
+            ("the reaper", settings.reap_every, reaper.step),
+            ("the watch for proven deaths", min(settings.reap_every, _LOOK), reaper.watch),
             ("the promoter", settings.poll, promoter.step),
             ("the pruner", _PRUNE, pruner.step),
             ("the worker's own look", _LOOK, lambda: self._look(presence)),
@@ -221,7 +216,7 @@ class Worker:
     async def _be_reborn(self) -> None:
         former = self.id
         log.warning("this worker (%s) was buried: it takes a new identity and goes on", former)
-        self._drop_all(Why.LOST)
+        self.engine.runner.stop_all(Why.LOST)
         while True:
             try:
                 await self.engine.identity.register()
@@ -237,7 +232,7 @@ class Worker:
         around = self._around
         lease = around.settings.lease.total_seconds()
         if around.settings.on_isolation == "cancel" and presence.cut_off_for > lease * 0.8:
-            self._drop_all(Why.LOST)
+            self.engine.runner.stop_all(Why.LOST)
         why = worn_out(self._settings, self.engine.claimer.claimed)
         if why is not None and not self._stop.is_set():
             log.info("this worker stops to be replaced: %s", why)
@@ -254,88 +249,6 @@ class Worker:
         served = set(self._settings.served)
         counts = await self._around.storage.admin.counts()
         return not any(count.running for count in counts if count.queue in served)
-
-    def _drop_all(self, why: Why) -> None:
-        for claim in list(self.engine.runner.active):
-            self.engine.runner.stop(claim, why)
-
-    # --- how it ends: quiet, drain, interrupt, release ---
-
-    async def _drain(self) -> None:
-        """Let running jobs end, up to the grace period or a second signal."""
-        grace = self._around.settings.grace.total_seconds()
-        if self.engine.runner.active:
-            log.info("waiting up to %g s for %d jobs", grace, len(self.engine.runner.active))
-        if await self._all_ended(grace, self._hurry):
-            return
-        log.info(
-            "interrupting %d jobs; their attempts are given back", len(self.engine.runner.active)
-        )
-        self._drop_all(Why.INTERRUPT)
-        if not self._hurry.is_set() and await self._all_ended(_UNWIND, self._hurry):
-            return
-        if self._hurry.is_set():
-            await self._all_ended(_RUSHED, None)
-
-    async def _all_ended(self, seconds: float, hurry: asyncio.Event | None) -> bool:
-        """Whether everything that runs ends in time."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds
-        rushed = asyncio.ensure_future(hurry.wait()) if hurry is not None else None
-        try:
-            while self.engine.runner.active:
-                left = deadline - loop.time()
-                if left <= 0 or (hurry is not None and hurry.is_set()):
-                    return False
-                bodies: set[asyncio.Future[Any]] = {
-                    run.body for run in self.engine.runner.active.values() if run.body is not None
-                }
-                if rushed is not None:
-                    bodies.add(rushed)
-                await asyncio.wait(bodies, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            return True
-        finally:
-            if rushed is not None:
-                rushed.cancel()
-
-    async def _leave(self) -> None:
-        """Store what is finished, release what is not, end the row: in that order."""
-        self._leaving = True
-        for pause in (0.1, 0.5, 1.0, None):
-            try:
-                await self._flushed()
-                # Only now: what has ended until here is stored, and nothing ends in between.
-                jobs = [run.job for run in self.engine.runner.active.values()]
-                releases = [self._release(job) for job in jobs]
-                applied = await self._around.storage.workers.leave(self.id, releases)
-            except StorageError as error:
-                if pause is None:
-                    log.error("could not say goodbye to the store: %s; the reaper will", error)  # noqa: TRY400
-                    return
-                await asyncio.sleep(pause)
-            else:
-                self._tell(jobs, releases, applied)
-                return
-
-    def _tell(
-        self, jobs: Sequence[ClaimedJob], releases: Sequence[Transition], applied: Applied
-    ) -> None:
-        for job, transition, answer in zip(jobs, releases, applied.answers, strict=True):
-            if answer.verb is not None:
-                self._around.bus.publish(moved(job, transition, answer.verb, applied.at))
-
-    async def _flushed(self) -> None:
-        """Wait for the finisher, but not for ever: an outage must not keep a process alive."""
-        for _ in range(50):
-            if self.engine.finisher.idle:
-                return
-            await asyncio.sleep(0.02)
-        message = "outcomes are still waiting to be stored"
-        raise StorageError(message)
-
-    def _release(self, job: ClaimedJob) -> Transition:
-        policy = self.engine.policy(job.task)
-        return decide(job, Interrupted(), policy, by=job.worker, now=job.started_at, chance=0.0)
 
     async def _settle_side_tasks(self) -> None:
         for task in (self._reborn, self._cancel_look):

@@ -1,44 +1,18 @@
-"""What a leader does for everybody: promotion of due jobs, expiry, retention, tidying."""
+"""Retention: what is old enough goes, in bites."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from windlass.config import Settings
 from windlass.core.state import State
+from windlass.runtime.bites import BITE, in_bites
 from windlass.runtime.leader import Leader
 from windlass.storage.protocol import MaintenanceStore
 
-__all__ = ["Promoter", "Pruner"]
+__all__ = ["Pruner"]
 
-_BITE = 500
 _KEEP_WORKERS = timedelta(days=1)
-
-
-async def _in_bites(bite: Callable[[int], Awaitable[int]]) -> int:
-    """Go on until a bite comes back short: no single transaction holds the store for long."""
-    total = 0
-    while True:
-        done = await bite(_BITE)
-        total += done
-        if done < _BITE:
-            return total
-
-
-class Promoter:
-    """Marks due jobs ready ahead of the claims that would. It only shortens the wait."""
-
-    def __init__(self, store: MaintenanceStore, leader: Leader) -> None:
-        """Works only while leading."""
-        self._store = store
-        self._leader = leader
-
-    async def step(self) -> int:
-        """Promote what is due; how many."""
-        if not self._leader.leading:
-            return 0
-        return await _in_bites(self._store.promote)
 
 
 class Pruner:
@@ -55,7 +29,7 @@ class Pruner:
         if not self._leader.leading:
             return 0
         settings, store = self._settings, self._store
-        removed = await _in_bites(store.expire)
+        removed = await in_bites(store.expire)
         keep = {
             State.SUCCEEDED: settings.keep_succeeded,
             State.CANCELLED: settings.keep_succeeded,
@@ -64,8 +38,8 @@ class Pruner:
         }
         for state, age in keep.items():
             removed += await self._prune(state, age)
-        await store.prune_rollups(older_than=settings.keep_rollups, limit=_BITE)
-        await store.prune_workers(older_than=_KEEP_WORKERS, limit=_BITE)
+        await store.prune_rollups(older_than=settings.keep_rollups, limit=BITE)
+        await store.prune_workers(older_than=_KEEP_WORKERS, limit=BITE)
         await store.tidy()
         return removed
 
@@ -73,4 +47,4 @@ class Pruner:
         async def bite(limit: int) -> int:
             return await self._store.prune(state=state, older_than=age, limit=limit)
 
-        return await _in_bites(bite)
+        return await in_bites(bite)

@@ -1,0 +1,112 @@
+"""How a worker ends: quiet, drain, interrupt, release. Nothing is lost on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from windlass.core.job import ClaimedJob
+from windlass.core.outcome import Interrupted, decide
+from windlass.core.transition import Transition
+from windlass.errors import StorageError
+from windlass.runtime.engine import Engine, Surroundings
+from windlass.runtime.finisher import moved
+from windlass.runtime.runner import Why
+from windlass.storage.protocol import Applied
+
+__all__ = ["Shutdown"]
+
+log = logging.getLogger("windlass")
+
+_UNWIND = 5.0
+"""How long interrupted handlers may take to unwind before their jobs are released anyway."""
+_RUSHED = 1.0
+"""The same after a second signal."""
+
+
+class Shutdown:
+    """The steps after the claimer has gone quiet."""
+
+    def __init__(self, engine: Engine, around: Surroundings) -> None:
+        """Does nothing until asked."""
+        self._engine = engine
+        self._around = around
+
+    async def drain(self, hurry: asyncio.Event) -> None:
+        """Let running jobs end, up to the grace period or ``hurry``; then interrupt the rest."""
+        grace = self._around.settings.grace.total_seconds()
+        if self._engine.runner.active:
+            log.info("waiting up to %g s for %d jobs", grace, len(self._engine.runner.active))
+        if await self._all_ended(grace, hurry):
+            return
+        log.info(
+            "interrupting %d jobs; their attempts are given back", len(self._engine.runner.active)
+        )
+        self._engine.runner.stop_all(Why.INTERRUPT)
+        if not hurry.is_set() and await self._all_ended(_UNWIND, hurry):
+            return
+        if hurry.is_set():
+            await self._all_ended(_RUSHED, None)
+
+    async def _all_ended(self, seconds: float, hurry: asyncio.Event | None) -> bool:
+        """Whether everything that runs ends in time."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        rushed = asyncio.ensure_future(hurry.wait()) if hurry is not None else None
+        try:
+            while self._engine.runner.active:
+                left = deadline - loop.time()
+                if left <= 0 or (hurry is not None and hurry.is_set()):
+                    return False
+                bodies: set[asyncio.Future[Any]] = {
+                    run.body for run in self._engine.runner.active.values() if run.body is not None
+                }
+                if rushed is not None:
+                    bodies.add(rushed)
+                await asyncio.wait(bodies, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            return True
+        finally:
+            if rushed is not None:
+                rushed.cancel()
+
+    async def leave(self) -> None:
+        """Store what is finished, release what is not, end the row: in that order."""
+        for pause in (0.1, 0.5, 1.0, None):
+            try:
+                await self._flushed()
+                # Only now: what has ended until here is stored, and nothing ends in between.
+                jobs = [run.job for run in self._engine.runner.active.values()]
+                releases = [self._release(job) for job in jobs]
+                applied = await self._around.storage.workers.leave(
+                    self._engine.identity.id, releases
+                )
+            except StorageError as error:
+                if pause is None:
+                    log.error("could not say goodbye to the store: %s; the reaper will", error)  # noqa: TRY400
+                    return
+                await asyncio.sleep(pause)
+            else:
+                self._tell(jobs, releases, applied)
+                return
+
+    def _tell(
+        self, jobs: Sequence[ClaimedJob], releases: Sequence[Transition], applied: Applied
+    ) -> None:
+        for job, transition, answer in zip(jobs, releases, applied.answers, strict=True):
+            if answer.verb is not None:
+                self._around.bus.publish(moved(job, transition, answer.verb, applied.at))
+
+    async def _flushed(self) -> None:
+        """Wait for the finisher, but not for ever: an outage must not keep a process alive."""
+        for _ in range(50):
+            if self._engine.finisher.idle:
+                return
+            await asyncio.sleep(0.02)
+        message = "outcomes are still waiting to be stored"
+        raise StorageError(message)
+
+    def _release(self, job: ClaimedJob) -> Transition:
+        policy = self._engine.policy(job.task)
+        return decide(job, Interrupted(), policy, by=job.worker, now=job.started_at, chance=0.0)
