@@ -57,7 +57,7 @@ class Line:
         self._more = len(self._rows) == self._bite
 
 
-class _Common(Line):
+class _Unlimited(Line):
     """The queue's jobs without limits."""
 
     __slots__ = ()
@@ -123,7 +123,7 @@ class Visits:
 
     def run(self) -> None:
         """Take the best head of all while there is room."""
-        self._push(_Common(self._connection, _READY_AFTER, self._queue, bite=self._room))
+        self._push(_Unlimited(self._connection, _READY_AFTER, self._queue, bite=self._room))
         self._push(_Bays(self._connection, _OPEN_BAYS, self._queue, bite=self._room))
         self._push_expired()
         while self._heads and len(self.chosen) < self._room and not self.cut_short:
