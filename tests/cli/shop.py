@@ -11,6 +11,9 @@ from windlass.core.job import Job
 
 SHOP = """
 import asyncio
+import os
+import subprocess
+import sys
 import time
 from windlass import Backoff, Context, Windlass
 
@@ -36,6 +39,16 @@ async def fail(text: str) -> None:
 @app.task(name="shop.talk", queue="talk")
 async def talk(ctx: Context, text: str) -> None:
     ctx.log("%s", text)
+
+@app.task(name="shop.orphan")
+def orphan() -> int:
+    # The middle one ends first, so the last one's parent is PID 1.
+    code = "import os, time; pid = os.fork(); print(pid) if pid else time.sleep(0.2)"
+    return int(subprocess.check_output([sys.executable, "-c", code], stdin=subprocess.DEVNULL))
+
+@app.task(name="shop.exists")
+def exists(pid: int) -> bool:
+    return os.path.exists("/proc/" + str(pid))
 """
 
 
@@ -54,6 +67,9 @@ class Shop:
 
     def job(self, job_id: str) -> Job:
         return self.app.blocking.run(self.app.admin.get(job_id))
+
+    def result(self, job_id: str) -> Any:
+        return self.app.blocking.result(self.app.job(job_id), 30)
 
     def close(self) -> None:
         self.app.blocking.run(self.app.close())

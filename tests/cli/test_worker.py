@@ -24,7 +24,7 @@ def test_a_worker_introduces_itself(shop: Shop) -> None:
         worker.wait_for(r"app +shop:app")
         worker.wait_for(rf"storage +SQLite .*{shop.folder}/jobs.db")
         worker.wait_for(r"queues +default before talk \(10 slots together\)")
-        worker.wait_for(r"tasks +5: shop.add, shop.block")
+        worker.wait_for(r"tasks +7: shop.add, shop.block")
         worker.wait_for(r"stop +Ctrl\+C or SIGTERM: .*\(up to 7 s\)")
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0
@@ -40,7 +40,7 @@ def test_uvloop_is_used_where_it_is_installed(shop: Shop) -> None:
 def test_queues_that_are_not_served_are_named(shop: Shop) -> None:
     with Running("worker", "shop:app", "-q", "talk=3", "--until-empty", cwd=shop.folder) as worker:
         worker.wait_for(r"queues +talk \(3 slots\)")
-        worker.wait_for(r"not here +default \(4\)")
+        worker.wait_for(r"not here +default \(6\)")
         assert worker.wait() == 0
 
 

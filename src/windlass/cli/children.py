@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from windlass.cli.codes import COULD_NOT_START, COULD_NOT_STOP, IN_ORDER, WORN_OUT
 from windlass.cli.lifeline import Report, parse_reports
-from windlass.cli.signals import name_of
+from windlass.cli.signals import STOPPING, name_of
 from windlass.observe.log import brief, printable
 
 __all__ = ["GIVE_UP_AFTER", "SIGKILL_HINT", "Child", "Restarts", "exit_in_words"]
@@ -127,10 +127,11 @@ class Child:
         self._reports = self._text = b""
 
     def stop(self, times: int) -> None:
-        """Pass on a stop; ``times`` is how many were asked for so far."""
+        """Pass on a stop; ``times`` is how many were asked for so far, at most two."""
         while self.pid is not None and self.told_to_stop < times:
+            # Another signal the second time: two of a kind in quick succession arrive as one.
+            os.kill(self.pid, STOPPING[self.told_to_stop])
             self.told_to_stop += 1
-            os.kill(self.pid, signal.SIGTERM)
 
     def interrupt(self) -> None:
         """End it without asking."""
