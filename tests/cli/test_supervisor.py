@@ -241,20 +241,26 @@ def test_json_lines_of_all_processes_parse(shop: Shop) -> None:
 # --- terminals and containers ---
 
 
+# Makes standard input the controlling terminal, so that Ctrl+C is a signal, and goes on as Python.
+_TAKE_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+)
+
+
 class Screen:
     """The supervisor on a terminal of its own."""
 
     def __init__(self, *arguments: str, cwd: Path) -> None:
         self._fd, child = pty.openpty()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "windlass", *arguments],
+            [sys.executable, "-c", _TAKE_TERMINAL, "-m", "windlass", *arguments],
             cwd=cwd,
             env=environment({"TERM": "xterm"}),
             stdin=child,
             stdout=child,
             stderr=child,
             start_new_session=True,
-            preexec_fn=lambda: __import__("fcntl").ioctl(0, 0x540E, 0),  # the controlling terminal
         )
         os.close(child)
         os.set_blocking(self._fd, False)

@@ -238,7 +238,9 @@ class _Demo:
         from windlass.cli import demo_tasks
 
         kept = f", on {self._keep}" if self._keep is not None else ""
-        self._console.print(f"\nEverything ended as it should{kept}. Try next:")
+        self._console.print(
+            f"\nEverything ended as it should{kept}. Try next:", markup=False, soft_wrap=True
+        )
         for what, how in (
             ("read the tasks you just saw", demo_tasks.__file__),
             ("write your own, in shop.py", "app = Windlass('sqlite:///jobs.db') and @app.task"),

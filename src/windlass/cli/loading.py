@@ -14,6 +14,8 @@ from windlass.task import BoundTask, Task
 
 __all__ = ["AppNotFound", "BrokenModule", "load_app"]
 
+_PACKAGE = __file__.removesuffix("cli/loading.py")
+
 
 class AppNotFound(ConfigError):
     """The name leads to no app."""
@@ -128,7 +130,7 @@ def _apps_in(owner: object) -> list[str]:
 
 
 def _users_part(trace: TracebackType | None) -> TracebackType | None:
-    """Without the frames of this file and of the import system."""
+    """Without the first frames, which are ours and the import system's."""
     users = trace
     while users is not None and _is_ours(users):
         users = users.tb_next
@@ -137,4 +139,4 @@ def _users_part(trace: TracebackType | None) -> TracebackType | None:
 
 def _is_ours(trace: TracebackType) -> bool:
     file = trace.tb_frame.f_code.co_filename
-    return file in {__file__, importlib.__file__} or file.startswith("<frozen importlib")
+    return file.startswith((_PACKAGE, importlib.__file__, "<frozen importlib"))

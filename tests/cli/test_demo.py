@@ -1,0 +1,45 @@
+"""What a newcomer sees first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.processes import windlass
+from windlass import Windlass
+from windlass.core.state import State
+
+pytestmark = pytest.mark.crash
+
+
+def test_the_demo_ends_as_it_should_and_tells_every_state(tmp_path: Path) -> None:
+    own = {"WINDLASS_URL": f"sqlite:///{tmp_path}/mine.db", "WINDLASS_MAX_ATTEMPTS": "1"}
+    kept = tmp_path / "kept.db"
+    ended = windlass("demo", "--fast", "--keep", str(kept), cwd=tmp_path, env=own, timeout=60)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stderr == ""
+    for word in (*("succeeded", "failed", "cancelled", "discarded"), "kill -9", "Try next"):
+        assert word in ended.stdout
+    assert "its worker was killed (SIGKILL) in mid-run" in ended.stdout
+    assert not (tmp_path / "mine.db").exists()  # the user's own database is none of its business
+
+    app = Windlass(f"sqlite:///{kept}")
+    jobs = app.blocking.run(app.admin.find(limit=1000))
+    app.blocking.run(app.close())
+    app.blocking.stop()
+    assert len(jobs) == 61
+    assert {job.state for job in jobs} == {
+        State.SUCCEEDED,
+        State.FAILED,
+        State.CANCELLED,
+        State.DISCARDED,
+    }
+
+
+def test_the_demo_overwrites_nothing(tmp_path: Path) -> None:
+    (tmp_path / "precious.db").write_text("mine")
+    ended = windlass("demo", "--keep", "precious.db", cwd=tmp_path)
+    assert ended.returncode == 1
+    assert "precious.db exists already; name a file that does not" in ended.stderr
+    assert (tmp_path / "precious.db").read_text() == "mine"

@@ -1,0 +1,63 @@
+"""``windlass`` itself: help, version, exit codes, and a quick start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.processes import windlass
+from windlass import __version__
+
+
+def test_the_version_is_told(tmp_path: Path) -> None:
+    ended = windlass("--version", cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (0, f"windlass {__version__}\n")
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+def test_help_names_the_commands_and_the_first_steps(tmp_path: Path, arguments: list[str]) -> None:
+    ended = windlass(*arguments, cwd=tmp_path)
+    assert ended.returncode == 0
+    for word in ("worker", "demo", "windlass worker shop:app"):
+        assert word in ended.stdout
+
+
+def test_help_for_a_worker_tells_signals_and_exit_codes(tmp_path: Path) -> None:
+    told = windlass("worker", "--help", cwd=tmp_path).stdout
+    for word in ("SIGTERM", "SIGUSR1", "75   worn out", "five times in a row", "--weight NAME=N"):
+        assert word in told
+    assert "--child" not in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["wroker"], "No such command 'wroker'"),
+        (["worker"], "Missing argument 'MODULE:APP'"),
+        (["worker", "shop:app", "--slots", "0"], "0 is not in the range x>=1"),
+        (["worker", "shop:app", "--colour"], "No such option"),
+        (["worker", "shop:app", "-q", "a=1", "-q", "b"], "give every --queue slots of its own"),
+        (["worker", "shop:app", "--grace", "soon"], "--grace must be a duration"),
+    ],
+)
+def test_a_wrong_command_line_is_exit_code_1_with_a_reason(
+    tmp_path: Path, arguments: list[str], says: str
+) -> None:
+    ended = windlass(*arguments, cwd=tmp_path)
+    assert ended.returncode == 1
+    assert says in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_version_and_help_do_not_pay_for_what_commands_need(tmp_path: Path) -> None:
+    code = (
+        "import sys; from windlass.cli.main import main; main(['--help'])\n"
+        "print([name for name in ('rich', 'apsw', 'uvloop') if name in sys.modules])"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.splitlines()[-1] == "[]"

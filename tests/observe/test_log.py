@@ -1,0 +1,271 @@
+"""Events as log lines, for people and for machines."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windlass.core.event import JobEnqueued, JobMoved, WorkerChanged
+from windlass.core.job import AttemptError, JobId
+from windlass.core.state import Verb
+from windlass.observe.log import (
+    EventLog,
+    HumanFormatter,
+    JsonFormatter,
+    brief,
+    one_line,
+    printable,
+)
+
+JOB = JobId("0199f00000007000800000000badcafe")
+AT = datetime(2025, 3, 4, 5, 6, 7, tzinfo=UTC)
+
+
+def moved(verb: Verb = Verb.SUCCEED, **changes: Any) -> JobMoved:
+    fields: dict[str, Any] = {
+        "verb": verb,
+        "job": JOB,
+        "task": "shop.jobs.send",
+        "queue": "mail",
+        "claim_number": 4,
+        "attempt": 2,
+        "max_attempts": 5,
+        "worker": "w1",
+        "at": AT,
+        "waited": timedelta(milliseconds=12),
+        "ran": timedelta(seconds=1.25),
+    }
+    return JobMoved(**(fields | changes))
+
+
+class Caught(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@pytest.fixture
+def caught() -> Iterator[Caught]:
+    handler = Caught()
+    log = logging.getLogger("windlass.jobs")
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG)
+    yield handler
+    log.removeHandler(handler)
+    log.setLevel(before)
+
+
+def human(record: logging.LogRecord, **how: Any) -> str:
+    """Without the time."""
+    return HumanFormatter(**how).format(record).partition(" ")[2]
+
+
+def plain(text: str, **extra: Any) -> logging.LogRecord:
+    record = logging.makeLogRecord(
+        {"name": "windlass", "levelno": logging.INFO, "levelname": "INFO", "msg": text}
+    )
+    vars(record).update(extra)
+    return record
+
+
+# --- lines for people ---
+
+
+def test_a_success_is_one_line_in_columns(caught: Caught) -> None:
+    EventLog()(moved())
+    (record,) = caught.records
+    assert record.levelno == logging.INFO
+    assert human(record) == (
+        "✓ succeeded 0badcafe  jobs.send                 2/5  waited 12 ms  ran 1.2 s"
+    )
+
+
+def test_a_retry_says_why_and_when(caught: Caught) -> None:
+    error = AttemptError("requests.ConnectionError", "refused\nby the other side", "Traceback …")
+    EventLog()(moved(Verb.RETRY, error=error, delay=timedelta(seconds=25)))
+    (record,) = caught.records
+    assert record.levelno == logging.WARNING
+    again = (AT + timedelta(seconds=25)).astimezone()
+    assert human(record).endswith(
+        f"ran 1.2 s  ConnectionError: refused  → again in 25 s, at {again:%H:%M:%S}"
+    )
+
+
+def test_a_failure_names_the_whole_job(caught: Caught) -> None:
+    EventLog()(moved(Verb.FAIL, error=AttemptError("ValueError", "no")))
+    (record,) = caught.records
+    assert record.levelno == logging.ERROR
+    assert human(record).endswith(f"ValueError: no  (job {JOB})")
+
+
+@pytest.mark.parametrize("verb", list(Verb))
+def test_every_verb_has_a_word(verb: Verb, caught: Caught) -> None:
+    EventLog()(moved(verb))
+    (record,) = caught.records
+    assert JOB[-8:] in human(record)
+    assert JOB in record.getMessage()
+
+
+def test_a_release_says_that_it_is_due_at_once(caught: Caught) -> None:
+    EventLog()(moved(Verb.RELEASE, delay=timedelta(0)))
+    assert human(caught.records[0]).endswith("→ again at once")
+
+
+def test_claims_and_inserts_are_for_debugging(caught: Caught) -> None:
+    for event in (
+        moved(Verb.CLAIM, ran=None),
+        JobEnqueued(job=JOB, task="shop.send", queue="mail"),
+        WorkerChanged(worker="w1", what="buried", detail="it was silent"),
+    ):
+        EventLog()(event)
+    assert {record.levelno for record in caught.records} == {logging.DEBUG}
+    assert human(caught.records[1]) == f"· enqueued {JOB} shop.send on mail"
+    assert human(caught.records[2]) == "· worker w1 buried it was silent"
+
+
+def test_what_is_not_logged_is_not_built(caught: Caught) -> None:
+    logging.getLogger("windlass.jobs").setLevel(logging.ERROR)
+    EventLog()(moved())
+    assert caught.records == []
+
+
+def test_any_other_formatter_can_print_an_event(caught: Caught) -> None:
+    EventLog()(moved())
+    assert logging.Formatter("%(message)s").format(caught.records[0]) == (
+        f"succeeded {JOB} shop.jobs.send 2/5 waited 12 ms ran 1.2 s"
+    )
+
+
+def test_colours_and_processes_can_be_told_apart(caught: Caught) -> None:
+    EventLog()(moved())
+    assert human(caught.records[0], colour=True, prefix="[2]").startswith(
+        "[2] \x1b[32m✓\x1b[0m succeeded"
+    )
+
+
+def test_other_records_name_their_source_and_keep_their_traceback() -> None:
+    try:
+        raise ValueError("first\nsecond")
+    except ValueError as error:
+        record = plain("it broke", name="shop.code", exc_info=(ValueError, error, None))
+    assert human(record) == ("• shop.code: it broke\n    │ ValueError: first\n    │ second")
+
+
+def test_a_line_of_a_job_carries_its_id() -> None:
+    assert human(plain("hello", name="windlass.job", job_id=JOB)) == "• 0badcafe  hello"
+
+
+# --- nothing a job says can disturb the log ---
+
+
+@given(st.text())
+def test_text_is_never_more_than_one_line_and_never_moves_the_cursor(text: str) -> None:
+    shown = printable(text)
+    assert len(shown.splitlines()) <= 1
+    assert not any(ord(char) < 0x20 or 0x7F <= ord(char) < 0xA0 for char in shown)
+    shown.encode()
+
+
+@given(st.text())
+def test_only_the_first_line_of_a_record_begins_like_one(text: str) -> None:
+    _, *more = human(plain(text)).split("\n")
+    assert all(line.startswith("    │ ") for line in more)
+
+
+def test_text_direction_cannot_be_turned_around() -> None:
+    assert printable("abc\u202edcb") == r"abc\u202edcb"
+
+
+def test_an_error_is_its_kind_and_first_line_and_not_too_long() -> None:
+    assert one_line(AttemptError("E", "")) == "E"
+    assert one_line(AttemptError("a.b.E", "\n x\r\x1b[0m\ny")) == r"E: x\r\x1b[0m"
+    assert len(one_line(AttemptError("E", "x" * 1000))) == 160
+
+
+# --- lines for machines ---
+
+
+def test_json_has_every_field(caught: Caught) -> None:
+    error = AttemptError("ValueError", "no\nway", "Traceback")
+    EventLog()(
+        moved(Verb.RETRY, error=error, delay=timedelta(seconds=5), correlation_id="r", tenant="t")
+    )
+    line = JsonFormatter().format(caught.records[0])
+    assert "\n" not in line
+    entry = json.loads(line)
+    assert {name: entry[name] for name in entry if name not in {"time", "pid", "message"}} == {
+        "level": "warning",
+        "logger": "windlass.jobs",
+        "event": "retry",
+        "job_id": JOB,
+        "task": "shop.jobs.send",
+        "queue": "mail",
+        "attempt": 2,
+        "max_attempts": 5,
+        "claim_number": 4,
+        "worker": "w1",
+        "at": "2025-03-04T05:06:07+00:00",
+        "waited": 0.012,
+        "ran": 1.25,
+        "delay": 5.0,
+        "again_at": "2025-03-04T05:06:12+00:00",
+        "error_kind": "ValueError",
+        "error": "no\nway",
+        "error_traceback": "Traceback",
+        "correlation_id": "r",
+        "tenant": "t",
+    }
+
+
+def test_json_keeps_what_a_record_brings_along() -> None:
+    entry = json.loads(JsonFormatter().format(plain("hi", job_id=JOB, strange=object)))
+    assert entry["job_id"] == JOB
+    assert entry["strange"] == "<class 'object'>"
+    assert entry["message"] == "hi"
+
+
+@given(st.text())
+def test_json_is_one_line_of_ascii_whatever_is_said(text: str) -> None:
+    line = JsonFormatter().format(plain(text))
+    assert line.isascii()
+    assert "\n" not in line
+    assert json.loads(line)["message"] == text
+
+
+# --- durations ---
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 ms"),
+        (-1, "0 ms"),
+        (0.0004, "0 ms"),
+        (0.9994, "999 ms"),
+        (0.9996, "1 s"),
+        (1.25, "1.2 s"),
+        (9.94, "9.9 s"),
+        (9.96, "10 s"),
+        (59.4, "59 s"),
+        (59.6, "1 m"),
+        (125, "2 m 5 s"),
+        (3600, "1 h"),
+        (12_000, "3 h 20 m"),
+        (86_400 * 4 + 7_200, "4 d 2 h"),
+    ],
+)
+def test_a_duration_has_at_most_two_units(seconds: float, words: str) -> None:
+    assert brief(timedelta(seconds=seconds)) == words
