@@ -24,7 +24,7 @@ from windlass.core.event import Event
 from windlass.core.instant import duration
 from windlass.core.job import Job as JobRecord
 from windlass.core.job import JobId
-from windlass.errors import AppClosed, ConfigError
+from windlass.errors import AppClosed, ConfigError, UnknownTask, suggestion
 from windlass.handle import Job
 from windlass.observe.bus import Bus
 from windlass.runtime.engine import Surroundings
@@ -32,7 +32,7 @@ from windlass.runtime.worker import Worker
 from windlass.seams import SYSTEM_CLOCK, Clock, Seams
 from windlass.storage.open import Opener
 from windlass.storage.protocol import CancelAnswer, Storage
-from windlass.task import Call, RunIn, Task, TaskOptions, TaskRegistry
+from windlass.task import Call, RunIn, Task, TaskOptions, TaskRegistry, tag_names
 
 __all__ = ["Windlass"]
 
@@ -100,7 +100,7 @@ class Windlass:
         self.state: Any = None
         """Anything your handlers need: ``ctx.state``."""
         self.blocking = Blocking(self)
-        self.admin = Admin(self.storage)
+        self.admin = Admin(self.storage, self.bus)
         self._seams = seams or Seams()
         self._opener = Opener(self.settings, clock)
         self._make_client: Callable[..., Client] = Client
@@ -151,10 +151,14 @@ class Windlass:
             message = f"{function!r} is already a task"
             raise ConfigError(message)
         options = dict(given)
+        for name in set(options) - set(TaskOptions.__struct_fields__):
+            known = TaskOptions.__struct_fields__
+            message = f"{name!r} is no option of a task.{suggestion(name, known)}"
+            raise ConfigError(message)
         for key in ("timeout", "expires"):
             if options.get(key) is not None:
                 options[key] = duration(options[key], key)
-        options["tags"] = tuple(options.get("tags", ()))
+        options["tags"] = tag_names(options.get("tags", ()))
         options["name"] = options.get("name") or f"{function.__module__}.{function.__qualname__}"
         task: Task[..., Any] = Task(function, TaskOptions(**options), self)
         self.tasks.add(task)
@@ -176,14 +180,15 @@ class Windlass:
     def load(self) -> None:
         """Import the modules named in ``imports``, so that their tasks are registered."""
         if not self._imported:
-            self._imported = True
             for module in self.settings.imports:
                 importlib.import_module(module)
+            self._imported = True
 
     # --- producing ---
 
     async def enqueue_call(self, call: Call) -> Job[Any]:
         """Store one call made by ``task.call(...)``."""
+        self._check_own((call,))
         return await (await self._client()).enqueue(call)
 
     def enqueue_call_sync(self, call: Call) -> Job[Any]:
@@ -193,7 +198,14 @@ class Windlass:
 
     async def enqueue_many(self, calls: Sequence[Call]) -> list[Job[Any]]:
         """Store calls in one transaction, all or none; the handles are in order."""
+        self._check_own(calls)
         return await (await self._client()).enqueue_many(calls)
+
+    def _check_own(self, calls: Sequence[Call]) -> None:
+        """A task of another app would be stored under a name that nobody here can run."""
+        for task in {call.task for call in calls}:
+            if self.tasks.find(task.name) is not task:
+                raise UnknownTask(task.name, self.tasks.names)
 
     def job(self, job_id: str) -> Job[Any]:
         """A handle for an id you kept. Nothing is looked up until you ask it something."""
@@ -209,7 +221,7 @@ class Windlass:
 
     async def cancel(self, job: JobId) -> CancelAnswer:
         """Ask for a job's end."""
-        return await (await self._client()).cancel(job)
+        return await self.admin.cancel(job)
 
     # --- working ---
 
@@ -344,12 +356,9 @@ class Windlass:
         opening = self._opening.get(loop)
         if opening is None:
             opening = self._opening[loop] = loop.create_task(self._open(loop))
-        try:
-            # Shielded: the first caller's cancellation must not fail the others.
-            return await asyncio.shield(opening)
-        finally:
-            if opening.done():
-                self._opening.pop(loop, None)
+            opening.add_done_callback(lambda _: self._opening.pop(loop, None))
+        # Shielded: the first caller's cancellation must not fail the others.
+        return await asyncio.shield(opening)
 
     async def _open(self, loop: asyncio.AbstractEventLoop) -> _Link:
         await self._close_dead_loops()
@@ -360,7 +369,7 @@ class Windlass:
 
     async def _close_dead_loops(self) -> None:
         """Let go of storages whose event loop has ended without closing the app."""
-        for loop in [loop for loop in self._links if loop.is_closed()]:
+        for loop in [loop for loop in list(self._links) if loop.is_closed()]:
             await self._links.pop(loop).storage.close()
 
     def _notice_fork(self) -> None:

@@ -29,7 +29,7 @@ from windlass.handle import Job, JobClient
 from windlass.observe.bus import Bus
 from windlass.seams import Seams
 from windlass.storage.batching import Batcher
-from windlass.storage.protocol import CancelAnswer, Inserted, Settled, Storage
+from windlass.storage.protocol import Inserted, Settled, Storage
 from windlass.task import Call, JobOptions, Task
 from windlass.waiter import ResultWaiter
 
@@ -148,11 +148,6 @@ class Client:
         for settled in await self._storage.jobs.settled([job]):
             return _value(settled)
         raise ResultTimeout(job, (await self.refresh(job)).state)
-
-    async def cancel(self, job: JobId) -> CancelAnswer:
-        """Ask for a job's end."""
-        (answer,) = await self._storage.jobs.cancel([job])
-        return answer
 
     async def close(self) -> None:
         """Finish what is under way."""

@@ -199,7 +199,7 @@ def _from_environment(environment: Mapping[str, str]) -> Mapping[str, Any]:
         if not variable.startswith("WINDLASS_"):
             continue
         name = variable.removeprefix("WINDLASS_").lower()
-        if name in _NOT_SETTINGS:
+        if name in _NOT_SETTINGS or name.startswith("test_"):
             continue
         if name not in known:
             message = f"{variable} is no setting.{suggestion(name, known)}"

@@ -97,9 +97,9 @@ class UnknownScheme(ConfigError):
 class MissingDependency(WindlassError, ImportError):
     """A feature was asked for whose library is not installed."""
 
-    def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(f"{feature} needs another library: pip install 'windlass[{extra}]'")
-        self.extra = extra
+    def __init__(self, feature: str, install: str) -> None:
+        super().__init__(f"{feature} needs another library: pip install '{install}'")
+        self.install = install
 
 
 class InvalidArgument(WindlassError, ValueError):

@@ -60,6 +60,10 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_name(self.name, "a task's name")
+        if "/" in self.name:
+            # It stands between a task and its unique keys, which must not meet another task's.
+            message = f"a task's name must not contain '/', got {self.name!r}"
+            raise InvalidArgument(message)
         _check_shared(self.queue, self.max_attempts, self.priority)
         _some_time(self.timeout, "timeout")
         _some_time(self.expires, "expires")

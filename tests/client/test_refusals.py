@@ -273,4 +273,4 @@ except errors.MissingDependency as error:
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert re.search(r"The SQLite backend needs .*pip install 'windlass", ran.stdout)
+    assert re.search(r"The SQLite backend needs .*pip install 'apsw'", ran.stdout)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 
+from windlass.core.event import ordered
 from windlass.core.job import Attempt, Job, JobId
 from windlass.core.rollup import Rollup
+from windlass.core.state import Verb
 from windlass.errors import JobNotFound
+from windlass.observe.bus import Bus
 from windlass.storage.protocol import (
     CancelAnswer,
     JobFilter,
@@ -22,9 +25,10 @@ __all__ = ["Admin"]
 class Admin:
     """``app.admin``. From code without a loop: ``app.blocking.run(app.admin.counts())``."""
 
-    def __init__(self, storage: Callable[[], Awaitable[Storage]]) -> None:
-        """``storage`` opens on first use."""
+    def __init__(self, storage: Callable[[], Awaitable[Storage]], bus: Bus) -> None:
+        """``storage`` opens on first use; accepted orders are told on ``bus``."""
         self._storage = storage
+        self._bus = bus
 
     async def get(self, job_id: str) -> Job:
         """The stored job, whole; JobNotFound for an unknown id."""
@@ -60,16 +64,28 @@ class Admin:
     async def cancel(self, job_id: str) -> CancelAnswer:
         """Ask for a job's end."""
         (answer,) = await (await self._storage()).jobs.cancel([JobId(job_id)])
+        if answer is CancelAnswer.CANCELLED:
+            await self._tell(Verb.CANCEL, job_id)
         return answer
 
     async def requeue(self, job_id: str) -> Job:
         """Run a failed, cancelled or discarded job again, with a fresh budget of attempts."""
         (job,) = await (await self._storage()).admin.requeue([JobId(job_id)])
+        await self._tell(Verb.REQUEUE, job_id)
         return job
 
     async def discard(self, job_id: str, *, reason: str = "discarded by an operator") -> None:
         """Give up on a failed job for good."""
         await (await self._storage()).admin.discard([JobId(job_id)], reason=reason)
+        await self._tell(Verb.DISCARD, job_id)
+
+    async def _tell(self, verb: Verb, job_id: str) -> None:
+        """One event per transition: the job is read again only if somebody listens."""
+        if self._bus.heard:
+            storage = await self._storage()
+            (job,) = await storage.admin.get([JobId(job_id)])
+            if job is not None:
+                self._bus.publish(ordered(verb, job, await storage.now()))
 
     async def run_now(self, job_id: str) -> bool:
         """Make a waiting job due now; False when it is not waiting."""

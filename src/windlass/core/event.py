@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from windlass.core.job import AttemptError, JobId
+from windlass.core.job import AttemptError, Job, JobId
 from windlass.core.state import Verb
 
-__all__ = ["Event", "JobEnqueued", "JobMoved", "WorkerChanged"]
+__all__ = ["Event", "JobEnqueued", "JobMoved", "WorkerChanged", "ordered"]
 
 
 class JobEnqueued(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +41,23 @@ class JobMoved(msgspec.Struct, frozen=True, kw_only=True):
     error: AttemptError | None = None
     correlation_id: str | None = None
     tenant: str | None = None
+
+
+def ordered(verb: Verb, job: Job, at: datetime) -> JobMoved:
+    """The event of an edge that a person or a client ordered, not a worker."""
+    return JobMoved(
+        verb=verb,
+        job=job.id,
+        task=job.task,
+        queue=job.queue,
+        claim_number=job.claim_number,
+        attempt=job.attempt,
+        max_attempts=job.max_attempts,
+        worker="",
+        at=at,
+        correlation_id=job.correlation_id,
+        tenant=job.tenant,
+    )
 
 
 class WorkerChanged(msgspec.Struct, frozen=True, kw_only=True):

@@ -72,6 +72,7 @@ class Worker:
         self._changed = False
         self.reason: StopReason | None = None
         self.started = asyncio.Event()
+        self._ended = asyncio.Event()
 
     @property
     def id(self) -> str:
@@ -84,6 +85,11 @@ class Worker:
             self._hurry.set()
         self._asked = True
         self._end(StopReason.ASKED)
+
+    async def wait(self) -> StopReason:
+        """Wait until this worker has ended, for whatever reason: ``until_empty``, for example."""
+        await self._ended.wait()
+        return self.reason or StopReason.ASKED
 
     def _end(self, reason: StopReason) -> None:
         if self.reason is None:
@@ -133,6 +139,7 @@ class Worker:
             engine.runner.close()
             await engine.progress.close()
             engine.identity.let_go()
+            self._ended.set()
         return self.reason or StopReason.ASKED
 
     def _start_heart(self, presence: Presence) -> Aside:

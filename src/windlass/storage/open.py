@@ -96,7 +96,7 @@ class Opener:
             if error.name != "apsw":
                 raise
             feature = "The SQLite backend"
-            raise MissingDependency(feature, "all") from error
+            raise MissingDependency(feature, "apsw") from error
         return await open_sqlite(
             _sqlite_path(self._settings.url),
             clock=self.clock,
