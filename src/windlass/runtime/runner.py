@@ -111,6 +111,9 @@ class Runner:
             outcome = await self._outcome(run) if run.why is None else _stopped(run.why)
         except BaseException as error:  # noqa: BLE001 -- a run that ends unreported holds its slot
             outcome = self._ended_badly(run, error)
+        # The task holds its context variables, they hold the run: cut here, or every job would
+        # be left to the garbage collector.
+        run.body = None
         self._on_end(run, outcome)
 
     async def _outcome(self, run: Run) -> Outcome:
