@@ -1,0 +1,1 @@
+"""Real processes on real SQLite files, killed, stopped and starved on purpose."""

@@ -1,0 +1,69 @@
+"""What handlers did, as they say themselves: one line per effect, appended to a file.
+
+It is the world outside the database. A handler that was killed has left what it wrote; a claim
+that was never run has left nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from windlass import Context
+
+START, END = "start", "end"
+
+
+class Effect(NamedTuple):
+    """A handler began or ended."""
+
+    what: str
+    job: str
+    claim: int
+    attempt: int
+    pid: int
+
+    @property
+    def run(self) -> tuple[str, int]:
+        """Which run it belongs to."""
+        return self.job, self.claim
+
+
+class Effects:
+    """The writing end, one per process. A line is one write, so that lines never mix."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._fd = -1
+
+    def write(self, what: str, context: Context) -> None:
+        if self._fd < 0:
+            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        claim = context.claimed.claim
+        fields = (what, claim.job, claim.number, context.attempt, os.getpid())
+        os.write(self._fd, f"{' '.join(map(str, fields))}\n".encode())
+
+
+class EffectLog:
+    """The reading end; it reads on from where it was."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._all: list[Effect] = []
+
+    def read(self) -> list[Effect]:
+        """Every effect so far."""
+        if self._path.exists():
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                *lines, rest = file.read().split(b"\n")
+                self._offset = file.tell() - len(rest)
+            self._all += [_parse(line.decode()) for line in lines]
+        return self._all
+
+
+def _parse(line: str) -> Effect:
+    what, job, claim, attempt, pid = line.split(" ")
+    return Effect(what, job, int(claim), int(attempt), int(pid))

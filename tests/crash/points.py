@@ -1,0 +1,194 @@
+"""Named points of a job's life, and how a process is ended exactly there.
+
+Production code knows nothing of this: the child patches the named function before it begins, and
+sends itself a signal when it comes past. A further point is one line in `POINTS`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import os
+import signal
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from windlass.storage.protocol import WorkerState
+
+WORKER = "worker"
+"""A worker with one job to run."""
+BEATING = "beating"
+"""A worker whose job takes long."""
+REAPER = "reaper"
+"""A worker that finds a dead one, whose job it was."""
+STOPPING = "stopping"
+"""A worker that is told twice to stop, with a job that can be interrupted."""
+STUBBORN = "stubborn"
+"""The same with a job that cannot."""
+PRODUCER = "producer"
+"""A process that enqueues one job."""
+OPENER = "opener"
+"""A worker that makes the database."""
+
+Passing = Callable[[tuple[Any, ...], Any], bool]
+
+
+class Point(NamedTuple):
+    """Where a process ends, and what must be true afterwards."""
+
+    where: str
+    """``module:name`` or ``module:Class.name``, as production code looks it up."""
+    when: str
+    """"before" the function is called, or "after" it has returned."""
+    who: str
+    attempts: int
+    """What the job's attempt must be in the end, after another worker has finished it."""
+    runs: int
+    """How often its handler must have begun in the end."""
+    only: Passing = lambda _given, _result: True
+    """Which passings count; an "after" sees the result."""
+    at: int = 1
+    """The how manieth passing it is."""
+    locked: bool = False
+    """Whether the process holds the write lock there."""
+
+
+_JOBS = "windlass.storage.sqlite.jobs"
+_WORKERS = "windlass.storage.sqlite.workers"
+_RUNNER = "windlass.runtime.runner"
+_FINISHER = "windlass.runtime.finisher:Finisher"
+_REAPER = "windlass.runtime.reaper:Reaper"
+_CLAIM = "windlass.storage.sqlite.claim:Taken.reply"
+_REGISTER = "windlass.runtime.identity:Identity.register"
+
+
+def _some(_given: tuple[Any, ...], result: Any) -> bool:
+    return bool(result)
+
+
+def _claimed(_given: tuple[Any, ...], result: Any) -> bool:
+    return bool(result.claimed)
+
+
+def _answered(_given: tuple[Any, ...], result: Any) -> bool:
+    return bool(result.jobs)
+
+
+def _holds_claims(given: tuple[Any, ...], _result: Any) -> bool:
+    return bool(given[0].claimed)
+
+
+def _buries(given: tuple[Any, ...], result: Any) -> bool:
+    return bool(result) and given[2] is WorkerState.DEAD
+
+
+def _leaves(given: tuple[Any, ...], result: Any) -> bool:
+    return bool(result) and given[2] is WorkerState.GONE
+
+
+POINTS = {
+    # --- a worker's first steps
+    "schema, in its transaction": Point(
+        "windlass.storage.migrate:apply_sqlite", "after", OPENER, 1, 1, locked=True
+    ),
+    "registration, not begun": Point(_REGISTER, "before", WORKER, 1, 1),
+    "registration, lock held": Point(f"{_WORKERS}:SqliteWorkers.register", "before", WORKER, 1, 1),
+    "registration, stored": Point(_REGISTER, "after", WORKER, 1, 1),
+    # --- the claim
+    "claim, before its commit": Point(f"{_JOBS}:claim", "after", WORKER, 1, 1, _claimed, 1, True),
+    "claim, after its commit": Point(_CLAIM, "before", WORKER, 2, 1, _holds_claims),
+    "claim, answered": Point(f"{_JOBS}:SqliteJobs.claim", "after", WORKER, 2, 1, _answered),
+    # --- the run
+    "run, about to begin": Point(f"{_RUNNER}:Runner.start", "before", WORKER, 2, 1),
+    "run, before the handler": Point(f"{_RUNNER}:enter", "before", WORKER, 2, 1),
+    "run, in the handler": Point("tests.crash.shop:halfway", "before", WORKER, 2, 2),
+    "run, after the handler": Point(f"{_RUNNER}:encode_any", "before", WORKER, 2, 2),
+    # --- the finish
+    "finish, decided": Point(f"{_FINISHER}.add", "after", WORKER, 2, 2),
+    "finish, before it is sent": Point(f"{_FINISHER}._send", "before", WORKER, 2, 2),
+    "finish, in the midst of its writes": Point(
+        "windlass.storage.sqlite.rollups:Tallies.store", "before", WORKER, 2, 2, locked=True
+    ),
+    "finish, before its commit": Point(f"{_JOBS}:apply", "after", WORKER, 2, 2, locked=True),
+    "finish, after its commit": Point(f"{_JOBS}:SqliteJobs.apply", "after", WORKER, 1, 1),
+    "finish, answered": Point(f"{_FINISHER}._settle", "after", WORKER, 1, 1),
+    # --- the heartbeat
+    "beat, before it": Point(f"{_WORKERS}:SqliteWorkers.beat", "before", BEATING, 2, 2, at=3),
+    "beat, after its commit": Point(f"{_WORKERS}:SqliteWorkers.beat", "after", BEATING, 2, 2, at=3),
+    # --- the reaper
+    "burial, before its commit": Point(f"{_WORKERS}:_end", "after", REAPER, 2, 2, _buries, 1, True),
+    "burial, after its commit": Point(f"{_WORKERS}:SqliteWorkers.bury", "after", REAPER, 2, 2),
+    "reaping, between look and write": Point(f"{_REAPER}._lost", "before", REAPER, 2, 2),
+    "reaping, before its commit": Point(f"{_JOBS}:apply", "after", REAPER, 2, 2, locked=True),
+    "reaping, after its commit": Point(f"{_REAPER}._tell", "before", REAPER, 2, 2),
+    # --- the stop
+    "release, before its commit": Point(f"{_JOBS}:apply", "after", STOPPING, 2, 2, locked=True),
+    "release, after its commit": Point(f"{_FINISHER}._settle", "before", STOPPING, 1, 2),
+    "leaving, not begun": Point(f"{_WORKERS}:SqliteWorkers.leave", "before", STUBBORN, 2, 2),
+    "leaving, before its commit": Point(
+        f"{_WORKERS}:_end", "after", STUBBORN, 2, 2, _leaves, locked=True
+    ),
+    "leaving, after its commit": Point(f"{_WORKERS}:SqliteWorkers.leave", "after", STUBBORN, 1, 2),
+    # --- the producer
+    "enqueue, before its commit": Point(f"{_JOBS}:insert", "after", PRODUCER, 0, 0, _some, 1, True),
+    "enqueue, after its commit": Point(f"{_JOBS}:SqliteJobs.insert", "after", PRODUCER, 1, 1),
+}
+
+
+def arm(name: str, number: str) -> None:
+    """Send this process the signal ``number`` when it comes to the point. Once."""
+    point = POINTS[name]
+    owner, attribute = _find(point.where)
+    original = getattr(owner, attribute)
+    passings = 0
+
+    def passed(given: tuple[Any, ...], result: Any) -> None:
+        nonlocal passings
+        if point.only(given, result):
+            passings += 1
+            if passings == point.at:
+                os.kill(os.getpid(), signal.Signals[number])
+
+    setattr(owner, attribute, _patched(original, passed, before=point.when == "before"))
+
+
+def _find(where: str) -> tuple[Any, str]:
+    """The module or class, and the attribute; a name that does not exist is an error."""
+    module, _, path = where.partition(":")
+    *owners, attribute = path.split(".")
+    owner: Any = importlib.import_module(module)
+    for name in owners:
+        owner = getattr(owner, name)
+    if attribute not in vars(owner):
+        message = f"{where} does not exist; tests/crash/points.py names it"
+        raise LookupError(message)
+    return owner, attribute
+
+
+def _patched(
+    original: Callable[..., Any], passed: Callable[[tuple[Any, ...], Any], None], *, before: bool
+) -> Callable[..., Any]:
+    if inspect.iscoroutinefunction(original):
+
+        @functools.wraps(original)
+        async def coroutine(*given: Any, **named: Any) -> Any:
+            if before:
+                passed(given, None)
+            result = await original(*given, **named)
+            if not before:
+                passed(given, result)
+            return result
+
+        return coroutine
+
+    @functools.wraps(original)
+    def function(*given: Any, **named: Any) -> Any:
+        if before:
+            passed(given, None)
+        result = original(*given, **named)
+        if not before:
+            passed(given, result)
+        return result
+
+    return function

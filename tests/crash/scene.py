@@ -1,0 +1,105 @@
+"""One database, its effects, and the processes that come and go around it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Any
+
+from tests.crash.audit import audit
+from tests.crash.effects import EffectLog
+from tests.crash.processes import PATIENCE, Process, Processes, until
+from tests.crash.shop import EFFECTS, SETTINGS, Shop
+from tests.crash.store import RUNNING, Store, StoredJob
+
+
+class Scene:
+    """A folder with a database in it."""
+
+    def __init__(self, folder: Path, processes: Processes, **settings: str) -> None:
+        self.folder = folder
+        self.processes = processes
+        self.store = Store(folder / "jobs.db")
+        self.effects = EffectLog(folder / "effects")
+        self.gate = folder / "gate"
+        self.known: list[str] = []
+        """Every job whose enqueue was acknowledged here."""
+        self.env = {
+            **SETTINGS,
+            **settings,
+            "WINDLASS_URL": f"sqlite:///{self.store.path}",
+            EFFECTS: str(folder / "effects"),
+        }
+
+    # --- processes ---
+
+    def start(self, role: str, **given: Any) -> Process:
+        return self.processes.start(role, self.folder, env=self.env, **given)
+
+    def worker(self, *arguments: str, **given: Any) -> Process:
+        """``windlass worker``; see `tests.crash.roles.worker`."""
+        return self.start("worker", arguments=arguments, **given)
+
+    def stop(self, *workers: Process) -> None:
+        """Tell them to stop, and wait until they have, in order."""
+        for worker in workers:
+            worker.signal(signal.SIGTERM)
+        for worker in workers:
+            assert worker.wait() == 0, worker.text
+
+    def ready(self, *workers: Process) -> None:
+        """Wait until the store knows them, and they know what a signal means."""
+        for worker in workers:
+            until(lambda worker=worker: self._is_known(worker), f"worker {worker.pid} is ready")  # type: ignore[misc]
+
+    def _is_known(self, worker: Process) -> bool:
+        assert not worker.ended, worker.text
+        return self.store.exists() and bool(self.store.workers_of(worker.pid))
+
+    # --- jobs ---
+
+    def enqueue(self, task: str, *arguments: object, count: int = 1, queue: str = "default") -> str:
+        """Enqueue from this process; the id of the last one."""
+        shop = Shop(self.env["WINDLASS_URL"], self.env[EFFECTS])
+
+        async def enqueue() -> list[str]:
+            async with shop.app as app:
+                calls = [shop.call(task, *arguments, queue=queue) for _ in range(count)]
+                return [job.id for job in await app.enqueue_many(calls)]
+
+        self.known += asyncio.run(enqueue())
+        return self.known[-1]
+
+    def job(self, job_id: str) -> StoredJob:
+        return self.store.job(job_id)
+
+    def running(self, job_id: str, claim: int = 1) -> bool:
+        """Whether its handler has begun under this claim and the store knows it as running."""
+        began = any(effect.run == (job_id, claim) for effect in self.effects.read())
+        return began and self.job(job_id).state == RUNNING
+
+    def runs(self, job_id: str) -> int:
+        """How often its handler has begun."""
+        effects = self.effects.read()
+        return sum(effect.what == "start" and effect.job == job_id for effect in effects)
+
+    def open_gate(self) -> None:
+        self.gate.touch()
+
+    # --- the end ---
+
+    def settle(self, *workers: Process, seconds: float = PATIENCE) -> None:
+        """Let these workers, or a fresh one, finish everything; then stop them."""
+        rescuers = workers or (self.worker(),)
+        self.ready(*rescuers)
+        until(lambda: self.store.unfinished() == 0, "everything is finished", seconds)
+        until(self._all_buried, "the dead are buried", seconds)
+        self.stop(*rescuers)
+
+    def _all_buried(self) -> bool:
+        living = [worker for worker in self.store.workers() if worker.state == "live"]
+        return all(worker.pid not in self.processes.codes for worker in living)
+
+    def audit(self, *, unknown: int = 0) -> None:
+        audit(self.store, self.effects.read(), self.known, unknown=unknown)

@@ -1,0 +1,101 @@
+"""The app that is killed: handlers that leave effects, and settings that notice death soon."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+from tests.crash.effects import END, START, Effects
+from windlass import Backoff, Context, Windlass
+from windlass.task import Call, Task
+
+SETTINGS = {
+    "WINDLASS_HEARTBEAT": "300ms",
+    "WINDLASS_LEASE": "1s",
+    "WINDLASS_REAP_EVERY": "200ms",
+    "WINDLASS_POLL": "100ms",
+    "WINDLASS_MAX_ATTEMPTS": "25",
+}
+EFFECTS = "CRASH_EFFECTS"
+"""The variable that names the file of effects."""
+
+
+def halfway() -> None:
+    """Where every handler comes past between its first and its last effect."""
+
+
+class Shop:
+    """An app with its tasks. Built anew in every process, from its environment."""
+
+    def __init__(self, url: str, effects: str) -> None:
+        self.app = Windlass(url)
+        self.effects = Effects(effects)
+        self.tasks: dict[str, Task[..., object]] = {}
+        for name, handler in (
+            ("work", self._work),
+            ("grind", self._grind),
+            ("flaky", self._flaky),
+            ("hold", self._hold),
+            ("stand", self._stand),
+            ("noop", self._noop),
+        ):
+            task = self.app.task(name=f"crash.{name}", backoff=Backoff.none())(handler)
+            self.tasks[name] = task
+
+    def call(self, name: str, *arguments: object, queue: str = "default") -> Call:
+        return self.tasks[name].options(queue=queue).call(*arguments)
+
+    async def _work(self, context: Context, seconds: float) -> int:
+        """A coroutine that takes its time."""
+        self.effects.write(START, context)
+        await asyncio.sleep(seconds)
+        halfway()
+        self.effects.write(END, context)
+        return context.claimed.claim.number
+
+    def _grind(self, context: Context, seconds: float) -> int:
+        """The same on a thread."""
+        self.effects.write(START, context)
+        time.sleep(seconds)
+        halfway()
+        self.effects.write(END, context)
+        return context.claimed.claim.number
+
+    async def _flaky(self, context: Context, seconds: float) -> int:
+        """Fails as often as it succeeds."""
+        self.effects.write(START, context)
+        await asyncio.sleep(seconds)
+        if context.claimed.claim.number % 2:
+            self.effects.write(END, context)
+            message = "this time not"
+            raise ValueError(message)
+        self.effects.write(END, context)
+        return context.claimed.claim.number
+
+    async def _hold(self, context: Context, gate: str) -> int:
+        """Runs until somebody makes the file ``gate``."""
+        self.effects.write(START, context)
+        while not Path(gate).exists():  # noqa: ASYNC110 -- another process makes it
+            await asyncio.sleep(0.01)
+        halfway()
+        self.effects.write(END, context)
+        return context.claimed.claim.number
+
+    def _stand(self, context: Context, gate: str) -> int:
+        """The same on a thread, which nobody can interrupt."""
+        self.effects.write(START, context)
+        while not Path(gate).exists():
+            time.sleep(0.01)
+        halfway()
+        self.effects.write(END, context)
+        return context.claimed.claim.number
+
+    async def _noop(self) -> None:
+        """Nothing at all, as fast as possible."""
+
+
+def from_environment() -> Shop:
+    """The shop of this process."""
+    return Shop(os.environ["WINDLASS_URL"], os.environ[EFFECTS])

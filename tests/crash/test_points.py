@@ -1,0 +1,117 @@
+"""A process dies at a named point, and another one finishes what it has left."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.crash import points
+from tests.crash.points import POINTS, Point
+from tests.crash.processes import Process, until
+from tests.crash.scene import Scene
+
+pytestmark = pytest.mark.crash
+
+
+def named(*who: str) -> list[str]:
+    return [name for name, point in POINTS.items() if point.who in who]
+
+
+def dies(process: Process, name: str) -> None:
+    """It has come to the point, and nowhere else has it ended."""
+    assert process.wait() == -signal.SIGKILL, f"{name} was never reached:\n{process.text}"
+
+
+def finished_elsewhere(scene: Scene, job: str, point: Point) -> None:
+    scene.open_gate()
+    scene.settle()
+    assert scene.job(job).attempt == point.attempts
+    assert scene.runs(job) == point.runs
+    scene.audit()
+
+
+@pytest.mark.parametrize("name", named(points.WORKER))
+def test_a_worker_dies_with_one_job(scene: Scene, name: str) -> None:
+    job = scene.enqueue("work", 0.01)
+    dies(scene.worker(point=name), name)
+    finished_elsewhere(scene, job, POINTS[name])
+
+
+@pytest.mark.parametrize("name", named(points.WORKER))
+def test_a_worker_dies_among_many_jobs(scene: Scene, name: str) -> None:
+    scene.enqueue("work", 0.01, count=12)
+    scene.enqueue("grind", 0.01, count=4)
+    dies(scene.worker("--slots", "3", point=name), name)
+    scene.settle()
+    scene.audit()
+
+
+@pytest.mark.parametrize("name", named(points.OPENER))
+def test_a_worker_dies_while_it_makes_the_database(scene: Scene, name: str) -> None:
+    dies(scene.worker(point=name), name)
+    job = scene.enqueue("work", 0.01)
+    finished_elsewhere(scene, job, POINTS[name])
+
+
+@pytest.mark.parametrize("name", named(points.BEATING))
+def test_a_worker_dies_at_a_heartbeat(scene: Scene, name: str) -> None:
+    job = scene.enqueue("hold", str(scene.gate))
+    dies(scene.worker(point=name), name)
+    assert scene.running(job)
+    finished_elsewhere(scene, job, POINTS[name])
+
+
+@pytest.mark.parametrize("name", named(points.REAPER))
+def test_a_worker_dies_while_it_buries_another(scene: Scene, name: str) -> None:
+    job = scene.enqueue("hold", str(scene.gate))
+    first = scene.worker()
+    until(lambda: scene.running(job), "the job runs")
+    first.kill()
+    # It serves another queue, so that it cannot take the job before it dies.
+    dies(scene.worker("--queue", "elsewhere", point=name), name)
+    finished_elsewhere(scene, job, POINTS[name])
+
+
+@pytest.mark.parametrize("name", named(points.STOPPING, points.STUBBORN))
+def test_a_worker_dies_while_it_stops(scene: Scene, name: str) -> None:
+    task = "hold" if POINTS[name].who == points.STOPPING else "stand"
+    job = scene.enqueue(task, str(scene.gate))
+    worker = scene.worker(point=name)
+    until(lambda: scene.running(job), "the job runs")
+    worker.signal(signal.SIGTERM)
+    until(lambda: "SIGTERM: no new jobs" in worker.text, "the first signal was heard")
+    worker.signal(signal.SIGTERM)
+    dies(worker, name)
+    finished_elsewhere(scene, job, POINTS[name])
+
+
+@pytest.mark.parametrize("name", named(points.PRODUCER))
+def test_a_producer_dies_while_it_enqueues(scene: Scene, name: str) -> None:
+    known = scene.folder / "known"
+    dies(scene.start("producer", known=str(known), seed=1, count=1, point=name), name)
+    assert known.read_text(encoding="utf-8") == ""
+    scene.settle()
+    stored = scene.store.jobs()
+    # What it was not told of may be there, whole, or not be there; never half.
+    assert [job.attempt for job in stored] == [1] * POINTS[name].attempts
+    scene.audit(unknown=len(stored))
+
+
+def test_a_point_that_does_not_exist_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(POINTS, "nowhere", Point("windlass.app:Windlass.gone", "before", "", 0, 0))
+    with pytest.raises(LookupError, match=r"windlass\.app:Windlass\.gone does not exist"):
+        points.arm("nowhere", "SIGKILL")
+
+
+def test_every_point_is_killed_at() -> None:
+    played = {
+        points.WORKER,
+        points.OPENER,
+        points.BEATING,
+        points.REAPER,
+        points.STOPPING,
+        points.STUBBORN,
+        points.PRODUCER,
+    }
+    assert {point.who for point in POINTS.values()} == played
