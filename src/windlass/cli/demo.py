@@ -174,9 +174,9 @@ class _Demo:
             # After the other has been cancelled, so that it is not lost instead; not too late.
             settled = parcel.state is State.CANCELLED and self._started == 2
             if (settled and invoice.progress.fraction >= 0.2) or invoice.progress.fraction >= 0.7:
-                await self._kill_worker_of(app, invoice, display)
+                await self._take_down_worker_of(app, invoice, display)
 
-    async def _kill_worker_of(self, app: Windlass, job: Job, display: Display) -> None:
+    async def _take_down_worker_of(self, app: Windlass, job: Job, display: Display) -> None:
         for record in await app.admin.workers():
             if record.start.id == job.worker:
                 self._killed_at = await (await app.storage()).now()
@@ -200,6 +200,8 @@ class _Demo:
             case "start":
                 self._started += 1
                 display.say(f"worker {entry['worker']} started, pid {entry['pid']}", "dim")
+            case "retry" if entry["error_kind"] == "WorkerLost":
+                pass  # told once, of the worker
             case "retry":
                 error = printable(str(entry["error"]))
                 display.say(f"{task}: {error}; again in {entry['delay']:g} s", "yellow")

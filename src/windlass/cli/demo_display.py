@@ -8,6 +8,7 @@ from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.table import Table
 from rich.text import Text
 
 from windlass.core.job import Job
@@ -65,9 +66,11 @@ class Display:
 
     def say(self, text: str, style: str = "") -> None:
         """One line that stays."""
-        line = Text(f"{self.elapsed:6.1f} s  ", style="dim")
-        line.append(text, style=style)
-        self._progress.console.print(line, soft_wrap=True)
+        line = Table.grid(padding=(0, 2))
+        line.add_column(width=8, justify="right", style="dim")
+        line.add_column()
+        line.add_row(f"{self.elapsed:.1f} s", Text(text, style=style))
+        self._progress.console.print(line)
 
     def update(self, parts: Mapping[str, Sequence[Job]]) -> None:
         """How things stand."""

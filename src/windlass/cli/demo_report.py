@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from rich import box
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -21,6 +22,7 @@ from windlass.observe.log import brief, one_line, printable
 __all__ = ["Told", "table"]
 
 _WIDE = 104
+_COLUMNS = "  {:<20}{:<11}{:>8}{:>9}{:>9}"
 _LOST = "WorkerLost"
 
 _STYLES = {
@@ -96,17 +98,15 @@ class Told:
     def row(self) -> _Row:
         """For the table."""
         states = Counter(job.state for job in self.jobs)
-        shown = Text(", ").join(
-            Text(
-                state.value if len(states) == 1 else f"{count} {state.value}",
-                style=_STYLES.get(state, ""),
-            )
-            for state, count in states.items()
-        )
-        attempts = sorted({job.attempt for job in self.jobs})
+        first = next(iter(states), None)
+        attempts = sorted({job.attempt for job in self.jobs}) or [0]
         return _Row(
             task=self.part.title + (f" × {len(self.jobs)}" if len(self.jobs) > 1 else ""),
-            state=shown,
+            state=", ".join(
+                state.value if len(states) == 1 else f"{count} {state.value}"
+                for state, count in states.items()
+            ),
+            style=_STYLES.get(first, "") if first is not None and len(states) == 1 else "",
             attempts=" to ".join(str(n) for n in dict.fromkeys((attempts[0], attempts[-1]))),
             waited=_middle(map(_waited, self.jobs)),
             ran=_middle(map(_ran, self.jobs)),
@@ -116,7 +116,8 @@ class Told:
 
 class _Row(NamedTuple):
     task: str
-    state: Text
+    state: str
+    style: str
     attempts: str
     waited: str
     ran: str
@@ -141,24 +142,32 @@ def _middle(spans: Iterable[timedelta | None]) -> str:
 
 def table(told: Sequence[Told], console: Console) -> None:
     """Print it; where there is no room for the last column, it becomes a line below each row."""
-    wide = console.width >= _WIDE
     rows = [one.row() for one in told]
+    console.print()
+    if console.width >= _WIDE:
+        console.print(_wide(rows))
+        return
+    console.print(Text("What happened, and why\n", style="bold"))
+    console.print(Text(_COLUMNS.format("task", "state", "attempts", "waited", "ran"), style="dim"))
+    for row in rows:
+        line = Text(_COLUMNS.format(row.task, row.state, row.attempts, row.waited, row.ran))
+        line.stylize(row.style, 22, 33)
+        console.print(line)
+        console.print(Padding(Text(row.why, style="dim"), (0, 0, 0, 4)))
+
+
+def _wide(rows: Sequence[_Row]) -> Table:
     shown = Table(
         title="What happened, and why",
         title_style="bold",
         title_justify="left",
-        box=box.ROUNDED if wide else box.SIMPLE_HEAD,
-        show_lines=not wide,
+        box=box.ROUNDED,
     )
     for name in ("task", "state", "attempts", "waited", "ran"):
         right = name in {"attempts", "waited", "ran"}
-        shown.add_column(name, justify="right" if right else "left", no_wrap=wide)
-    if wide:
-        shown.add_column("why")
+        shown.add_column(name, justify="right" if right else "left", no_wrap=True)
+    shown.add_column("why")
     for row in rows:
-        shown.add_row(*row[:5], *([row.why] if wide else []))
-    console.print()
-    console.print(shown)
-    if not wide:
-        for row in rows:
-            console.print(Text.assemble((row.task, "bold"), ": ", row.why))
+        state = Text(row.state, style=row.style)
+        shown.add_row(row.task, state, row.attempts, row.waited, row.ran, row.why)
+    return shown

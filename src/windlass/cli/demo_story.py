@@ -42,26 +42,79 @@ class Part(NamedTuple):
 
 def story(*, pace: float) -> Mapping[str, Part]:
     """Every part by its key. ``pace``: how long the slow things take, 1.0 for people."""
-    parts = [
+    parts = [*_work(pace), *_waiting(), *_trouble()]
+    return {part.key: part for part in parts}
+
+
+def _work(pace: float) -> list[Part]:
+    emails = [
+        shop.send_email.call(f"customer{n}@example.org", subject="Welcome", seconds=0.35 * pace)
+        for n in range(1, 41)
+    ]
+    return [
         Part(
             "mail",
             "send_email",
-            [
-                shop.send_email.call(
-                    f"customer{number}@example.org", subject="Welcome", seconds=0.35 * pace
-                )
-                for number in range(1, 41)
-            ],
+            emails,
             State.SUCCEEDED,
             why="coroutines, side by side on each worker's event loop",
         ),
         Part(
             "images",
             "make_thumbnail",
-            [shop.make_thumbnail.call(f"picture-{number}.png") for number in range(1, 13)],
+            [shop.make_thumbnail.call(f"picture-{n}.png") for n in range(1, 13)],
             State.SUCCEEDED,
             why="a plain function, so on threads",
         ),
+        Part(
+            "catalogue",
+            "import_catalogue",
+            [shop.import_catalogue.call(12_000, seconds=4.0 * pace)],
+            State.SUCCEEDED,
+            why="told its progress while it ran",
+        ),
+        Part(
+            "stock",
+            "sync_stock",
+            [shop.sync_stock.options(key="stock:7").call(7)] * 2,
+            State.SUCCEEDED,
+            why="asked for twice under one key: one job, run once",
+        ),
+    ]
+
+
+def _waiting() -> list[Part]:
+    later = shop.send_email.options(delay=2, priority=-1)  # ahead of the other mail
+    newsletter = shop.send_email.options(delay=3600)
+    offer = shop.send_email.options(delay=1.5, expires=1)
+    return [
+        Part(
+            "later",
+            "send_email",
+            [later.call("ada@example.org", subject="How was it?")],
+            State.SUCCEEDED,
+            why="enqueued for two seconds later",
+        ),
+        Part(
+            "newsletter",
+            "send_email",
+            [newsletter.call("everybody@example.org", subject="News")],
+            State.CANCELLED,
+            least_attempts=0,
+            why="cancelled while it was waiting: it never ran",
+        ),
+        Part(
+            "offer",
+            "send_email",
+            [offer.call("bob@example.org", subject="Only now")],
+            State.DISCARDED,
+            least_attempts=0,
+        ),
+    ]
+
+
+def _trouble() -> list[Part]:
+    return [
         Part(
             "flaky",
             "call_webhook",
@@ -76,59 +129,11 @@ def story(*, pace: float) -> Mapping[str, Part]:
             State.FAILED,
         ),
         Part(
-            "catalogue",
-            "import_catalogue",
-            [shop.import_catalogue.call(12_000, seconds=4.0 * pace)],
-            State.SUCCEEDED,
-            why="told its progress while it ran",
-        ),
-        Part(
-            "later",
-            "send_email",
-            [
-                shop.send_email.options(delay=2).call(
-                    "ada@example.org", subject="How was it?", seconds=0.1
-                )
-            ],
-            State.SUCCEEDED,
-            why="enqueued for two seconds later",
-        ),
-        Part(
-            "stock",
-            "sync_stock",
-            [shop.sync_stock.options(key="stock:7").call(7)] * 2,
-            State.SUCCEEDED,
-            why="asked for twice under one key: one job, run once",
-        ),
-        Part(
             "parcel",
             "follow_parcel",
             [shop.follow_parcel.call("parcel-99")],
             State.CANCELLED,
             why="cancelled while it was running",
-        ),
-        Part(
-            "newsletter",
-            "send_email",
-            [
-                shop.send_email.options(delay=3600).call(
-                    "everybody@example.org", subject="Newsletter", seconds=0.1
-                )
-            ],
-            State.CANCELLED,
-            least_attempts=0,
-            why="cancelled while it was waiting: it never ran",
-        ),
-        Part(
-            "offer",
-            "send_email",
-            [
-                shop.send_email.options(delay=1.5, expires=1).call(
-                    "bob@example.org", subject="Only now", seconds=0.1
-                )
-            ],
-            State.DISCARDED,
-            least_attempts=0,
         ),
         Part(
             "invoice",
@@ -138,4 +143,3 @@ def story(*, pace: float) -> Mapping[str, Part]:
             least_attempts=2,
         ),
     ]
-    return {part.key: part for part in parts}
