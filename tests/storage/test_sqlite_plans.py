@@ -106,7 +106,8 @@ def connection() -> Iterator[apsw.Connection]:
 
 
 def plan(connection: apsw.Connection, sql: str) -> list[str]:
-    values = [None] * max((int(number) for number in re.findall(r"\?(\d+)", sql)), default=0)
+    numbered = [int(number) for number in re.findall(r"\?(\d+)", sql)]
+    values = [None] * (max(numbered) if numbered else sql.count("?"))
     return [str(row[3]) for row in connection.execute("EXPLAIN QUERY PLAN " + sql, values)]
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 
 import apsw
 
@@ -21,6 +22,18 @@ __all__ = ["insert"]
 _SQL = load("windlass.storage.sqlite.sql", "jobs.sql")
 _INSERT, _INSERT_PLAIN = _SQL["insert"], _SQL["insert_plain"]
 _IS_STORED, _LIMIT_NAMES = _SQL["is_stored"], _SQL["limit_names"]
+
+_TOGETHER = 50
+"""Rows that share a statement: it takes half the time of as many statements."""
+
+
+def _widened(one: str) -> str:
+    """The same statement for `_TOGETHER` rows."""
+    head, row, tail = re.split(r"(?<=VALUES )(\([?, ]+\))", one)
+    return head + ", ".join([row] * _TOGETHER) + tail
+
+
+_INSERT_MANY, _INSERT_MANY_PLAIN = _widened(_INSERT), _widened(_INSERT_PLAIN)
 
 _PLAIN, _FULL, _APART = range(3)
 """How a job is stored: by the short statement, by the long one, or after a look at its key."""
@@ -40,12 +53,23 @@ def insert(connection: apsw.Connection, jobs: Sequence[NewJob], now: int) -> lis
             continue
         together = list(run)
         if kind == _PLAIN:
-            connection.executemany(_INSERT_PLAIN, [_plain_row(job, now) for job in together])
+            rows = [_plain_row(job, now) for job in together]
+            _store(connection, rows, _INSERT_PLAIN, _INSERT_MANY_PLAIN)
         else:
-            connection.executemany(_INSERT, [_row(job, lanes, now) for job in together])
+            rows = [_row(job, lanes, now) for job in together]
+            _store(connection, rows, _INSERT, _INSERT_MANY)
         answers += [Inserted(job.id, True) for job in together]  # noqa: FBT003 -- per job
     lanes.settle()
     return answers
+
+
+def _store(connection: apsw.Connection, rows: list[Row], one: str, many: str) -> None:
+    whole = len(rows) - len(rows) % _TOGETHER
+    for start in range(0, whole, _TOGETHER):
+        values = list(chain.from_iterable(rows[start : start + _TOGETHER]))
+        connection.execute(many, values)
+    if whole < len(rows):
+        connection.executemany(one, rows[whole:])
 
 
 def _kind(job: NewJob) -> int:
@@ -106,6 +130,7 @@ def _plain_row(job: NewJob, now: int) -> Row:
         job.priority,
         due,
         job.max_attempts,
+        job.max_attempts,
         now,
         job.payload,
     )
@@ -124,6 +149,7 @@ def _row(job: NewJob, lanes: Lanes, now: int) -> Row:
         lane,
         job.priority,
         due,
+        job.max_attempts,
         job.max_attempts,
         now,
         None if job.expires is None else now + span_us(job.expires),

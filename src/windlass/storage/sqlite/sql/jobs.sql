@@ -7,14 +7,13 @@ INSERT INTO jobs (
     timeout, key, key_window, key_period, limits, backoff, tags, tenant, principal,
     correlation_id, trace, parent, payload
 )
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
-        ?20, ?21, ?22, ?23)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: insert_plain
 -- Most jobs carry nothing special, and every bound value costs.
 INSERT INTO jobs (id, queue, task, ready, priority, due, max_attempts, budget, created_at, payload)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: is_stored
