@@ -7,6 +7,7 @@ that was never run has left nothing.
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,6 +53,7 @@ class EffectLog:
         self._path = path
         self._offset = 0
         self._all: list[Effect] = []
+        self._by_pid: dict[int, list[Effect]] = defaultdict(list)
 
     def read(self) -> list[Effect]:
         """Every effect so far."""
@@ -60,10 +62,17 @@ class EffectLog:
                 file.seek(self._offset)
                 *lines, rest = file.read().split(b"\n")
                 self._offset = file.tell() - len(rest)
-            self._all += [_parse(line.decode()) for line in lines]
+            for effect in map(_parse, lines):
+                self._all.append(effect)
+                self._by_pid[effect.pid].append(effect)
         return self._all
 
+    def of(self, pid: int) -> list[Effect]:
+        """Those of one process."""
+        self.read()
+        return self._by_pid[pid]
 
-def _parse(line: str) -> Effect:
-    what, job, claim, attempt, pid = line.split(" ")
+
+def _parse(line: bytes) -> Effect:
+    what, job, claim, attempt, pid = line.decode().split(" ")
     return Effect(what, job, int(claim), int(attempt), int(pid))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,12 @@ class Scene:
     def _is_known(self, worker: Process) -> bool:
         assert not worker.ended, worker.text
         return self.store.exists() and bool(self.store.workers_of(worker.pid))
+
+    def beat_for(self, seconds: float) -> None:
+        """Wait until every live worker has beaten and gone on beating for so long from now."""
+        wanted = (time.time() + seconds) * 1_000_000
+        oldest = "SELECT min(beat_at) FROM workers WHERE state = 'live'"
+        until(lambda: bool(self.store.rows(oldest)[0][0] >= wanted), "every worker beats")
 
     # --- jobs ---
 

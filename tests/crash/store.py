@@ -70,6 +70,13 @@ SELECT seq, lower(hex(id)), queue, task, state, attempt, claim_number, ended_num
   FROM jobs ORDER BY seq
 """
 _HISTORY = "SELECT seq, claim_number, verb, worker, started_at, ended_at, error_kind FROM history"
+_CLAIMS_AT_DEATH = """
+  WITH dead AS MATERIALIZED (SELECT id FROM workers WHERE pid = ?1)
+SELECT lower(hex(id)), claim_number FROM jobs WHERE state = 1 AND worker IN dead
+ UNION
+SELECT lower(hex(jobs.id)), history.claim_number FROM history JOIN jobs USING (seq)
+ WHERE history.worker IN dead AND history.error_kind IN ('WorkerLost', 'Quarantined')
+"""
 _ROLLUPS = "SELECT minute, queue, task, worker, counts, wait, run FROM rollups"
 
 
@@ -103,6 +110,10 @@ class Store:
 
     def history(self) -> list[Ended]:
         return [Ended(*row) for row in self.rows(_HISTORY)]
+
+    def claims_at_death(self, pid: int) -> set[tuple[str, int]]:
+        """The claims a killed process held, whether or not somebody has buried it since."""
+        return {(job, number) for job, number in self.rows(_CLAIMS_AT_DEATH, (pid,))}
 
     def workers(self) -> list[StoredWorker]:
         return [StoredWorker(*row) for row in self.rows("SELECT id, pid, state FROM workers")]

@@ -1,0 +1,130 @@
+"""Workers killed at random instants, again and again, over one database.
+
+``python -m tests.crash.kill_loop --cycles 1000``: prints where the kills hit, and fails unless
+everything that was acknowledged is accounted for in the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.crash.effects import END, START
+from tests.crash.processes import Process, Processes, until
+from tests.crash.scene import Scene
+
+IDLE, CLAIMED, RUNNING, FINISHING = "idle", "claimed, not started", "running", "finishing"
+
+_BACKLOG = 30
+"""Jobs that wait at any time: a worker never runs out of work."""
+_LONGEST = 0.15
+"""Seconds between a worker's first job and its death, at most."""
+_UNPREPARED = 0.04
+"""The share of kills that do not wait for the first job: they hit the start."""
+_OVERLAPPING = 0.3
+"""The share of workers that are still at work when the next one starts."""
+_PRODUCER_DIES = 0.05
+
+
+class KillLoop:
+    """One database, a producer that never rests, and workers that do not live long."""
+
+    def __init__(self, scene: Scene, seed: int) -> None:
+        self._scene = scene
+        self._draw = random.Random(seed)
+        self._known = scene.folder / "known"
+        self._producers = 0
+        self._workers: list[Process] = []
+        self.hits: Counter[str] = Counter()
+        """Where the kills have hit."""
+
+    def run(self, cycles: int, told: Callable[[int], None] = lambda _cycle: None) -> None:
+        """Kill ``cycles`` workers, then let one live and finish everything."""
+        producer = self._start_producer()
+        for cycle in range(cycles):
+            if self._draw.random() < _PRODUCER_DIES:
+                producer.kill()
+                producer = self._start_producer()
+            self._one_cycle()
+            told(cycle + 1)
+        producer.kill()
+        scene = self._scene
+        scene.known += self._known.read_text(encoding="ascii").split()
+        scene.settle(*self._workers, *([] if self._workers else [scene.worker()]), seconds=60)
+        # A producer that was killed may have stored one batch that it did not live to note down.
+        scene.audit(unknown=5 * self._producers)
+
+    def _start_producer(self) -> Process:
+        self._producers += 1
+        seed = self._draw.getrandbits(32)
+        return self._scene.start("producer", known=str(self._known), seed=seed, backlog=_BACKLOG)
+
+    def _one_cycle(self) -> None:
+        draw = self._draw
+        started = self._scene.worker("--slots", str(draw.randint(2, 5)), "--log-level", "warning")
+        self._workers.append(started)
+        if draw.random() >= _UNPREPARED:
+            until(lambda: self._has_begun(started), "the worker runs a job")
+        time.sleep(draw.uniform(0, _LONGEST))  # the instant is what is left to chance
+        if len(self._workers) == 1 and draw.random() < _OVERLAPPING:
+            return self._one_cycle()
+        victim = self._workers.pop(draw.randrange(len(self._workers)))
+        victim.kill()
+        self.hits[self._hit(victim.pid)] += 1
+        return None
+
+    def _has_begun(self, worker: Process) -> bool:
+        assert not worker.ended, worker.text
+        return bool(self._scene.effects.of(worker.pid))
+
+    def _hit(self, pid: int) -> str:
+        """What the killed process was doing, by what it has left in the store and outside."""
+        held = self._scene.store.claims_at_death(pid)
+        effects = self._scene.effects.of(pid)
+        began = {effect.run for effect in effects if effect.what == START}
+        ended = {effect.run for effect in effects if effect.what == END}
+        if held & began - ended:
+            return RUNNING
+        if held & ended:
+            return FINISHING
+        return CLAIMED if held else IDLE
+
+
+def distribution(hits: Counter[str]) -> str:
+    """Where the kills have hit, as one line."""
+    total = max(hits.total(), 1)
+    kinds = (IDLE, CLAIMED, RUNNING, FINISHING)
+    return ", ".join(f"{kind} {hits[kind]} ({hits[kind] / total:.0%})" for kind in kinds)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cycles", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=random.randrange(2**32))
+    asked = parser.parse_args()
+    print(f"{asked.cycles} kills with --seed {asked.seed}", flush=True)  # noqa: T201
+    began = time.monotonic()
+
+    def told(cycle: int) -> None:
+        if cycle % 50 == 0:
+            print(f"{cycle} kills after {time.monotonic() - began:.0f} s", flush=True)  # noqa: T201
+
+    with tempfile.TemporaryDirectory() as folder, Processes() as processes:
+        scene = Scene(Path(folder), processes)
+        loop = KillLoop(scene, asked.seed)
+        loop.run(asked.cycles, told)
+        jobs = len(scene.known)
+    seconds = time.monotonic() - began
+    print(f"{asked.cycles} kills in {seconds:.0f} s: {distribution(loop.hits)}")  # noqa: T201
+    print(f"{jobs} acknowledged jobs, each finished once; the accounts agree")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

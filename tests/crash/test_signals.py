@@ -1,0 +1,89 @@
+"""Workers that are told to stop, politely and not; `tests/cli` says what they say meanwhile."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from tests.crash.processes import Process, running, until
+from tests.crash.scene import Scene
+from tests.crash.store import RUNNING, WAITING
+
+pytestmark = pytest.mark.crash
+
+
+def test_an_idle_worker_ends_within_two_seconds(scene: Scene) -> None:
+    worker = scene.worker()
+    scene.ready(worker)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait(2.0) == 0
+    assert [row.state for row in scene.store.workers()] == ["gone"]
+
+
+def test_a_worker_with_running_jobs_drains_and_takes_no_more(scene: Scene) -> None:
+    running_jobs = [scene.enqueue("hold", str(scene.gate)) for _ in range(2)]
+    worker = scene.worker("--slots", "2")
+    until(lambda: all(map(scene.running, running_jobs)), "both jobs run")
+    worker.signal(signal.SIGTERM)
+    until(lambda: "SIGTERM: no new jobs" in worker.text, "the signal was heard")
+    waiting = scene.enqueue("work", 0.01)
+    scene.open_gate()
+    assert worker.wait() == 0
+    assert [scene.job(job).claim_number for job in running_jobs] == [1, 1]
+    assert (scene.job(waiting).state, scene.job(waiting).claim_number) == (WAITING, 0)
+    scene.settle()
+    scene.audit()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_two_signals_at_random_end_it_in_bounded_time_and_give_every_attempt_back(
+    scene: Scene, seed: int
+) -> None:
+    draw = random.Random(seed)
+    jobs = [scene.enqueue("hold", str(scene.gate)) for _ in range(3)]
+    jobs += [scene.enqueue("stand", str(scene.gate))]
+    scene.enqueue("work", 0.02, count=60)
+    worker = scene.worker("--slots", str(draw.randint(5, 8)))
+    until(lambda: all(map(scene.running, jobs)), "the long jobs run")
+    _signal_twice(worker, draw.uniform(0, 0.5))
+    # One second for handlers that do not unwind, the rest for a busy machine.
+    assert worker.wait(5.0) == 0, worker.text
+    assert not [job for job in scene.store.jobs() if job.state == RUNNING]
+    for job in jobs:
+        assert (scene.job(job).state, scene.job(job).attempt) == (WAITING, 0)
+    scene.open_gate()
+    scene.settle()
+    scene.audit()
+
+
+def test_a_killed_supervisor_takes_its_children_along_and_their_jobs_are_rescued(
+    scene: Scene,
+) -> None:
+    jobs = [scene.enqueue("stand", str(scene.gate)) for _ in range(2)]
+    jobs += [scene.enqueue("hold", str(scene.gate)) for _ in range(2)]
+    supervisor = scene.worker("--processes", "2", "--slots", "2")
+    until(lambda: all(map(scene.running, jobs)), "the jobs run")
+    children = [worker.pid for worker in scene.store.workers()]
+    assert len(children) == 2
+    supervisor.kill()
+    try:
+        gone = until(lambda: not any(map(running, children)), "the children end", 2.5)
+        assert gone <= 2.0
+    finally:
+        for child in children:
+            if running(child):
+                os.kill(child, signal.SIGKILL)
+    scene.open_gate()
+    scene.settle()
+    assert [scene.job(job).claim_number for job in jobs] == [2, 2, 2, 2]
+    scene.audit()
+
+
+def _signal_twice(worker: Process, pause: float) -> None:
+    worker.signal(signal.SIGTERM)
+    time.sleep(pause)  # what is left to chance
+    worker.signal(signal.SIGTERM)
