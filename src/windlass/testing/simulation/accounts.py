@@ -111,10 +111,10 @@ class Accounts(Rule):
         told = {(one.minute, one.queue, one.task): one for one in rollups}
         for minute in sorted({*told, *self._counts}):
             one = told.get(minute)
-            expected = self._counts[minute], self._wait[minute], self._run[minute]
-            found = ({}, {}, {}) if one is None else (one.counts, one.wait, one.run)
-            if tuple(map(dict, expected)) != tuple(map(dict, found)):
-                self._object("22 rollups", f"{minute}: {found[0]}, not {dict(expected[0])}")
+            expected = [{**self._counts[minute]}, {**self._wait[minute]}, {**self._run[minute]}]
+            found = [{}, {}, {}] if one is None else [{**one.counts}, {**one.wait}, {**one.run}]
+            if expected != found:
+                self._object("22 rollups", f"{minute}: {found[0]}, not {expected[0]}")
 
     async def _counts_agree(self, ask: Ask) -> None:
         recount: defaultdict[str, Counter[str]] = defaultdict(Counter)

@@ -12,7 +12,7 @@ import msgspec
 from windlass.app import Windlass
 from windlass.client import Client
 from windlass.config import Settings, WorkerSettings
-from windlass.core.job import JobId
+from windlass.core.job import JobId, NewJob
 from windlass.errors import StorageError
 from windlass.runtime.loop import Main
 from windlass.runtime.worker import Worker
@@ -22,7 +22,7 @@ from windlass.testing.simulation.faults import HEARTBEAT, LEASE
 from windlass.testing.simulation.people import Orders, operate, produce
 from windlass.testing.simulation.process import PROCESS, ProcessState, SimProcess
 from windlass.testing.simulation.wire import Surroundings
-from windlass.testing.simulation.workload import QUEUES, Lab, Seat
+from windlass.testing.simulation.workload import QUEUES, Lab, Seat, payload_of
 
 __all__ = ["POLL", "Cluster", "Node", "Shape", "Stage"]
 
@@ -47,10 +47,13 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """False: what succeeded is deleted at once."""
     on_isolation: str
     max_jobs: int | None
+    probed: bool
+    """Whether all slots are tried in the end."""
 
     @classmethod
     def draw(cls, chance: random.Random) -> Shape:
         """A random one."""
+        max_jobs = chance.choice([None, None, None, 15])
         return cls(
             workers=chance.choice([2, 2, 3, 3, 4]),
             slots=chance.randint(1, 4),
@@ -62,7 +65,9 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
             operator=chance.choice([0.0, 0.5, 2.0]),
             keep=chance.random() < 0.9,
             on_isolation=chance.choice(["continue", "continue", "cancel"]),
-            max_jobs=chance.choice([None, None, None, 15]),
+            max_jobs=max_jobs,
+            # Workers that end after so many jobs would end in the middle of it.
+            probed=max_jobs is None and chance.random() < 0.5,
         )
 
     def worker_settings(self) -> WorkerSettings:
@@ -143,6 +148,11 @@ class Node:
     def awake(self) -> bool:
         """Whether it runs."""
         return self.process is not None and self.process.state is ProcessState.RUNNING
+
+    @property
+    def working(self) -> bool:
+        """Whether it claims jobs."""
+        return self.awake and self.worker is not None and self.worker.started.is_set()
 
 
 class Cluster:
@@ -275,6 +285,20 @@ class Cluster:
                 await operate(seat, self.shape.operator, lambda: self._around.faults.healed)
         node.done = True
 
+    def full_load(self, seconds: float) -> list[NewJob]:
+        """As many jobs as there are slots."""
+        per_queue = self.shape.slots * self.shape.workers
+        return [
+            NewJob(
+                id=self._fresh_id(),
+                task="sim.steady",
+                queue=queue,
+                payload=payload_of("sim.steady", seconds),
+            )
+            for queue in (QUEUES if self.shape.own_pools else QUEUES[:1])
+            for _ in range(per_queue)
+        ]
+
     # --- what befalls them --------------------------------------------------------------------
 
     async def suffer(self) -> None:
@@ -340,8 +364,7 @@ class Cluster:
 
     async def people_done(self) -> None:
         """Wait until everything was asked for."""
-        while not all(node.done for node in self.people):
-            await asyncio.sleep(0.5)
+        await asyncio.wait(self._keepers[len(self.workers) :])
 
     async def stop(self) -> None:
         """Stop the workers in order, and wait for all."""

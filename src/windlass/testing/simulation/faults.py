@@ -21,6 +21,9 @@ __all__ = ["HEARTBEAT", "LEASE", "Cut", "Fate", "FaultPlan", "Faults", "Health",
 # Short, so that a minute holds many of them.
 HEARTBEAT, LEASE = 1.0, 4.0
 
+# What happens seldom, and matters when it does, fails more often.
+_BOOST = {"workers.bury": 25, "workers.bury_overdue": 25, "workers.leave": 4}
+
 _QUICK = 0.002
 _SLOWEST = 0.25
 
@@ -100,8 +103,8 @@ class FaultPlan(msgspec.Struct, frozen=True, kw_only=True):
             deaf=now_and_then(0.1, 1.0),
             cuts=() if calm else _draw_cuts(chance, chaos, names),
             killed_every=now_and_then(3, 20, 0.6),
-            paused_every=now_and_then(4, 20, 0.5),
-            longest_pause=chance.choice([LEASE * 0.8, LEASE * 3]),
+            paused_every=now_and_then(3, 15, 0.5),
+            longest_pause=chance.choice([LEASE * 0.8, LEASE * 2, LEASE * 3]),
             restarted_every=now_and_then(5, 20),
         )
 
@@ -129,7 +132,7 @@ class Faults:
         self._sum = plan.refused, plan.lost, plan.late, plan.twice
         self._any = sum(self._sum) + plan.stalled
 
-    def fate(self, *, may_echo: bool) -> Fate:
+    def fate(self, op: str, *, may_echo: bool) -> Fate:
         """What becomes of the next call. ``may_echo``: it may be executed after its answer."""
         chance, plan = self._chance, self.plan
         if self.healed:
@@ -138,7 +141,7 @@ class Faults:
         roll = chance.random()
         # Half of the answers take no time: a step less to simulate, and nothing less to find.
         back = there * roll * 4 if roll < 0.5 else 0.0
-        roll = chance.random()
+        roll = chance.random() / _BOOST.get(op, 1)
         if roll >= self._any:
             return Fate(Verdict.FINE, there, back)
         if roll < plan.refused:
@@ -168,7 +171,8 @@ class Faults:
 
     def quick_read(self, process: str, now: float) -> bool:
         """Whether a read takes no time. Most do: they are two calls in three, and slow ones are
-        needed only to be overtaken now and then."""
+        needed only to be overtaken now and then.
+        """
         return self._chance.random() < 0.75 and self.cut(process, now) is None
 
     def outage(self, since: float, until: float) -> bool:
@@ -210,9 +214,7 @@ class Health:
     def hindered(self, process: SimProcess, since: float, until: float) -> bool:
         """Whether something was wrong with it at some time in between."""
         starts, ends = self._since.get(process, []), self._until.get(process, [])
-        return any(
-            start <= until and end >= since for start, end in zip(starts, ends, strict=True)
-        )
+        return any(start <= until and end >= since for start, end in zip(starts, ends, strict=True))
 
     def well(self, process: SimProcess, since: float, until: float) -> bool:
         """Whether it lived through all of it, and nothing was wrong."""

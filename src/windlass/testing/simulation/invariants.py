@@ -28,6 +28,18 @@ _BACK = {Verb.RETRY, Verb.SNOOZE, Verb.THROTTLE, Verb.RELEASE}
 _FREE = {Verb.SNOOZE, Verb.THROTTLE, Verb.RELEASE}
 _REQUEUABLE = {State.FAILED, State.CANCELLED, State.DISCARDED}
 
+_FOLLOWS: defaultdict[str, set[Verb]] = defaultdict(
+    lambda: {Verb.RETRY, Verb.FAIL, Verb.CANCEL},
+    {
+        "well": {Verb.SUCCEED},
+        "interrupted": {Verb.RELEASE, Verb.RETRY, Verb.FAIL, Verb.CANCEL},
+        "raised Snooze": {Verb.SNOOZE, Verb.CANCEL},
+        "raised Throttled": {Verb.THROTTLE, Verb.CANCEL},
+        "raised GiveUp": {Verb.FAIL, Verb.CANCEL},
+    },
+)
+"""What may be stored of a run that ended so, by the worker it ran in."""
+
 
 def started(change: Change) -> bool:
     """Whether this is a claim."""
@@ -89,9 +101,7 @@ class Edges(Rule):
         if verb in _FREE:
             attempt = max(0, attempt - 1)
         if after.attempt != attempt:
-            self._object(
-                "5 attempts", change, f"{verb}: {before.attempt} became {after.attempt}"
-            )
+            self._object("5 attempts", change, f"{verb}: {before.attempt} became {after.attempt}")
         if after.attempt > after.max_attempts:
             self._object("10 attempts", change, f"{after.attempt} of {after.max_attempts}")
         if verb is Verb.RETRY and before.attempt >= before.max_attempts:
@@ -131,11 +141,13 @@ class Fence(Rule):
                 state = "no row" if owner is None else owner.state
                 self._object("4 one live claim", change, f"claimed by {after.worker}: {state}")
         verb = ended(change)
-        if verb is None or before is None:
-            if before and after and before.progress != after.progress:
-                self._check_progress(change, after)
-            return
-        number = before.claim_number
+        if verb is not None and before is not None:
+            self._check_end(change, before, verb)
+        elif before and after and before.progress != after.progress:
+            self._check_progress(change, after)
+
+    def _check_end(self, change: Change, before: JobView, verb: Verb) -> None:
+        number, after = before.claim_number, change.after
         body = self.ledger.bodies.get((change.job, number))
         if verb is Verb.SUCCEED and (body is None or body.how != "well"):
             how = "no run" if body is None else body.how or "still running"
@@ -153,6 +165,8 @@ class Fence(Rule):
             self._object("6 fencing", change, f"{by} ended a claim of {before.worker}")
         elif body is not None and body.runs:
             self._object("13 overlap", change, f"#{number} ended ({verb}) while its body runs on")
+        elif body is not None and change.op == "apply" and verb not in _FOLLOWS[body.how]:
+            self._object("8 outcome", change, f"#{number} {body.how}, and what is stored is {verb}")
 
     def _check_progress(self, change: Change, after: JobView) -> None:
         if after.progress and after.progress != str(after.claim_number):

@@ -153,14 +153,13 @@ class Bodies(WorldRule):
         if (body.job, body.number) in self.ledger.bodies:
             self.ledger.object("7 one run per claim", f"{name} was started twice")
         view = self.ledger.jobs.get(body.job)
-        if view is None or view.claim_number < body.number:
+        if body.job not in self.ledger.deleted and (not view or view.claim_number < body.number):
             self.ledger.object("4 one live claim", f"{name} runs, and nobody claimed it")
-            return
-        held = view.state is State.RUNNING and view.claim_number == body.number
+        held = view is not None and view.state is State.RUNNING and view.claim_number == body.number
         row = self.ledger.workers.get(body.worker)
         if not held and (row is None or row.state is not WorkerState.DEAD):
             self.ledger.object("13 overlap", f"{name} was started after its claim had ended")
-        body.solo = held and view.solo
+        body.solo = held and view is not None and view.solo
         neighbours = self.ledger.running_in(body.process)
         if neighbours and (body.solo or any(other.solo for other in neighbours)):
             self.ledger.object("24 poison", f"{name} does not run alone")

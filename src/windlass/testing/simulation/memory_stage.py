@@ -82,7 +82,7 @@ class MemoryStage:
         store, _, name = op.partition(".")
         if op in {"jobs.claimable", "workers.overdue", "workers.orphans", "workers.workers"}:
             return
-        if store == "workers" and name not in {"cancel_requests"}:
+        if store == "workers" and name != "cancel_requests":
             self._observe_workers(name, args)
         elif name in {"pause", "resume"}:
             ledger.queue(args[0], paused=args[0] in self._db.paused)
@@ -181,7 +181,7 @@ class _Network:
             if isinstance(result, Exception):
                 raise result
             return result
-        fate = around.faults.fate(may_echo=op in ECHOING)
+        fate = around.faults.fate(op, may_echo=op in ECHOING)
         reply: asyncio.Future[Any] = around.loop.create_future()
         if fate.verdict is not Verdict.FINE or fate.there > _STALL:
             now, span = around.loop.time(), fate.there + fate.back + fate.echo

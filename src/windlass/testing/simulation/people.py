@@ -183,5 +183,3 @@ def _pick(seat: Seat, chance: random.Random, states: set[State] | None) -> JobId
     active = {State.WAITING, State.RUNNING} if states is None else states
     fitting = [job for job, view in ledger.jobs.items() if view.state in active]
     return chance.choice(fitting or [*ledger.asked] or [JobId("0" * 32)])
-
-

@@ -114,10 +114,14 @@ class _Recorder:
 
     def watch(self, connection: apsw.Connection) -> None:
         """Hear of everything this connection changes."""
-        connection.create_scalar_function("sim_job", self._job, 17)
-        connection.create_scalar_function("sim_job_gone", self._job_gone, 1)
-        connection.create_scalar_function("sim_worker", self._worker, 4)
-        connection.create_scalar_function("sim_queue", self._queue, 2)
+        hearers: list[tuple[str, int, Any]] = [
+            ("sim_job", 17, self._job),
+            ("sim_job_gone", 1, self._job_gone),
+            ("sim_worker", 4, self._worker),
+            ("sim_queue", 2, self._queue),
+        ]
+        for name, arguments, hear in hearers:
+            connection.create_scalar_function(name, hear, arguments)
         connection.execute(_WATCH).fetchall()
 
     def _job(self, job: bytes, *row: Any) -> None:
@@ -217,7 +221,7 @@ class _Disk:
             if not cut.hangs:
                 raise self._trouble("no disk")
             await asyncio.sleep(cut.end - loop.time())
-        self._fate = fate = around.faults.fate(may_echo=False)
+        self._fate = fate = around.faults.fate("", may_echo=False)
         if fate.verdict is not Verdict.FINE or fate.there > _STALL:
             now = loop.time()
             around.health.impair(self._process, now, now + fate.there + fate.back)
@@ -335,4 +339,3 @@ class _InProcess:
                 raise away(f"{op}: no disk")
         _OP.set(op)
         return await method(*args, **options)
-

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
 from windlass.core.job import NewJob
 from windlass.errors import StorageUnavailable
-from windlass.storage.protocol import Storage, WorkerStart
+from windlass.storage.protocol import Inserted, Storage, WorkerStart, WorkerState
 from windlass.testing.simulation.faults import Faults, Health
 from windlass.testing.simulation.history import Ledger
 from windlass.testing.simulation.loop import SimLoop
@@ -135,7 +135,9 @@ class Line(Protocol):
 class SimStorage:
     """A storage as one simulated process sees it."""
 
-    def __init__(self, real: Storage, line: Line, process: SimProcess, around: Surroundings) -> None:
+    def __init__(
+        self, real: Storage, line: Line, process: SimProcess, around: Surroundings
+    ) -> None:
         self.real = real
         self._process = process
         self._around = around
@@ -146,9 +148,15 @@ class SimStorage:
         self.workers: Any = _Told(self.workers, "register", self._registered)
         self._line = line
 
-    def _inserted(self, jobs: list[NewJob], answers: Any) -> None:
+    def _inserted(self, jobs: Sequence[NewJob], answers: Sequence[Inserted]) -> None:
         ledger = self._around.ledger
         ledger.acknowledged.update(answer.id for answer in answers)
+        for job, answer in zip(jobs, answers, strict=True):
+            if answer.created:
+                continue
+            key, holder = job.unique and job.unique.key, ledger.asked.get(answer.id)
+            if holder is None or holder.unique is None or holder.unique.key != key:
+                ledger.object("17 unique", f"{job.id} was refused for {answer.id} without {key!r}")
 
     def _registered(self, start: WorkerStart, _: datetime) -> None:
         self._around.identities[self._process] = start.id
@@ -171,7 +179,10 @@ class SimStorage:
         return self.real.prove_dead(worker)
 
     def hold_worker_lock(self, worker: str) -> tuple[str, int, int]:
-        self._around.ledger.owners[worker] = self._process
+        ledger, former = self._around.ledger, self._around.identities.get(self._process, "")
+        row = ledger.workers.get(former)
+        if row is not None and row.state is WorkerState.GONE:
+            ledger.object("9 worker edges", f"{former} said goodbye and comes back as {worker}")
         return self.real.hold_worker_lock(worker)
 
     def release_worker_lock(self, worker: str) -> None:
@@ -194,9 +205,7 @@ class _Store:
         self._line = line
 
     def __getattr__(self, name: str) -> Method:
-        call = functools.partial(
-            self._line.call, f"{self._name}.{name}", getattr(self._real, name)
-        )
+        call = functools.partial(self._line.call, f"{self._name}.{name}", getattr(self._real, name))
         setattr(self, name, call)
         return call
 

@@ -18,7 +18,7 @@ from windlass.testing.simulation.invariants import SPECS
 from windlass.testing.simulation.loop import SimLoop
 from windlass.testing.simulation.process import PROCESS
 
-__all__ = ["MOODS", "QUEUES", "Lab", "Seat", "result_of"]
+__all__ = ["MOODS", "QUEUES", "Lab", "Seat", "payload_of", "result_of"]
 
 QUEUES = ("mail", "bulk")
 
@@ -46,6 +46,12 @@ _CODECS: dict[str, Any] = {}
 def result_of(job: str, number: int) -> str:
     """What a handler returns, so that it is known whose result is stored."""
     return f"{job}/{number}"
+
+
+def payload_of(task: str, *args: object) -> bytes:
+    """The encoded arguments of a task that has been defined somewhere."""
+    payload: bytes = _CODECS[task].encode(args, {}, limit=1000)
+    return payload
 
 
 class Lab:

@@ -10,19 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
-from windlass.core.state import TERMINAL
-from windlass.errors import StorageError
+from windlass.core.state import TERMINAL, State
 from windlass.testing.clock import LoopClock
 from windlass.testing.simulation.accounts import Accounts
-from windlass.testing.simulation.cluster import Cluster, Shape, Stage
-from windlass.testing.simulation.faults import FaultPlan, Faults, Health
+from windlass.testing.simulation.cluster import POLL, Cluster, Shape, Stage
+from windlass.testing.simulation.faults import LEASE, FaultPlan, Faults, Health
 from windlass.testing.simulation.history import Ledger, Violation
 from windlass.testing.simulation.invariants import RULES_OF_JOBS, SPECS
-from windlass.testing.simulation.invariants_of_workers import RULES_OF_WORKERS, WorldRule
+from windlass.testing.simulation.invariants_of_workers import RULES_OF_WORKERS
 from windlass.testing.simulation.loop import SimLoop, TraceLine, run
 from windlass.testing.simulation.memory_stage import MemoryStage
 from windlass.testing.simulation.sqlite_stage import SqliteStage
@@ -129,9 +128,28 @@ async def _story(around: Surroundings, stage: Stage, cluster: Cluster, accounts:
         await stage.ask("admin.resume", queue)
     await _rest(around)
     around.loop.trace("at rest")
+    if cluster.shape.probed and not around.ledger.violations:
+        await _probe(around, stage, cluster)
+        await _rest(around)
     await cluster.stop()
     await accounts.close(stage.ask)
     await stage.check_mirror()
+
+
+async def _probe(around: Surroundings, stage: Stage, cluster: Cluster) -> None:
+    """23: what the world went through has cost no capacity: every slot takes a job."""
+    ledger, loop, plan = around.ledger, around.loop, around.faults.plan
+    # A call that stalls, or a claimer that waits longer and longer, outlasts the chaos.
+    await asyncio.sleep(max(0.0, plan.chaos + LEASE * (3 if plan.stalled else 2) - loop.time()))
+    while not all(node.working for node in cluster.workers):  # noqa: ASYNC110 -- they come and go
+        await asyncio.sleep(0.5)
+    news = cluster.full_load(seconds=3.0)
+    ledger.asked.update({new.id: new for new in news})
+    await stage.ask("jobs.insert", news)
+    await asyncio.sleep(2 * POLL)
+    idle = [new.id for new in news if ledger.jobs[new.id].state is State.WAITING]
+    if idle:
+        ledger.object("23 liveness", f"{len(idle)} of {len(news)} slots take no job any more")
 
 
 async def _rest(around: Surroundings) -> None:

@@ -1,0 +1,160 @@
+"""Any number of seeds: ``python -m tests.simulation --seeds 1000``; one: ``--seed 42``."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from typing import NamedTuple
+
+import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from windlass.testing.simulation.loop import TraceLine
+from windlass.testing.simulation.world import StoreName, simulate
+
+BITE = 10
+ENOUGH = 10
+"""Seeds that fail before the rest is not worth the wait."""
+STORES: tuple[StoreName, ...] = ("memory", "sqlite")
+
+
+class Bite(NamedTuple):
+    """What came of a few seeds."""
+
+    store: StoreName
+    seeds: int
+    virtual: float
+    jobs: int
+    counts: Counter[str]
+    failures: list[tuple[int, str]]
+
+
+def reproduce(seed: int, store: str) -> str:
+    return f"python -m tests.simulation --store {store} --seed {seed}"
+
+
+def run_bite(store: StoreName, first: int, last: int) -> Bite:
+    virtual, jobs, counts = 0.0, 0, Counter[str]()
+    failures: list[tuple[int, str]] = []
+    for seed in range(first, last):
+        try:
+            report = simulate(seed, store)
+        except Exception as error:  # noqa: BLE001 -- every failure is shown, whatever it is
+            failures.append((seed, f"{type(error).__name__}: {error}"))
+            continue
+        virtual += report.seconds
+        jobs += report.jobs
+        counts.update(report.counts)
+    return Bite(store, last - first, virtual, jobs, counts, failures)
+
+
+def bites(
+    stores: tuple[StoreName, ...], first: int, seeds: int
+) -> Iterator[tuple[StoreName, int, int]]:
+    for start in range(first, first + seeds, BITE):
+        for store in stores:
+            yield store, start, min(start + BITE, first + seeds)
+
+
+def show_one(seed: int, store: StoreName) -> int:
+    """Tell the whole story of one seed."""
+    chronicle: list[TraceLine] = []
+    try:
+        report = simulate(seed, store, chronicle=chronicle)
+    except Exception:  # noqa: BLE001
+        failure = traceback.format_exc(limit=0)
+    else:
+        failure = ""
+        click.echo(f"{report.counts}")
+    for at, process, line in chronicle:
+        click.echo(f"{at:10.4f} {process:12} {line}")
+    click.echo(failure or f"seed {seed} on {store}: every promise was kept")
+    return 1 if failure else 0
+
+
+def run_many(stores: tuple[StoreName, ...], first: int, seeds: int, workers: int) -> int:
+    console = Console()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    began = time.monotonic()
+    done: list[Bite] = []
+    failed = 0
+    # Fresh interpreters: what a parent has in its memory must not matter.
+    with (
+        Progress(*columns, console=console) as progress,
+        ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool,
+    ):
+        bar = progress.add_task("seeds", total=seeds * len(stores))
+        futures = [pool.submit(run_bite, *bite) for bite in bites(stores, first, seeds)]
+        for future in futures:
+            bite = future.result()
+            done.append(bite)
+            progress.advance(bar, bite.seeds)
+            for seed, failure in bite.failures:
+                failed += 1
+                console.print(f"[red]seed {seed} on {bite.store}[/red]: {failure}", highlight=False)
+                console.print(f"  again: {reproduce(seed, bite.store)}", highlight=False)
+            if failed >= ENOUGH:
+                for other in futures:
+                    other.cancel()
+                break
+    console.print(table(done, time.monotonic() - began))
+    return 1 if failed else 0
+
+
+def table(done: list[Bite], seconds: float) -> Table:
+    ran = sum(bite.seeds for bite in done)
+    shown = Table(title=f"{ran} seeds in {seconds:.0f} s, {ran / seconds:.1f} seeds/s")
+    for heading in ("store", "seeds", "failed", "virtual hours", "jobs", "what happened"):
+        shown.add_column(heading)
+    for store in STORES:
+        mine = [bite for bite in done if bite.store == store]
+        if mine:
+            counts = sum((bite.counts for bite in mine), Counter[str]())
+            told = ", ".join(f"{count} {what}" for what, count in counts.most_common(12))
+            shown.add_row(
+                store,
+                str(sum(bite.seeds for bite in mine)),
+                str(sum(len(bite.failures) for bite in mine)),
+                f"{sum(bite.virtual for bite in mine) / 3600:.1f}",
+                str(sum(bite.jobs for bite in mine)),
+                told,
+            )
+    return shown
+
+
+@click.command()
+@click.option("--seeds", default=1000, show_default=True, help="How many, for each store.")
+@click.option("--from", "first", default=0, show_default=True, help="The first one.")
+@click.option("--store", type=click.Choice(STORES), help="Only this store; else both.")
+@click.option("--seed", type=int, help="Only this one, and tell everything.")
+@click.option("--processes", default=os.cpu_count() or 1, show_default="all cores")
+def main(seeds: int, first: int, store: StoreName | None, seed: int | None, processes: int) -> None:
+    """Run simulated worlds and hold them to their promises."""
+    if seed is not None:
+        sys.exit(show_one(seed, store or "memory"))
+    sys.exit(run_many((store,) if store else STORES, first, seeds, processes))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,487 @@
+"""Protocol bugs, planted one at a time: the simulation must find each of them.
+
+A mutant patches the production classes (or their SQL) while it is planted. Nothing in the package
+knows of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from windlass.core.job import Claim
+from windlass.core.state import State, Verb
+from windlass.runtime.claimer import Claimer
+from windlass.runtime.engine import Engine
+from windlass.runtime.finisher import Finisher
+from windlass.runtime.presence import Presence
+from windlass.runtime.slots import Slots
+from windlass.storage.memory import MemoryDatabase
+from windlass.storage.memory.claims import Claims
+from windlass.storage.memory.endings import Endings
+from windlass.storage.memory.gates import Gates
+from windlass.storage.memory.jobs import MemoryJobs
+from windlass.storage.memory.workers import MemoryWorkers
+from windlass.storage.protocol import Verdict, WorkerState
+from windlass.storage.sqlite import apply as sqlite_apply
+from windlass.storage.sqlite import claim as sqlite_claim
+from windlass.storage.sqlite import insert as sqlite_insert
+from windlass.storage.sqlite import waiting as sqlite_waiting
+from windlass.storage.sqlite import workers as sqlite_workers
+from windlass.storage.sqlite.workers import SqliteWorkers
+from windlass.testing.simulation.world import StoreName
+
+
+class Patch:
+    """Replaces attributes, and puts them back."""
+
+    def __init__(self) -> None:
+        self._before: list[tuple[Any, str, Any]] = []
+
+    def __call__(self, owner: Any, name: str, value: Any) -> None:
+        self._before.append((owner, name, vars(owner)[name]))
+        setattr(owner, name, value)
+
+    def sql(self, module: Any, name: str, old: str, new: str) -> None:
+        statement = vars(module)[name]
+        assert old in statement, f"{module.__name__}.{name} does not say {old!r} any more"
+        self(module, name, statement.replace(old, new))
+
+    def undo(self) -> None:
+        for owner, name, value in reversed(self._before):
+            setattr(owner, name, value)
+
+
+Plant = Callable[[Patch], None]
+
+
+class Mutant(msgspec.Struct, frozen=True):
+    name: str
+    store: StoreName
+    plant: Plant
+
+
+MUTANTS: list[Mutant] = []
+
+
+def mutant(store: StoreName) -> Callable[[Plant], Plant]:
+    def add(plant: Plant) -> Plant:
+        MUTANTS.append(Mutant(plant.__name__, store, plant))
+        return plant
+
+    return add
+
+
+@contextmanager
+def planted(one: Mutant) -> Iterator[None]:
+    patch = Patch()
+    try:
+        one.plant(patch)
+        yield
+    finally:
+        patch.undo()
+
+
+# --- the fence --------------------------------------------------------------------------------
+
+
+@mutant("memory")
+def a_claim_reuses_the_number_of_the_last_one(patch: Patch) -> None:
+    start = Claims.start
+
+    def reuse(self: Claims, visit: Any, row: Any) -> None:
+        row.claim_number = max(0, row.claim_number - 1)
+        start(self, visit, row)
+
+    patch(Claims, "start", reuse)
+
+
+@mutant("memory")
+def a_finish_ignores_the_claim_number(patch: Patch) -> None:
+    def held(self: MemoryDatabase, claim: Claim) -> Any:
+        row = self.by_id.get(claim.job)
+        return row if row is not None and row.state is State.RUNNING else None
+
+    patch(MemoryDatabase, "held", held)
+
+
+@mutant("sqlite")
+def a_finish_in_sql_ignores_the_claim_number(patch: Patch) -> None:
+    judge = sqlite_apply._apply
+
+    def trust(connection: Any, transitions: Sequence[Any], seqs: Any, now: int) -> Any:
+        current = dict(connection.execute("SELECT seq, claim_number FROM jobs"))
+        trusted = [
+            msgspec.structs.replace(
+                one,
+                claim=msgspec.structs.replace(
+                    one.claim, number=current.get(one.claim.seq, one.claim.number)
+                ),
+            )
+            for one in transitions
+        ]
+        return judge(connection, trusted, seqs, now)
+
+    patch(sqlite_apply, "_apply", trust)
+
+
+@mutant("sqlite")
+def a_claim_in_sql_reuses_the_number_of_the_last_one(patch: Patch) -> None:
+    for name in ("_CLAIM_BEST", "_CLAIM_CHOSEN"):
+        patch.sql(
+            sqlite_claim,
+            name,
+            "claim_number = claim_number + 1",
+            "claim_number = max(claim_number, 1)",
+        )
+
+
+@mutant("memory")
+def the_reaper_ends_whatever_claim_there_is(patch: Patch) -> None:
+    end = Endings.end
+
+    def careless(self: Endings, transition: Any, now: datetime) -> Any:
+        row = self._db.by_id.get(transition.claim.job)
+        if row is not None and transition.by.startswith("reaper:"):
+            claim = msgspec.structs.replace(transition.claim, number=row.claim_number)
+            transition = msgspec.structs.replace(transition, claim=claim)
+        return end(self, transition, now)
+
+    patch(Endings, "end", careless)
+
+
+@mutant("memory")
+def a_repeated_finish_is_counted_again(patch: Patch) -> None:
+    end = Endings.end
+
+    def twice(self: Endings, transition: Any, now: datetime) -> Any:
+        answer = end(self, transition, now)
+        if answer.verdict is Verdict.REPEATED and answer.verb is not None:
+            self.count(self._db.by_id[transition.claim.job], answer.verb, now)
+        return answer
+
+    patch(Endings, "end", twice)
+
+
+# --- leases -----------------------------------------------------------------------------------
+
+
+@mutant("memory")
+def a_lost_claim_answer_is_never_cured(patch: Patch) -> None:
+    patch(Claimer, "compare", lambda self, holding: None)
+
+
+@mutant("sqlite")
+def a_lost_claim_answer_is_never_cured_on_sqlite(patch: Patch) -> None:
+    patch(Claimer, "compare", lambda self, holding: None)
+
+
+@mutant("memory")
+def the_buried_may_claim(patch: Patch) -> None:
+    patch(Claims, "is_live", lambda self, worker: True)
+
+
+@mutant("sqlite")
+def the_buried_may_claim_in_sql(patch: Patch) -> None:
+    patch.sql(sqlite_claim, "_IS_LIVE", " AND state = 'live'", "")
+
+
+@mutant("memory")
+def a_reaper_fresh_from_an_outage_judges_at_once(patch: Patch) -> None:
+    patch(Presence, "may_judge", property(lambda self: True))
+
+
+@mutant("sqlite")
+def a_reaper_fresh_from_an_outage_of_the_disk_judges_at_once(patch: Patch) -> None:
+    patch(Presence, "may_judge", property(lambda self: True))
+
+
+@mutant("memory")
+def a_burial_does_not_look_again(patch: Patch) -> None:
+    patch(MemoryWorkers, "bury_overdue", MemoryWorkers.bury)
+
+
+@mutant("memory")
+def a_beat_revives_the_buried(patch: Patch) -> None:
+    beat = MemoryWorkers.beat
+
+    async def revive(self: MemoryWorkers, worker: str) -> Any:
+        row = self._db.workers.get(worker)
+        if row is not None and row.state is WorkerState.DEAD:
+            row.state = WorkerState.LIVE
+        return await beat(self, worker)
+
+    patch(MemoryWorkers, "beat", revive)
+
+
+@mutant("sqlite")
+def a_beat_revives_the_buried_in_sql(patch: Patch) -> None:
+    patch.sql(
+        sqlite_workers, "_BEAT", "SET beat_at", "SET state = 'live', ended_at = NULL, beat_at"
+    )
+    patch.sql(sqlite_workers, "_BEAT", " AND state = 'live'", " AND state <> 'gone'")
+
+
+@mutant("memory")
+def the_lease_is_half_as_long_as_promised(patch: Patch) -> None:
+    def hasty(self: MemoryWorkers) -> list[str]:
+        boot = self._db.clock.boot()
+        return [
+            worker
+            for worker, row in self._db.workers.items()
+            if row.state is WorkerState.LIVE and boot - row.beat_boot > row.start.lease / 2
+        ]
+
+    patch(MemoryWorkers, "_overdue", hasty)
+
+
+@mutant("memory")
+def a_claim_answered_under_a_former_name_is_started(patch: Patch) -> None:
+    register = Engine.__init__
+
+    def nameless(self: Engine, *args: Any, **options: Any) -> None:
+        register(self, *args, **options)
+        identity = self.identity
+
+        class Anybody(str):
+            __slots__ = ()
+
+            def __eq__(self, other: object) -> bool:
+                return True
+
+            def __hash__(self) -> int:
+                return str.__hash__(self)
+
+            def __ne__(self, other: object) -> bool:
+                return False
+
+        class Nameless:
+            def __getattr__(self, name: str) -> Any:
+                found = getattr(identity, name)
+                return Anybody(found) if name == "id" else found
+
+        self.claimer._identity = Nameless()  # type: ignore[assignment]
+
+    patch(Engine, "__init__", nameless)
+
+
+@mutant("memory")
+def claims_are_given_back_though_they_run_here(patch: Patch) -> None:
+    patch(Engine, "holds", lambda self, claim: False)
+
+
+# --- attempts ---------------------------------------------------------------------------------
+
+
+@mutant("memory")
+def a_release_keeps_the_attempt(patch: Patch) -> None:
+    accept = Endings.accept
+
+    def keep(self: Endings, row: Any, transition: Any, verb: Verb, now: datetime) -> None:
+        if verb is Verb.RELEASE:
+            transition = msgspec.structs.replace(transition, refund=False)
+        accept(self, row, transition, verb, now)
+
+    patch(Endings, "accept", keep)
+
+
+@mutant("memory")
+def a_lost_attempt_costs_nothing(patch: Patch) -> None:
+    accept = Endings.accept
+
+    def refund(self: Endings, row: Any, transition: Any, verb: Verb, now: datetime) -> None:
+        if transition.by.startswith("reaper:"):
+            transition = msgspec.structs.replace(transition, refund=True)
+        accept(self, row, transition, verb, now)
+
+    patch(Endings, "accept", refund)
+
+
+# --- enqueueing -------------------------------------------------------------------------------
+
+
+@mutant("memory")
+def a_key_is_checked_and_then_taken(patch: Patch) -> None:
+    """Between the two, others come and go: the check sees what was there one insert ago."""
+    insert = MemoryJobs.insert
+
+    async def stale(self: MemoryJobs, jobs: Sequence[Any]) -> Any:
+        db, now_held = self._db, dict(self._db.keys)
+        seen = vars(db).get("_seen", {})
+        vars(db)["_seen"] = now_held
+        db.keys = {key: row for key, row in now_held.items() if key in seen}
+        hidden = {key: row for key, row in now_held.items() if key not in seen}
+        answers = await insert(self, jobs)
+        db.keys = {**hidden, **db.keys}
+        return answers
+
+    patch(MemoryJobs, "insert", stale)
+
+
+@mutant("sqlite")
+def a_key_is_not_taken_in_sql(patch: Patch) -> None:
+    patch(sqlite_insert, "find_holder", lambda connection, key, now: None)
+    patch(
+        sqlite_insert,
+        "take_key",
+        lambda connection, key, seq, *, period, now: connection.execute(
+            "INSERT OR REPLACE INTO keys (key, seq, until) VALUES (?, ?, ?)",
+            (key, seq, None if period is None else now + period),
+        ),
+    )
+
+
+@mutant("memory")
+def a_repeated_insert_is_another_job(patch: Patch) -> None:
+    def again(self: MemoryJobs, job: Any, now: datetime) -> Any:
+        old = self._db.by_id.get(job.id)
+        if old is not None:
+            self._db.remove(old)
+        return insert(self, job, now)
+
+    insert = MemoryJobs._insert
+    patch(MemoryJobs, "_insert", again)
+
+
+# --- what a claim may take --------------------------------------------------------------------
+
+
+@mutant("memory")
+def a_promotion_ignores_the_due_time(patch: Patch) -> None:
+    promote = MemoryDatabase.promote
+
+    def early(self: MemoryDatabase, queue: str, now: datetime, limit: int | None = None) -> int:
+        return promote(self, queue, now.replace(year=now.year + 1), limit)
+
+    patch(MemoryDatabase, "promote", early)
+
+
+@mutant("sqlite")
+def a_promotion_in_sql_ignores_the_due_time(patch: Patch) -> None:
+    patch.sql(sqlite_waiting, "_DUE", "due <= ?2", "due <= ?2 + 3000000")
+
+
+@mutant("memory")
+def a_paused_queue_gives_jobs(patch: Patch) -> None:
+    patch(Claims, "open_queues", lambda self, wants: [want.queue for want in wants])
+
+
+@mutant("memory")
+def the_last_come_is_the_first_served(patch: Patch) -> None:
+    def stand_ready(self: MemoryDatabase, row: Any) -> None:
+        row.place = (row.asked.priority, self.clock.now() - (row.due - row.created_at), row.seq)
+        stand(self, row)
+
+    stand = MemoryDatabase.stand_ready
+
+    def reverse(self: MemoryDatabase, row: Any) -> None:
+        due = row.due
+        row.due = row.created_at - (due - row.created_at)
+        stand(self, row)
+        row.due = due
+
+    patch(MemoryDatabase, "stand_ready", reverse)
+
+
+@mutant("memory")
+def a_released_job_keeps_its_unit(patch: Patch) -> None:
+    accept, usage = Endings.accept, Gates.usage
+    leaked: dict[int, Counter[str]] = {}
+
+    def forget(self: Endings, row: Any, transition: Any, verb: Verb, now: datetime) -> None:
+        if verb is Verb.RELEASE:
+            gates = {use.gate for use in row.asked.limits}
+            leaked.setdefault(id(self._db.gates), Counter()).update(gates)
+        accept(self, row, transition, verb, now)
+
+    def leaking(self: Gates, running: Any) -> Counter[str]:
+        return usage(self, running) + leaked.get(id(self), Counter())
+
+    patch(Endings, "accept", forget)
+    patch(Gates, "usage", leaking)
+
+
+@mutant("sqlite")
+def an_ended_job_in_sql_opens_no_lane(patch: Patch) -> None:
+    patch(sqlite_apply, "open_gates", lambda connection, gates: None)
+
+
+@mutant("memory")
+def units_are_counted_too_low(patch: Patch) -> None:
+    usage = Gates.usage
+
+    def low(self: Gates, running: Any) -> Counter[str]:
+        return Counter({gate: count - 1 for gate, count in usage(self, running).items()})
+
+    patch(Gates, "usage", low)
+
+
+@mutant("memory")
+def a_suspect_does_not_wait_to_be_alone(patch: Patch) -> None:
+    heads = Claims.heads
+
+    def together(self: Claims, lanes: Any, *, solo: bool) -> Any:
+        return [*heads(self, lanes, solo=True), *heads(self, lanes, solo=False)]
+
+    patch(Claims, "heads", together)
+
+
+# --- ending -----------------------------------------------------------------------------------
+
+
+@mutant("memory")
+def a_cancel_request_is_forgotten_in_the_write(patch: Patch) -> None:
+    patch(Endings, "verb", lambda self, row, transition: transition.verb)
+
+
+@mutant("memory")
+def an_outcome_is_dropped_when_the_store_is_away(patch: Patch) -> None:
+    flush = Finisher.flush
+
+    async def drop(self: Finisher) -> int:
+        try:
+            return await flush(self)
+        except Exception:  # noqa: BLE001
+            self._sending = {}
+            return 0
+
+    patch(Finisher, "flush", drop)
+
+
+@mutant("memory")
+def a_goodbye_leaves_the_claims_behind(patch: Patch) -> None:
+    """The row has gone, its claims are held by nobody, and nobody looks for them."""
+
+    async def blind(self: MemoryWorkers, limit: int) -> Any:
+        return []
+
+    patch(MemoryWorkers, "orphans", blind)
+
+
+@mutant("memory")
+def a_slot_is_lost_now_and_then(patch: Patch) -> None:
+    give = Slots.give
+
+    def forget(self: Slots, queue: str) -> None:
+        self.__dict__["_given"] = self.__dict__.get("_given", 0) + 1
+        if self.__dict__["_given"] != 7:
+            give(self, queue)
+
+    patch(Slots, "give", forget)
+
+
+@mutant("sqlite")
+def deaths_are_proven_of_the_living(patch: Patch) -> None:
+    overdue = SqliteWorkers.overdue
+
+    async def everybody(self: SqliteWorkers) -> Any:
+        return [row.start.id for row in await self.workers() if row.state is WorkerState.LIVE]
+
+    assert overdue is not everybody
+    patch(SqliteWorkers, "overdue", everybody)
+    patch(SqliteWorkers, "bury_overdue", SqliteWorkers.bury)

@@ -1,0 +1,66 @@
+"""Whole clusters under faults: workers, producers and an operator on one store, seed by seed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from tests.simulation.__main__ import BITE, STORES, reproduce, run_bite
+from windlass.testing.simulation.world import StoreName, simulate
+
+SEEDS = 100
+"""For each store; `make simulate` runs any number."""
+
+pytestmark = pytest.mark.simulation
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, BITE))
+@pytest.mark.parametrize("store", STORES)
+def test_a_world_that_was_healed_has_kept_every_promise(store: StoreName, first: int) -> None:
+    bite = run_bite(store, first, first + BITE)
+
+    told = [f"{failure}\n  again: {reproduce(seed, store)}" for seed, failure in bite.failures]
+    assert not told, "\n".join(told)
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_seed_tells_the_same_story_twice(store: StoreName) -> None:
+    for seed in range(3):
+        assert simulate(seed, store).digest == simulate(seed, store).digest
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_another_interpreter_with_other_hashes_tells_the_same_story(store: StoreName) -> None:
+    program = (
+        "from windlass.testing.simulation.world import simulate\n"
+        f"print(simulate(11, {store!r}).digest)"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hashes},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+        for hashes in ("1", "2")
+    }
+
+    assert digests == {simulate(11, store).digest}
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_everything_that_can_go_wrong_does_go_wrong_somewhere(store: StoreName) -> None:
+    counts: Counter[str] = Counter()
+    for first in range(0, 40, BITE):
+        counts += run_bite(store, first, first + BITE).counts
+
+    happened = {"killed", "paused", "replaced", "buried", "answer lost", "refused"}
+    happened |= {"body well", "body interrupted", "body raised Snooze", "body raised GiveUp"}
+    happened |= {"failed to start"}
+    happened |= {"timed out", "no connection"} if store == "memory" else {"no disk"}
+    assert not {what for what in happened if counts[what] < 3}, counts
