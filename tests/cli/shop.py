@@ -32,6 +32,10 @@ async def nap(seconds: float) -> str:
 async def block(seconds: float) -> None:
     time.sleep(seconds)
 
+@app.task(name="shop.cling")
+async def cling(seconds: float) -> None:
+    await asyncio.to_thread(time.sleep, seconds)
+
 @app.task(name="shop.fail", max_attempts=2, backoff=Backoff.fixed(0.05))
 async def fail(text: str) -> None:
     raise ValueError(text)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.processes import windlass
+from tests.cli.processes import Running, gone_within, windlass
 from windlass import Windlass
 from windlass.core.state import State
 
@@ -43,3 +43,10 @@ def test_the_demo_overwrites_nothing(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert "precious.db exists already; name a file that does not" in ended.stderr
     assert (tmp_path / "precious.db").read_text() == "mine"
+
+
+def test_nothing_of_the_demo_outlives_it(tmp_path: Path) -> None:
+    with Running("demo", cwd=tmp_path) as demo:
+        workers = [int(demo.wait_for(r"worker w\w+ started, pid (\d+)")[1]) for _ in range(2)]
+        demo.process.kill()
+        assert all(gone_within(pid, 5.0) for pid in workers)

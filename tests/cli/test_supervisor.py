@@ -225,6 +225,16 @@ def test_worn_out_workers_are_replaced_at_once_until_nothing_is_left(shop: Shop)
     assert all(shop.job(job).state is State.SUCCEEDED for job in jobs)
 
 
+def test_a_worker_that_is_worn_out_by_starting_is_not_replaced_in_a_tight_loop(shop: Shop) -> None:
+    with Running(
+        "worker", "shop:app", "--processes", "2", "--max-megabytes", "1", cwd=shop.folder
+    ) as supervisor:
+        supervisor.wait_for(r"it uses \d+ MB \(max_megabytes=1\)")
+        supervisor.wait_for(
+            r"worker \d \(pid \d+\) is worn out after .*; it is started again in 0.5 s"
+        )
+
+
 def test_json_lines_of_all_processes_parse(shop: Shop) -> None:
     for number in range(10):
         shop.enqueue("add", number, 1)

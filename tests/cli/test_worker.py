@@ -24,7 +24,7 @@ def test_a_worker_introduces_itself(shop: Shop) -> None:
         worker.wait_for(r"app +shop:app")
         worker.wait_for(rf"storage +SQLite .*{shop.folder}/jobs.db")
         worker.wait_for(r"queues +default before talk \(10 slots together\)")
-        worker.wait_for(r"tasks +7: shop.add, shop.block")
+        worker.wait_for(r"tasks +8: shop.add, shop.block")
         worker.wait_for(r"stop +Ctrl\+C or SIGTERM: .*\(up to 7 s\)")
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0
@@ -40,7 +40,7 @@ def test_uvloop_is_used_where_it_is_installed(shop: Shop) -> None:
 def test_queues_that_are_not_served_are_named(shop: Shop) -> None:
     with Running("worker", "shop:app", "-q", "talk=3", "--until-empty", cwd=shop.folder) as worker:
         worker.wait_for(r"queues +talk \(3 slots\)")
-        worker.wait_for(r"not here +default \(6\)")
+        worker.wait_for(r"not here +default \(7\)")
         assert worker.wait() == 0
 
 
@@ -209,6 +209,25 @@ def test_sigusr1_writes_every_stack_and_the_worker_goes_on(shop: Shop) -> None:
         worker.wait_for(r"in nap")
         other = shop.enqueue("add", 1, 2)
         worker.wait_for(rf"succeeded {other[-8:]}")
+
+
+def test_a_thread_that_user_code_left_behind_does_not_keep_a_stopped_worker_alive(
+    shop: Shop,
+) -> None:
+    job = shop.enqueue("cling", 300.0)
+    with Running("worker", "shop:app", "--grace", "100ms", cwd=shop.folder) as worker:
+        worker.wait_for(READY)
+        assert until(lambda: shop.job(job).state is State.RUNNING)
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
+    assert (shop.job(job).state, shop.job(job).attempt) == (State.WAITING, 0)
+
+
+def test_a_worker_without_standard_error_works(shop: Shop) -> None:
+    job = shop.enqueue("add", 1, 2)
+    command = f"exec {sys.executable} -m windlass worker shop:app --until-empty 2>&-"
+    subprocess.run(["sh", "-c", command], cwd=shop.folder, env=environment(), check=True)
+    assert shop.job(job).state is State.SUCCEEDED
 
 
 # --- ends of its own ---

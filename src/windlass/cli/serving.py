@@ -36,7 +36,7 @@ _SLACK = 30.0
 """What a stop may take beyond the grace period: interrupting, storing, closing."""
 _RUSHED = 10.0
 """What it may take after a second signal."""
-_CLOSING = 10.0
+_CLOSING = 5.0
 """What closing may take once the last outcome is stored."""
 _REFRESH = 0.25
 

@@ -45,12 +45,14 @@ class Terminal:
     def __init__(self, stream: TextIO | None = None, *, colour: bool = False) -> None:
         """``stream`` defaults to standard error. ``colour``: whoever reads the pipe wants it."""
         stream = sys.stderr if stream is None else stream
-        self._fd = stream.fileno()
-        self._encoding = stream.encoding or "utf-8"
+        # Started with standard error closed, Python has none either.
+        self._gone: bool = stream is None
+        self._fd = -1 if stream is None else stream.fileno()
+        self._encoding = (stream and stream.encoding) or "utf-8"
         self._lock = threading.Lock()
         self._line = ""
-        self._gone = False
-        smart = stream.isatty() and os.environ.get("TERM", "") not in {"", "dumb"}
+        is_terminal = stream is not None and stream.isatty()
+        smart = is_terminal and os.environ.get("TERM", "") not in {"", "dumb"}
         self.live = smart
         """Whether a line can be kept up to date."""
         self.colour = colour or (smart and not os.environ.get("NO_COLOR"))

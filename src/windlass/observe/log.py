@@ -124,7 +124,8 @@ class EventLog:
             case _:
                 assert_never(event)
         if log.isEnabledFor(level):
-            log.log(level, _Told(event))
+            # Straight to a record: where in this file it was logged is nothing to look for.
+            log.handle(log.makeRecord(log.name, level, __file__, 0, _Told(event), (), None))
 
 
 class _Told:
@@ -182,17 +183,25 @@ class HumanFormatter(logging.Formatter):
         super().__init__()
         self._colour = colour
         self._prefix = f"{prefix} " if prefix else ""
+        self._last: tuple[int, str] = (0, "")
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as text without a line end."""
-        now = datetime.fromtimestamp(record.created, UTC).astimezone()
-        clock = self._paint(f"{now:%H:%M:%S}.{now.microsecond // 1000:03d}", _DIM)
+        clock = self._paint(f"{self._second(record.created)}.{record.msecs:03.0f}", _DIM)
         told = record.msg
         if isinstance(told, _Told) and isinstance(told.event, JobMoved):
             text = self._moved(told.event)
         else:
             text = self._other(record)
         return f"{clock} {self._prefix}{text}"
+
+    def _second(self, created: float) -> str:
+        """Local time; thousands of lines share a second."""
+        second, text = self._last
+        if second != int(created):
+            text = f"{datetime.fromtimestamp(int(created), UTC).astimezone():%H:%M:%S}"
+            self._last = (int(created), text)
+        return text
 
     def _moved(self, moved: JobMoved) -> str:
         word = _WORDS[moved.verb]

@@ -1,0 +1,54 @@
+"""The way out when nothing else helps, and stacks on request."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+
+from windlass.cli.signals import _describe
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False
+    )
+
+
+def test_a_process_ends_in_time_whatever_still_runs() -> None:
+    ended = run(
+        "import threading\n"
+        "from windlass.cli.signals import exit_within\n"
+        "exit_within(0.1, 7, lambda: print('last words', flush=True))\n"
+        "threading.Thread(target=threading.Event().wait).start()\n"  # keeps the interpreter
+    )
+    assert (ended.returncode, ended.stdout) == (7, "last words\n")
+
+
+def test_last_words_that_find_no_listener_do_not_delay_the_end() -> None:
+    ended = run(
+        "import threading\n"
+        "from windlass.cli.signals import exit_within\n"
+        "exit_within(0.1, 7, threading.Event().wait)\n"
+        "threading.Event().wait()\n"
+    )
+    assert ended.returncode == 7
+
+
+async def test_a_task_is_shown_down_to_where_it_waits() -> None:
+    reached = asyncio.Event()
+
+    async def inner() -> None:
+        reached.set()
+        await asyncio.Event().wait()
+
+    async def outer() -> None:
+        await inner()
+
+    task = asyncio.create_task(outer(), name="patient")
+    await reached.wait()
+    told = _describe({task})
+    task.cancel()
+    lines = told.partition("patient:\n")[2].splitlines()
+    assert [line.rpartition(" ")[2] for line in lines[:3]] == ["outer", "inner", "wait"]
+    assert "is called MainThread" in told
