@@ -32,7 +32,7 @@ from windlass.storage.sqlite.claim import Taken, claim
 from windlass.storage.sqlite.gates import Gates
 from windlass.storage.sqlite.insert import insert
 from windlass.storage.sqlite.rollups import histogram
-from windlass.storage.sqlite.rows import claimed_job
+from windlass.storage.sqlite.rows import claimed_jobs
 from windlass.testing.clock import VirtualClock
 from windlass.testing.conformance.steps import (
     a_job,
@@ -314,8 +314,9 @@ def test_instants_of_claimed_jobs_are_exact_to_the_microsecond() -> None:
     at = from_us(NOW)
     for _ in range(20_000):
         due = chance.choice((chance.randrange(2**52), chance.randrange(-(10**12), 2**56)))
-        row = (0, due, 1, bytes(16), 1, "t", b"", 1, 5, 5, *(None,) * 14)
-        assert to_us(claimed_job(row, "q", at, "w").due) == due
+        row = (1, bytes(16), 1, "t", b"", 1, 5, 5, due, None, None, 0)
+        (job,) = claimed_jobs([row], {}, "q", at, "w")
+        assert to_us(job.due) == due
 
 
 def test_a_histogram_by_slices_counts_as_one_by_one() -> None:
@@ -344,12 +345,12 @@ def statements(connection: apsw.Connection, run: Callable[[], object]) -> list[s
     return seen
 
 
-def test_a_claim_without_limits_is_three_statements_and_a_finish_four(
+def test_a_claim_without_limits_and_a_finish_are_four_statements_each(
     connection: apsw.Connection,
 ) -> None:
     insert(connection, [a_job() for _ in range(200)], NOW)
     taken: list[Taken] = []
-    assert len(statements(connection, lambda: taken.append(take(connection, 200)))) == 3
+    assert len(statements(connection, lambda: taken.append(take(connection, 200)))) == 4
     ends = [transition.succeed(job, by="w1", result=b"1") for job in taken[0].reply().jobs]
     assert len(ends) == 200
     assert len(statements(connection, lambda: apply(connection, ends, NOW))) == 4

@@ -19,7 +19,7 @@ from windlass.storage.sqlite.keys import free_keys
 from windlass.storage.sqlite.lanes import Lanes
 from windlass.storage.sqlite.rows import (
     Row,
-    claimed_job,
+    claimed_jobs,
     fetch,
     first,
     instant,
@@ -33,9 +33,8 @@ from windlass.storage.sqlite.waiting import end_waiting, promote
 __all__ = ["Taken", "claim"]
 
 _SQL = load("windlass.storage.sqlite.sql", "claim.sql")
-_IS_LIVE, _LOOK = _SQL["is_live"], _SQL["look"]
-_CLAIM_BEST, _CLAIM_CHOSEN = _SQL["claim_best"], _SQL["claim_chosen"]
-_SOLO_AFTER = _SQL["solo_after"]
+_IS_LIVE, _LOOK, _SOLO_AFTER = _SQL["is_live"], _SQL["look"], _SQL["solo_after"]
+_BEST, _CHOSEN, _EXTRAS, _START = _SQL["best"], _SQL["chosen"], _SQL["extras"], _SQL["start"]
 _LANES = load("windlass.storage.sqlite.sql", "lanes.sql")
 _OPEN_TIMED, _NEXT_TIMED = _LANES["open_timed"], _LANES["next_timed"]
 
@@ -46,7 +45,8 @@ EXPIRED_AT_ONCE = 500
 SOLO_LOOKS = 64
 """Solo jobs that a claim asks the limits for."""
 
-_KEY, _WINDOW = 22, 23
+# Columns of ``best`` and ``chosen`` in claim.sql.
+_SEQ, _NUMBER, _EXPIRES, _SPECIAL = 0, 2, 10, 11
 
 
 class Taken:
@@ -57,15 +57,15 @@ class Taken:
     def __init__(self, worker: str, now: int) -> None:
         self.worker, self.now = worker, now
         self.live = True
-        self.claimed: list[tuple[str, list[Row]]] = []
+        self.claimed: list[tuple[str, list[Row], dict[int, Row]]] = []
         self.next_at: int | None = None
         self.solo_due = False
 
     def reply(self) -> ClaimReply:
         at, worker = from_us(self.now), self.worker
         jobs: list[ClaimedJob] = []
-        for queue, rows in self.claimed:
-            jobs += [claimed_job(row, queue, at, worker) for row in rows]
+        for queue, rows, extras in self.claimed:
+            jobs += claimed_jobs(rows, extras, queue, at, worker)
         return ClaimReply(
             jobs, at, live=self.live, next_at=instant(self.next_at), solo_due=self.solo_due
         )
@@ -112,21 +112,19 @@ class _Claiming:
     def serve(self, want: Want, *, solo: bool) -> None:
         """Take from one queue what is wanted and there."""
         queue = want.queue
-        paused, due, expired, laned, alone = self._look(queue)
+        paused, due, laned, alone = self._look(queue)
         if paused:
             return
         if due is not None and due <= self._now:
             self._promote(queue)
-            _, due, _, laned, alone = self._look(queue)
+            _, due, laned, alone = self._look(queue)
         self._taken.expect(due)
         room = max(0, min(want.limit, self._room))
         if solo:
             if alone and room:
                 self._take_solo(queue)
             return
-        if room and not expired and not laned:
-            self._take_best(queue, room)
-        elif room:
+        if room and (laned or not self._take_best(queue, room)):
             self._take_by_visits(queue, room)
         if laned:
             self._laned.append(queue)
@@ -140,7 +138,7 @@ class _Claiming:
         self._taken.solo_due = any(self._next_solo(queue) is not None for queue in self._with_solo)
 
     def _look(self, queue: str) -> Row:
-        row: Row = fetch(self._connection, _LOOK, (queue, self._now))[0]
+        row: Row = fetch(self._connection, _LOOK, (queue,))[0]
         return row
 
     def _promote(self, queue: str) -> None:
@@ -150,15 +148,17 @@ class _Claiming:
 
     # --- three ways to take -------------------------------------------------------------------
 
-    def _take_best(self, queue: str, room: int) -> None:
-        """No limits, nothing expired: one statement."""
-        values = (self._now, self._taken.worker, queue, room)
-        rows = fetch(self._connection, _CLAIM_BEST, values)
-        rows.sort()  # by priority, due time and number: the first three columns
+    def _take_best(self, queue: str, room: int) -> bool:
+        """Where there are no lanes. False: one of them has expired, and nothing was taken."""
+        rows = fetch(self._connection, _BEST, (queue, room))
+        for row in rows:
+            if row[_EXPIRES] is not None and row[_EXPIRES] <= self._now:
+                return False
         self._start(queue, rows)
+        return True
 
     def _take_by_visits(self, queue: str, room: int) -> None:
-        """Merge the common line with the lanes, discard what has expired."""
+        """Merge the jobs without limits with the lanes, discard what has expired."""
         self._connection.execute(_OPEN_TIMED, (queue, self._now, PROMOTED_AT_ONCE))
         visits = Visits(
             self._connection, queue, self._gates, room=room, expiries=self._expiries, now=self._now
@@ -205,21 +205,26 @@ class _Claiming:
     # --- writing ------------------------------------------------------------------------------
 
     def _start_chosen(self, queue: str, seqs: Sequence[int]) -> None:
-        if not seqs:
-            return
-        values = (self._now, self._taken.worker, seqs_text(seqs))
-        rows = {row[2]: row for row in self._connection.execute(_CLAIM_CHOSEN, values)}
+        rows = {row[_SEQ]: row for row in fetch(self._connection, _CHOSEN, (seqs_text(seqs),))}
         self._start(queue, [rows[seq] for seq in seqs])
 
     def _start(self, queue: str, rows: list[Row]) -> None:
         if not rows:
             return
-        until_started = Window.UNTIL_STARTED.value
-        started = [(row[_KEY], row[2]) for row in rows if row[_WINDOW] == until_started]
-        if started:
-            free_keys(self._connection, started)
+        special = [row[_SEQ] for row in rows if row[_SPECIAL]]
+        extras = self._look_closer(special) if special else {}
+        seqs = seqs_text([row[_SEQ] for row in rows])
+        self._connection.execute(_START, (self._now, self._taken.worker, seqs))
         self._room -= len(rows)
-        self._taken.claimed.append((queue, rows))
+        self._taken.claimed.append((queue, rows, extras))
+
+    def _look_closer(self, seqs: Sequence[int]) -> dict[int, Row]:
+        """What else the jobs carry; a key that is held until the start is freed."""
+        extras = fetch(self._connection, _EXTRAS, (seqs_text(seqs),))
+        until_started = Window.UNTIL_STARTED.value
+        held = [(key, seq) for seq, key, window, *_ in extras if window == until_started]
+        free_keys(self._connection, held)
+        return {row[0]: row for row in extras}
 
     def _discard(self, seqs: Sequence[int], lanes: Lanes) -> None:
         if seqs:
@@ -235,8 +240,9 @@ class _Claiming:
 
     def _postpone(self, lanes: Lanes) -> None:
         """Store what was taken from the gates, and tell whoever waits for them."""
-        _, rows = self._taken.claimed[-1] if self._taken.claimed else ("", [])
-        for gate, spec in self._gates.write({row[2]: row[4] for row in rows}).items():
+        rows = self._taken.claimed[-1][1] if self._taken.claimed else []
+        charged = self._gates.write({row[_SEQ]: row[_NUMBER] for row in rows})
+        for gate, spec in charged.items():
             if spec is not None and spec.rate is not None:
                 lanes.postpone(gate, partial(self._gates.opens_at, gate, spec))
 

@@ -11,8 +11,8 @@ import apsw
 from windlass.core.instant import span_us
 from windlass.core.state import TERMINAL, State
 from windlass.storage.queries import load
-from windlass.storage.sqlite.apply import delete
 from windlass.storage.sqlite.database import Database
+from windlass.storage.sqlite.endings import delete
 from windlass.storage.sqlite.keys import free_keys
 from windlass.storage.sqlite.lanes import Lanes
 from windlass.storage.sqlite.limits import forget_gates

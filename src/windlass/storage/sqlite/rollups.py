@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from operator import itemgetter
 from typing import TypeVar
 
 import apsw
@@ -14,7 +16,7 @@ from windlass.core.instant import from_us
 from windlass.core.rollup import Rollup, bucket_of, bucket_top, merge
 from windlass.core.state import Verb
 from windlass.storage.queries import load
-from windlass.storage.sqlite.rows import fetch, first
+from windlass.storage.sqlite.rows import Row, fetch, first
 
 __all__ = ["Tallies", "histogram", "read_rollups"]
 
@@ -32,12 +34,16 @@ _buckets_of = msgspec.json.Decoder(dict[int, int]).decode
 class _Tally:
     """The finishes of one queue, task and worker."""
 
-    __slots__ = ("run", "verbs", "wait")
+    __slots__ = ("counts", "run", "wait")
 
     def __init__(self) -> None:
-        self.verbs: list[Verb] = []
+        self.counts: Counter[str] = Counter()
         self.wait: list[int] = []
         self.run: list[int] = []
+
+
+_whose = itemgetter(4, 5, 6)
+"""Queue, task and worker of a row of ``claims`` in apply.sql; 7 and 8 are due and start."""
 
 
 class Tallies:
@@ -45,24 +51,24 @@ class Tallies:
 
     def __init__(self, now: int) -> None:
         self._now = now
-        self._tallies: dict[tuple[str, str, str], _Tally] = {}
-        self._last = (("", "", ""), _Tally())
+        self._tallies: defaultdict[tuple[str, str, str], _Tally] = defaultdict(_Tally)
 
-    def add(self, whose: tuple[str, str, str], verb: Verb, due: int, started_at: int) -> None:
-        """One accepted finish of a queue, task and worker."""
-        last, tally = self._last
-        if whose != last:  # neighbours are mostly alike, and comparing is cheaper than hashing
-            tally = self._tallies.setdefault(whose, _Tally())
-            self._last = (whose, tally)
-        tally.verbs.append(verb)
-        tally.wait.append(started_at - due)
-        tally.run.append(self._now - started_at)
+    def add(self, verb: Verb, rows: Iterable[Row]) -> None:
+        """Accepted finishes. Neighbours are mostly alike, so whose they are is looked up once."""
+        now = self._now
+        for whose, run in groupby(rows, _whose):
+            tally = self._tallies[whose]
+            before = len(tally.run)
+            for row in run:
+                started_at = row[8]
+                tally.wait.append(started_at - row[7])
+                tally.run.append(now - started_at)
+            tally.counts[verb.value] += len(tally.run) - before
 
     def store(self, connection: apsw.Connection) -> None:
         minute = self._now - self._now % _MINUTE
         for whose, tally in self._tallies.items():
-            counts = Counter(verb.value for verb in tally.verbs)
-            wait, run = histogram(tally.wait), histogram(tally.run)
+            counts, wait, run = tally.counts, histogram(tally.wait), histogram(tally.run)
             before = first(connection, _ROLLUP, (minute, *whose))
             if before is not None:
                 counts.update(_counts_of(before[0]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -33,7 +33,7 @@ __all__ = [
     "Row",
     "attempt_of",
     "backoff_text",
-    "claimed_job",
+    "claimed_jobs",
     "fetch",
     "first",
     "id_of",
@@ -159,52 +159,50 @@ def _error_of(kind: str | None, text: str, traceback: str = "") -> AttemptError 
 
 # --- records ----------------------------------------------------------------------------------
 
-# timeout, lost, solo, backoff, missed_at, error_kind, error_message, tenant, principal,
-# correlation_id, trace, tags of a job that carries nothing special.
-_PLAIN = (None, 0, 0, None, None, None, None, None, None, None, None, None)
-
-
 # Up to the year 2112 a float of seconds is exact to less than half a microsecond.
 _EXACT = 2**52
 
 
-def claimed_job(row: Row, queue: str, started_at: datetime, worker: str) -> ClaimedJob:
-    """A row of ``claim_*`` in claim.sql.
+def claimed_jobs(
+    rows: Iterable[Row], extras: Mapping[int, Row], queue: str, started_at: datetime, worker: str
+) -> list[ClaimedJob]:
+    """Rows of ``best`` or ``chosen`` in claim.sql, and those of ``extras`` by number.
 
-    On the path of every job, so a plain one does not pay for what others carry.
+    On the path of every job: a plain one does not pay for what others carry.
     """
-    us = row[1]
-    # A third of the time that adding a timedelta takes.
-    due = datetime.fromtimestamp(us / 1e6, UTC) if 0 < us < _EXACT else from_us(us)
-    claim = Claim(row[3].hex(), row[4], row[2])
-    _, _, _, _, _, task, payload, attempt, max_attempts, budget = row[:10]
-    if row[10:22] == _PLAIN:
-        return ClaimedJob(
-            claim, task, queue, payload, attempt, max_attempts, budget, due, started_at, worker
+    jobs: list[ClaimedJob] = []
+    for seq, uid, number, task, payload, attempt, most, budget, us, timeout, _, special in rows:
+        claim = Claim(uid.hex(), number, seq)
+        # A third of the time that adding a timedelta takes.
+        due = datetime.fromtimestamp(us / 1e6, UTC) if 0 < us < _EXACT else from_us(us)
+        more: tuple[Any, ...] = ()
+        if special:
+            more = (_span_of(timeout), *_extras_of(extras[seq]))
+        elif timeout is not None:
+            more = (_span_of(timeout),)
+        jobs.append(
+            ClaimedJob(
+                claim, task, queue, payload, attempt, most, budget, due, started_at, worker, *more
+            )
         )
-    timeout, lost, solo, backoff, missed_at, kind, text = row[10:17]
-    tenant, principal, correlation_id, trace, tags = row[17:22]
-    return ClaimedJob(
-        claim,
-        task,
-        queue,
-        payload,
-        attempt,
-        max_attempts,
-        budget,
-        due,
-        started_at,
-        worker,
-        None if timeout is None else timedelta(microseconds=timeout),
+    return jobs
+
+
+@lru_cache(maxsize=256)
+def _span_of(us: int | None) -> timedelta | None:
+    return None if us is None else timedelta(microseconds=us)
+
+
+def _extras_of(row: Row) -> tuple[Any, ...]:
+    """The fields of a claimed job from ``lost`` on."""
+    _, _, _, lost, solo, backoff, missed_at, kind, text, *who, tags = row
+    return (
         lost,
         bool(solo),
         None if backoff is None else _backoff_of(backoff),
         instant(missed_at),
         _error_of(kind, text),
-        tenant,
-        principal,
-        correlation_id,
-        trace,
+        *who,
         () if tags is None else _tags_of(tags),
     )
 
@@ -232,7 +230,7 @@ def job_of(row: Row) -> Job:
         max_attempts=max_attempts,
         budget=budget,
         claim_number=claim_number,
-        timeout=None if timeout is None else timedelta(microseconds=timeout),
+        timeout=_span_of(timeout),
         expires_at=instant(expires_at),
         backoff=None if backoff is None else _backoff_of(backoff),
         key=key,

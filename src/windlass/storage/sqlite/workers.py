@@ -23,7 +23,7 @@ from windlass.storage.protocol import (
 from windlass.storage.queries import load
 from windlass.storage.sqlite.apply import apply
 from windlass.storage.sqlite.database import Database
-from windlass.storage.sqlite.rows import Row, claimed_job, fetch, instant, value_of
+from windlass.storage.sqlite.rows import Row, claimed_jobs, fetch, instant, value_of
 
 __all__ = ["SqliteLeader", "SqliteWorkers"]
 
@@ -125,11 +125,8 @@ class SqliteWorkers:
             return rows
 
         rows = self._db.read(op)
-        rows.sort(key=lambda row: (row[23], row[2]))  # started_at, seq
-        return [
-            claimed_job(row, queue=row[22], started_at=from_us(row[23]), worker=row[24])
-            for row in rows[:limit]
-        ]
+        rows.sort(key=lambda row: (row[-2], row[0]))  # started_at, seq
+        return [_orphan(row) for row in rows[:limit]]
 
     async def leave(self, worker: str, releases: Sequence[Transition]) -> Applied:
         def op(connection: apsw.Connection, now: int) -> tuple[int, list[Answer]]:
@@ -151,6 +148,12 @@ class SqliteWorkers:
 def _end(connection: apsw.Connection, worker: str, state: WorkerState, now: int) -> bool:
     """End a live row; False: it was not live, and stays as it is."""
     return bool(fetch(connection, _END, (worker, state.value, now)))
+
+
+def _orphan(row: Row) -> ClaimedJob:
+    seq, job, extras, (queue, started_at, worker) = row[0], row[:10], row[10:-3], row[-3:]
+    more = {seq: (seq, *extras)}
+    return claimed_jobs([(*job, None, True)], more, queue, from_us(started_at), worker)[0]
 
 
 def _running_workers(connection: apsw.Connection) -> Iterator[str]:

@@ -2,11 +2,20 @@
 
 -- name: claims
 -- The rows that transitions name. Whether their claims still hold is decided after, in the same
--- write transaction; nobody can come between.
+-- write transaction; nobody can come between. The last column: whether its end frees anything.
 SELECT seq, state, claim_number, cancel_requested, queue, task, worker, due, started_at,
-       attempt, key, key_window, limits, missed_at, ended_number, ended_verb, ended_by, priority
+       coalesce(key, limits) IS NOT NULL
   FROM jobs
  WHERE seq IN (SELECT value FROM json_each(?1));
+
+-- name: details
+-- What everything but a plain success must know besides, by number.
+SELECT seq, attempt, priority, key, key_window, limits, missed_at
+  FROM jobs
+ WHERE seq IN (SELECT value FROM json_each(?1));
+
+-- name: ended
+SELECT ended_number, ended_verb, ended_by FROM jobs WHERE seq = ?1;
 
 -- name: succeed
 UPDATE jobs

@@ -5,11 +5,9 @@ SELECT 1 FROM workers WHERE id = ?1 AND state = 'live';
 
 -- name: look
 -- What a claim must know about one queue, each by one look into an index: is it paused, when is
--- the next job due, has any waiting job expired, are there lanes, are there solo jobs.
+-- the next job due, are there lanes, are there solo jobs.
 SELECT (SELECT paused FROM queues WHERE name = ?1),
        (SELECT due FROM jobs WHERE queue = ?1 AND ready = 0 ORDER BY due LIMIT 1),
-       EXISTS (SELECT 1 FROM jobs
-                WHERE ready IS NOT NULL AND expires_at IS NOT NULL AND expires_at <= ?2),
        EXISTS (SELECT 1 FROM bays WHERE queue = ?1),
        EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 3);
 
@@ -33,26 +31,39 @@ UPDATE jobs SET ready = 3 WHERE seq IN (SELECT value FROM json_each(?1));
 -- name: make_ready_in_lane
 UPDATE jobs SET ready = 2, lane = ?2 WHERE seq = ?1;
 
--- name: claim_best
--- Columns as `claimed_job` in rows.py reads them. RETURNING keeps no order; they are sorted after.
-UPDATE jobs
-   SET state = 1, ready = NULL, attempt = attempt + 1, claim_number = claim_number + 1,
-       started_at = ?1, worker = ?2, cancel_requested = 0, progress = NULL, progress_note = NULL
- WHERE seq IN (SELECT seq FROM jobs WHERE queue = ?3 AND ready = 1
-                ORDER BY priority, due, seq LIMIT ?4)
-RETURNING priority, due, seq, id, claim_number, task, payload, attempt, max_attempts, budget,
-          timeout, lost, solo, backoff, missed_at, error_kind, error_message, tenant, principal,
-          correlation_id, trace, tags, key, key_window;
+-- name: best
+-- The best ready jobs of a queue as they will be when they are claimed, and whether there is more
+-- to know about one (see `extras`): most carry nothing special, and every column costs. Reading
+-- first and writing then is faster than RETURNING.
+SELECT seq, id, claim_number + 1, task, payload, attempt + 1, max_attempts, budget, due, timeout,
+       expires_at,
+       coalesce(key, error_kind, correlation_id, principal, tenant, trace, tags, backoff, missed_at)
+           IS NOT NULL OR lost > 0 OR solo > 0
+  FROM jobs
+ WHERE queue = ?1 AND ready = 1
+ ORDER BY priority, due, seq LIMIT ?2;
 
--- name: claim_chosen
+-- name: chosen
+-- The same for jobs that were chosen before.
+SELECT seq, id, claim_number + 1, task, payload, attempt + 1, max_attempts, budget, due, timeout,
+       expires_at,
+       coalesce(key, error_kind, correlation_id, principal, tenant, trace, tags, backoff, missed_at)
+           IS NOT NULL OR lost > 0 OR solo > 0
+  FROM jobs
+ WHERE seq IN (SELECT value FROM json_each(?1));
+
+-- name: extras
+SELECT seq, key, key_window, lost, solo, backoff, missed_at, error_kind, error_message, tenant,
+       principal, correlation_id, trace, tags
+  FROM jobs
+ WHERE seq IN (SELECT value FROM json_each(?1));
+
+-- name: start
 UPDATE jobs
    SET state = 1, ready = NULL, lane = NULL, attempt = attempt + 1,
        claim_number = claim_number + 1, started_at = ?1, worker = ?2, cancel_requested = 0,
        progress = NULL, progress_note = NULL
- WHERE seq IN (SELECT value FROM json_each(?3))
-RETURNING priority, due, seq, id, claim_number, task, payload, attempt, max_attempts, budget,
-          timeout, lost, solo, backoff, missed_at, error_kind, error_message, tenant, principal,
-          correlation_id, trace, tags, key, key_window;
+ WHERE seq IN (SELECT value FROM json_each(?3));
 
 -- name: ready_after
 -- The common line of a queue after a place in it.

@@ -39,10 +39,10 @@ SELECT worker FROM jobs WHERE state = 1 AND worker > ?1 ORDER BY worker LIMIT 1;
 SELECT 1 FROM workers WHERE id = ?1 AND state = 'live';
 
 -- name: claims_of
--- Columns as `claimed_job` in rows.py reads them, then what it is told beside.
-SELECT priority, due, seq, id, claim_number, task, payload, attempt, max_attempts, budget,
-       timeout, lost, solo, backoff, missed_at, error_kind, error_message, tenant, principal,
-       correlation_id, trace, tags, queue, started_at, worker
+-- Columns as of `best` and `extras` in claim.sql, then what a claim knows by itself.
+SELECT seq, id, claim_number, task, payload, attempt, max_attempts, budget, due, timeout,
+       key, key_window, lost, solo, backoff, missed_at, error_kind, error_message, tenant,
+       principal, correlation_id, trace, tags, queue, started_at, worker
   FROM jobs
  WHERE worker = ?1 AND state = 1
  ORDER BY started_at, seq LIMIT ?2;

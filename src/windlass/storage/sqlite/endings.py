@@ -1,0 +1,192 @@
+"""What follows from accepted transitions: collected first, then written in few statements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import apsw
+
+from windlass.core.instant import span_us
+from windlass.core.state import FINISHING, State, Verb
+from windlass.core.transition import Transition
+from windlass.storage.queries import load
+from windlass.storage.sqlite.gates import gates_of, release
+from windlass.storage.sqlite.keys import free_keys
+from windlass.storage.sqlite.lanes import Lanes, open_gates
+from windlass.storage.sqlite.rollups import Tallies
+from windlass.storage.sqlite.rows import CODES, WAITING, Row, fetch, limits_of, seqs_text
+from windlass.storage.sqlite.waiting import frees_key_at_end
+
+__all__ = ["HISTORY", "Ending", "Endings", "delete"]
+
+_SQL = load("windlass.storage.sqlite.sql", "apply.sql")
+_DETAILS, _SUCCEED, _SUCCEED_ONE = _SQL["details"], _SQL["succeed"], _SQL["succeed_one"]
+_END, _END_WITH_ERROR = _SQL["end"], _SQL["end_with_error"]
+_REMEMBER, _FORGET_OLD = _SQL["remember"], _SQL["forget_old"]
+_DELETE_JOBS, _DELETE_HISTORY = _SQL["delete_jobs"], _SQL["delete_history"]
+
+HISTORY = 32
+"""Ended claims that a job remembers."""
+
+_TOGETHER = 4
+"""Successes with one result that are worth a statement of their own."""
+
+_RETURNING = {verb for verb, state in FINISHING.items() if state is State.WAITING}
+
+
+class Ending(NamedTuple):
+    """An accepted transition, the verb that takes effect, and the row of ``claims``."""
+
+    transition: Transition
+    verb: Verb
+    row: Row
+
+
+class _Details(NamedTuple):
+    """A row of ``details`` in apply.sql."""
+
+    seq: int
+    attempt: int
+    priority: int
+    key: str | None
+    window: str | None
+    limits: str | None
+    missed_at: int | None
+
+
+class Endings:
+    """The accepted transitions of one operation. Give plain successes to `succeed`, and
+    append the others to `others`.
+    """
+
+    def __init__(self, connection: apsw.Connection, now: int) -> None:
+        self._connection, self._now = connection, now
+        self._tallies = Tallies(now)
+        self._succeeded: dict[tuple[str, bytes | None], list[Row]] = {}
+        self.others: list[Ending] = []
+
+    def succeed(self, row: Row, transition: Transition) -> None:
+        """A success that frees no key and no limit: the path of most jobs."""
+        group = (transition.by, transition.result)
+        rows = self._succeeded.get(group)
+        if rows is None:
+            rows = self._succeeded[group] = []
+        rows.append(row)
+
+    def store(self) -> None:
+        """Write everything."""
+        if self._succeeded:
+            self._store_successes()
+        if self.others:
+            Others(self._connection, self._tallies, self._now).store(self.others)
+        self._tallies.store(self._connection)
+
+    def _store_successes(self) -> None:
+        """Most handlers return the same, so most successes share a statement."""
+        apart: list[tuple[int, int, str, bytes | None]] = []
+        for (by, result), rows in self._succeeded.items():
+            self._tallies.add(Verb.SUCCEED, rows)
+            seqs = [row[0] for row in rows]
+            if len(seqs) >= _TOGETHER:
+                self._connection.execute(_SUCCEED, (seqs_text(seqs), self._now, by, result))
+            else:
+                apart += [(seq, self._now, by, result) for seq in seqs]
+        self._connection.executemany(_SUCCEED_ONE, apart)
+
+
+class Others:
+    """Every ending that is no plain success."""
+
+    def __init__(self, connection: apsw.Connection, tallies: Tallies, now: int) -> None:
+        self._connection, self._tallies, self._now = connection, tallies, now
+        self._lanes = Lanes(connection)
+        self._succeeded: list[Row] = []
+        self._ended: list[Row] = []
+        self._ended_with_error: list[Row] = []
+        self._history: list[Row] = []
+        self._forgotten: list[tuple[int, int]] = []
+        self._deleted: list[int] = []
+        self._freed: list[tuple[str, int]] = []
+        self._released: list[tuple[str, int]] = []
+
+    def store(self, endings: Sequence[Ending]) -> None:
+        seqs = seqs_text([ending.row[0] for ending in endings])
+        details = {row[0]: _Details(*row) for row in fetch(self._connection, _DETAILS, (seqs,))}
+        for ending in endings:
+            self._accept(ending, details[ending.row[0]])
+        self._write()
+
+    def _accept(self, ending: Ending, job: _Details) -> None:
+        transition, verb, row = ending
+        self._tallies.add(verb, [row])
+        if job.limits is not None:
+            self._released += [(gate, job.seq) for gate in gates_of(limits_of(job.limits))]
+        if verb in _RETURNING:
+            self._return(ending, job)
+            return
+        if job.key is not None and (not transition.keep or frees_key_at_end(job.window)):
+            self._freed.append((job.key, job.seq))
+        if not transition.keep:
+            self._deleted.append(job.seq)
+        elif verb is Verb.SUCCEED:
+            self._succeeded.append((job.seq, self._now, transition.by, transition.result))
+        else:
+            state, due = CODES[FINISHING[verb]], row[7]
+            self._end(ending, job, (state, None, None, due, job.attempt, self._now))
+
+    def _return(self, ending: Ending, job: _Details) -> None:
+        """The job waits again."""
+        transition, _, row = ending
+        due = self._now + span_us(transition.delay)
+        lane, ready = None, 0
+        if due <= self._now:
+            ready = 3 if transition.solo else 1
+            if ready == 1 and job.limits is not None:
+                place = (job.priority, due, job.seq)
+                ready, lane = 2, self._lanes.enter(row[4], limits_of(job.limits), place)
+        attempt = max(0, job.attempt - 1) if transition.refund else job.attempt
+        self._end(ending, job, (WAITING, ready, lane, due, attempt, None))
+
+    def _end(self, ending: Ending, job: _Details, place: Row) -> None:
+        """Store where the job is now, and remember this claim."""
+        transition, verb, row = ending
+        number, worker, started_at = row[2], row[6], row[8]
+        missed_at = None
+        if verb is Verb.RELEASE:
+            missed_at = job.missed_at or (self._now if transition.missed else None)
+        error = transition.error
+        said = () if error is None else (error.kind, error.message, error.traceback)
+        marks = (transition.by, transition.lost, int(transition.solo), missed_at)
+        rows = self._ended_with_error if said else self._ended
+        rows.append((job.seq, *place, verb.value, *marks, *said))
+        self._history.append(
+            (job.seq, number, job.attempt, verb.value, worker, started_at, self._now)
+            + (said or (None, None, None))
+        )
+        if number > HISTORY:
+            self._forgotten.append((job.seq, number - HISTORY))
+
+    def _write(self) -> None:
+        statements: Sequence[tuple[str, Sequence[tuple[Any, ...]]]] = (
+            (_SUCCEED_ONE, self._succeeded),
+            (_END, self._ended),
+            (_END_WITH_ERROR, self._ended_with_error),
+            (_REMEMBER, self._history),
+            (_FORGET_OLD, self._forgotten),
+        )
+        for statement, rows in statements:
+            self._connection.executemany(statement, rows)
+        free_keys(self._connection, self._freed)
+        delete(self._connection, self._deleted)
+        release(self._connection, self._released)
+        open_gates(self._connection, {gate for gate, _ in self._released})
+        self._lanes.settle()
+
+
+def delete(connection: apsw.Connection, seqs: Sequence[int]) -> None:
+    """Remove jobs with their history. Their keys are the caller's to free."""
+    if seqs:
+        text = seqs_text(seqs)
+        connection.execute(_DELETE_JOBS, (text,))
+        connection.execute(_DELETE_HISTORY, (text,))
