@@ -96,7 +96,7 @@ async def _require_empty(bench: Bench) -> None:
     )
     if held:
         message = (
-            f"this storage already holds {held:,} jobs, and measuring would slow its users down. "
+            f"this storage already holds jobs ({held:,}), and measuring would slow their users down. "
             f"Name an empty one, or say --force: then it measures on the queue {QUEUE!r} and "
             f"leaves every other job alone."
         )
