@@ -73,6 +73,11 @@ def test_a_running_coroutine_is_cancelled_within_a_second_without_waiting_for_th
             await world.until(102)
             record = await enqueued.refresh()
             assert record.state is State.CANCELLED
+            assert record.error is not None
+            assert (record.error.kind, record.error.message) == (
+                "Cancelled",
+                "cancelled on request",
+            )
             assert [a.verb for a in await world.app.admin.history(record.id)] == [Verb.CANCEL]
         ((second, _),) = world.seen
         assert second - 101 <= 0.2
@@ -120,6 +125,7 @@ def test_a_request_that_arrives_while_requests_are_looked_for_is_not_lost() -> N
             await world.app.admin.resume("default")  # a hint, and nothing to find
             await world.until(12)
             assert (await enqueued.refresh()).state is State.CANCELLED
+            assert store.calls["workers.cancel_requests"] <= 5
 
     simulate(scenario, heartbeat=100, lease=1000, poll=1000)
 
@@ -240,6 +246,28 @@ def test_any_other_end_gives_way_to_a_request(end: BaseException) -> None:
         assert moved == [Verb.CLAIM, Verb.CANCEL]
 
     simulate(scenario)
+
+
+def test_what_a_handler_raised_after_a_request_is_remembered() -> None:
+    async def scenario(world: World) -> Job:
+        @world.app.task(name="job")
+        async def job() -> None:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                raise ValueError("half a file is left") from None
+
+        async with working(world.app):
+            enqueued = await job.enqueue()
+            await world.until(1)
+            await enqueued.cancel()
+            await world.until(3)
+            return await enqueued.refresh()
+
+    job = simulate(scenario)
+    assert job.state is State.CANCELLED
+    assert job.error is not None
+    assert job.error.message == "half a file is left"
 
 
 def test_a_request_does_not_reach_the_next_run_of_a_requeued_job() -> None:

@@ -149,6 +149,24 @@ async def test_a_lost_answer_is_asked_for_again_and_told_once() -> None:
         assert it.engine.finisher.counts[Verb.SUCCEED] == 3
 
 
+async def test_a_passing_failure_fails_no_job_and_splits_no_batch() -> None:
+    for count in (1, 4):
+        async with bench() as it:
+            jobs = await claims(it, count)
+
+            async def blip(call: Hook, transitions: Sequence[Transition]) -> Applied:
+                it.store.hooks.clear()
+                raise StorageUnavailable("away for a moment")
+
+            it.store.on("jobs.apply", blip)
+            finished(it, jobs)
+            stop = asyncio.Event()
+            stop.set()
+            await it.engine.finisher.run(stop)
+            assert await states(it, jobs) == [State.SUCCEEDED] * count
+            assert it.store.calls["jobs.apply"] == 2
+
+
 async def test_an_outcome_counts_as_held_until_the_store_has_answered() -> None:
     async with bench() as it:
         (job,) = await claims(it, 1)

@@ -8,9 +8,24 @@ import time
 from datetime import timedelta
 from typing import Any, Self
 
-from tests.runtime.world import Hook, Tampered, World, logged, make_worker, simulate, until, working
+import pytest
+
+from tests.runtime.world import (
+    Hook,
+    Tampered,
+    World,
+    bench,
+    logged,
+    make_worker,
+    simulate,
+    until,
+    working,
+)
 from windlass import Windlass
 from windlass.core.state import State
+from windlass.errors import StorageUnavailable
+from windlass.runtime.heartbeat import Heartbeat
+from windlass.runtime.presence import Presence
 from windlass.runtime.watchdog import Watchdog
 from windlass.storage.protocol import WorkerState
 
@@ -92,6 +107,29 @@ async def isolation(world: World) -> list[str]:
         await world.until(61)
         store.down = False
     return world.words
+
+
+async def test_a_beat_that_fails_takes_the_right_to_judge_at_once() -> None:
+    async with bench() as it:
+        clock = Clock()
+        presence = Presence(beat=timedelta(seconds=5), lease=timedelta(seconds=30), clock=clock)
+        heartbeat = Heartbeat(
+            it.store.storage.workers,
+            it.engine.identity,
+            presence,
+            interval=timedelta(seconds=5),
+            home=asyncio.get_running_loop(),
+            on_beat=lambda worker, beat: None,
+            watchdog=None,
+        )
+        for _ in range(8):
+            assert await heartbeat.step()
+            clock.seconds += 5
+        assert presence.may_judge
+        it.store.down = True
+        with pytest.raises(StorageUnavailable):
+            await heartbeat.step()
+        assert not presence.may_judge
 
 
 # --- a blocked loop ------------------------------------------------------------------------------
@@ -223,7 +261,7 @@ def test_a_late_answer_to_a_beat_of_a_former_identity_is_ignored() -> None:
         store = await world.tampered()
         async with working(world.app, store=store) as shift:
             former = shift.worker.id
-            await world.until(7)
+            await world.until(9)
             await store.inner.workers.bury([former])
 
             async def slow(call: Hook, worker: str) -> Any:
@@ -233,7 +271,8 @@ def test_a_late_answer_to_a_beat_of_a_former_identity_is_ignored() -> None:
                 return beat
 
             store.on("workers.beat", slow)
-            await job.enqueue()  # the claim finds out first
+            await world.until(10.5)  # a beat is under way
+            await job.enqueue()  # and the claim finds out first
             await world.until(12)
             assert shift.worker.id != former
             reborn = shift.worker.id

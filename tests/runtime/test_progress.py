@@ -162,6 +162,25 @@ async def test_a_run_that_has_ended_is_not_reported_any_more() -> None:
         await it.engine.progress.close()
 
 
+def test_what_a_run_said_last_is_not_stored_once_it_has_ended() -> None:
+    async def scenario(world: World) -> int:
+        store = await world.tampered()
+
+        @world.app.task(name="job")
+        async def job(ctx: Context) -> None:
+            ctx.progress(0.1)
+            await asyncio.sleep(0.1)
+            ctx.progress(0.2)
+            await asyncio.sleep(0.01)
+
+        async with working(world.app, store=store):
+            await job.enqueue()
+            await world.until(5)
+        return store.calls["jobs.report"]
+
+    assert simulate(scenario) == 1
+
+
 async def test_closing_stops_the_storing() -> None:
     async with bench() as it:
         reporter = ProgressReporter(it.store.storage.jobs)

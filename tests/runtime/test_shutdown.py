@@ -314,6 +314,40 @@ def test_an_outage_during_the_shutdown_ends_in_bounded_time() -> None:
     simulate(scenario, grace=30)
 
 
+def test_an_outage_does_not_keep_an_idle_worker_from_stopping() -> None:
+    async def scenario(world: World) -> None:
+        store = await world.tampered()
+        async with working(world.app, store=store) as shift:
+            store.down = True
+            await world.until(300)
+            shift.worker.stop()
+            await shift.ended()
+            assert world.loop.time() < 303
+
+    simulate(scenario)
+
+
+def test_a_worker_does_not_leave_before_its_outcomes_are_stored() -> None:
+    async def scenario(world: World) -> None:
+        sleep = sleeper(world)
+        store = await world.tampered()
+
+        async def slow(call: Hook, *args: Any) -> Any:
+            await asyncio.sleep(0.7)
+            return await call(*args)
+
+        store.on("jobs.apply", slow)
+        async with working(world.app, store=store) as shift:
+            job = await sleep.enqueue(10.0)
+            await world.until(5)
+            shift.worker.stop()
+            await shift.ended()
+            record = await job.refresh()
+            assert (record.state, record.claim_number) == (State.SUCCEEDED, 1)
+
+    simulate(scenario)
+
+
 def test_an_outage_that_ends_during_the_shutdown_loses_nothing() -> None:
     async def scenario(world: World) -> None:
         sleep = sleeper(world)

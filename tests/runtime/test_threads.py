@@ -62,6 +62,14 @@ async def test_the_pool_grows_with_demand_and_no_further() -> None:
     threads.close()
 
 
+async def test_a_thread_that_works_is_not_taken_for_an_idle_one() -> None:
+    threads = Threads()
+    assert await ran(threads, lambda: 1) == 1
+    together = threading.Barrier(2)
+    await asyncio.gather(*(ran(threads, lambda: together.wait(5)) for _ in range(2)))
+    threads.close()
+
+
 async def test_closing_lets_busy_threads_end_with_their_function() -> None:
     threads = Threads()
     go, thread = threading.Event(), None
@@ -141,6 +149,7 @@ async def test_stuck_threads_never_let_a_worker_run_more_than_its_slots() -> Non
         await it.app.enqueue_many([stuck.call() for _ in range(4)])
         assert await it.engine.step() == 2
         assert await it.engine.step() == 0
+        await until(lambda: len(running) == 2)
         go.set()
         await until(lambda: it.engine.slots.used == 0)
         assert await it.engine.step() == 2
