@@ -390,6 +390,48 @@ def test_a_goodbye_whose_answer_is_lost_is_said_again() -> None:
     simulate(scenario)
 
 
+# --- cancelled -----------------------------------------------------------------------------------
+
+
+def test_a_worker_whose_own_task_is_cancelled_gives_everything_back_and_leaves_nothing() -> None:
+    async def scenario(world: World) -> None:
+        sleep = sleeper(world)
+        shift = Shift(await make_worker(world.app))
+        job = await sleep.enqueue(3600.0)
+        await world.until(1)
+        database = world.app._opener._memory
+        assert database is not None
+        assert database._sleepers
+        shift.running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await shift.ended()
+        await world.until(2)
+        assert world.words == ["started", "interrupted"]
+        record = await job.refresh()
+        assert (record.state, record.attempt) == (State.WAITING, 0)
+        assert await row_states(world.app) == [WorkerState.GONE]
+        assert not database._sleepers
+
+    simulate(scenario)
+
+
+def test_a_worker_cancelled_during_an_outage_ends_all_the_same() -> None:
+    async def scenario(world: World) -> None:
+        sleep = sleeper(world)
+        store = await world.tampered()
+        shift = Shift(await make_worker(world.app, store=store))
+        await sleep.enqueue(3600.0)
+        await world.until(1)
+        store.down = True
+        shift.running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await shift.ended()
+        assert world.loop.time() < 5
+        assert world.words == ["started", "interrupted"]
+
+    simulate(scenario)
+
+
 # --- reasons of its own --------------------------------------------------------------------------
 
 

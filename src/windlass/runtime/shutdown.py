@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from windlass.core.job import ClaimedJob
@@ -90,6 +91,12 @@ class Shutdown:
             else:
                 self._tell(jobs, releases, applied)
                 return
+
+    async def leave_at_once(self) -> None:
+        """The worker's own task was cancelled: no time to drain, but what it held is given back."""
+        self._engine.runner.stop_all(Why.INTERRUPT)
+        with suppress(StorageError):
+            await self._around.storage.workers.leave(self._engine.identity.id, [])
 
     def _tell(
         self, jobs: Sequence[ClaimedJob], releases: Sequence[Transition], applied: Applied

@@ -111,19 +111,18 @@ class Worker:
         leader = Leader(around.storage.leader, engine.identity, lease=settings.lease / 2)
         finished = asyncio.Event()
         chores_end = asyncio.Event()
+        shutdown = Shutdown(engine, around)
+        undo = around.storage.wakeups.subscribe(self._look_for_cancels)
         try:
             async with asyncio.TaskGroup() as group:
                 finishing = group.create_task(engine.finisher.run(finished))
                 chores = self._chores(leader, presence, chores_end)
                 running = [group.create_task(chore) for chore in chores]
                 claiming = group.create_task(engine.claimer.run())
-                undo = around.storage.wakeups.subscribe(self._look_for_cancels)
                 self.started.set()
                 await self._stop.wait()
                 engine.claimer.stop()
-                shutdown = Shutdown(engine, around)
                 await shutdown.drain(self._hurry)
-                undo()
                 chores_end.set()
                 await asyncio.wait([claiming, *running])
                 self._leaving = True
@@ -132,6 +131,10 @@ class Worker:
                 if not engine.finisher.idle:
                     finishing.cancel()  # an outage must not keep a process alive
         finally:
+            undo()
+            if not self._leaving:
+                self._leaving = True
+                await shutdown.leave_at_once()
             await heart.stop()
             await self._settle_side_tasks()
             with suppress(StorageError):
