@@ -31,6 +31,7 @@ from windlass.storage.protocol import Verdict, WorkerState
 from windlass.storage.sqlite import apply as sqlite_apply
 from windlass.storage.sqlite import claim as sqlite_claim
 from windlass.storage.sqlite import insert as sqlite_insert
+from windlass.storage.sqlite import lanes as sqlite_lanes
 from windlass.storage.sqlite import waiting as sqlite_waiting
 from windlass.storage.sqlite import workers as sqlite_workers
 from windlass.storage.sqlite.workers import SqliteWorkers
@@ -47,10 +48,16 @@ class Patch:
         self._before.append((owner, name, vars(owner)[name]))
         setattr(owner, name, value)
 
-    def sql(self, module: Any, name: str, old: str, new: str) -> None:
-        statement = vars(module)[name]
-        assert old in statement, f"{module.__name__}.{name} does not say {old!r} any more"
-        self(module, name, statement.replace(old, new))
+    def sql(self, module: Any, old: str, new: str) -> None:
+        """Change every statement of a module that says ``old``."""
+        statements = {
+            name: value
+            for name, value in vars(module).items()
+            if isinstance(value, str) and old in value
+        }
+        assert statements, f"no statement of {module.__name__} says {old!r} any more"
+        for name, value in statements.items():
+            self(module, name, value.replace(old, new))
 
     def undo(self) -> None:
         for owner, name, value in reversed(self._before):
@@ -132,13 +139,8 @@ def a_finish_in_sql_ignores_the_claim_number(patch: Patch) -> None:
 
 @mutant("sqlite")
 def a_claim_in_sql_reuses_the_number_of_the_last_one(patch: Patch) -> None:
-    for name in ("_CLAIM_BEST", "_CLAIM_CHOSEN"):
-        patch.sql(
-            sqlite_claim,
-            name,
-            "claim_number = claim_number + 1",
-            "claim_number = max(claim_number, 1)",
-        )
+    raised, kept = "claim_number = claim_number + 1", "claim_number = max(claim_number, 1)"
+    patch.sql(sqlite_claim, raised, kept)
 
 
 @mutant("memory")
@@ -188,7 +190,7 @@ def the_buried_may_claim(patch: Patch) -> None:
 
 @mutant("sqlite")
 def the_buried_may_claim_in_sql(patch: Patch) -> None:
-    patch.sql(sqlite_claim, "_IS_LIVE", " AND state = 'live'", "")
+    patch.sql(sqlite_claim, " AND state = 'live'", "")
 
 
 @mutant("memory")
@@ -221,10 +223,10 @@ def a_beat_revives_the_buried(patch: Patch) -> None:
 
 @mutant("sqlite")
 def a_beat_revives_the_buried_in_sql(patch: Patch) -> None:
-    patch.sql(
-        sqlite_workers, "_BEAT", "SET beat_at", "SET state = 'live', ended_at = NULL, beat_at"
-    )
-    patch.sql(sqlite_workers, "_BEAT", " AND state = 'live'", " AND state <> 'gone'")
+    beat = "SET beat_at = ?2"
+    patch.sql(sqlite_workers, beat, "SET state = 'live', ended_at = NULL, beat_at = ?2")
+    live, any_but_gone = " AND state = 'live'\nRETURNING 1", " AND state <> 'gone'\nRETURNING 1"
+    patch.sql(sqlite_workers, live, any_but_gone)
 
 
 @mutant("memory")
@@ -363,7 +365,7 @@ def a_promotion_ignores_the_due_time(patch: Patch) -> None:
 
 @mutant("sqlite")
 def a_promotion_in_sql_ignores_the_due_time(patch: Patch) -> None:
-    patch.sql(sqlite_waiting, "_DUE", "due <= ?2", "due <= ?2 + 3000000")
+    patch.sql(sqlite_waiting, "due <= ?2", "due <= ?2 + 3000000")
 
 
 @mutant("memory")
@@ -408,7 +410,7 @@ def a_released_job_keeps_its_unit(patch: Patch) -> None:
 
 @mutant("sqlite")
 def an_ended_job_in_sql_opens_no_lane(patch: Patch) -> None:
-    patch(sqlite_apply, "open_gates", lambda connection, gates: None)
+    patch.sql(sqlite_lanes, "WHERE gate = ?1 AND opens_at IS NULL", "WHERE gate = ?1 AND 0")
 
 
 @mutant("memory")
