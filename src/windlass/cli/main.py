@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 from typing import Any, NamedTuple
 
 import click
@@ -89,6 +90,7 @@ def cli(ctx: click.Context) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """The console script. The answer is the exit code: 1 for anything that was asked wrongly."""
+    _fill_standard_descriptors()
     try:
         answer: Any = cli.main(arguments, prog_name="windlass", standalone_mode=False)
     except click.exceptions.Abort:
@@ -100,3 +102,14 @@ def main(arguments: list[str] | None = None) -> int:
         click.echo(f"Error: {error}", err=True)
         return COULD_NOT_START
     return answer if isinstance(answer, int) else 0
+
+
+def _fill_standard_descriptors() -> None:
+    """Started with one of them closed (``2>&-``), the next file opened would take its number:
+    whatever writes errors would write them into a database, and libuv aborts.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one

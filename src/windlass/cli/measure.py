@@ -96,9 +96,9 @@ async def _require_empty(bench: Bench) -> None:
     )
     if held:
         message = (
-            f"this storage already holds jobs ({held:,}), and measuring would slow their users down. "
-            f"Name an empty one, or say --force: then it measures on the queue {QUEUE!r} and "
-            f"leaves every other job alone."
+            f"this storage already holds jobs ({held:,}), and measuring would slow their users "
+            f"down. Name an empty one, or say --force: then it measures on the queue {QUEUE!r} "
+            f"and leaves every other job alone."
         )
         raise ConfigError(message)
 

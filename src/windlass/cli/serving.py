@@ -169,6 +169,8 @@ class _Serving:
 
     def _introduce(self, start: Start) -> None:
         self._ready = True
+        if self._line is not None:
+            self._line.report({"ready": start.worker})
         wanted = self._child is None or self._child.introduce
         if log.isEnabledFor(logging.INFO):
             if self._plan.log_format == "json":
@@ -177,8 +179,6 @@ class _Serving:
                 self._terminal.write(banner(start, self._terminal, stop=self._child is None))
             else:
                 log.info("worker %s started, pid %d", start.worker, start.pid)
-        if self._line is not None:
-            self._line.report({"ready": start.worker})
 
     def _farewell(self, worker: Worker, reason: StopReason) -> None:
         self._sample(worker)
