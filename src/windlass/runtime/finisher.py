@@ -107,8 +107,11 @@ class Finisher:
     async def flush(self) -> int:
         """Write what waits, in one batch; the number of transitions answered for."""
         room = _LARGEST - len(self._sending)  # what a failed flush has left goes along
-        for claim in list(self._next)[:room]:
-            self._sending[claim] = self._next.pop(claim)
+        if not self._sending and len(self._next) <= room:
+            self._sending, self._next = self._next, {}
+        else:
+            for claim in list(self._next)[:room]:
+                self._sending[claim] = self._next.pop(claim)
         self._on_taken()
         sent, self._stuck = list(self._sending.values()), None
         await self._send(sent)

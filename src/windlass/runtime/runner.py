@@ -53,6 +53,9 @@ class Run(Token):
 
 OnEnd = Callable[[Run, Outcome], None]
 
+_NOTHING = core.Succeeded()
+"""What most handlers return."""
+
 
 class Runner:
     """Runs claimed jobs and reports what happened, always exactly once per run."""
@@ -131,9 +134,14 @@ class Runner:
             args = (context, *args)
         enter(context)  # in this task's own copy of the variables: nothing to undo
         try:
-            value = await self._call(run, task, args, kwargs)
+            if task.is_async and job.timeout is None:
+                value = await task.function(*args, **kwargs)
+            else:
+                value = await self._within_limits(run, task, args, kwargs)
         except BaseException as error:  # noqa: BLE001 -- a handler may raise anything
             return self._ended_badly(run, error)
+        if value is None:
+            return _NOTHING
         try:
             return core.Succeeded(
                 encode_any(value, limit=self._result_limit, what=f"the result of {task.name}")
@@ -142,20 +150,18 @@ class Runner:
             # Ran, but what it returned cannot be stored: running it again would change nothing.
             return core.GaveUp(self._describe(error))
 
-    async def _call(
+    async def _within_limits(
         self, run: Run, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         limit = run.job.timeout
-        if task.is_async:
-            if limit is None:
+        if not task.is_async or limit is None:
+            return await self._on_thread(run, functools.partial(task.function, *args, **kwargs))
+        scope = asyncio.timeout(limit.total_seconds())
+        try:
+            async with scope:
                 return await task.function(*args, **kwargs)
-            scope = asyncio.timeout(limit.total_seconds())
-            try:
-                async with scope:
-                    return await task.function(*args, **kwargs)
-            except TimeoutError as error:
-                raise (_timed_out(limit) if scope.expired() else error) from None
-        return await self._on_thread(run, functools.partial(task.function, *args, **kwargs))
+        except TimeoutError as error:
+            raise (_timed_out(limit) if scope.expired() else error) from None
 
     async def _on_thread(self, run: Run, function: Callable[[], Any]) -> Any:
         limit = run.job.timeout
