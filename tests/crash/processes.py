@@ -20,13 +20,20 @@ PATIENCE = 30.0
 """Nothing here takes that long unless it is broken."""
 
 
-def until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> float:
+def until(
+    condition: Callable[[], bool], what: str, seconds: float = PATIENCE, *, every: float = 0.005
+) -> float:
     """Look again and again, for at most so long; how long it took."""
     began = time.monotonic()
     while not condition():
         assert time.monotonic() - began < seconds, f"{what}: not within {seconds:g} s"
-        time.sleep(0.005)
+        time.sleep(every)
     return time.monotonic() - began
+
+
+def stand_still(seconds: float) -> None:
+    """Let a fault last: it is part of what is tested, not a wait for something to happen."""
+    time.sleep(seconds)
 
 
 class Process:
@@ -77,6 +84,7 @@ class Processes:
         )
         theirs.close()
         self._line = ours
+        self.pid = self._zygote.pid
         self._unread = b""
         self._reports: dict[str, dict[int, int]] = defaultdict(dict)
         self._last_started = 0

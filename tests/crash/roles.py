@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tests.crash import points
 from tests.crash.shop import Shop, from_environment
+from tests.crash.store import Store
 from windlass.cli.main import main
+from windlass.errors import StorageError
 from windlass.task import Call
 
 
@@ -58,3 +62,69 @@ async def _waiting(shop: Shop) -> int:
 def _some_call(shop: Shop, draw: random.Random) -> Call:
     name = draw.choices(("work", "grind", "flaky"), (8, 1, 1))[0]
     return shop.call(name, draw.uniform(0.003, 0.04))
+
+
+def patient_producer(*, known: str, waits: str, gate: str) -> int:
+    """Enqueue one by one until somebody makes ``gate``, and note how long each one took."""
+    asyncio.run(_enqueue_patiently(from_environment(), Path(known), Path(waits), Path(gate)))
+    return 0
+
+
+async def _enqueue_patiently(shop: Shop, known: Path, waits: Path, gate: Path) -> None:
+    took: list[float] = []
+    ids: list[str] = []
+    async with shop.app as app:
+        while not gate.exists():
+            call = shop.call("noop")
+            began = time.monotonic()
+            job = await app.enqueue_call(call)
+            took.append(time.monotonic() - began)
+            ids.append(job.id)
+            await asyncio.sleep(0.005)
+    known.write_text("\n".join(ids), encoding="ascii")
+    waits.write_text("\n".join(map(str, took)), encoding="ascii")
+
+
+def look(*, path: str, sql: str, values: Sequence[object], answer: str) -> int:
+    """Read the database from where it can be seen."""
+    Path(answer).write_text(repr(Store(Path(path)).rows(sql, values)), encoding="utf-8")
+    return 0
+
+
+def enqueuer(*, known: str, task: str, arguments: Sequence[object], count: int, queue: str) -> int:
+    """Enqueue one by one, note each that was acknowledged, and say how it ended."""
+    try:
+        shop = from_environment()
+        call = shop.call(task, *arguments, queue=queue)
+        asyncio.run(_enqueue(shop, Path(known), call, count))
+    except StorageError as error:
+        print(f"{type(error).__name__}: {error}")  # noqa: T201
+    return 0
+
+
+async def _enqueue(shop: Shop, known: Path, call: Call, count: int) -> None:
+    file = os.open(known, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    async with shop.app as app:
+        for _ in range(count):
+            job = await app.enqueue_call(call)
+            os.write(file, f"{job.id}\n".encode())
+    print("all enqueued")  # noqa: T201
+
+
+def fill(*, path: str, blocks: int | None) -> int:
+    """Take up room on a disk; without a number, to the last byte."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for _ in range(blocks or 0):
+        os.write(file, b"x" * 4096)
+    if blocks is None:
+        for size in (4096, 1):
+            with suppress(OSError):
+                while os.write(file, b"x" * size):
+                    pass
+    return 0
+
+
+def remove(*, path: str) -> int:
+    """Give it back."""
+    Path(path).unlink()
+    return 0

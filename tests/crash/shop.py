@@ -40,6 +40,7 @@ class Shop:
             ("hold", self._hold),
             ("stand", self._stand),
             ("noop", self._noop),
+            ("carry", self._carry),
         ):
             task = self.app.task(name=f"crash.{name}", backoff=Backoff.none())(handler)
             self.tasks[name] = task
@@ -94,6 +95,12 @@ class Shop:
 
     async def _noop(self) -> None:
         """Nothing at all, as fast as possible."""
+
+    async def _carry(self, context: Context, load: str) -> int:
+        """Arguments that take room."""
+        self.effects.write(START, context)
+        self.effects.write(END, context)
+        return context.claimed.claim.number
 
 
 def from_environment() -> Shop:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import signal
-import time
 
 import pytest
 
 from tests.crash import points
 from tests.crash.points import POINTS
-from tests.crash.processes import Process, until
+from tests.crash.processes import Process, stand_still, until
 from tests.crash.scene import Scene
 from tests.crash.store import SUCCEEDED
 
@@ -25,11 +24,6 @@ UNLOCKED = [
     "finish, after its commit",
 ]
 LOCKED = [name for name, p in POINTS.items() if p.who == points.WORKER and p.locked]
-
-
-def stand_still(seconds: float) -> None:
-    """How long a process is left stopped: this is the fault itself, not a wait for something."""
-    time.sleep(seconds)
 
 
 def state_of(scene: Scene, process: Process) -> list[str]:
