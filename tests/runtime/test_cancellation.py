@@ -350,6 +350,25 @@ async def test_a_running_function_sees_the_request_in_its_token() -> None:
         await running
 
 
+async def test_asking_a_function_again_sets_its_token_again() -> None:
+    async with bench() as it:
+        go = threading.Event()
+
+        @it.app.task(name="job")
+        def job() -> None:
+            go.wait(5)
+
+        await job.enqueue()
+        claim = await started(it)
+        run = it.engine.runner.active[claim]
+        it.engine.runner.stop(claim, Why.CANCEL)
+        run._event = threading.Event()  # as when the thread made its own at the same moment
+        it.engine.runner.stop(claim, Why.CANCEL)
+        assert run
+        go.set()
+        await it.engine.step()
+
+
 async def test_a_function_that_returns_in_spite_of_the_request_has_succeeded() -> None:
     async with bench() as it:
         go = threading.Event()

@@ -219,6 +219,30 @@ async def test_stop_iteration_is_an_error_like_any_other(make: Make) -> None:
         assert "StopIteration" in job.error.message
 
 
+@pytest.mark.parametrize("kind", [Snooze, Throttled, lambda after: Retry(after=after)])
+async def test_more_time_than_the_calendar_has_is_ten_years(
+    kind: Callable[[timedelta], BaseException],
+) -> None:
+    async with bench() as it:
+        job = await ended(it, coroutine, kind(timedelta.max))
+        assert job.state is State.WAITING
+        assert job.due - it.clock.now() == timedelta(days=3650)
+
+
+class Careless(Snooze):
+    """An instruction that was never properly made."""
+
+    def __init__(self) -> None:
+        pass
+
+
+async def test_an_instruction_that_breaks_is_an_error_like_any_other() -> None:
+    async with bench() as it:
+        job = await ended(it, coroutine, Careless())
+        assert (job.state, job.attempt) == (State.WAITING, 1)
+        assert it.engine.slots.used == 0
+
+
 # --- results that cannot be stored ---------------------------------------------------------------
 
 UNSTORABLE = [object(), math.nan, b"\xff" * 2000, {1j: 2}]

@@ -53,6 +53,9 @@ class Run(Token):
 
 OnEnd = Callable[[Run, Outcome], None]
 
+_FARTHEST = timedelta(days=3650)
+"""Whoever asks for more time is asked again then; beyond the calendar no store could keep it."""
+
 _NOTHING = core.Succeeded()
 """What most handlers return."""
 
@@ -89,10 +92,10 @@ class Runner:
         run = self.active.get(claim)
         if run is None:
             return False
+        run.set()  # every time: a thread that makes its own event at this moment hears the next
         if run.why is not None and run.why >= why:
             return True  # asked already: cancelling it again would disturb its cleaning up
         run.why = why
-        run.set()
         task = self._tasks.find(run.job.task)
         # A thread cannot be cancelled, only asked; its body waits for it. A body that has not
         # begun must not be cancelled: it would end without a word. It looks before it begins.
@@ -189,11 +192,12 @@ class Runner:
             case asyncio.CancelledError():
                 return core.Raised(self._describe(error))
             case Retry():
-                return core.Raised(self._describe(error), error.after)
+                after = None if error.after is None else min(error.after, _FARTHEST)
+                return core.Raised(self._describe(error), after)
             case Snooze():
-                return core.Snoozed(error.after)
+                return core.Snoozed(min(error.after, _FARTHEST))
             case Throttled():
-                return core.Throttled(error.after)
+                return core.Throttled(min(error.after, _FARTHEST))
             case GiveUp():
                 return core.GaveUp(self._describe(error))
             case Exception():
