@@ -47,7 +47,7 @@ HOT = {
     ("claim.sql", "ready_after"): ["jobs: jobs_ready"],
     ("claim.sql", "solo_after"): ["jobs: jobs_solo"],
     ("claim.sql", "expired"): ["jobs: jobs_expiring"],
-    ("lanes.sql", "open_bays"): ["bays: bays_open", "lanes: lanes_in_bay"],
+    ("lanes.sql", "open_bays"): ["bays: bays_open", *["lanes: lanes_in_bay"] * 2],
     ("lanes.sql", "open_timed"): [f"bays: {PRIMARY}", "bays: bays_timed"],
     ("lanes.sql", "next_timed"): ["bays: bays_timed"],
     ("lanes.sql", "bay_lanes"): ["lanes: lanes_in_bay"],

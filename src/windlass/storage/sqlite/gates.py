@@ -14,7 +14,7 @@ import msgspec
 
 from windlass.core.instant import from_us, to_us
 from windlass.core.job import LimitUse
-from windlass.core.limit import Admitted, Closed, LimitSpec, admit
+from windlass.core.limit import Admitted, Closed, LimitSpec, Rate, admit
 from windlass.storage.queries import load
 from windlass.storage.sqlite.rows import value_of
 
@@ -55,6 +55,7 @@ class Gates:
         self._specs: dict[str, LimitSpec | None] = {}
         self._usage: dict[str, int] = {}
         self._spent: dict[str, datetime | None] = {}
+        self._verdicts: dict[str, dict[float, Admitted | Closed]] = {}
         self._charged: dict[str, LimitSpec | None] = {}
         self._holds: list[tuple[str, int]] = []
 
@@ -80,8 +81,15 @@ class Gates:
         """When the bucket holds ``cost``; None: it does now."""
         if spec.rate is None:
             return None
-        verdict = admit(spec.rate, self._spent_until(gate), cost=cost, now=self._now)
+        verdict = self._ask(gate, spec.rate, cost)
         return to_us(verdict.open_at) if isinstance(verdict, Closed) else None
+
+    def _ask(self, gate: str, rate: Rate, cost: float) -> Admitted | Closed:
+        """The bucket's word, kept until it is charged: whoever is let in has just asked."""
+        known = self._verdicts.setdefault(gate, {})
+        if cost not in known:
+            known[cost] = admit(rate, self._spent_until(gate), cost=cost, now=self._now)
+        return known[cost]
 
     def charge(self, uses: Iterable[LimitUse], seq: int) -> None:
         """Take from every gate for a job that starts; none of them is shut."""
@@ -89,10 +97,10 @@ class Gates:
             spec = self._spec(use.name)
             self._charged[use.gate] = spec
             if spec is not None and spec.rate is not None:
-                spent = self._spent_until(use.gate)
-                verdict = admit(spec.rate, spent, cost=use.cost, now=self._now)
+                verdict = self._ask(use.gate, spec.rate, use.cost)
                 if isinstance(verdict, Admitted):
                     self._spent[use.gate] = verdict.spent_until
+                    del self._verdicts[use.gate]
         for gate in gates_of(uses):
             if gate in self._usage:
                 self._usage[gate] += 1

@@ -55,6 +55,8 @@ class Stand(NamedTuple):
     gate: str
     cost: float
     head: Place
+    alone: bool = False
+    """Known to be the only lane in its bay."""
 
 
 class Lanes:
@@ -66,6 +68,8 @@ class Lanes:
         self._touched: dict[int, tuple[Stand, Place | None] | None] = {}
         self._parked: dict[int, Shut] = {}
         self._bays: set[int] = set()
+        self._heads: dict[int, Place] = {}
+        """Of bays whose only lane has moved on, unless they are among the changed ones."""
 
     def enter(self, queue: str, uses: tuple[LimitUse, ...], place: Place) -> int:
         """The lane of a job that becomes ready at ``place``; made where there is none."""
@@ -119,6 +123,7 @@ class Lanes:
         self._touched.clear()
         self._parked.clear()
         self._bays.clear()
+        self._heads.clear()
 
     # --- how ----------------------------------------------------------------------------------
 
@@ -137,14 +142,17 @@ class Lanes:
         moved: list[tuple[int, int, int, int, int]] = []
         for lane, known in self._touched.items():
             stand, head = known or self._look(lane)
-            self._bays.add(stand.bay)
             if head is None:
+                self._bays.add(stand.bay)
                 self._connection.execute(_REMOVE_LANE, (lane,))
                 continue
             bay = self._destination(lane, stand, changed=head != stand.head)
             if bay != stand.bay or head != stand.head:
                 moved.append((lane, bay, *head))
-                self._bays.add(bay)
+                if bay == stand.bay and stand.alone:
+                    self._heads[bay] = head
+                else:
+                    self._bays |= {bay, stand.bay}
         self._connection.executemany(_MOVE_LANE, moved)
 
     def _look(self, lane: int) -> tuple[Stand, Place | None]:
@@ -167,7 +175,7 @@ class Lanes:
         return stand.bay
 
     def _settle_bays(self) -> None:
-        headed: list[tuple[int, int, int, int]] = []
+        headed = [(bay, *head) for bay, head in self._heads.items() if bay not in self._bays]
         for bay in sorted(self._bays):
             head = first(self._connection, _BAY_HEAD, (bay,))
             if head is None:

@@ -73,16 +73,16 @@ class _Bays(Line):
 class _Bay(Line):
     """An open bay: its lanes."""
 
-    __slots__ = ("id", "need")
+    __slots__ = ("alone", "id", "need")
     rank = 1
 
     def __init__(self, connection: apsw.Connection, row: Row) -> None:
         """A row of ``open_bays``, which brings the first lane with it."""
-        priority, due, seq, bay, gate, cost, lane = row
+        priority, due, seq, bay, gate, cost, lane, alone = row
         super().__init__(connection, _BAY_LANES, bay, bite=1)
         self._rows = [(priority, due, seq, lane)]
-        self.id = bay
-        self.need = (gate, cost)
+        self._more = not alone
+        self.id, self.need, self.alone = bay, (gate, cost), bool(alone)
 
 
 class _Lane(Line):
@@ -177,7 +177,7 @@ class Visits:
         if lane is None:
             return
         if lane[3] not in self._in_hand:
-            stand = Stand(self._queue, bay.id, *bay.need, lane[:3])
+            stand = Stand(self._queue, bay.id, *bay.need, lane[:3], bay.alone)
             self._visit(_Lane(self._connection, lane[3], stand))
         if bay.need not in self._shut:
             bay.advance()

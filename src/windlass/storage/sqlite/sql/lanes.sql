@@ -57,8 +57,12 @@ DELETE FROM bays WHERE id = ?1;
 UPDATE bays SET opens_at = ?2 WHERE id = ?1;
 
 -- name: open_bays
--- The open bays of a queue after a place, each with its first lane.
-SELECT bays.head_priority, bays.head_due, bays.head_seq, bays.id, bays.gate, bays.cost, lanes.id
+-- The open bays of a queue after a place, each with its first lane and whether that is alone.
+SELECT bays.head_priority, bays.head_due, bays.head_seq, bays.id, bays.gate, bays.cost, lanes.id,
+       NOT EXISTS (SELECT 1 FROM lanes
+                    WHERE lanes.bay = bays.id
+                      AND (lanes.head_priority, lanes.head_due, lanes.head_seq)
+                          > (bays.head_priority, bays.head_due, bays.head_seq))
   FROM bays JOIN lanes
     ON lanes.bay = bays.id AND lanes.head_priority = bays.head_priority
    AND lanes.head_due = bays.head_due AND lanes.head_seq = bays.head_seq
