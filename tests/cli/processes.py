@@ -139,6 +139,12 @@ def ending(process: subprocess.Popen[str]) -> Iterator[None]:
 
 def alive(pid: int) -> bool:
     """A process that runs; one that is dead and not yet reaped is not alive."""
+    if not Path("/proc/self").exists():
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):

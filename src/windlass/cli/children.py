@@ -20,6 +20,7 @@ __all__ = ["GIVE_UP_AFTER", "SIGKILL_HINT", "Child", "Restarts", "exit_in_words"
 
 _FIRST, _LONGEST = 0.5, 30.0
 _HEALTHY = 60.0
+_LONGEST_LINE = 2**16
 SIGKILL_HINT = "out of memory, or somebody's kill -9"
 GIVE_UP_AFTER = 5
 """Deaths in a row before a child was ever ready."""
@@ -167,7 +168,9 @@ class Child:
             self.slots = int(report.get("slots") or self.slots)
 
     def printed(self) -> bytes:
-        """Whole lines it has printed since the last time; all of it once it is dead."""
+        """Whole lines it has printed since the last time; all there is once it is dead, or when
+        no line end comes.
+        """
         if self.output is None:
             return b""
         try:
@@ -175,7 +178,8 @@ class Child:
                 self._text += chunk
         except OSError:
             pass
-        end = len(self._text) if self.pid is None else self._text.rfind(b"\n") + 1
+        everything = self.pid is None or len(self._text) > _LONGEST_LINE
+        end = len(self._text) if everything else self._text.rfind(b"\n") + 1
         text, self._text = self._text[:end], self._text[end:]
         return text
 

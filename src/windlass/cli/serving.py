@@ -97,12 +97,12 @@ class _Serving:
         app = load_app(self._plan.target)
         keep_own_loggers()
         settings = app.worker_settings(**self._plan.worker_options())
-        self._grace = self._plan.grace_period() or app.settings.grace
+        chosen = self._plan.grace_period()
+        self._grace = app.settings.grace if chosen is None else chosen
         _check(settings, app)
         factory, loop_name = _fastest_loop()
         with asyncio.Runner(loop_factory=factory) as runner:
-            reason = runner.run(self._work(app, settings, loop_name))
-        return WORN_OUT if reason is StopReason.WORN_OUT and self._child else IN_ORDER
+            return runner.run(self._work(app, settings, loop_name))
 
     def _failed(self, error: WindlassError, words: str) -> int:
         if self._ready:
@@ -117,9 +117,26 @@ class _Serving:
 
     # --- the worker's life ---
 
-    async def _work(self, app: Windlass, settings: WorkerSettings, loop_name: str) -> StopReason:
-        storage = await app.storage()
-        if not storage.shared:
+    async def _work(self, app: Windlass, settings: WorkerSettings, loop_name: str) -> int:
+        code = COULD_NOT_START
+        try:
+            worker = await self._make(app, settings)
+            running = asyncio.create_task(worker.run(), name="windlass-worker")
+            await _either(running, worker.started)
+            if not running.done():
+                self._introduce(await self._start(app, settings, loop_name))
+                code = COULD_NOT_STOP
+            reason = await self._until_ended(running, worker)
+            self._farewell(worker, reason)
+            code = WORN_OUT if reason is StopReason.WORN_OUT and self._child else IN_ORDER
+        finally:
+            # Whatever user code left behind must not keep the process from ending.
+            exit_within(_CLOSING, code)
+            await app.close()
+        return code
+
+    async def _make(self, app: Windlass, settings: WorkerSettings) -> Worker:
+        if not (await app.storage()).shared:
             self._only_here()
         around = await app.surroundings()
         chosen = msgspec.structs.replace(around.settings, grace=self._grace)
@@ -127,33 +144,28 @@ class _Serving:
         app.bus.subscribe(EventLog())
         self._loop, self._worker = asyncio.get_running_loop(), worker
         self._stops.tell(self._on_signal)
-        running = asyncio.create_task(worker.run(), name="windlass-worker")
-        await _either(running, worker.started)
-        if not running.done():
-            start = Start.of(
-                app,
-                settings,
-                target=self._plan.target,
-                worker=worker.id,
-                pid=os.getpid(),
-                storage=storage.describe(),
-                grace=self._grace,
-                loop=loop_name,
-            )
-            self._introduce(start)
+        return worker
+
+    async def _start(self, app: Windlass, settings: WorkerSettings, loop_name: str) -> Start:
+        return Start.of(
+            app,
+            settings,
+            target=self._plan.target,
+            worker=self._worker.id if self._worker is not None else "",
+            pid=os.getpid(),
+            storage=(await app.storage()).describe(),
+            grace=self._grace,
+            loop=loop_name,
+        )
+
+    async def _until_ended(self, running: asyncio.Task[StopReason], worker: Worker) -> StopReason:
         keeping = asyncio.create_task(self._keep_tally(worker), name="windlass-summary")
         try:
-            reason = await running
+            return await running
         finally:
             keeping.cancel()
             await asyncio.wait([keeping])
             self._terminal.show("")
-        self._farewell(worker, reason)
-        # Whatever user code left behind must not keep the process from ending.
-        code = WORN_OUT if reason is StopReason.WORN_OUT and self._child else IN_ORDER
-        exit_within(_CLOSING, code)
-        await app.close()
-        return reason
 
     def _only_here(self) -> None:
         if self._child is not None:

@@ -270,7 +270,7 @@ class Supervisor:
     def _show(self) -> None:
         counts = self._done.copy()
         running = slots = 0
-        for child in self._children:
+        for child in self._alive():
             counts += child.counts
             running += child.running
             slots += child.slots

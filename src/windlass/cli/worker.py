@@ -59,7 +59,12 @@ within 2 s when it dies, however it dies.
     help="A queue to serve; repeat for more. NAME=SLOTS gives it slots of its own, NAME alone "
     "shares --slots with the others. Default: every queue the app's tasks name.",
 )
-@click.option("--slots", type=click.IntRange(min=1), help="Jobs at once over all shared queues.")
+@click.option(
+    "--slots",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Jobs at once over all shared queues. Default: the app's, which is 10.",
+)
 @click.option(
     "--order",
     type=click.Choice(["strict", "weighted"]),
@@ -76,6 +81,7 @@ within 2 s when it dies, however it dies.
 @click.option(
     "--processes",
     type=click.IntRange(min=1),
+    metavar="N",
     default=1,
     show_default=True,
     help="Worker processes, each with its own slots, under a supervisor when more than one.",
