@@ -18,6 +18,9 @@ __all__ = ["Context", "Host", "Token", "current", "enter"]
 log = logging.getLogger("windlass.job")
 
 
+_MAKING = threading.Lock()
+
+
 class Token:
     """Says whether somebody wants this run to end. Safe to read from any thread."""
 
@@ -40,9 +43,12 @@ class Token:
         return self._event is not None and self._event.is_set()
 
     def _waitable(self) -> threading.Event:
-        # Made on demand: an Event costs more than all other bookkeeping of a no-op job.
+        # Made on demand: an Event costs more than all other bookkeeping of a no-op job. Under a
+        # lock: the loop asks for the end while the handler's thread may begin to wait for it.
         if self._event is None:
-            self._event = threading.Event()
+            with _MAKING:
+                if self._event is None:
+                    self._event = threading.Event()
         return self._event
 
 

@@ -579,3 +579,18 @@ def test_a_worker_that_ended_by_itself_can_be_left_without_waiting() -> None:
         assert shift.worker.reason is StopReason.EMPTY
 
     simulate(scenario)
+
+
+async def test_until_empty_does_not_wait_for_a_paused_queue() -> None:
+    app = Windlass("memory://")
+
+    @app.task(name="noop")
+    async def noop() -> None: ...
+
+    async with app:
+        await app.admin.pause("default")
+        job = await noop.enqueue()
+        async with app.worker(until_empty=True) as worker:
+            async with asyncio.timeout(20):
+                assert await worker.wait() == "empty"
+        assert (await job.refresh()).state == "waiting"

@@ -254,11 +254,10 @@ class Worker:
         """Nothing is ready or running on the served queues, here or elsewhere."""
         if not self.engine.idle:
             return False
-        if await self._around.storage.jobs.claimable(self._settings.served):
-            return False
         served = set(self._settings.served)
-        counts = await self._around.storage.admin.counts()
-        return not any(count.running for count in counts if count.queue in served)
+        counts = [c for c in await self._around.storage.admin.counts() if c.queue in served]
+        # What waits in a paused queue waits for a person, not for us.
+        return not any(count.running or (count.ready and not count.paused) for count in counts)
 
     async def _settle_side_tasks(self) -> None:
         for task in (self._reborn, self._cancel_look):

@@ -47,6 +47,7 @@ class Endings:
         return transition.verb
 
     def accept(self, row: Row, transition: Transition, verb: Verb, now: datetime) -> None:
+        due = now + transition.delay  # first: a delay beyond the calendar changes nothing
         self.count(row, verb, now)
         self.remember(row, transition, verb, now)
         row.ended = Ending(transition.claim.number, verb, transition.by)
@@ -57,7 +58,7 @@ class Endings:
         if state is State.WAITING:
             if transition.refund:
                 row.attempt = max(0, row.attempt - 1)
-            self._db.stand(row, now + transition.delay, now)
+            self._db.stand(row, due, now)
         else:
             row.result = transition.result if verb is Verb.SUCCEED else None
             self._db.finish(row, state, now)
