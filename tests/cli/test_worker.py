@@ -54,12 +54,10 @@ def test_every_job_is_one_line(shop: Shop) -> None:
     good = shop.enqueue("add", 1, 2)
     bad = shop.enqueue("fail", "first line\x1b[31m\nsecond line")
     with Running("worker", "shop:app", cwd=shop.folder) as worker:
-        worker.wait_for(rf"✓ succeeded {good[-8:]}  shop.add +1/5  waited .* ran ")
+        worker.wait_for(rf"✓ succeeded {good[-8:]} shop.add +1/5  waited .* ran ")
+        worker.wait_for(rf"↻ retrying  {bad[-8:]} shop.fail +1/2 .*  → again in 50 ms, at ..:..:..")
         worker.wait_for(
-            rf"↻ retrying  {bad[-8:]}  shop.fail +1/2 .*  → again in 50 ms, at ..:..:.."
-        )
-        worker.wait_for(
-            rf"✗ failed    {bad[-8:]}  shop.fail +2/2 .*  ValueError: first line\\x1b\[31m"
+            rf"✗ failed    {bad[-8:]} shop.fail +2/2 .*  ValueError: first line\\x1b\[31m"
             rf"  \(job {bad}\)$"
         )
         worker.signal(signal.SIGTERM)
@@ -96,9 +94,9 @@ def test_json_logs_are_one_object_per_line_with_every_field(shop: Shop) -> None:
 
 
 def test_what_a_job_logs_cannot_pass_for_a_line_of_its_own(shop: Shop) -> None:
-    shop.enqueue("talk", "hello\n22:00:00.000 ✓ succeeded forged\x1b[2J")
+    shop.enqueue("talk", "hello\n22:00:00 ✓ succeeded forged\x1b[2J")
     ended = windlass("worker", "shop:app", "--until-empty", cwd=shop.folder)
-    assert "\n    │ 22:00:00.000 ✓ succeeded forged\\x1b[2J\n" in ended.stderr
+    assert "\n    │ 22:00:00 ✓ succeeded forged\\x1b[2J\n" in ended.stderr
     assert "\x1b" not in ended.stderr
 
 

@@ -88,9 +88,7 @@ def test_a_success_is_one_line_in_columns(caught: Caught) -> None:
     EventLog()(moved())
     (record,) = caught.records
     assert record.levelno == logging.INFO
-    assert human(record) == (
-        "✓ succeeded 0badcafe  jobs.send                 2/5  waited 12 ms  ran 1.2 s"
-    )
+    assert human(record) == ("✓ succeeded 0badcafe jobs.send          2/5  waited 12 ms  ran 1.2 s")
 
 
 def test_a_retry_says_why_and_when(caught: Caught) -> None:

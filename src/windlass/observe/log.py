@@ -187,7 +187,7 @@ class HumanFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as text without a line end."""
-        clock = self._paint(f"{self._second(record.created)}.{record.msecs:03.0f}", _DIM)
+        clock = self._paint(self._clock(record.created), _DIM)
         told = record.msg
         if isinstance(told, _Told) and isinstance(told.event, JobMoved):
             text = self._moved(told.event)
@@ -195,8 +195,8 @@ class HumanFormatter(logging.Formatter):
             text = self._other(record)
         return f"{clock} {self._prefix}{text}"
 
-    def _second(self, created: float) -> str:
-        """Local time; thousands of lines share a second."""
+    def _clock(self, created: float) -> str:
+        """Local time, to the second: finer would not fit eighty columns, and JSON has it."""
         second, text = self._last
         if second != int(created):
             text = f"{datetime.fromtimestamp(int(created), UTC).astimezone():%H:%M:%S}"
@@ -208,7 +208,7 @@ class HumanFormatter(logging.Formatter):
         attempt, *rest = _details(moved)
         task = printable(".".join(moved.task.split(".")[-2:]))
         # The end of an id is chance, its start is the time it was made: neighbours share that.
-        line = f"{self._mark(word)} {word.text:<9} {moved.job[-8:]}  {task:<24} {attempt:>4}  "
+        line = f"{self._mark(word)} {word.text:<9} {moved.job[-8:]} {task:<18} {attempt}  "
         if moved.verb is Verb.FAIL:
             rest.append(f"(job {moved.job})")  # somebody will want to look at it
         return line + "  ".join(rest)
