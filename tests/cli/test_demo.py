@@ -46,7 +46,8 @@ def test_the_demo_overwrites_nothing(tmp_path: Path) -> None:
 
 
 def test_nothing_of_the_demo_outlives_it(tmp_path: Path) -> None:
-    with Running("demo", cwd=tmp_path) as demo:
+    # Killed, it cannot remove its folder.
+    with Running("demo", cwd=tmp_path, env={"TMPDIR": str(tmp_path)}) as demo:
         workers = [int(demo.wait_for(r"worker w\w+ started, pid (\d+)")[1]) for _ in range(2)]
         demo.process.kill()
         assert all(gone_within(pid, 5.0) for pid in workers)
