@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.crash.effects import END, START
-from tests.crash.processes import Process, Processes, until
+from tests.crash.processes import Process, Processes, stand_still, until
 from tests.crash.scene import Scene
 
 IDLE, CLAIMED, RUNNING, FINISHING = "idle", "claimed, not started", "running", "finishing"
@@ -30,6 +31,8 @@ _UNPREPARED = 0.04
 _OVERLAPPING = 0.3
 """The share of workers that are still at work when the next one starts."""
 _PRODUCER_DIES = 0.05
+_FROZEN = 0.04
+"""The share of cycles in which somebody stands still before the kill, for up to two leases."""
 
 
 class KillLoop:
@@ -71,13 +74,22 @@ class KillLoop:
         self._workers.append(started)
         if draw.random() >= _UNPREPARED:
             until(lambda: self._has_begun(started), "the worker runs a job")
-        time.sleep(draw.uniform(0, _LONGEST))  # the instant is what is left to chance
+        stand_still(draw.uniform(0, _LONGEST))  # the instant is what is left to chance
         if len(self._workers) == 1 and draw.random() < _OVERLAPPING:
             return self._one_cycle()
+        if draw.random() < _FROZEN:
+            self._freeze(draw.choice(self._workers))
         victim = self._workers.pop(draw.randrange(len(self._workers)))
         victim.kill()
         self.hits[self._hit(victim.pid)] += 1
         return None
+
+    def _freeze(self, worker: Process) -> None:
+        """Long enough, now and then, to be buried by the others and to come back."""
+        worker.signal(signal.SIGSTOP)
+        stand_still(self._draw.uniform(0.2, 2.0))
+        worker.signal(signal.SIGCONT)
+        stand_still(self._draw.uniform(0, _LONGEST))
 
     def _has_begun(self, worker: Process) -> bool:
         assert not worker.ended, worker.text

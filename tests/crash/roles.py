@@ -47,12 +47,15 @@ async def _produce(
     made = 0
     async with shop.app as app:
         while count is None or made < count:
-            while backlog and await _waiting(shop) >= backlog:  # noqa: ASYNC110 -- others empty it
+            missing = backlog - await _waiting(shop) if backlog else 1
+            if missing <= 0:
                 await asyncio.sleep(0.005)
-            calls = [_some_call(shop, draw) for _ in range(draw.choice((1, 1, 1, 5)))]
-            jobs = await app.enqueue_many(calls)
-            made += len(jobs)
-            os.write(file, "".join(f"{job.id}\n" for job in jobs).encode())
+            while missing > 0:
+                calls = [_some_call(shop, draw) for _ in range(draw.choice((1, 1, 1, 5)))]
+                jobs = await app.enqueue_many(calls)
+                os.write(file, "".join(f"{job.id}\n" for job in jobs).encode())
+                missing -= len(jobs)
+                made += len(jobs)
 
 
 async def _waiting(shop: Shop) -> int:
