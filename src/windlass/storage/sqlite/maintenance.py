@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -16,6 +15,7 @@ from windlass.storage.sqlite.endings import delete
 from windlass.storage.sqlite.keys import free_keys
 from windlass.storage.sqlite.lanes import Lanes
 from windlass.storage.sqlite.limits import forget_gates
+from windlass.storage.sqlite.place import Place
 from windlass.storage.sqlite.rows import CODES, fetch, instant
 from windlass.storage.sqlite.waiting import end_waiting, next_due, promote_all
 
@@ -24,16 +24,19 @@ __all__ = ["SqliteMaintenance"]
 _EXPIRED = load("windlass.storage.sqlite.sql", "claim.sql")["expired"]
 _PRUNABLE = load("windlass.storage.sqlite.sql", "admin.sql")["prunable"]
 _PRUNE_ROLLUPS = load("windlass.storage.sqlite.sql", "apply.sql")["prune_rollups"]
-_PRUNE_WORKERS = load("windlass.storage.sqlite.sql", "workers.sql")["prune_workers"]
+_WORKERS = load("windlass.storage.sqlite.sql", "workers.sql")
+_PRUNE_WORKERS, _LIVE = _WORKERS["prune_workers"], _WORKERS["live"]
 
 _GATES_AT_ONCE = 500
+_ABANDONED_AFTER = timedelta(hours=1)
+"""The age from which a lock without a live worker is litter: a starting one has no row yet."""
 
 
 class SqliteMaintenance:
     """A `MaintenanceStore`."""
 
-    def __init__(self, database: Database, checkpoint: Callable[[], Awaitable[None]]) -> None:
-        self._db, self._checkpoint = database, checkpoint
+    def __init__(self, database: Database, place: Place) -> None:
+        self._db, self._place = database, place
 
     async def promote(self, limit: int) -> int:
         moved = await self._db.write(
@@ -75,7 +78,9 @@ class SqliteMaintenance:
         while after is not None:
             step = partial(forget_gates, after=after, limit=_GATES_AT_ONCE)
             after = await self._db.write(step)
-        await self._checkpoint()
+        live = self._db.read(lambda connection, _: fetch(connection, _LIVE))
+        self._place.sweep({worker for (worker,) in live}, self._db.clock.now() - _ABANDONED_AFTER)
+        await self._place.checkpoint()
 
 
 def _expire(connection: apsw.Connection, limit: int, now: int) -> int:

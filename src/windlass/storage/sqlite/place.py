@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -14,7 +16,14 @@ from windlass.errors import StorageError
 from windlass.seams import start_thread
 from windlass.storage.protocol import WorkerStart
 from windlass.storage.sqlite.connection import Source, connect_reader, disconnect, translate
-from windlass.storage.sqlite.files import DatabaseFiles, WorkerLock, boot_id, forget, probe
+from windlass.storage.sqlite.files import (
+    DatabaseFiles,
+    WorkerLock,
+    boot_id,
+    forget,
+    probe,
+    signed,
+)
 from windlass.storage.sqlite.wakeups import Watcher
 from windlass.storage.sqlite.watch import ChangeWatcher
 
@@ -49,6 +58,10 @@ class Place(Protocol):
 
     def forget_worker(self, worker: str) -> None:
         """Its lock proves nothing any more."""
+        ...
+
+    def sweep(self, live: Collection[str], before: datetime) -> None:
+        """Remove locks that nobody holds and that are of no live worker, if older than that."""
         ...
 
     async def checkpoint(self) -> None: ...
@@ -95,6 +108,21 @@ class FilePlace:
     def forget_worker(self, worker: str) -> None:
         if worker not in self._locks:
             forget(self._files.workers, worker)
+
+    def sweep(self, live: Collection[str], before: datetime) -> None:
+        """A process may die after it took its lock and before it had a row, or after its row
+        ended and before it removed the file: then nobody buries it and the file would stay.
+        """
+        directory = Path(self._files.workers)
+        for path in list(directory.iterdir()) if directory.exists() else []:
+            if path.name in live or path.name in self._locks:
+                continue
+            with suppress(FileNotFoundError):  # somebody else sweeps too
+                found = path.lstat()
+                if found.st_mtime < before.timestamp() and probe(
+                    str(directory), path.name, signed(found.st_dev), signed(found.st_ino)
+                ):
+                    forget(str(directory), path.name)
 
     # --- the write-ahead file -----------------------------------------------------------------
 
@@ -180,6 +208,9 @@ class MemoryPlace:
 
     def forget_worker(self, worker: str) -> None:
         """Nothing was remembered."""
+
+    def sweep(self, live: Collection[str], before: datetime) -> None:
+        """There are no locks."""
 
     async def checkpoint(self) -> None:
         """There is no write-ahead file."""

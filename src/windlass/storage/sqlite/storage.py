@@ -41,7 +41,7 @@ class SqliteStorage:
         self.workers = SqliteWorkers(database, forget=place.forget_worker)
         self.leader = SqliteLeader(database)
         self.limits = SqliteLimits(database)
-        self.maintenance = SqliteMaintenance(database, place.checkpoint)
+        self.maintenance = SqliteMaintenance(database, place)
         self.admin = SqliteAdmin(database)
 
     @property

@@ -58,6 +58,9 @@ SELECT id, host, pid, version, queues, slots, lease, lock_boot, lock_device, loc
   FROM workers
  ORDER BY seq DESC;
 
+-- name: live
+SELECT id FROM workers WHERE state = 'live';
+
 -- name: prune_workers
 DELETE FROM workers WHERE seq IN (
     SELECT seq FROM workers
