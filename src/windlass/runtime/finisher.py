@@ -73,18 +73,17 @@ class Finisher:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Write as long as there is something to write, until ``stop`` and nothing is left."""
-        waiting = asyncio.ensure_future(stop.wait())
+        stopping = asyncio.ensure_future(stop.wait())
+        stopping.add_done_callback(lambda _: self._added.set())
         try:
             while not (stop.is_set() and self.idle):
                 if self._next:
                     await self._persist()
                     continue
                 self._added.clear()
-                added = asyncio.ensure_future(self._added.wait())
-                await asyncio.wait({added, waiting}, return_when=asyncio.FIRST_COMPLETED)
-                added.cancel()
+                await self._added.wait()
         finally:
-            waiting.cancel()
+            stopping.cancel()
 
     async def _persist(self) -> None:
         """One flush; after a passing failure, wait a little longer each time."""
