@@ -67,7 +67,8 @@ class MemoryDatabase:
 
     def held(self, claim: Claim) -> Row | None:
         """The job that is running under exactly this claim."""
-        row = self.by_id.get(claim.job)
+        # By the row's own number: an id that was deleted and inserted again counts from one anew.
+        row = self.rows.get(claim.seq)
         if row is None or row.state is not State.RUNNING or row.claim_number != claim.number:
             return None
         return row

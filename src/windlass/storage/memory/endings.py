@@ -28,7 +28,7 @@ class Endings:
 
     def end(self, transition: Transition, now: datetime) -> Answer:
         """Judge one transition, and do what it says if its claim holds."""
-        row = self._db.by_id.get(transition.claim.job)
+        row = self._db.rows.get(transition.claim.seq)
         if row is None:
             return Answer(Verdict.UNKNOWN)
         if self._db.held(transition.claim) is row:
