@@ -10,7 +10,6 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from typing import NamedTuple
 
 import click
 from rich.console import Console
@@ -24,43 +23,12 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from tests.simulation.seeds import BITE, STORES, Bite, reproduce, run_bite
 from windlass.testing.simulation.loop import TraceLine
 from windlass.testing.simulation.world import StoreName, simulate
 
-BITE = 10
 ENOUGH = 10
 """Seeds that fail before the rest is not worth the wait."""
-STORES: tuple[StoreName, ...] = ("memory", "sqlite")
-
-
-class Bite(NamedTuple):
-    """What came of a few seeds."""
-
-    store: StoreName
-    seeds: int
-    virtual: float
-    jobs: int
-    counts: Counter[str]
-    failures: list[tuple[int, str]]
-
-
-def reproduce(seed: int, store: str) -> str:
-    return f"python -m tests.simulation --store {store} --seed {seed}"
-
-
-def run_bite(store: StoreName, first: int, last: int) -> Bite:
-    virtual, jobs, counts = 0.0, 0, Counter[str]()
-    failures: list[tuple[int, str]] = []
-    for seed in range(first, last):
-        try:
-            report = simulate(seed, store)
-        except Exception as error:  # noqa: BLE001 -- every failure is shown, whatever it is
-            failures.append((seed, f"{type(error).__name__}: {error}"))
-            continue
-        virtual += report.seconds
-        jobs += report.jobs
-        counts.update(report.counts)
-    return Bite(store, last - first, virtual, jobs, counts, failures)
 
 
 def bites(

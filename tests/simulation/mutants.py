@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from windlass.core import outcome as core_outcome
 from windlass.core.job import Claim
 from windlass.core.state import State, Verb
 from windlass.runtime.claimer import Claimer
 from windlass.runtime.engine import Engine
 from windlass.runtime.finisher import Finisher
 from windlass.runtime.presence import Presence
+from windlass.runtime.reaper import Reaper
+from windlass.runtime.runner import Runner, Why
 from windlass.runtime.slots import Slots
 from windlass.storage.memory import MemoryDatabase
 from windlass.storage.memory.claims import Claims
@@ -27,7 +30,7 @@ from windlass.storage.memory.endings import Endings
 from windlass.storage.memory.gates import Gates
 from windlass.storage.memory.jobs import MemoryJobs
 from windlass.storage.memory.workers import MemoryWorkers
-from windlass.storage.protocol import Verdict, WorkerState
+from windlass.storage.protocol import Inserted, Verdict, WorkerState
 from windlass.storage.sqlite import apply as sqlite_apply
 from windlass.storage.sqlite import claim as sqlite_claim
 from windlass.storage.sqlite import insert as sqlite_insert
@@ -375,15 +378,11 @@ def a_paused_queue_gives_jobs(patch: Patch) -> None:
 
 @mutant("memory")
 def the_last_come_is_the_first_served(patch: Patch) -> None:
-    def stand_ready(self: MemoryDatabase, row: Any) -> None:
-        row.place = (row.asked.priority, self.clock.now() - (row.due - row.created_at), row.seq)
-        stand(self, row)
-
     stand = MemoryDatabase.stand_ready
 
     def reverse(self: MemoryDatabase, row: Any) -> None:
         due = row.due
-        row.due = row.created_at - (due - row.created_at)
+        row.due = due - 2 * (due - datetime(2030, 1, 1, tzinfo=UTC))
         stand(self, row)
         row.due = due
 
@@ -456,8 +455,7 @@ def an_outcome_is_dropped_when_the_store_is_away(patch: Patch) -> None:
 
 
 @mutant("memory")
-def a_goodbye_leaves_the_claims_behind(patch: Patch) -> None:
-    """The row has gone, its claims are held by nobody, and nobody looks for them."""
+def the_claims_of_the_dead_are_not_looked_for(patch: Patch) -> None:
 
     async def blind(self: MemoryWorkers, limit: int) -> Any:
         return []
@@ -487,3 +485,83 @@ def deaths_are_proven_of_the_living(patch: Patch) -> None:
     assert overdue is not everybody
     patch(SqliteWorkers, "overdue", everybody)
     patch(SqliteWorkers, "bury_overdue", SqliteWorkers.bury)
+
+
+@mutant("memory")
+def a_cancel_request_never_reaches_the_handler(patch: Patch) -> None:
+    patch(Runner, "stop", _stop_unless(Why.CANCEL))
+
+
+def _stop_unless(deaf_to: Why) -> Any:
+    stop = Runner.stop
+
+    def hear(self: Runner, claim: Claim, why: Why) -> bool:
+        return why is not deaf_to and stop(self, claim, why)
+
+    return hear
+
+
+@mutant("memory")
+def the_history_forgets_what_was_lost(patch: Patch) -> None:
+    remember = Endings.remember
+
+    def forget(self: Endings, row: Any, transition: Any, verb: Verb, now: datetime) -> None:
+        remember(self, row, transition, verb, now)
+        if transition.by.startswith("reaper:"):
+            row.history.pop()
+
+    patch(Endings, "remember", forget)
+
+
+# --- the rest ---------------------------------------------------------------------------------
+
+
+@mutant("memory")
+def a_batch_loses_its_last_job(patch: Patch) -> None:
+    insert = MemoryJobs.insert
+
+    async def lose(self: MemoryJobs, jobs: Sequence[Any]) -> Any:
+        if len(jobs) < 4:
+            return await insert(self, jobs)
+        return [*await insert(self, jobs[:-1]), Inserted(jobs[-1].id, created=True)]
+
+    patch(MemoryJobs, "insert", lose)
+
+
+@mutant("memory")
+def leases_are_measured_on_a_clock_that_can_be_set(patch: Patch) -> None:
+    def by_the_wall(self: MemoryWorkers) -> list[str]:
+        now = self._db.clock.now()
+        return [
+            worker
+            for worker, row in self._db.workers.items()
+            if row.state is WorkerState.LIVE and now - row.beat_at > row.start.lease
+        ]
+
+    patch(MemoryWorkers, "_overdue", by_the_wall)
+
+
+@mutant("memory")
+def the_reaper_looks_every_half_minute(patch: Patch) -> None:
+    step = Reaper.step
+
+    async def lazy(self: Reaper) -> int:
+        vars(self)["looks"] = vars(self).get("looks", 0) + 1
+        return await step(self) if vars(self)["looks"] % 30 == 0 else 0
+
+    patch(Reaper, "step", lazy)
+
+
+@mutant("memory")
+def nobody_is_ever_suspected(patch: Patch) -> None:
+    patch(core_outcome, "SOLO_AFTER", 1000)
+
+
+@mutant("memory")
+def a_retry_ignores_that_the_attempts_are_spent(patch: Patch) -> None:
+    def again(job: Any, error: Any, policy: Any, **how: Any) -> Any:
+        generous = msgspec.structs.replace(job, max_attempts=job.max_attempts + 1)
+        return decide(generous, error, policy, **how)
+
+    decide = core_outcome._try_again
+    patch(core_outcome, "_try_again", again)

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from tests.simulation.__main__ import BITE, STORES, reproduce, run_bite
+from tests.simulation.seeds import BITE, STORES, reproduce, run_bite
 from windlass.testing.simulation.world import StoreName, simulate
 
 SEEDS = 100

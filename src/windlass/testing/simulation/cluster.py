@@ -47,6 +47,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """False: what succeeded is deleted at once."""
     on_isolation: str
     max_jobs: int | None
+    old: float
+    """How many of the workers run a release that does not know every task."""
     probed: bool
     """Whether all slots are tried in the end."""
 
@@ -66,6 +68,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
             keep=chance.random() < 0.9,
             on_isolation=chance.choice(["continue", "continue", "cancel"]),
             max_jobs=max_jobs,
+            old=chance.choice([0.0] * 8 + [0.4]),
             # Workers that end after so many jobs would end in the middle of it.
             probed=max_jobs is None and chance.random() < 0.5,
         )
@@ -142,6 +145,7 @@ class Node:
         self.lives = 0
         self.process: SimProcess | None = None
         self.worker: Worker | None = None
+        self.old = False
         self.done = False
 
     @property
@@ -213,6 +217,7 @@ class Cluster:
 
         process = self._loop.spawn_process(f"{node.name}.{node.lives}", main)
         node.process, node.worker = process, None
+        node.old = self._chance.random() < self.shape.old and not self._around.faults.healed
         health.born[process] = self._loop.time()
 
         def ended() -> None:
@@ -225,7 +230,7 @@ class Cluster:
 
     # --- what they are ------------------------------------------------------------------------
 
-    def _seat(self, drawn: list[JobId]) -> tuple[Seat, _Opener, Seams]:
+    def _seat(self, drawn: list[JobId], *, old: bool = False) -> tuple[Seat, _Opener, Seams]:
         process = PROCESS.get()
         if process is None:
             raise RuntimeError("an app belongs to a process")
@@ -252,14 +257,14 @@ class Cluster:
             return worker
 
         seams = Seams(self._chance.random, new_job_ids, new_worker_id)
-        return Seat(self._lab, app), _Opener(app.settings, self._stage, process), seams
+        return Seat(self._lab, app, old=old), _Opener(app.settings, self._stage, process), seams
 
     def _fresh_id(self) -> JobId:
         self._ids += 1
         return JobId(f"{self._chance.getrandbits(104):026x}{self._ids:06x}")
 
     async def _work(self, node: Node) -> None:
-        seat, opener, seams = self._seat([])
+        seat, opener, seams = self._seat([], old=node.old)
         with seat.app._arranged(opener, seams, Client):  # noqa: SLF001 -- what it is there for
             async with seat.app:
                 node.worker = await seat.app.make_worker(
@@ -308,6 +313,7 @@ class Cluster:
             group.create_task(self._now_and_then(plan.killed_every, self._strike))
             group.create_task(self._now_and_then(plan.paused_every, self._freeze))
             group.create_task(self._now_and_then(plan.restarted_every, self._replace))
+            group.create_task(self._now_and_then(plan.stepped_every, self._step_clock))
 
     async def _now_and_then(self, mean: float, act: Callable[[], None]) -> None:
         while mean:
@@ -347,6 +353,10 @@ class Cluster:
             if self._chance.random() < 0.3:
                 self._loop.call_later(self._chance.uniform(0, 1), self._stop, node)
 
+    def _step_clock(self) -> None:
+        """Somebody sets the clock: leases must not care, and due times follow it."""
+        self._around.ledger.step_clock(self._chance.choice([-2.0, -0.5, 1.0, 20.0, 3600.0]))
+
     def _stop(self, node: Node) -> None:
         if node.worker is not None and node.process is not None and node.process.alive:
             self._around.health.died.setdefault(node.process, self._loop.time())
@@ -361,6 +371,8 @@ class Cluster:
         for node in self.nodes:
             if node.process is not None and node.process.paused:
                 self._thaw(node.process)
+            if node.old:
+                self._stop(node)
 
     async def people_done(self) -> None:
         """Wait until everything was asked for."""

@@ -21,8 +21,8 @@ __all__ = ["HEARTBEAT", "LEASE", "Cut", "Fate", "FaultPlan", "Faults", "Health",
 # Short, so that a minute holds many of them.
 HEARTBEAT, LEASE = 1.0, 4.0
 
-# What happens seldom, and matters when it does, fails more often.
-_BOOST = {"workers.bury": 25, "workers.bury_overdue": 25, "workers.leave": 4}
+# What rests on something that was looked up before: the longer it takes, the more may have changed.
+_STALE = frozenset({"workers.bury", "workers.bury_overdue", "reaping"})
 
 _QUICK = 0.002
 _SLOWEST = 0.25
@@ -80,6 +80,8 @@ class FaultPlan(msgspec.Struct, frozen=True, kw_only=True):
     paused_every: float = 0.0
     longest_pause: float = 0.0
     restarted_every: float = 0.0
+    stepped_every: float = 0.0
+    """The wall clock of the store is set to something else."""
 
     @classmethod
     def draw(cls, chance: random.Random, names: list[str]) -> FaultPlan:
@@ -106,6 +108,7 @@ class FaultPlan(msgspec.Struct, frozen=True, kw_only=True):
             paused_every=now_and_then(3, 15, 0.5),
             longest_pause=chance.choice([LEASE * 0.8, LEASE * 2, LEASE * 3]),
             restarted_every=now_and_then(5, 20),
+            stepped_every=now_and_then(4, 15, 0.2),
         )
 
 
@@ -129,8 +132,8 @@ class Faults:
         self.plan = plan
         self.healed = False
         self._chance = chance
-        self._sum = plan.refused, plan.lost, plan.late, plan.twice
-        self._any = sum(self._sum) + plan.stalled
+        self._any = plan.refused + plan.lost + plan.late + plan.twice + plan.stalled
+        self._stale = 0.4 if plan.stalled or plan.late or plan.paused_every else 0.0
 
     def fate(self, op: str, *, may_echo: bool) -> Fate:
         """What becomes of the next call. ``may_echo``: it may be executed after its answer."""
@@ -141,7 +144,9 @@ class Faults:
         roll = chance.random()
         # Half of the answers take no time: a step less to simulate, and nothing less to find.
         back = there * roll * 4 if roll < 0.5 else 0.0
-        roll = chance.random() / _BOOST.get(op, 1)
+        roll = chance.random()
+        if op in _STALE and roll < self._stale:
+            return Fate(Verdict.FINE, chance.uniform(0.2, LEASE * 2), back)
         if roll >= self._any:
             return Fate(Verdict.FINE, there, back)
         if roll < plan.refused:

@@ -111,6 +111,8 @@ class Rule:
 
     def process_ended(self, process: SimProcess) -> None: ...
 
+    def clock_stepped(self) -> None: ...
+
 
 class Ledger:
     """The rows as they are, who asked for what, and what runs where."""
@@ -128,6 +130,8 @@ class Ledger:
         self.owners: dict[str, SimProcess] = {}
         """Which process goes, or went, by a worker's id."""
         self.paused: set[str] = set()
+        self.latest = clock.now()
+        """The latest instant the clock had shown when it was set to another."""
         self.bodies: dict[tuple[JobId, int], Body] = {}
         self.open_bodies: dict[SimProcess, list[Body]] = {}
         self.violations: list[str] = []
@@ -143,9 +147,8 @@ class Ledger:
     def obey(self, rules: Sequence[Rule]) -> None:
         """Hold the world to these."""
         self._rules = [*rules]
-        for event in ("job_changed", "worker_changed", "op_ended", "body_began", "body_ended"):
+        for event in [name for name in vars(Rule) if not name.startswith("_")]:
             self._listeners[event] = self._listening(event)
-        self._listeners["process_ended"] = self._listening("process_ended")
 
     def _listening(self, event: str) -> list[Callable[..., None]]:
         return [
@@ -168,6 +171,15 @@ class Ledger:
     def count(self, what: str, more: int = 1) -> None:
         """Count something for the report."""
         self.counts[what] = self.counts.get(what, 0) + more
+
+    def step_clock(self, seconds: float) -> None:
+        """Set the store's wall clock forwards or backwards; no time passes."""
+        self.loop.trace(f"the clock is set by {seconds} s")
+        self.count("clock set")
+        now = self.clock.now()
+        self.latest = max(self.latest, now)
+        self.clock.jump(now + timedelta(seconds=seconds))
+        self._tell("clock_stepped")
 
     # --- what the stages report ---------------------------------------------------------------
 

@@ -183,7 +183,8 @@ class DueAndOpen(Rule):
         before, after = change.before, change.after
         if not started(change) or before is None or after is None:
             return
-        if before.due > change.at:
+        # What was due stays so when the clock is set back: the row is marked as ready.
+        if before.due > max(change.at, self.ledger.latest):
             early = (before.due - change.at).total_seconds()
             self.ledger.object("15 not before due", f"job {change.job} claimed {early:.3f} s early")
         queue = self.ledger.asked[change.job].queue
@@ -255,6 +256,10 @@ class Limits(Rule):
         elif ended(change) is not None:
             for use in asked.limits:
                 self._running[use.gate].discard(change.job)
+
+    def clock_stepped(self) -> None:
+        """Windows are measured on that clock: what was before it was set counts no more."""
+        self._starts.clear()
 
     def _check(self, gate: str, spec: LimitSpec) -> None:
         running = len(self._running[gate])

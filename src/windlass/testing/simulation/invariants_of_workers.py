@@ -12,10 +12,11 @@ from datetime import timedelta
 from typing import Any
 
 from windlass.core.job import JobId
-from windlass.core.state import State
+from windlass.core.state import State, Verb
 from windlass.storage.protocol import WorkerState
 from windlass.testing.simulation.faults import HEARTBEAT, LEASE
 from windlass.testing.simulation.history import Body, Change, Rule, WorkerView
+from windlass.testing.simulation.invariants import ended
 from windlass.testing.simulation.process import SimProcess
 from windlass.testing.simulation.wire import Surroundings
 
@@ -176,13 +177,15 @@ class Poison(WorldRule):
         self._deaths: defaultdict[JobId, int] = defaultdict(int)
 
     def job_changed(self, change: Change) -> None:
-        if change.op == "requeue":
+        before, after, verb = change.before, change.after, ended(change)
+        if before is None or after is None:
+            return
+        if verb is Verb.RELEASE and (before.lost, before.solo) != (after.lost, after.solo):
+            self.ledger.object("24 poison", f"a release told something about {change.job}")
+        by_reaper = after.ended_by.startswith("reaper:")
+        if change.op == "requeue" or (verb not in {None, Verb.RELEASE} and not by_reaper):
+            # Whatever a handler says of itself clears the suspicion: the row counts anew.
             self._deaths[change.job] = 0
-
-    def body_ended(self, body: Body) -> None:
-        # Whatever the handler says of itself clears the suspicion: the row starts to count anew.
-        if body.how not in {"interrupted", "crashing"}:
-            self._deaths[body.job] = 0
 
     def process_ended(self, process: SimProcess) -> None:
         for body in self.ledger.running_in(process):

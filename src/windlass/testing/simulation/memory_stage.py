@@ -181,7 +181,8 @@ class _Network:
             if isinstance(result, Exception):
                 raise result
             return result
-        fate = around.faults.fate(op, may_echo=op in ECHOING)
+        reaps = op == "jobs.apply" and args[0] and args[0][0].by.startswith("reaper:")
+        fate = around.faults.fate("reaping" if reaps else op, may_echo=op in ECHOING)
         reply: asyncio.Future[Any] = around.loop.create_future()
         if fate.verdict is not Verdict.FINE or fate.there > _STALL:
             now, span = around.loop.time(), fate.there + fate.back + fate.echo
@@ -239,10 +240,10 @@ class _Request:
                 self._execute()
                 self._fail("answer lost")
             case Verdict.LATE:
-                self.later(fate.echo, self._execute)
+                self._echo()
                 self._fail("timed out")
             case Verdict.TWICE:
-                self.later(fate.echo, self._execute)
+                self._echo()
                 self.later(fate.back, self._answer, self._execute())
             case Verdict.FINE:
                 self.later(fate.back, self._answer, self._execute())
@@ -250,6 +251,16 @@ class _Request:
     def _execute(self) -> Any:
         method, args, options = self._call
         return self._net.stage.perform(self._op, method, args, options)
+
+    def _echo(self) -> None:
+        around = self._net.stage.around
+
+        def execute() -> None:
+            around.echoes -= 1
+            self._execute()
+
+        around.echoes += 1
+        self.later(self._fate.echo, execute)
 
     def _fail(self, why: str) -> None:
         self._loop.trace(f"{self._net.process.name} {self._op}: {why}")

@@ -96,7 +96,8 @@ def _call(seat: Seat, orders: Orders) -> Call:
         wishes["expires"] = chance.choice([1.0, 6.0])
     if chance.random() < 0.4:
         wishes["max_attempts"] = chance.choice([1, 2, 3])
-    if mood == "steady":
+    if mood in {"steady", "long"}:
+        seconds = 6.0 if mood == "long" else seconds
         return seat.steady.options(**wishes).call(seconds)  # type: ignore[arg-type]
     if mood == "slow":
         seconds = 2.0

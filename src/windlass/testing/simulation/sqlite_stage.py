@@ -258,12 +258,13 @@ class SqliteStage:
 
     async def begin(self) -> None:
         """Make the file, and open it for the world itself."""
+        file = Path(self._path)
         if not _FRESH:
             plain = await open_sqlite(self._path, make_writer=InlineWriter)
             await plain.close()
-            _FRESH.append(Path(self._path).read_bytes())
+            _FRESH.append(file.read_bytes())  # noqa: ASYNC240 -- nothing else runs yet
         else:
-            Path(self._path).write_bytes(_FRESH[0])
+            file.write_bytes(_FRESH[0])  # noqa: ASYNC240
         self._direct = await self._open(None, None)
 
     @property

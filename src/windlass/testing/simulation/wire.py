@@ -75,6 +75,8 @@ class Surroundings:
         self.faults = faults
         self.health = health
         self.hub = Hub(loop, faults)
+        self.echoes = 0
+        """Calls that will still be executed, though nobody waits for them any more."""
         self.identities: dict[SimProcess, str] = {}
         """The id each worker process was last told it goes by."""
 

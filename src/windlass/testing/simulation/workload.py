@@ -35,7 +35,7 @@ SPECS.update(
 
 MOODS = (
     *("steady", "moody", "moody", "moody", "stubborn", "chatty", "parent"),
-    *("steady", "moody", "slow", "moody"),
+    *("steady", "moody", "slow", "moody", "long"),
 )
 """What producers choose from; poison comes apart, because it ends whole processes."""
 
@@ -68,13 +68,15 @@ class Lab:
 class Seat:
     """One app's tasks, and the state of its handlers."""
 
-    def __init__(self, lab: Lab, app: Windlass) -> None:
+    def __init__(self, lab: Lab, app: Windlass, *, old: bool = False) -> None:
+        """``old``: a release from before there were fussy tasks."""
         self.lab = lab
         self.app = app
         app.state = self
-        self.fussy: Task[[float, str], str] = app.task(
-            name="sim.fussy", queue="bulk", timeout=1.5, backoff=_BACKOFF
-        )(fussy)
+        if not old:
+            self.fussy: Task[[float, str], str] = app.task(
+                name="sim.fussy", queue="bulk", timeout=1.5, backoff=_BACKOFF
+            )(fussy)
         self.steady: Task[[float], str] = app.task(
             name="sim.steady", queue="mail", backoff=_BACKOFF
         )(steady)

@@ -55,22 +55,19 @@ def simulate(
 
     ``chronicle`` receives the event log, also of a world that did.
     """
-    box: list[Ledger] = []
 
-    async def main(loop: SimLoop) -> None:
+    async def main(loop: SimLoop) -> tuple[int, dict[str, int]]:
         try:
-            await _world(loop, store, box)
+            return await _world(loop, store)
         finally:
             if chronicle is not None:
                 chronicle.extend(loop.log)
-            if box:
-                box[0].sealed = True
 
+    # Only plain values come back: whatever outlives the run is not freed with it.
     with _quiet():
         result = run(main, seed=seed, limit=_LIMIT)
-    ledger = box[0]
-    jobs = len(ledger.jobs) + len(ledger.deleted)
-    return Report(seed, store, result.digest, result.seconds, jobs, ledger.counts, result.log)
+    jobs, counts = result.value
+    return Report(seed, store, result.digest, result.seconds, jobs, counts, result.log)
 
 
 @contextmanager
@@ -84,7 +81,7 @@ def _quiet() -> Iterator[None]:
         log.disabled = before
 
 
-async def _world(loop: SimLoop, store: StoreName, box: list[Ledger]) -> None:
+async def _world(loop: SimLoop, store: StoreName) -> tuple[int, dict[str, int]]:
     chance = random.Random(loop.seed)  # noqa: S311 -- repeatable on purpose
     shape = Shape.draw(chance)
     names = [f"worker-{n}." for n in range(shape.workers)]
@@ -92,7 +89,6 @@ async def _world(loop: SimLoop, store: StoreName, box: list[Ledger]) -> None:
     loop.trace(f"{shape}")
     loop.trace(f"{plan}")
     ledger = Ledger(loop, LoopClock(loop))
-    box.append(ledger)
     faults = Faults(plan, random.Random(loop.seed + 1))  # noqa: S311
     around = Surroundings(loop, ledger, faults, Health())
     stage: Stage = MemoryStage(around) if store == "memory" else SqliteStage(around)
@@ -108,7 +104,9 @@ async def _world(loop: SimLoop, store: StoreName, box: list[Ledger]) -> None:
         if ledger.violations:
             raise Violation("\n".join(ledger.violations))
         story.result()
+        return len(ledger.jobs) + len(ledger.deleted), ledger.counts
     finally:
+        ledger.sealed = True
         stage.close()
 
 
@@ -147,16 +145,21 @@ async def _probe(around: Surroundings, stage: Stage, cluster: Cluster) -> None:
     ledger.asked.update({new.id: new for new in news})
     await stage.ask("jobs.insert", news)
     await asyncio.sleep(2 * POLL)
-    idle = [new.id for new in news if ledger.jobs[new.id].state is State.WAITING]
-    if idle:
-        ledger.object("23 liveness", f"{len(idle)} of {len(news)} slots take no job any more")
+    states = [view.state for new in news if (view := ledger.jobs.get(new.id)) is not None]
+    if len(states) < len(news):
+        ledger.object("1 no loss", f"{len(news) - len(states)} of {len(news)} jobs are not stored")
+    elif idle := states.count(State.WAITING):
+        ledger.object("23 liveness", f"{idle} of {len(news)} slots take no job any more")
 
 
 async def _rest(around: Surroundings) -> None:
     """23: everything comes to an end in bounded time."""
     ledger, loop = around.ledger, around.loop
     deadline = loop.time() + _LONGEST_REST
-    while unfinished := [job for job, view in ledger.jobs.items() if view.state not in TERMINAL]:
+    while True:
+        unfinished = [job for job, view in ledger.jobs.items() if view.state not in TERMINAL]
+        if not unfinished and not around.echoes:
+            return
         if loop.time() > deadline:
             ledger.object("23 liveness", f"{unfinished} do not come to an end")
             return

@@ -1,0 +1,41 @@
+"""A few seeds at a time, for the tests and for the command line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from windlass.testing.simulation.world import StoreName, simulate
+
+BITE = 10
+STORES: tuple[StoreName, ...] = ("memory", "sqlite")
+
+
+class Bite(NamedTuple):
+    """What came of a few seeds."""
+
+    store: StoreName
+    seeds: int
+    virtual: float
+    jobs: int
+    counts: Counter[str]
+    failures: list[tuple[int, str]]
+
+
+def reproduce(seed: int, store: str) -> str:
+    return f"python -m tests.simulation --store {store} --seed {seed}"
+
+
+def run_bite(store: StoreName, first: int, last: int) -> Bite:
+    virtual, jobs, counts = 0.0, 0, Counter[str]()
+    failures: list[tuple[int, str]] = []
+    for seed in range(first, last):
+        try:
+            report = simulate(seed, store)
+        except Exception as error:  # noqa: BLE001 -- every failure is shown, whatever it is
+            failures.append((seed, f"{type(error).__name__}: {error}"))
+            continue
+        virtual += report.seconds
+        jobs += report.jobs
+        counts.update(report.counts)
+    return Bite(store, last - first, virtual, jobs, counts, failures)
