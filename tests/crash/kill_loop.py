@@ -131,10 +131,10 @@ def main() -> int:
         scene = Scene(Path(folder), processes)
         loop = KillLoop(scene, asked.seed)
         loop.run(asked.cycles, told)
-        jobs = len(scene.known)
+        ends = Counter(job.ended_verb or "cancel" for job in scene.store.jobs())
     seconds = time.monotonic() - began
     print(f"{asked.cycles} kills in {seconds:.0f} s: {distribution(loop.hits)}")  # noqa: T201
-    print(f"{jobs} acknowledged jobs, each finished once; the accounts agree")  # noqa: T201
+    print(f"{ends.total()} jobs, each finished once: {dict(ends)}; the accounts agree")  # noqa: T201
     return 0
 
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.crash import points
 from tests.crash.shop import Shop, from_environment
 from tests.crash.store import Store
 from windlass.cli.main import main
+from windlass.core.job import JobId
 from windlass.errors import StorageError
 from windlass.task import Call
 
@@ -44,6 +46,7 @@ async def _produce(
     shop: Shop, known: Path, draw: random.Random, backlog: int, count: int | None
 ) -> None:
     file = os.open(known, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    latest: deque[str] = deque(maxlen=50)
     made = 0
     async with shop.app as app:
         while count is None or made < count:
@@ -52,10 +55,13 @@ async def _produce(
                 await asyncio.sleep(0.005)
             while missing > 0:
                 calls = [_some_call(shop, draw) for _ in range(draw.choice((1, 1, 1, 5)))]
-                jobs = await app.enqueue_many(calls)
-                os.write(file, "".join(f"{job.id}\n" for job in jobs).encode())
-                missing -= len(jobs)
+                jobs = [job.id for job in await app.enqueue_many(calls) if job.created]
+                os.write(file, "".join(f"{job}\n" for job in jobs).encode())
+                missing -= len(calls)
                 made += len(jobs)
+                latest += jobs
+            if backlog and latest and draw.random() < 0.3:
+                await app.cancel(JobId(draw.choice(latest)))
 
 
 async def _waiting(shop: Shop) -> int:
@@ -64,7 +70,8 @@ async def _waiting(shop: Shop) -> int:
 
 def _some_call(shop: Shop, draw: random.Random) -> Call:
     name = draw.choices(("work", "grind", "flaky"), (8, 1, 1))[0]
-    return shop.call(name, draw.uniform(0.003, 0.04))
+    key = f"key-{draw.randrange(5)}" if draw.random() < 0.1 else None
+    return shop.call(name, draw.uniform(0.003, 0.04), key=key)
 
 
 def patient_producer(*, known: str, waits: str, gate: str) -> int:

@@ -45,8 +45,10 @@ class Shop:
             task = self.app.task(name=f"crash.{name}", backoff=Backoff.none())(handler)
             self.tasks[name] = task
 
-    def call(self, name: str, *arguments: object, queue: str = "default") -> Call:
-        return self.tasks[name].options(queue=queue).call(*arguments)
+    def call(
+        self, name: str, *arguments: object, queue: str = "default", key: str | None = None
+    ) -> Call:
+        return self.tasks[name].options(queue=queue, key=key).call(*arguments)
 
     async def _work(self, context: Context, seconds: float) -> int:
         """A coroutine that takes its time."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
-WAITING, RUNNING, SUCCEEDED, FAILED = range(4)
+WAITING, RUNNING, SUCCEEDED, FAILED, CANCELLED = range(5)
 
 
 class StoredJob(NamedTuple):
