@@ -79,12 +79,13 @@ class Processes:
         """``prefix`` stands before the command: a wrapper that execs what follows it."""
         ours, theirs = socket.socketpair()
         command = [*prefix, sys.executable, "-m", "tests.crash.zygote", str(theirs.fileno())]
+        # Without a developer's own settings: the scene gives the ones that count.
+        env = {name: text for name, text in os.environ.items() if not name.startswith("WINDLASS_")}
         self._zygote = subprocess.Popen(
-            command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
+            command, cwd=ROOT, env=env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
         )
         theirs.close()
         self._line = ours
-        self.pid = self._zygote.pid
         self._unread = b""
         self._reports: dict[str, dict[int, int]] = defaultdict(dict)
         self._last_started = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ class Scene:
     def ready(self, *workers: Process) -> None:
         """Wait until the store knows them, and they know what a signal means."""
         for worker in workers:
-            until(lambda worker=worker: self._is_known(worker), f"worker {worker.pid} is ready")  # type: ignore[misc]
+            until(partial(self._is_known, worker), f"worker {worker.pid} is ready")
 
     def _is_known(self, worker: Process) -> bool:
         assert not worker.ended, worker.text

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import random
 import signal
-import time
 
 import pytest
 
-from tests.crash.processes import Process, running, until
+from tests.crash.processes import Process, running, stand_still, until
 from tests.crash.scene import Scene
-from tests.crash.store import RUNNING, WAITING
+from tests.crash.store import RUNNING, SUCCEEDED, WAITING
 
 pytestmark = pytest.mark.crash
 
@@ -60,6 +59,28 @@ def test_two_signals_at_random_end_it_in_bounded_time_and_give_every_attempt_bac
     scene.audit()
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_restarts_in_order_at_random_instants_cost_no_attempt_and_repeat_no_run(
+    scene: Scene, seed: int
+) -> None:
+    """As deploys do: the first instants of a worker's life are hit as well as the others."""
+    draw = random.Random(seed)
+    scene.enqueue("work", 0.02, count=100)
+    scene.enqueue("grind", 0.02, count=20)
+    for _ in range(15):
+        worker = scene.worker("--slots", "3")
+        stand_still(draw.uniform(0, 0.25))
+        worker.signal(signal.SIGTERM)
+        # Before it has said what a signal means, the system says it: it just ends.
+        assert worker.wait() in {0, -signal.SIGTERM}, worker.text
+        assert not [job for job in scene.store.jobs() if job.state == RUNNING], worker.text
+    scene.settle()
+    assert {(job.attempt, job.state) for job in scene.store.jobs()} == {(1, SUCCEEDED)}
+    assert {scene.runs(job) for job in scene.known} == {1}
+    assert {worker.state for worker in scene.store.workers()} == {"gone"}
+    scene.audit()
+
+
 def test_a_killed_supervisor_takes_its_children_along_and_their_jobs_are_rescued(
     scene: Scene,
 ) -> None:
@@ -85,5 +106,5 @@ def test_a_killed_supervisor_takes_its_children_along_and_their_jobs_are_rescued
 
 def _signal_twice(worker: Process, pause: float) -> None:
     worker.signal(signal.SIGTERM)
-    time.sleep(pause)  # what is left to chance
+    stand_still(pause)
     worker.signal(signal.SIGTERM)
