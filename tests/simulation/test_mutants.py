@@ -10,7 +10,7 @@ from windlass.testing.simulation.world import simulate
 
 SEEDS = 100
 
-pytestmark = pytest.mark.simulation
+pytestmark = [pytest.mark.simulation, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

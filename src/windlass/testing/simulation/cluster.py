@@ -223,7 +223,7 @@ class Cluster:
         def ended() -> None:
             health.died.setdefault(process, self._loop.time())
             self._stage.let_go(process)
-            self._around.ledger.process_ended(process)
+            self._around.ledger.death(process)
 
         process.at_end(ended)
         return process

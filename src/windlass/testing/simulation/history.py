@@ -109,7 +109,7 @@ class Rule:
 
     def body_ended(self, body: Body) -> None: ...
 
-    def process_ended(self, process: SimProcess) -> None: ...
+    def death(self, process: SimProcess) -> None: ...
 
     def clock_stepped(self) -> None: ...
 
@@ -234,7 +234,7 @@ class Ledger:
         """A handler's first line runs."""
         if self.sealed:
             return
-        self.loop.trace(f"begin {body.job[-6:]}/{body.number} as {body.worker}")
+        self.loop.trace(f"start {body.job[-6:]}/{body.number} as {body.worker}")
         self._tell("body_began", body)
         self.bodies[body.job, body.number] = body
         self.open_bodies.setdefault(body.process, []).append(body)
@@ -248,10 +248,10 @@ class Ledger:
         self.loop.trace(f"end {body.job[-6:]}/{body.number}: {how}")
         self._tell("body_ended", body)
 
-    def process_ended(self, process: SimProcess) -> None:
+    def death(self, process: SimProcess) -> None:
         """A process is gone, however it went."""
         if not self.sealed:
-            self._tell("process_ended", process)
+            self._tell("death", process)
             self.open_bodies.pop(process, None)
 
     def running_in(self, process: SimProcess) -> Sequence[Body]:

@@ -90,7 +90,7 @@ class Burials(WorldRule):
 class Recovery(WorldRule):
     """12: a dead worker's jobs come back in time, where somebody is well enough to see to it."""
 
-    def process_ended(self, process: SimProcess) -> None:
+    def death(self, process: SimProcess) -> None:
         now = self.loop.time()
         held: dict[str, list[tuple[JobId, int]]] = defaultdict(list)
         for job, view in self.ledger.jobs.items():
@@ -187,7 +187,7 @@ class Poison(WorldRule):
             # Whatever a handler says of itself clears the suspicion: the row counts anew.
             self._deaths[change.job] = 0
 
-    def process_ended(self, process: SimProcess) -> None:
+    def death(self, process: SimProcess) -> None:
         for body in self.ledger.running_in(process):
             if body.how == "crashing":
                 self._deaths[body.job] += 1
