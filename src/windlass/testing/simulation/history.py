@@ -126,6 +126,8 @@ class Ledger:
         """Those whose producer was told that they are stored."""
         self.jobs: dict[JobId, JobView] = {}
         self.deleted: set[JobId] = set()
+        self.last_op: dict[JobId, str] = {}
+        """What changed each job last."""
         self.workers: dict[str, WorkerView] = {}
         self.owners: dict[str, SimProcess] = {}
         """Which process goes, or went, by a worker's id."""
@@ -197,6 +199,7 @@ class Ledger:
                 # Kept for no time at all, so that a late repeat is taken for the first. It is
                 # another job, which counts from one again.
                 self.bodies = {key: body for key, body in self.bodies.items() if key[0] != job}
+        self.last_op[job] = op
         change = Change(job, before, after, self.clock.now(), op)
         self._changes.append(change)
         self.loop.trace(_told(change))

@@ -7,9 +7,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from windlass.core.job import NewJob
+from windlass.core.job import JobId, NewJob
+from windlass.core.state import TERMINAL, State
 from windlass.errors import StorageUnavailable
-from windlass.storage.protocol import Inserted, Storage, WorkerStart, WorkerState
+from windlass.storage.protocol import (
+    CancelAnswer,
+    ClaimReply,
+    Inserted,
+    Storage,
+    WorkerStart,
+    WorkerState,
+)
 from windlass.testing.simulation.faults import Faults, Health
 from windlass.testing.simulation.history import Ledger
 from windlass.testing.simulation.loop import SimLoop
@@ -146,8 +154,10 @@ class SimStorage:
         for name in ("jobs", "workers", "leader", "limits", "maintenance", "admin"):
             setattr(self, name, _Store(getattr(real, name), name, line))
         # What the caller was told, noted when it was told.
-        self.jobs: Any = _Told(self.jobs, "insert", self._inserted)
-        self.workers: Any = _Told(self.workers, "register", self._registered)
+        self.jobs: Any = _Told(
+            self.jobs, insert=self._inserted, claim=self._claimed, cancel=self._cancelled
+        )
+        self.workers: Any = _Told(self.workers, register=self._registered)
         self._line = line
 
     def _inserted(self, jobs: Sequence[NewJob], answers: Sequence[Inserted]) -> None:
@@ -159,6 +169,27 @@ class SimStorage:
             key, holder = job.unique and job.unique.key, ledger.asked.get(answer.id)
             if holder is None or holder.unique is None or holder.unique.key != key:
                 ledger.object("17 unique", f"{job.id} was refused for {answer.id} without {key!r}")
+
+    def _claimed(self, worker: str, reply: ClaimReply) -> None:
+        """14: what a claim brings comes in the order in which it is to be run."""
+        asked = self._around.ledger.asked
+        places = [(asked[one.claim.job].priority, one.due, one.claim.seq) for one in reply.jobs]
+        queues = [one.queue for one in reply.jobs]
+        for n in range(1, len(places)):
+            if queues[n] == queues[n - 1] and places[n] < places[n - 1]:
+                self._around.ledger.object("14 order", f"{worker} was given {places}")
+
+    def _cancelled(self, ids: Sequence[JobId], answers: Sequence[CancelAnswer]) -> None:
+        """19: who is told that a job is cancelled, or has ended, can rely on it."""
+        ledger = self._around.ledger
+        for job, answer in zip(ids, answers, strict=True):
+            view = ledger.jobs.get(job)
+            if view is None or ledger.last_op.get(job) == "requeue":
+                continue
+            if (answer is CancelAnswer.CANCELLED and view.state is not State.CANCELLED) or (
+                answer is CancelAnswer.TOO_LATE and view.state not in TERMINAL
+            ):
+                ledger.object("19 cancel", f"{job} is {view.state}, and the answer was {answer}")
 
     def _registered(self, start: WorkerStart, _: datetime) -> None:
         self._around.identities[self._process] = start.id
@@ -213,18 +244,20 @@ class _Store:
 
 
 class _Told:
-    """A store that takes note of the answers to one of its methods."""
+    """A store that takes note of the answers to some of its methods."""
 
-    def __init__(self, store: Any, name: str, note: Callable[[Any, Any], None]) -> None:
+    def __init__(self, store: Any, **notes: Callable[[Any, Any], None]) -> None:
         self._store = store
-        method = getattr(store, name)
+        for name, note in notes.items():
+            setattr(self, name, self._noting(getattr(store, name), note))
 
-        async def call(asked: Any) -> Any:
-            answer = await method(asked)
-            note(asked, answer)
+    def _noting(self, method: Method, note: Callable[[Any, Any], None]) -> Method:
+        async def call(*args: Any, **options: Any) -> Any:
+            answer = await method(*args, **options)
+            note(args[0], answer)
             return answer
 
-        setattr(self, name, call)
+        return call
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
