@@ -18,6 +18,7 @@ __all__ = [
     "JobExpired",
     "JobFailed",
     "JobNotFound",
+    "JobTimeout",
     "KeyBusy",
     "KeyConflict",
     "LimitUnknown",
@@ -203,6 +204,10 @@ class ResultError(WindlassError):
     def __init__(self, job_id: str, message: str) -> None:
         super().__init__(message)
         self.job_id = job_id
+
+
+class JobTimeout(WindlassError):
+    """A run took longer than its timeout. Never raised to you: it is the ``kind`` of a failure."""
 
 
 class JobFailed(ResultError):
