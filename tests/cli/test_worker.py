@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -62,7 +63,10 @@ def test_every_job_is_one_line(shop: Shop) -> None:
         )
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0
-        assert "second line" not in worker.text
+        # Where it failed, once and indented.
+        assert worker.text.count("    │ Traceback (most recent call last):") == 1
+        assert re.search(r"^    │ +raise ValueError\(text\)$", worker.text, re.MULTILINE)
+        assert worker.text.count("    │ second line") == worker.text.count("second line") == 1
         worker.wait_for("stopped in order: 1 succeeded, 1 retried, 1 failed in ")
 
 
@@ -104,8 +108,9 @@ def test_less_is_logged_at_a_higher_level(shop: Shop) -> None:
     shop.enqueue("add", 1, 2)
     shop.enqueue("fail", "oh")
     ended = windlass("worker", "shop:app", "--until-empty", "--log-level", "error", cwd=shop.folder)
-    (line,) = ended.stderr.splitlines()
+    line, *trace = ended.stderr.splitlines()
     assert "✗ failed" in line
+    assert all(more.startswith("    │ ") for more in trace)
 
 
 def test_settings_of_the_log_may_come_from_the_environment(shop: Shop) -> None:

@@ -92,7 +92,7 @@ def test_a_success_is_one_line_in_columns(caught: Caught) -> None:
 
 
 def test_a_retry_says_why_and_when(caught: Caught) -> None:
-    error = AttemptError("requests.ConnectionError", "refused\nby the other side", "Traceback …")
+    error = AttemptError("requests.ConnectionError", "refused\nby the other side")
     EventLog()(moved(Verb.RETRY, error=error, delay=timedelta(seconds=25)))
     (record,) = caught.records
     assert record.levelno == logging.WARNING
@@ -107,6 +107,33 @@ def test_a_failure_names_the_whole_job(caught: Caught) -> None:
     (record,) = caught.records
     assert record.levelno == logging.ERROR
     assert human(record).endswith(f"ValueError: no  (job {JOB})")
+
+
+def test_a_failure_brings_its_traceback_which_cannot_pass_for_lines_of_the_log(
+    caught: Caught,
+) -> None:
+    trace = "Traceback (most recent call last):\n\tFile x\x1b[2J\nValueError: no\n"
+    EventLog()(moved(Verb.FAIL, error=AttemptError("ValueError", "no", trace)))
+    assert human(caught.records[0]).split("\n")[1:] == [
+        "    │ Traceback (most recent call last):",
+        "    │     File x\\x1b[2J",
+        "    │ ValueError: no",
+    ]
+
+
+def test_the_traceback_of_a_retry_is_for_debugging(caught: Caught) -> None:
+    error = AttemptError("ValueError", "no", "Traceback:\nhere\n")
+    EventLog()(moved(Verb.RETRY, error=error, delay=timedelta(seconds=25)))
+    (record,) = caught.records
+    assert human(record).endswith("\n    │ Traceback:\n    │ here")
+    logging.getLogger("windlass.jobs").setLevel(logging.INFO)
+    assert "\n" not in human(record)
+
+
+def test_a_release_says_why_if_there_was_an_error(caught: Caught) -> None:
+    error = AttemptError("UnknownTask", "no task is called 'shop.sned'", "")
+    EventLog()(moved(Verb.RELEASE, error=error, delay=timedelta(seconds=5)))
+    assert "UnknownTask: no task is called 'shop.sned'  → again in 5 s" in human(caught.records[0])
 
 
 @pytest.mark.parametrize("verb", list(Verb))

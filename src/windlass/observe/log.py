@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, assert_never
 
@@ -174,8 +174,8 @@ def _again(at: datetime, delay: timedelta) -> str:
 
 
 class HumanFormatter(logging.Formatter):
-    """One line per job, in columns. Further lines of a text are indented, so that none of them
-    can pass for a line of its own.
+    """One line per job, in columns, and below a failed one its traceback. Further lines of a text
+    are indented, so that none of them can pass for a line of its own.
     """
 
     def __init__(self, *, colour: bool = False, prefix: str = "") -> None:
@@ -211,7 +211,7 @@ class HumanFormatter(logging.Formatter):
         line = f"{self._mark(word)} {word.text:<9} {moved.job[-8:]} {task:<18} {attempt}  "
         if moved.verb is Verb.FAIL:
             rest.append(f"(job {moved.job})")  # somebody will want to look at it
-        return line + "  ".join(rest)
+        return "\n".join([line + "  ".join(rest), *_indented(_traceback(moved))])
 
     def _other(self, record: logging.LogRecord) -> str:
         word = _LEVELS.get(min(record.levelno // 10 * 10, logging.ERROR), _LEVELS[logging.DEBUG])
@@ -224,14 +224,29 @@ class HumanFormatter(logging.Formatter):
         if record.stack_info:
             text += f"\n{self.formatStack(record.stack_info)}"
         first, *more = text.rstrip().split("\n")
-        lines = [printable(first), *(f"    │ {printable(line.expandtabs(4))}" for line in more)]
-        return f"{self._mark(word)} " + "\n".join(lines)
+        return f"{self._mark(word)} " + "\n".join([printable(first), *_indented(more)])
 
     def _mark(self, word: _Word) -> str:
         return self._paint(word.symbol, word.colour)
 
     def _paint(self, text: str, colour: str) -> str:
         return f"\x1b[{colour}m{text}\x1b[0m" if self._colour else text
+
+
+def _traceback(moved: JobMoved) -> list[str]:
+    """Where a handler failed. A retry's is for debugging: it may yet succeed, and may be one of
+    thousands in an outage.
+    """
+    if moved.error is None or not moved.error.traceback:
+        return []
+    wanted = moved.verb is Verb.FAIL or (
+        moved.verb is Verb.RETRY and log.isEnabledFor(logging.DEBUG)
+    )
+    return moved.error.traceback.rstrip().split("\n") if wanted else []
+
+
+def _indented(lines: Iterable[str]) -> Iterator[str]:
+    return (f"    │ {printable(line.expandtabs(4))}" for line in lines)
 
 
 _KNOWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
