@@ -15,7 +15,7 @@ import msgspec
 from windlass.config import Settings, WorkerSettings
 from windlass.core.event import JobMoved
 from windlass.core.job import Claim, ClaimedJob, Progress
-from windlass.core.outcome import Outcome, Policy, decide
+from windlass.core.outcome import Outcome, Policy
 from windlass.core.state import Verb
 from windlass.observe.bus import Bus
 from windlass.runtime.claimer import Claimer
@@ -23,6 +23,7 @@ from windlass.runtime.finisher import Finisher
 from windlass.runtime.identity import Identity
 from windlass.runtime.progress import ProgressReporter
 from windlass.runtime.runner import Run, Runner
+from windlass.runtime.settle import settle
 from windlass.runtime.slots import Slots
 from windlass.seams import Seams
 from windlass.storage.protocol import Storage
@@ -162,16 +163,14 @@ class Engine:
         return await self._around.enqueue(msgspec.structs.replace(call, options=options))
 
     def _ended(self, run: Run, outcome: Outcome) -> None:
+        job, chance = run.job, self._around.seams.chance
+        try:
+            self.finisher.add(job, settle(job, outcome, self.policy, by=job.worker, chance=chance))
+        finally:
+            self._free(run)
+
+    def _free(self, run: Run) -> None:
         job = run.job
-        transition = decide(
-            job,
-            outcome,
-            self.policy(job.task),
-            by=job.worker,
-            now=job.started_at,
-            chance=self._around.seams.chance(),
-        )
-        self.finisher.add(job, transition)
         del self.runner.active[job.claim]
         self.progress.forget(job.claim)
         self.claimer.ended(job.claim)

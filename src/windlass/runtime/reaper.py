@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from windlass.core.event import WorkerChanged
 from windlass.core.job import AttemptError, ClaimedJob
-from windlass.core.outcome import Lost, Policy, decide
+from windlass.core.outcome import Lost, Policy
 from windlass.core.transition import Transition
 from windlass.observe.bus import Bus
 from windlass.runtime.finisher import moved
 from windlass.runtime.identity import Identity
 from windlass.runtime.presence import Presence
+from windlass.runtime.settle import settle
 from windlass.storage.protocol import Applied, Storage, WorkerRecord, WorkerState
 
 __all__ = ["Reaper"]
@@ -113,11 +114,5 @@ class Reaper:
 
     def _lost(self, job: ClaimedJob) -> Transition:
         error = AttemptError("WorkerLost", f"worker {job.worker} stopped responding")
-        return decide(
-            job,
-            Lost(error),
-            self._policy(job.task),
-            by=f"reaper:{self._identity.id}",
-            now=job.started_at,
-            chance=self._chance(),
-        )
+        by = f"reaper:{self._identity.id}"
+        return settle(job, Lost(error), self._policy, by=by, chance=self._chance)

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import functools
 import inspect
+import logging
 from collections.abc import Callable
 from datetime import timedelta
 from enum import IntEnum
@@ -17,12 +18,14 @@ from windlass.core import outcome as core
 from windlass.core.job import AttemptError, Claim, ClaimedJob
 from windlass.core.outcome import Outcome
 from windlass.core.payload import encode_any
-from windlass.errors import UnknownTask
+from windlass.errors import JobTimeout, UnknownTask
 from windlass.runtime.failure import describe
 from windlass.runtime.threads import Return, Threads
 from windlass.task import Task, TaskRegistry
 
 __all__ = ["Run", "Runner", "Why"]
+
+log = logging.getLogger("windlass")
 
 
 class Why(IntEnum):
@@ -120,7 +123,12 @@ class Runner:
         # The task holds its context variables, they hold the run: cut here, or every job would
         # be left to the garbage collector.
         run.body = None
-        self._on_end(run, outcome)
+        try:
+            self._on_end(run, outcome)
+        except Exception:
+            log.exception("job %s: the end of its run could not be noted", run.job.claim.job)
+            # Not ours any more: the next beat finds the claim, and it is given back.
+            self.active.pop(run.job.claim, None)
 
     async def _outcome(self, run: Run) -> Outcome:
         job = run.job
@@ -221,10 +229,6 @@ def _has_begun(body: asyncio.Task[None]) -> bool:
     return not inspect.iscoroutine(coroutine) or (
         inspect.getcoroutinestate(coroutine) != inspect.CORO_CREATED
     )
-
-
-class JobTimeout(Exception):
-    """A run took longer than its timeout."""
 
 
 def _timed_out(limit: timedelta) -> JobTimeout:

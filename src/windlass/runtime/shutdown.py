@@ -9,8 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from windlass.core.job import ClaimedJob
-from windlass.core.outcome import Interrupted, decide
-from windlass.core.transition import Transition
+from windlass.core.transition import Transition, release
 from windlass.errors import StorageError
 from windlass.runtime.engine import Engine, Surroundings
 from windlass.runtime.finisher import moved
@@ -66,6 +65,8 @@ class Shutdown:
                 }
                 if rushed is not None:
                     bodies.add(rushed)
+                if not bodies:
+                    return False  # nothing here will end by itself any more
                 await asyncio.wait(bodies, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             return True
         finally:
@@ -79,7 +80,7 @@ class Shutdown:
                 await self._flushed()
                 # Only now: what has ended until here is stored, and nothing ends in between.
                 jobs = [run.job for run in self._engine.runner.active.values()]
-                releases = [self._release(job) for job in jobs]
+                releases = [release(job, by=job.worker) for job in jobs]
                 applied = await self._around.storage.workers.leave(
                     self._engine.identity.id, releases
                 )
@@ -113,7 +114,3 @@ class Shutdown:
             await asyncio.sleep(0.02)
         message = "outcomes are still waiting to be stored"
         raise StorageError(message)
-
-    def _release(self, job: ClaimedJob) -> Transition:
-        policy = self._engine.policy(job.task)
-        return decide(job, Interrupted(), policy, by=job.worker, now=job.started_at, chance=0.0)

@@ -1,0 +1,44 @@
+"""What becomes of an ended run, whatever the rules themselves do: every run ends with a word."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from windlass.core.job import ClaimedJob
+from windlass.core.outcome import Crashed, GaveUp, Lost, Missing, Outcome, Policy, Raised, decide
+from windlass.core.transition import Transition
+from windlass.runtime.failure import describe
+
+__all__ = ["settle"]
+
+log = logging.getLogger("windlass")
+
+_ERROR_LIMIT = 16 * 1024
+_SAFE = Policy()
+
+
+def settle(
+    job: ClaimedJob,
+    outcome: Outcome,
+    policy: Callable[[str], Policy],
+    *,
+    by: str,
+    chance: Callable[[], float],
+) -> Transition:
+    """Decide by the task's own rules; rules that raise must not keep the job and its slot."""
+    try:
+        rules, drawn = policy(job.task), chance()
+        return decide(job, outcome, rules, by=by, now=job.started_at, chance=drawn)
+    except BaseException as error:
+        log.exception(
+            "the rules of task %s raised when job %s ended; correct them (its backoff, for "
+            "example), then requeue what failed",
+            job.task,
+            job.claim.job,
+        )
+        # What needs no rule means what it meant; what needs one cannot be retried without it.
+        needs_a_rule = isinstance(outcome, Raised | Crashed | Missing | Lost)
+        if needs_a_rule:
+            outcome = GaveUp(describe(error, limit=_ERROR_LIMIT))
+        return decide(job, outcome, _SAFE, by=by, now=job.started_at, chance=0.5)
