@@ -82,6 +82,8 @@ class ClaimReply(msgspec.Struct, frozen=True):
     solo_due: bool = False
     """A job of these queues is due and admitted, but may only run alone. An otherwise empty
     worker should ask with ``solo=True``; a busy one should drain first."""
+    expired: Sequence[JobId] = ()
+    """Jobs this claim discarded because their time had passed."""
 
 
 class Verdict(StrEnum):
@@ -254,6 +256,7 @@ class JobStore(Protocol):
         - No two claims return the same job while the first one holds, whatever runs concurrently.
         - A waiting job at or past its expiry is discarded (reason ``expired``) when met, never
           claimed; a bounded number per call, so a claim may come back with less than there is.
+          They are named in `ClaimReply.expired`, and whoever waits for their end is woken.
         - A paused queue gives nothing.
         - Limits: a job is claimed only when every limit of its lane admits it, and then takes
           from all of them: a rate token per cost, a concurrency unit that lasts as long as the
@@ -290,6 +293,13 @@ class JobStore(Protocol):
         """Whether a claim on these queues is worth its write lock now. A hint, read-only.
 
         It may err on the side of yes, never of no.
+        """
+        ...
+
+    async def active(self, queues: Sequence[str]) -> bool:
+        """Whether anything of these queues is running, or is due while its queue is not paused.
+
+        Read-only and cheap: for whoever works until there is nothing left.
         """
         ...
 
@@ -356,6 +366,10 @@ class WorkerStore(Protocol):
         """
         ...
 
+    async def live(self) -> Sequence[WorkerStart]:
+        """What the live rows said about themselves, newest first. Read-only and cheap."""
+        ...
+
     async def workers(self) -> Sequence[WorkerRecord]:
         """Every stored row, newest first."""
         ...
@@ -398,8 +412,11 @@ class MaintenanceStore(Protocol):
         """Mark up to ``limit`` due jobs ready, so that claims need not; wake the workers."""
         ...
 
-    async def next_due(self) -> datetime | None:
-        """When the next waiting job that is not ready falls due. Read-only."""
+    async def next_due(self, queues: Sequence[str] | None = None) -> datetime | None:
+        """When the next waiting job of these queues that is not ready falls due; None: of all.
+
+        Read-only, and cheap however many jobs and queues there are.
+        """
         ...
 
     async def expire(self, limit: int) -> int:

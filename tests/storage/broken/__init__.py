@@ -1,6 +1,7 @@
 """Broken stores: for every conformance test one that fails it."""
 
 from tests.storage.broken import (
+    activity,
     administering,
     cancelling,
     claiming,
@@ -15,6 +16,7 @@ from tests.storage.broken import (
 from tests.storage.broken.table import TABLE, broken_storage
 
 MUTANTS = (
+    activity,
     administering,
     cancelling,
     claiming,

@@ -358,8 +358,16 @@ class PromotesTwice(MemoryMaintenance):
 class LooksIntoOneQueue(MemoryMaintenance):
     """The next due time is that of the first queue."""
 
-    async def next_due(self) -> datetime | None:
+    async def next_due(self, queues: Sequence[str] | None = None) -> datetime | None:
         return next((self._db.next_due(queue) for queue in self._db.later), None)
+
+
+@fails(MaintenanceConformance.test_the_next_due_time_of_some_queues_is_known)
+class LooksIntoAllQueues(MemoryMaintenance):
+    """The next due time is that of any queue, whichever were named."""
+
+    async def next_due(self, queues: Sequence[str] | None = None) -> datetime | None:
+        return await super().next_due()
 
 
 @fails(MaintenanceConformance.test_a_cancelled_job_is_not_the_next_due)

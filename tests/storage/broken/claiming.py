@@ -336,6 +336,17 @@ class ClaimableWhenPromoted(MemoryJobs):
 # --- expiry -----------------------------------------------------------------------------------
 
 
+@fails(ExpiryConformance.test_a_claim_names_the_jobs_it_discarded)
+class DiscardsInSilence(MemoryJobs):
+    """A claim does not say which jobs it discarded."""
+
+    async def claim(
+        self, worker: str, wants: Sequence[Want], *, total: int, solo: bool = False
+    ) -> ClaimReply:
+        reply = await super().claim(worker, wants, total=total, solo=solo)
+        return replace(reply, expired=())
+
+
 @fails(ExpiryConformance.test_an_expired_job_is_discarded_and_never_claimed)
 class IgnoresExpiry(MemoryDatabase):
     """Jobs never expire."""

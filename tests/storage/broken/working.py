@@ -48,6 +48,15 @@ class ListsTheOldestFirst(MemoryWorkers):
         return list(await super().workers())[::-1]
 
 
+@fails(HeartbeatConformance.test_live_workers_are_named_newest_first_as_they_registered)
+class TheBuriedLive(MemoryWorkers):
+    """Rows that were buried are among the live ones."""
+
+    async def live(self) -> Sequence[WorkerStart]:
+        rows = [*self._db.workers.values()][::-1]
+        return [row.start for row in rows if row.state is not WorkerState.GONE]
+
+
 @fails(HeartbeatConformance.test_registering_again_after_a_lost_answer_is_harmless)
 class RegistersOnce(MemoryWorkers):
     """A second register is an error."""

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from windlass.core.job import ClaimedJob
+from windlass.core.job import ClaimedJob, JobId
 from windlass.core.state import State
 from windlass.core.unique import Window
 from windlass.storage.memory.database import MemoryDatabase
@@ -31,7 +31,7 @@ class Visit(msgspec.Struct, kw_only=True):
     solo: bool
     usage: Usage
     jobs: list[ClaimedJob] = []
-    expired: int = 0
+    expired: list[JobId] = []
     opens_at: list[datetime] = []
     """When lanes that were found shut open by themselves."""
 
@@ -66,6 +66,7 @@ class Claims:
             now,
             next_at=self.next_at(visit, queues),
             solo_due=self.solo_due(visit, queues),
+            expired=visit.expired,
         )
 
     def is_live(self, worker: str) -> bool:
@@ -87,12 +88,12 @@ class Claims:
             place, lane = heappop(heads)
             row = self._db.rows[place[-1]]
             if row.is_expired(visit.now):
-                if visit.expired == self.expired_at_once:
+                if len(visit.expired) == self.expired_at_once:
                     # Whoever asks again at once gets further.
                     visit.opens_at.append(visit.now)
                     return
                 self._db.expire(row, visit.now)
-                visit.expired += 1
+                visit.expired.append(row.asked.id)
             elif not self.admit(visit, row):
                 continue  # and the lane is not looked at again
             else:

@@ -67,6 +67,18 @@ class MemoryJobs:
         due = self._db.next_due(queue)
         return any(self._db.ready[queue].values()) or (due is not None and due <= now)
 
+    async def active(self, queues: Sequence[str]) -> bool:
+        with self._db.moment() as now:
+            wanted = {*queues}
+            if any(row.asked.queue in wanted for row in self._db.running.values()):
+                return True
+            return any(self._has_due(queue, now) for queue in wanted - self._db.paused)
+
+    def _has_due(self, queue: str, now: datetime) -> bool:
+        due = self._db.next_due(queue)
+        lanes = self._db.ready[queue].values()
+        return any(self._db.head(lane) for lane in lanes) or (due is not None and due <= now)
+
     async def report(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
         with self._db.moment():
             for claim, done in progress:

@@ -57,9 +57,10 @@ class MemoryMaintenance:
         self._db.wake()
         return moved
 
-    async def next_due(self) -> datetime | None:
+    async def next_due(self, queues: Sequence[str] | None = None) -> datetime | None:
         with self._db.moment():
-            return min(self._due_times(), default=(None, ""))[0]
+            due = [at for at, queue in self._due_times() if queues is None or queue in queues]
+            return min(due, default=None)
 
     def _due_queue(self, now: datetime) -> str | None:
         """The queue with the longest due job that is not ready."""

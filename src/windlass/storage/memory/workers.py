@@ -86,6 +86,11 @@ class MemoryWorkers:
         self._db.wake()
         return Applied(now, answers)
 
+    async def live(self) -> Sequence[WorkerStart]:
+        with self._db.moment():
+            rows = reversed(self._db.workers.values())
+            return [row.start for row in rows if row.state is WorkerState.LIVE]
+
     async def workers(self) -> Sequence[WorkerRecord]:
         with self._db.moment():
             rows = reversed(self._db.workers.values())

@@ -8,7 +8,7 @@ from functools import partial
 import apsw
 
 from windlass.core.instant import from_us
-from windlass.core.job import ClaimedJob
+from windlass.core.job import ClaimedJob, JobId
 from windlass.core.limit import lane_key
 from windlass.core.state import State
 from windlass.core.unique import Window
@@ -52,7 +52,7 @@ _SEQ, _NUMBER, _EXPIRES, _SPECIAL = 0, 2, 10, 11
 class Taken:
     """What one claim did, as rows: the records are built after the lock is given back."""
 
-    __slots__ = ("claimed", "live", "next_at", "now", "solo_due", "worker")
+    __slots__ = ("claimed", "expired", "live", "next_at", "now", "solo_due", "worker")
 
     def __init__(self, worker: str, now: int) -> None:
         self.worker, self.now = worker, now
@@ -60,6 +60,7 @@ class Taken:
         self.claimed: list[tuple[str, list[Row], dict[int, Row]]] = []
         self.next_at: int | None = None
         self.solo_due = False
+        self.expired: list[JobId] = []
 
     def reply(self) -> ClaimReply:
         at, worker = from_us(self.now), self.worker
@@ -67,7 +68,12 @@ class Taken:
         for queue, rows, extras in self.claimed:
             jobs += claimed_jobs(rows, extras, queue, at, worker)
         return ClaimReply(
-            jobs, at, live=self.live, next_at=instant(self.next_at), solo_due=self.solo_due
+            jobs,
+            at,
+            live=self.live,
+            next_at=instant(self.next_at),
+            solo_due=self.solo_due,
+            expired=self.expired,
         )
 
     def expect(self, at: int | None) -> None:
@@ -229,7 +235,7 @@ class _Claiming:
     def _discard(self, seqs: Sequence[int], lanes: Lanes) -> None:
         if seqs:
             self._expiries -= len(seqs)
-            end_waiting(
+            self._taken.expired += end_waiting(
                 self._connection,
                 seqs,
                 lanes,

@@ -24,7 +24,7 @@ __all__ = ["SqliteJobs"]
 
 _SQL = load("windlass.storage.sqlite.sql", "jobs.sql")
 _BY_IDS, _REQUEST_CANCEL, _REPORT = _SQL["by_ids"], _SQL["request_cancel"], _SQL["report"]
-_SETTLED, _CLAIMABLE = _SQL["settled"], _SQL["claimable"]
+_SETTLED, _CLAIMABLE, _ACTIVE = _SQL["settled"], _SQL["claimable"], _SQL["active"]
 
 
 class SqliteJobs:
@@ -46,6 +46,8 @@ class SqliteJobs:
                 connection, worker, wants, total=total, solo=solo, now=now
             )
         )
+        if taken.expired:
+            self._db.wake()  # for those who wait for their results
         return taken.reply()
 
     async def apply(self, transitions: Sequence[Transition]) -> Applied:
@@ -59,6 +61,13 @@ class SqliteJobs:
         return self._db.read(
             lambda connection, now: any(
                 value_of(connection, _CLAIMABLE, (queue, now)) for queue in queues
+            )
+        )
+
+    async def active(self, queues: Sequence[str]) -> bool:
+        return self._db.read(
+            lambda connection, now: any(
+                value_of(connection, _ACTIVE, (queue, now)) for queue in queues
             )
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -17,7 +18,7 @@ from windlass.storage.sqlite.lanes import Lanes
 from windlass.storage.sqlite.limits import forget_gates
 from windlass.storage.sqlite.place import Place
 from windlass.storage.sqlite.rows import CODES, fetch, instant
-from windlass.storage.sqlite.waiting import end_waiting, next_due, promote_all
+from windlass.storage.sqlite.waiting import end_waiting, has_due, next_due, promote_all
 
 __all__ = ["SqliteMaintenance"]
 
@@ -39,14 +40,17 @@ class SqliteMaintenance:
         self._db, self._place = database, place
 
     async def promote(self, limit: int) -> int:
+        # Most often nothing is due, and the write lock is everybody's.
+        if not self._db.read(has_due):
+            return 0
         moved = await self._db.write(
             lambda connection, now: promote_all(connection, limit=limit, now=now)
         )
         self._db.wake()
         return moved
 
-    async def next_due(self) -> datetime | None:
-        return instant(self._db.read(lambda connection, _: next_due(connection)))
+    async def next_due(self, queues: Sequence[str] | None = None) -> datetime | None:
+        return instant(self._db.read(lambda connection, _: next_due(connection, queues)))
 
     async def expire(self, limit: int) -> int:
         ended = await self._db.write(lambda connection, now: _expire(connection, limit, now))

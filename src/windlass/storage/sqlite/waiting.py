@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import apsw
 
+from windlass.core.job import JobId
 from windlass.core.state import State
 from windlass.core.unique import Window
 from windlass.storage.queries import load
@@ -13,12 +14,13 @@ from windlass.storage.sqlite.keys import free_keys
 from windlass.storage.sqlite.lanes import Lanes
 from windlass.storage.sqlite.rows import CODES, Row, fetch, limits_of, seqs_text, value_of
 
-__all__ = ["end_waiting", "frees_key_at_end", "next_due", "promote", "promote_all"]
+__all__ = ["end_waiting", "frees_key_at_end", "has_due", "next_due", "promote", "promote_all"]
 
 _JOBS = load("windlass.storage.sqlite.sql", "jobs.sql")
 _END = _JOBS["end_waiting"]
 _SQL = load("windlass.storage.sqlite.sql", "claim.sql")
-_DUE, _NEXT_DUE, _NEXT_QUEUE = _SQL["due"], _SQL["next_due"], _SQL["next_scheduled_queue"]
+_DUE, _DUE_ANYWHERE = _SQL["due"], _SQL["due_anywhere"]
+_NEXT_DUE, _NEXT_ANYWHERE = _SQL["next_due"], _SQL["next_due_anywhere"]
 _READY, _SOLO, _IN_LANE = _SQL["make_ready"], _SQL["make_solo"], _SQL["make_ready_in_lane"]
 _WAITING = _SQL["waiting"]
 
@@ -32,14 +34,11 @@ def promote(connection: apsw.Connection, queue: str, lanes: Lanes, *, limit: int
 
 def promote_all(connection: apsw.Connection, *, limit: int, now: int) -> int:
     """The same for all queues together."""
-    rows: list[Row] = []
-    for queue in _scheduled_queues(connection):
-        rows += fetch(connection, _DUE, (queue, now, limit))
-    rows.sort()  # by due time and number
+    rows = fetch(connection, _DUE_ANYWHERE, (now, limit))
     lanes = Lanes(connection)
-    _make_ready(connection, rows[:limit], lanes)
+    _make_ready(connection, rows, lanes)
     lanes.settle()
-    return min(len(rows), limit)
+    return len(rows)
 
 
 def _make_ready(connection: apsw.Connection, rows: Sequence[Row], lanes: Lanes) -> None:
@@ -61,21 +60,19 @@ def _make_ready(connection: apsw.Connection, rows: Sequence[Row], lanes: Lanes) 
     connection.executemany(_IN_LANE, laned)
 
 
-def next_due(connection: apsw.Connection, queue: str | None = None) -> int | None:
-    """When the next job that is not ready falls due, in one queue or in any."""
-    queues = _scheduled_queues(connection) if queue is None else [queue]
-    due = [value_of(connection, _NEXT_DUE, (name,)) for name in queues]
+def next_due(connection: apsw.Connection, queues: Sequence[str] | None = None) -> int | None:
+    """When the next job that is not ready falls due, in some queues or in any."""
+    if queues is None:
+        found: int | None = value_of(connection, _NEXT_ANYWHERE)
+        return found
+    due = [value_of(connection, _NEXT_DUE, (queue,)) for queue in queues]
     return min((at for at in due if at is not None), default=None)
 
 
-def _scheduled_queues(connection: apsw.Connection) -> list[str]:
-    """Queues with jobs that are not ready: from one to the next by the index, not by a scan."""
-    queues: list[str] = []
-    queue = value_of(connection, _NEXT_QUEUE, ("",))
-    while queue is not None:
-        queues.append(queue)
-        queue = value_of(connection, _NEXT_QUEUE, (queue,))
-    return queues
+def has_due(connection: apsw.Connection, now: int) -> bool:
+    """Whether a promotion would find something."""
+    due = next_due(connection)
+    return due is not None and due <= now
 
 
 def end_waiting(
@@ -86,13 +83,16 @@ def end_waiting(
     state: State,
     reason: str | None,
     now: int,
-) -> None:
-    """Waiting jobs end here: they leave their lanes and let go of their keys."""
+) -> list[JobId]:
+    """Waiting jobs end here: they leave their lanes and let go of their keys. Names them."""
     rows = fetch(connection, _WAITING, (seqs_text(list(seqs)),))
     connection.executemany(_END, [(row[0], CODES[state], now, reason) for row in rows])
-    free_keys(connection, [(key, seq) for seq, _, key, window in rows if frees_key_at_end(window)])
-    for _, lane, _, _ in rows:
+    free_keys(
+        connection, [(key, seq) for seq, _, _, key, window in rows if frees_key_at_end(window)]
+    )
+    for _, _, lane, _, _ in rows:
         lanes.touch(lane)
+    return [JobId(row[1].hex()) for row in rows]
 
 
 def frees_key_at_end(window: str | None) -> bool:

@@ -31,7 +31,7 @@ _SQL = load("windlass.storage.sqlite.sql", "workers.sql")
 _REGISTER, _BEAT, _HOLDING, _END = _SQL["register"], _SQL["beat"], _SQL["holding"], _SQL["end"]
 _OVERDUE, _NEXT_RUNNING = _SQL["overdue"], _SQL["next_running_worker"]
 _IS_LIVE, _CLAIMS_OF, _HELD = _SQL["is_live"], _SQL["claims_of"], _SQL["held"]
-_CANCEL_REQUESTS = _SQL["cancel_requests"]
+_CANCEL_REQUESTS, _LIVE_STARTS = _SQL["cancel_requests"], _SQL["live_starts"]
 _WORKERS, _LEAD, _RESIGN = _SQL["workers"], _SQL["lead"], _SQL["resign"]
 
 _queues_of = msgspec.json.Decoder(list[str]).decode
@@ -140,6 +140,10 @@ class SqliteWorkers:
         self._db.wake()
         return Applied(from_us(now), answers)
 
+    async def live(self) -> Sequence[WorkerStart]:
+        rows = self._db.read(lambda connection, _: fetch(connection, _LIVE_STARTS))
+        return [_start(row) for row in rows]
+
     async def workers(self) -> Sequence[WorkerRecord]:
         rows = self._db.read(lambda connection, _: fetch(connection, _WORKERS))
         return [_record(row) for row in rows]
@@ -170,22 +174,26 @@ def _release(row: Row, worker: str) -> Transition:
     return Transition(Verb.RELEASE, claim, worker, refund=True, lost=lost, solo=bool(solo))
 
 
+def _start(row: Row) -> WorkerStart:
+    worker, host, pid, version, queues, slots, lease, boot, device, inode = row
+    return WorkerStart(
+        id=worker,
+        host=host,
+        pid=pid,
+        version=version,
+        queues=_queues_of(queues),
+        slots=slots,
+        lease=timedelta(microseconds=lease),
+        boot_id=boot,
+        lock_device=device,
+        lock_inode=inode,
+    )
+
+
 def _record(row: Row) -> WorkerRecord:
-    worker, host, pid, version, queues, slots, lease, boot, device, inode = row[:10]
     state, started_at, beat_at, ended_at, running = row[10:]
     return WorkerRecord(
-        start=WorkerStart(
-            id=worker,
-            host=host,
-            pid=pid,
-            version=version,
-            queues=_queues_of(queues),
-            slots=slots,
-            lease=timedelta(microseconds=lease),
-            boot_id=boot,
-            lock_device=device,
-            lock_inode=inode,
-        ),
+        start=_start(row[:10]),
         state=WorkerState(state),
         started_at=from_us(started_at),
         beat_at=from_us(beat_at),

@@ -13,6 +13,7 @@ Numbers such as ENQ-3 or F1 in comments name the requirement or the test of anot
 that a test answers to.
 """
 
+from windlass.testing.conformance.activity import ActivityConformance
 from windlass.testing.conformance.administering import (
     OperatorConformance,
     QueueConformance,
@@ -38,6 +39,7 @@ from windlass.testing.conformance.working import FarewellConformance, HeartbeatC
 
 __all__ = [
     "ALL",
+    "ActivityConformance",
     "BurialConformance",
     "CancelConformance",
     "ClaimConformance",
@@ -70,6 +72,7 @@ ALL: tuple[type, ...] = (
     UniqueConformance,
     ClaimConformance,
     OrderConformance,
+    ActivityConformance,
     ExpiryConformance,
     SoloConformance,
     FenceConformance,

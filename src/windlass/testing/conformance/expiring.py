@@ -45,6 +45,16 @@ class ExpiryConformance:
         )
         assert job.attempt == 0
 
+    async def test_a_claim_names_the_jobs_it_discarded(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await enlist(storage)
+        stale = await add(storage, *(a_job(expires=MINUTE, priority=p) for p in (0, 1)))
+        await add(storage, a_job())
+        clock.advance(HOUR)
+        assert list((await ask(storage, 10)).expired) == stale
+        assert list((await ask(storage, 10)).expired) == []
+
     async def test_a_job_is_claimed_before_its_expiry(
         self, storage: Storage, clock: VirtualClock
     ) -> None:

@@ -78,6 +78,16 @@ class MaintenanceConformance:
         await add(storage, a_job(), a_job(delay=HOUR), a_job(delay=MINUTE, queue="b"))
         assert await storage.maintenance.next_due() == clock.now() + MINUTE
 
+    async def test_the_next_due_time_of_some_queues_is_known(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await add(storage, a_job(delay=MINUTE), *(a_job(delay=HOUR, queue=q) for q in "ab"))
+        next_due = storage.maintenance.next_due
+        assert await next_due(["default", "a"]) == clock.now() + MINUTE
+        assert await next_due(["b", "a"]) == clock.now() + HOUR
+        assert await next_due(["empty"]) is None
+        assert await next_due([]) is None
+
     async def test_a_cancelled_job_is_not_the_next_due(
         self, storage: Storage, clock: VirtualClock
     ) -> None:

@@ -53,6 +53,14 @@ class HeartbeatConformance:
         records = await storage.workers.workers()
         assert [(record.start.id, record.running) for record in records] == [("new", 0), ("old", 1)]
 
+    async def test_live_workers_are_named_newest_first_as_they_registered(
+        self, storage: Storage
+    ) -> None:
+        await enlist(storage, "old", "dead", "gone", "new")
+        await storage.workers.bury(["dead"])
+        await storage.workers.leave("gone", [])
+        assert list(await storage.workers.live()) == [a_worker("new"), a_worker("old")]
+
     async def test_registering_again_after_a_lost_answer_is_harmless(
         self, storage: Storage
     ) -> None:  # guarantee 8

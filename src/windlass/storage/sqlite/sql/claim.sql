@@ -19,8 +19,13 @@ SELECT due, seq, priority, solo, limits, queue FROM jobs
 -- name: next_due
 SELECT due FROM jobs WHERE queue = ?1 AND ready = 0 ORDER BY due LIMIT 1;
 
--- name: next_scheduled_queue
-SELECT queue FROM jobs WHERE ready = 0 AND queue > ?1 ORDER BY queue LIMIT 1;
+-- name: due_anywhere
+SELECT due, seq, priority, solo, limits, queue FROM jobs
+ WHERE ready = 0 AND due <= ?1
+ ORDER BY due, seq LIMIT ?2;
+
+-- name: next_due_anywhere
+SELECT due FROM jobs WHERE ready = 0 ORDER BY due LIMIT 1;
 
 -- name: make_ready
 UPDATE jobs SET ready = 1 WHERE seq IN (SELECT value FROM json_each(?1));
@@ -78,7 +83,7 @@ SELECT priority, due, seq, expires_at, limits FROM jobs
 
 -- name: waiting
 -- What ending them before a claim must know.
-SELECT seq, lane, key, key_window FROM jobs WHERE seq IN (SELECT value FROM json_each(?1));
+SELECT seq, id, lane, key, key_window FROM jobs WHERE seq IN (SELECT value FROM json_each(?1));
 
 -- name: expired
 SELECT seq FROM jobs

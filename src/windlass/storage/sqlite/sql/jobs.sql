@@ -58,6 +58,16 @@ SELECT id, state, result, error_kind, error_message, reason
   FROM jobs
  WHERE id IN (SELECT unhex(value) FROM json_each(?1));
 
+-- name: active
+-- One queue; ?2 is the instant. Every part but the last is one look into an index; that one reads
+-- what runs, which is no more than the slots of all workers.
+SELECT (EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 1)
+        OR EXISTS (SELECT 1 FROM lanes WHERE queue = ?1)
+        OR EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 3)
+        OR EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 0 AND due <= ?2))
+   AND NOT EXISTS (SELECT 1 FROM queues WHERE name = ?1 AND paused)
+    OR EXISTS (SELECT 1 FROM jobs WHERE state = 1 AND queue = ?1);
+
 -- name: claimable
 -- One queue. Every part is one look into an index.
 SELECT EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 1)

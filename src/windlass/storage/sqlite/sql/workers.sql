@@ -61,6 +61,10 @@ SELECT id, host, pid, version, queues, slots, lease, lock_boot, lock_device, loc
 -- name: live
 SELECT id FROM workers WHERE state = 'live';
 
+-- name: live_starts
+SELECT id, host, pid, version, queues, slots, lease, lock_boot, lock_device, lock_inode
+  FROM workers WHERE state = 'live' ORDER BY seq DESC;
+
 -- name: prune_workers
 DELETE FROM workers WHERE seq IN (
     SELECT seq FROM workers

@@ -1,0 +1,62 @@
+"""Whether there is anything to do: what loops ask before they take a write lock or go home."""
+
+from __future__ import annotations
+
+from windlass.core.limit import LimitSpec
+from windlass.core.outcome import Succeeded
+from windlass.storage.protocol import Storage
+from windlass.testing.clock import VirtualClock
+from windlass.testing.conformance.steps import (
+    MINUTE,
+    a_job,
+    add,
+    happened,
+    limited,
+    started,
+)
+
+__all__ = ["ActivityConformance"]
+
+
+class ActivityConformance:
+    """`JobStore.active`: running, or due and not paused."""
+
+    async def test_a_due_job_is_activity_in_its_own_queue(self, storage: Storage) -> None:
+        assert not await storage.jobs.active(["a", "b"])
+        await add(storage, a_job(queue="a"))
+        assert await storage.jobs.active(["b", "a"])
+        assert not await storage.jobs.active(["b"])
+        assert not await storage.jobs.active([])
+
+    async def test_a_running_job_is_activity_until_it_ends(self, storage: Storage) -> None:
+        job = await started(storage)
+        assert await storage.jobs.active(["default"])
+        assert not await storage.jobs.active(["other"])
+        await happened(storage, job, Succeeded())
+        assert not await storage.jobs.active(["default"])
+
+    async def test_a_later_job_is_activity_from_when_it_is_due(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await add(storage, a_job(delay=MINUTE))
+        assert not await storage.jobs.active(["default"])
+        clock.advance(MINUTE)
+        assert await storage.jobs.active(["default"])
+
+    async def test_a_job_that_waits_for_its_limit_is_activity(self, storage: Storage) -> None:
+        await storage.limits.define([LimitSpec(name="db", concurrency=1)])
+        await started(storage, limited("db"))
+        await add(storage, limited("db", queue="other"))
+        assert await storage.jobs.active(["other"])
+
+    async def test_a_paused_queue_is_active_only_while_something_runs(
+        self, storage: Storage
+    ) -> None:
+        job = await started(storage)
+        await add(storage, a_job())
+        await storage.admin.pause("default")
+        assert await storage.jobs.active(["default"])
+        await happened(storage, job, Succeeded())
+        assert not await storage.jobs.active(["default"])
+        await storage.admin.resume("default")
+        assert await storage.jobs.active(["default"])
