@@ -23,6 +23,7 @@ __all__ = [
     "Clock",
     "Seams",
     "SystemClock",
+    "boot_seconds",
     "chance",
     "monotonic",
     "new_job_id",
@@ -64,6 +65,11 @@ SYSTEM_CLOCK = SystemClock()
 def monotonic() -> float:
     """Seconds on a clock that never steps; for measuring, never for deciding."""
     return time.monotonic()
+
+
+def boot_seconds() -> float:
+    """Seconds since the machine started, suspended time included: what leases are judged by."""
+    return SYSTEM_CLOCK.boot().total_seconds()
 
 
 def sleep(seconds: float) -> None:
@@ -127,3 +133,6 @@ class Seams(msgspec.Struct, frozen=True):
     chance: Callable[[], float] = chance
     new_job_ids: Callable[[int], Sequence[JobId]] = new_job_ids
     new_worker_id: Callable[[], str] = new_worker_id
+    boot: Callable[[], float] = boot_seconds
+    """The clock that storages judge leases by. A loop's own clock stands still in a suspend, and
+    whoever measures silence by it takes a machine that slept for one that was always there."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from tests.runtime.world import World, simulate, working
 from windlass.runtime.presence import Presence
+from windlass.storage.protocol import WorkerState
 
 
 class Watch:
@@ -99,3 +101,34 @@ def test_it_knows_for_how_long_it_has_been_cut_off() -> None:
     assert presence.cut_off_for == 10
     presence.reached()
     assert presence.cut_off_for == 0
+
+
+def test_after_a_suspend_nobody_is_judged_until_one_full_lease_later() -> None:
+    presence, watch = make()
+    presence.reached()
+    beating(presence, watch, 100)
+    watch.seconds += 3600
+    assert not presence.may_judge
+    presence.reached()
+    assert not presence.may_judge
+    beating(presence, watch, 25)
+    assert not presence.may_judge
+    beating(presence, watch, 5)
+    assert presence.may_judge
+
+
+def test_workers_that_slept_with_their_machine_do_not_bury_each_other() -> None:
+    async def scenario(world: World) -> None:
+        async with working(world.app) as one:
+            await world.until(2.5)
+            async with working(world.app) as other:
+                names = [one.worker.id, other.worker.id]
+                for turn in range(1, 12):
+                    await world.until(turn * 60 + turn * 0.45)
+                    world.clock.suspended += timedelta(hours=1)
+                await world.until(800)
+                assert [one.worker.id, other.worker.id] == names
+                rows = await world.app.admin.workers()
+                assert [row.state for row in rows] == [WorkerState.LIVE] * 2
+
+    simulate(scenario)

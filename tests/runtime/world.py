@@ -157,13 +157,23 @@ def on_this_loop(name: str, main: Main) -> Aside:
     return OnThisLoop(name, main)
 
 
+class SleepyClock(LoopClock):
+    """The loop's seconds, and those the machine slept: they count since boot, and for no loop."""
+
+    suspended = timedelta()
+
+    def boot(self) -> timedelta:
+        return super().boot() + self.suspended
+
+
 class World:
     """One app on a simulated loop; its store counts the loop's seconds."""
 
     def __init__(self, loop: SimLoop, **settings: Any) -> None:
         self.loop = loop
-        self.clock = LoopClock(loop)
-        self.app = Windlass("memory://", clock=self.clock, seams=MIDDLE, **settings)
+        self.clock = clock = SleepyClock(loop)
+        seams = msgspec.structs.replace(MIDDLE, boot=lambda: clock.boot().total_seconds())
+        self.app = Windlass("memory://", clock=self.clock, seams=seams, **settings)
         self.seen: list[tuple[float, str]] = []
         """What handlers said, and when."""
 

@@ -105,7 +105,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         engine.progress.bind(loop)
         await engine.identity.register()
-        presence = Presence(beat=settings.heartbeat, lease=settings.lease, clock=loop.time)
+        presence = Presence(beat=settings.heartbeat, lease=settings.lease, clock=around.seams.boot)
         presence.reached()
         heart = self._start_heart(presence)
         leader = Leader(around.storage.leader, engine.identity, lease=settings.lease / 2)
