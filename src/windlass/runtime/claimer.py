@@ -14,13 +14,15 @@ from windlass.core.state import Verb
 from windlass.core.transition import Transition, release
 from windlass.runtime.identity import Identity
 from windlass.runtime.slots import Slots
-from windlass.storage.protocol import ClaimReply, Storage, Verdict
+from windlass.storage.protocol import ClaimReply, Storage, Verdict, Want
 
 __all__ = ["Claimer"]
 
 log = logging.getLogger("windlass")
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 5.0
+_SUSPECT_LOOK = 1.0
+"""A worker that drains for a suspect looks this often whether it is still there."""
 
 
 class Home(Protocol):
@@ -72,6 +74,7 @@ class Claimer:
         self._dry = False
         self._next_in: float | None = None
         self._solo_due = False
+        self._next_look = 0.0
         self._solo: Claim | None = None
         self._holding: Sequence[Claim] = ()
         self.quiet = False
@@ -165,7 +168,9 @@ class Claimer:
         if self._solo is not None or not self._home.has_room():
             return 0
         if solo and self._slots.used:
-            return 0  # drain first: the suspect runs alone
+            if await self._suspect_waits():
+                return 0  # drain first: the suspect runs alone
+            solo = False
         wants, total = self._slots.wants()
         if self._most is not None:
             total = min(total, self._most - self.claimed)
@@ -191,6 +196,23 @@ class Claimer:
         self._learn(reply, total)
         self.claimed += len(reply.jobs)
         return len(reply.jobs)
+
+    async def _suspect_waits(self) -> bool:
+        """Whether what this worker drains for is still there: others may have taken it."""
+        now = asyncio.get_running_loop().time()
+        if now < self._next_look or not self._slots.free:
+            # Every change in a busy store wakes us, and the look takes the write lock.
+            self._next_in = max(self._next_look - now, 0.0)
+            return True
+        self._next_look, self._next_in = now + _SUSPECT_LOOK, _SUSPECT_LOOK
+        worker, wants = self._identity.id, [Want(queue, 1) for queue in self._queues]
+        reply = await self._storage.jobs.claim(worker, wants, total=0)
+        if not reply.live and worker == self._identity.id:
+            self._home.buried()
+        if not reply.live or reply.solo_due:
+            return True
+        self._solo_due = self._dry = False
+        return False
 
     def _learn(self, reply: ClaimReply, total: int) -> None:
         # Having asked for a suspect says nothing about the others, nor does a queue's full pool.
