@@ -41,7 +41,8 @@ def _everything_acknowledged_is_there(
 ) -> None:
     stored = {job.id for job in jobs}
     assert len(set(acknowledged)) == len(acknowledged)
-    assert not set(acknowledged) - stored, "acknowledged and lost"
+    lost = set(acknowledged) - stored
+    assert not lost, f"{len(lost)} acknowledged and lost: {sorted(lost)[:20]}"
     assert len(stored - set(acknowledged)) <= unknown, "nobody has enqueued these"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import shutil
 import signal
 import sys
 import tempfile
@@ -127,11 +128,17 @@ def main() -> int:
         if cycle % 50 == 0:
             print(f"{cycle} kills after {time.monotonic() - began:.0f} s", flush=True)  # noqa: T201
 
-    with tempfile.TemporaryDirectory() as folder, Processes() as processes:
-        scene = Scene(Path(folder), processes)
+    folder = Path(tempfile.mkdtemp(prefix="kill-loop-"))
+    with Processes() as processes:
+        scene = Scene(folder, processes)
         loop = KillLoop(scene, asked.seed)
-        loop.run(asked.cycles, told)
+        try:
+            loop.run(asked.cycles, told)
+        except BaseException:
+            print(f"what it has left is in {folder}", flush=True)  # noqa: T201
+            raise
         ends = Counter(job.ended_verb or "cancel" for job in scene.store.jobs())
+    shutil.rmtree(folder)
     seconds = time.monotonic() - began
     print(f"{asked.cycles} kills in {seconds:.0f} s: {distribution(loop.hits)}")  # noqa: T201
     print(f"{ends.total()} jobs, each finished once: {dict(ends)}; the accounts agree")  # noqa: T201

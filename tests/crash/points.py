@@ -92,6 +92,9 @@ POINTS = {
     "schema, in its transaction": Point(
         "windlass.storage.migrate:apply_sqlite", "after", OPENER, 1, 1, locked=True
     ),
+    "opening, about to be answered": Point(
+        "windlass.storage.sqlite.writer:_settle", "before", WORKER, 1, 1
+    ),
     "registration, not begun": Point(_REGISTER, "before", WORKER, 1, 1),
     "registration, lock held": Point(f"{_WORKERS}:SqliteWorkers.register", "before", WORKER, 1, 1),
     "registration, stored": Point(_REGISTER, "after", WORKER, 1, 1),

@@ -59,6 +59,15 @@ def test_two_signals_at_random_end_it_in_bounded_time_and_give_every_attempt_bac
     scene.audit()
 
 
+def test_a_signal_while_the_store_is_opened_is_not_lost(scene: Scene) -> None:
+    """It comes in a callback of the event loop, which would swallow what it raises there."""
+    scene.enqueue("work", 0.01)
+    worker = scene.worker(point="opening, about to be answered", signal="SIGTERM")
+    assert worker.wait(5.0) == 0, worker.text
+    assert "stopped before it started" in worker.text
+    assert scene.store.workers() == []
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_restarts_in_order_at_random_instants_cost_no_attempt_and_repeat_no_run(
     scene: Scene, seed: int

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
+from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -18,13 +20,16 @@ from windlass.cli.codes import COULD_NOT_START, COULD_NOT_STOP, IN_ORDER, WORN_O
 from windlass.cli.lifeline import ChildEnd
 from windlass.cli.loading import BrokenModule, load_app
 from windlass.cli.plan import WorkerPlan
+from windlass.cli.printing import printed_above
+from windlass.cli.remaining import remaining
 from windlass.cli.signals import Stopped, StopRequests, dump_on_request, exit_within, name_of
-from windlass.cli.tally import Tally
+from windlass.cli.tally import Deeds, Tally
 from windlass.cli.terminal import Terminal, keep_own_loggers, log_to
 from windlass.config import WorkerSettings
 from windlass.errors import ConfigError, WindlassError, suggestion
 from windlass.observe.log import EventLog, brief
 from windlass.runtime.worker import StopReason, Worker
+from windlass.storage.protocol import Verdict
 
 __all__ = ["ChildOptions", "serve"]
 
@@ -39,6 +44,10 @@ _RUSHED = 10.0
 _CLOSING = 5.0
 """What closing may take once the last outcome is stored."""
 _REFRESH = 0.25
+_SWITCH = 0.001
+"""How long one thread may keep the interpreter while others want it. With Python's own 5 ms, an
+event loop that never rests let the threads that write and beat wait for seconds; with this, about
+0.1 s at worst."""
 
 
 class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +62,7 @@ class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def serve(plan: WorkerPlan, child: ChildOptions | None = None) -> int:
     """Run a worker until it ends; the exit code."""
+    sys.setswitchinterval(_SWITCH)
     return _Serving(plan, child).run()
 
 
@@ -64,23 +74,33 @@ class _Serving:
         self._line = ChildEnd(child.fd) if child is not None else None
         self._stops = StopRequests()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._opening: asyncio.Task[Any] | None = None
         self._worker: Worker | None = None
+        self._asked = False
         self._grace = timedelta(0)
         self._ready = False
         self._tally = Tally()
+        self._deeds = Deeds()
 
     # --- from start to exit code ---
 
     def run(self) -> int:
         """Everything that can go wrong ends as a line and a code."""
+        plan, terminal = self._plan, self._terminal
+        # Before the app is imported: what it logs to is often chosen then.
+        shown = terminal.live and plan.summary and self._child is None
+        with printed_above(terminal) if shown else nullcontext():
+            return self._told()
+
+    def _told(self) -> int:
         plan = self._plan
         prefix = f"[{self._child.number}]" if self._child is not None else ""
         log_to(self._terminal, level=plan.log_level, form=plan.log_format, prefix=prefix)
-        self._stops.install()
-        dump_on_request(self._tasks)
-        if self._line is not None:
-            self._line.watch(self._orphaned)
         try:
+            self._stops.install()
+            dump_on_request(self._tasks)
+            if self._line is not None:
+                self._line.watch(self._orphaned)
             return self._run()
         except Stopped:
             log.info("stopped before it started")
@@ -101,6 +121,9 @@ class _Serving:
         self._grace = app.settings.grace if chosen is None else chosen
         _check(settings, app)
         factory, loop_name = _fastest_loop()
+        # From here on: an event loop swallows what a signal raises in one of its callbacks, and
+        # with it the answer that this callback was to deliver.
+        self._stops.tell(self._on_signal)
         with asyncio.Runner(loop_factory=factory) as runner:
             return runner.run(self._work(app, settings, loop_name))
 
@@ -120,14 +143,21 @@ class _Serving:
     async def _work(self, app: Windlass, settings: WorkerSettings, loop_name: str) -> int:
         code = COULD_NOT_START
         try:
-            worker = await self._make(app, settings)
+            try:
+                worker = await self._make(app, settings)
+            except asyncio.CancelledError:
+                code = IN_ORDER
+                raise Stopped from None
             running = asyncio.create_task(worker.run(), name="windlass-worker")
             await _either(running, worker.started)
             if not running.done():
                 self._introduce(await self._start(app, settings, loop_name))
                 code = COULD_NOT_STOP
             reason = await self._until_ended(running, worker)
-            self._farewell(worker, reason)
+            left = ""
+            if reason is StopReason.EMPTY:
+                left = await remaining(await app.storage(), settings.served)
+            self._farewell(worker, reason, left)
             code = WORN_OUT if reason is StopReason.WORN_OUT and self._child else IN_ORDER
         finally:
             # Whatever user code left behind must not keep the process from ending.
@@ -136,14 +166,17 @@ class _Serving:
         return code
 
     async def _make(self, app: Windlass, settings: WorkerSettings) -> Worker:
+        self._loop, self._opening = asyncio.get_running_loop(), asyncio.current_task()
+        if self._asked:
+            raise asyncio.CancelledError
         if not (await app.storage()).shared:
             self._only_here()
         around = await app.surroundings()
         chosen = msgspec.structs.replace(around.settings, grace=self._grace)
         worker = Worker(msgspec.structs.replace(around, settings=chosen), settings)
         app.bus.subscribe(EventLog())
-        self._loop, self._worker = asyncio.get_running_loop(), worker
-        self._stops.tell(self._on_signal)
+        app.bus.subscribe(self._deeds)
+        self._worker = worker
         return worker
 
     async def _start(self, app: Windlass, settings: WorkerSettings, loop_name: str) -> Start:
@@ -192,14 +225,14 @@ class _Serving:
             else:
                 log.info("worker %s started, pid %d", start.worker, start.pid)
 
-    def _farewell(self, worker: Worker, reason: StopReason) -> None:
+    def _farewell(self, worker: Worker, reason: StopReason, left: str) -> None:
         self._sample(worker)
         if self._line is not None:
-            counts = dict(worker.engine.finisher.counts)
-            self._line.report({"ended": reason.value, "counts": counts})
+            counts = dict(self._counts(worker))
+            self._line.report({"ended": reason.value, "left": left, "counts": counts})
         why = {
             StopReason.ASKED: "stopped in order",
-            StopReason.EMPTY: "nothing is left to do",
+            StopReason.EMPTY: left,
             StopReason.WORN_OUT: "worn out",
         }[reason]
         last = self._tally.last() if self._plan.summary else ""
@@ -209,9 +242,14 @@ class _Serving:
 
     # --- the summary ---
 
+    def _counts(self, worker: Worker) -> Counter[str]:
+        """What was told, and what was not: an outcome that was refused is no event."""
+        refused = worker.engine.finisher.counts[Verdict.REFUSED]
+        return self._deeds.counts + Counter({str(Verdict.REFUSED): refused})
+
     def _sample(self, worker: Worker) -> None:
         slots = worker.engine.slots
-        self._tally.take(worker.engine.finisher.counts, running=slots.used, slots=slots.total)
+        self._tally.take(self._counts(worker), running=slots.used, slots=slots.total)
 
     async def _keep_tally(self, worker: Worker) -> None:
         reported: object = None
@@ -230,7 +268,7 @@ class _Serving:
 
     def _standing(self, worker: Worker) -> dict[str, Any]:
         slots = worker.engine.slots
-        counts = dict(worker.engine.finisher.counts)
+        counts = dict(self._counts(worker))
         return {"counts": counts, "running": slots.used, "slots": slots.total}
 
     # --- how it ends ---
@@ -256,9 +294,17 @@ class _Serving:
             log.log(level, "%s: already stopping as quickly as it can", name_of(number))
 
     def _stop(self) -> None:
-        if self._loop is not None and self._worker is not None:
+        """Called on a thread."""
+        self._asked = True  # before the look for a loop, which looks for it in its turn
+        if self._loop is not None:
             with suppress(RuntimeError):  # it has just ended
-                self._loop.call_soon_threadsafe(self._worker.stop)
+                self._loop.call_soon_threadsafe(self._stop_on_loop)
+
+    def _stop_on_loop(self) -> None:
+        if self._worker is not None:
+            self._worker.stop()
+        elif self._opening is not None:
+            self._opening.cancel()
 
     def _orphaned(self) -> None:
         """The supervisor is dead, and its children go with it."""
