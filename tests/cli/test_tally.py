@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from windlass.cli.tally import Tally, in_words
+from datetime import UTC, datetime
+
+from windlass.cli.tally import Deeds, Tally, in_words
+from windlass.core.event import Event, JobEnqueued, JobMoved
+from windlass.core.job import JobId
 from windlass.core.state import Verb
 
 
@@ -67,3 +71,30 @@ def test_the_last_line_tells_everything() -> None:
     clock.now += 10
     tally.take({Verb.SUCCEED: 40, "refused": 1}, running=0, slots=1)
     assert tally.last() == ("40 succeeded, 1 dropped because their claim was lost in 10 s (4.1/s)")
+
+
+def test_what_workers_did_is_counted_and_what_was_ordered_is_not() -> None:
+    def moved(verb: Verb, worker: str = "w1") -> JobMoved:
+        return JobMoved(
+            verb=verb,
+            job=JobId("1"),
+            task="t",
+            queue="q",
+            claim_number=1,
+            attempt=1,
+            max_attempts=5,
+            worker=worker,
+            at=datetime(2025, 3, 4, tzinfo=UTC),
+        )
+
+    deeds = Deeds()
+    events: list[Event] = [
+        moved(Verb.CLAIM),
+        moved(Verb.RELEASE),
+        moved(Verb.FAIL, "one that died"),
+        moved(Verb.CANCEL, ""),
+        JobEnqueued(job=JobId("1"), task="t", queue="q"),
+    ]
+    for event in events:
+        deeds(event)
+    assert deeds.counts == {Verb.RELEASE: 1, Verb.FAIL: 1}

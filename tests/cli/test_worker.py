@@ -150,6 +150,30 @@ def test_the_second_signal_interrupts_and_gives_the_attempt_back(shop: Shop) -> 
     assert (stored.state, stored.attempt) == (State.WAITING, 0)
 
 
+def test_what_a_stop_gives_back_is_in_the_last_count(shop: Shop) -> None:
+    (shop.folder / "held.py").write_text(
+        "import time\n"
+        "from shop import app\n"
+        "@app.task(name='held.hold')\n"
+        "def hold() -> None:\n"
+        "    time.sleep(60)\n"  # a thread: nobody can interrupt it
+    )
+
+    @shop.app.task(name="held.hold")
+    def hold() -> None: ...
+
+    job = hold.enqueue_sync().id
+    with Running("worker", "held:app", cwd=shop.folder) as worker:
+        worker.wait_for(READY)
+        assert until(lambda: shop.job(job).state is State.RUNNING)
+        worker.signal(signal.SIGTERM)
+        worker.wait_for("Again to interrupt it now")
+        worker.signal(signal.SIGTERM)
+        worker.wait_for(rf"released  {job[-8:]}")
+        worker.wait_for("stopped in order: 1 released in ")
+        assert worker.wait() == 0
+
+
 def test_a_job_that_outlasts_the_grace_period_is_given_back(shop: Shop) -> None:
     job = shop.enqueue("nap", 60.0)
     with Running("worker", "shop:app", "--grace", "200ms", cwd=shop.folder) as worker:

@@ -87,6 +87,8 @@ class Child:
         self.told_to_stop = 0
         self.reason: str | None = None
         """Why it ended, in its own word."""
+        self.left = ""
+        """What it left behind, in its own words."""
         self.last_error = ""
         self.hopeless = False
         self.running = self.slots = 0
@@ -161,6 +163,7 @@ class Child:
             self.hopeless = bool(report.get("hopeless"))
         if "ended" in report:
             self.reason = str(report["ended"])
+            self.left = printable(str(report.get("left") or ""))
         counts = report.get("counts")
         if isinstance(counts, dict):
             self.counts = Counter({key: n for key, n in counts.items() if isinstance(n, int)})

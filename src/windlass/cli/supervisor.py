@@ -229,7 +229,7 @@ class Supervisor:
         if self._stops:
             self._ended_while_stopping(child, code, what)
         elif child.reason == StopReason.EMPTY:
-            log.info("%s: nothing is left to do", what)
+            log.info("%s: %s", what, child.left)
         elif code == WORN_OUT and child.counts:
             log.info("%s and is replaced at once", what)
             child.due = now

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 
+from windlass.core.event import Event, JobMoved
 from windlass.core.state import Verb
 from windlass.observe.log import brief
 from windlass.seams import monotonic
 
-__all__ = ["Tally", "in_words"]
+__all__ = ["Deeds", "Tally", "in_words"]
 
 _WORDS = {
     Verb.SUCCEED: "succeeded",
@@ -30,6 +31,21 @@ def in_words(counts: Mapping[str, int], between: str = ", ") -> str:
     """``1,204 succeeded, 3 retried``; what did not happen is not mentioned."""
     parts = [f"{counts[key]:,} {word}" for key, word in _WORDS.items() if counts.get(key)]
     return between.join(parts)
+
+
+class Deeds:
+    """A listener that counts what this process did to jobs: the ends of its own runs, what it gave
+    back when it left, and what it did about the jobs of workers that died.
+    """
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.counts: Counter[str] = Counter()
+
+    def __call__(self, event: Event) -> None:
+        """Count one event. What no worker did, a person or a program ordered."""
+        if isinstance(event, JobMoved) and event.worker and event.verb in _WORDS:
+            self.counts[event.verb] += 1
 
 
 class Tally:
