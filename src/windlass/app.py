@@ -21,6 +21,7 @@ from windlass.config import Settings, WorkerSettings, load_settings
 from windlass.context import Context
 from windlass.core.backoff import Backoff
 from windlass.core.event import Event
+from windlass.core.function import check_function, known_elsewhere, where
 from windlass.core.instant import duration
 from windlass.core.job import Job as JobRecord
 from windlass.core.job import JobId
@@ -150,16 +151,18 @@ class Windlass:
         if isinstance(function, Task):
             message = f"{function!r} is already a task"
             raise ConfigError(message)
+        check_function(function)
         options = dict(given)
         for name in set(options) - set(TaskOptions.__struct_fields__):
-            known = TaskOptions.__struct_fields__
-            message = f"{name!r} is no option of a task.{suggestion(name, known)}"
+            hint = known_elsewhere(name) or suggestion(name, TaskOptions.__struct_fields__)
+            message = f"{name!r} is no option of a task.{hint}"
             raise ConfigError(message)
         for key in ("timeout", "expires"):
             if options.get(key) is not None:
                 options[key] = duration(options[key], key)
         options["tags"] = tag_names(options.get("tags", ()))
-        options["name"] = options.get("name") or f"{function.__module__}.{function.__qualname__}"
+        if options.get("name") is None:
+            options["name"] = where(function)
         task: Task[..., Any] = Task(function, TaskOptions(**options), self)
         self.tasks.add(task)
         return task

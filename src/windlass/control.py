@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from windlass.core.instant import duration
+from windlass.core.instant import capped
 
 __all__ = ["Control", "GiveUp", "Retry", "Snooze", "Throttled"]
 
@@ -18,14 +18,14 @@ class Retry(Control):
 
     def __init__(self, reason: str = "", *, after: timedelta | float | None = None) -> None:
         super().__init__(reason or "the handler asked for a retry")
-        self.after = None if after is None else duration(after, "after")
+        self.after = None if after is None else capped(after, "after")
 
 
 class Snooze(Control):
     """Run me later: free."""
 
     def __init__(self, after: timedelta | float) -> None:
-        self.after = duration(after, "after")
+        self.after = capped(after, "after")
         super().__init__(f"the handler asked to run again in {self.after}")
 
 
@@ -33,7 +33,7 @@ class Throttled(Control):
     """Somebody upstream limits us: free, and later."""
 
     def __init__(self, after: timedelta | float) -> None:
-        self.after = duration(after, "after")
+        self.after = capped(after, "after")
         super().__init__(f"throttled for {self.after}")
 
 

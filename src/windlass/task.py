@@ -4,44 +4,41 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
 from windlass.context import Context
 from windlass.core.backoff import Backoff
+from windlass.core.function import check_function, importable, is_coroutine, where
 from windlass.core.instant import aware, duration
 from windlass.core.payload import Codec, signature_shape
+from windlass.core.text import check_name, check_text, shown
 from windlass.core.unique import Window
 from windlass.errors import DefinitionError, DuplicateTask, InvalidArgument, UnknownTask
 
 if TYPE_CHECKING:
     from windlass.handle import Job
 
-__all__ = ["BoundTask", "Call", "Enqueuer", "JobOptions", "Task", "TaskOptions", "TaskRegistry"]
+__all__ = [
+    "BoundTask",
+    "Call",
+    "Enqueuer",
+    "JobOptions",
+    "Task",
+    "TaskOptions",
+    "TaskRegistry",
+    "check_name",
+]
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 RunIn = Literal["auto", "loop", "thread"]
 
-_MAX_NAME = 128
 _PRIORITIES = range(-(2**15), 2**15)
-
-
-def check_name(value: str, what: str) -> str:
-    """Names stand in indexes, URLs and terminals: short, printable, no white space."""
-    given: object = value  # callers come from outside the type checker, too
-    fits = isinstance(given, str) and 0 < len(given) <= _MAX_NAME
-    if not fits or not value.isprintable() or " " in value:
-        message = (
-            f"{what} must be 1 to {_MAX_NAME} printable characters without spaces, got {value!r}"
-        )
-        raise InvalidArgument(message)
-    return value
+_MOST_ATTEMPTS = 1_000_000
 
 
 class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,11 +61,14 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
             # It stands between a task and its unique keys, which must not meet another task's.
             message = f"a task's name must not contain '/', got {self.name!r}"
             raise InvalidArgument(message)
-        _check_shared(self.queue, self.max_attempts, self.priority)
+        _check_shared(self.queue, self.max_attempts, self.priority, self.backoff)
         _some_time(self.timeout, "timeout")
         _some_time(self.expires, "expires")
         if self.run_in not in ("auto", "loop", "thread"):
-            message = f"run_in must be 'auto', 'loop' or 'thread', got {self.run_in!r}"
+            message = f"run_in must be 'auto', 'loop' or 'thread', got {shown(self.run_in)}"
+            raise InvalidArgument(message)
+        if self.on_crash not in ("fail", "retry"):
+            message = f"on_crash must be 'fail' or 'retry', got {shown(self.on_crash)}"
             raise InvalidArgument(message)
 
 
@@ -93,7 +93,11 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None = None
 
     def __post_init__(self) -> None:
-        _check_shared(self.queue, self.max_attempts, self.priority)
+        _check_shared(self.queue, self.max_attempts, self.priority, self.backoff)
+        for name in ("correlation_id", "principal", "tenant"):
+            text = getattr(self, name)
+            if text is not None:
+                check_text(text, name)
         if self.delay is not None and self.at is not None:
             message = "give delay= or at=, not both"
             raise InvalidArgument(message)
@@ -103,31 +107,48 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.key is None and self.window is not Window.UNTIL_FINISHED:
             message = "unique= and unique_for= say how long a key holds: give key=, too"
             raise InvalidArgument(message)
-        key: object = self.key
-        if key is not None and not (isinstance(key, str) and key):
-            message = f"key= must be text, and not empty, got {key!r}; leave it out for none"
+        if self.key is not None and check_text(self.key, "key") == "":
+            message = "key must be text, and not empty; leave it out for a job without one"
             raise InvalidArgument(message)
 
 
-def _check_shared(queue: str | None, max_attempts: int | None, priority: int | None) -> None:
+def _check_shared(
+    queue: str | None, max_attempts: int | None, priority: int | None, backoff: Backoff | None
+) -> None:
     if queue is not None:
         check_name(queue, "a queue's name")
-    tries: object = max_attempts
-    if tries is not None and not (isinstance(tries, int) and tries >= 1):
-        message = f"max_attempts counts executions and must be at least 1, got {max_attempts!r}"
+    if max_attempts is not None and not _whole(max_attempts, range(1, _MOST_ATTEMPTS + 1)):
+        message = (
+            f"max_attempts counts executions: a whole number, at least 1 and at most "
+            f"{_MOST_ATTEMPTS:,}, got {shown(max_attempts)}"
+        )
         raise InvalidArgument(message)
-    if priority is not None and priority not in _PRIORITIES:
-        message = f"priority must fit 16 bits (lower runs first), got {priority!r}"
+    if priority is not None and not _whole(priority, _PRIORITIES):
+        message = (
+            f"priority must be a whole number that fits 16 bits (lower runs first), "
+            f"got {shown(priority)}"
+        )
         raise InvalidArgument(message)
+    curve: object = backoff
+    if curve is not None and not isinstance(curve, Backoff):
+        wait = curve if isinstance(curve, (int, float)) and not isinstance(curve, bool) else 5
+        message = f"backoff must be a Backoff such as Backoff.fixed({wait!r}), got {shown(curve)}"
+        raise InvalidArgument(message)
+
+
+def _whole(value: object, allowed: range) -> bool:
+    """True and 1.0 would pass for 1, and come back from the store as something else."""
+    return isinstance(value, int) and not isinstance(value, bool) and value in allowed
 
 
 def tag_names(tags: Sequence[str]) -> tuple[str, ...]:
     """Tags as they are stored. A single text is refused: its letters are hardly what was meant."""
     given: object = tags
-    if isinstance(given, str) or not all(isinstance(tag, str) for tag in tags):
-        message = f"tags must be a list of texts such as tags=['vip'], got {tags!r}"
+    texts = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (None,)
+    if not all(isinstance(tag, str) for tag in texts):
+        message = f"tags must be a list of texts such as tags=['vip'], got {shown(tags)}"
         raise InvalidArgument(message)
-    return tuple(tags)
+    return tuple(check_text(tag, "a tag") for tag in texts if isinstance(tag, str))
 
 
 def _some_time(value: timedelta | float | None, what: str) -> timedelta | None:
@@ -189,11 +210,15 @@ class Task(Generic[P, R_co]):
         self, function: Callable[..., Any], options: TaskOptions, enqueuer: Enqueuer
     ) -> None:
         """Refuses what can be refused at definition time."""
+        check_function(function)
         self.function = function
-        self.settings = options = _findable(options)
+        self.settings = options = msgspec.structs.replace(options, name=importable(options.name))
         self._enqueuer = enqueuer
         self.takes_context = _wants_context(function)
-        self.is_async = inspect.iscoroutinefunction(function)
+        self.is_async = inspect.iscoroutinefunction(function) or (
+            # A decorator may run the coroutine itself; then run_in="thread" says so.
+            options.run_in != "thread" and is_coroutine(function)
+        )
         names = {p.name for p in signature_shape(function, skip_first=self.takes_context)}
         self._has_identity = bool(names & _IDENTITY)
         if options.run_in == "loop" and not self.is_async:
@@ -319,7 +344,7 @@ class TaskRegistry:
         """Register; a name that is taken is refused."""
         other = self._tasks.get(task.name)
         if other is not None:
-            raise DuplicateTask(task.name, _where(other.function), _where(task.function))
+            raise DuplicateTask(task.name, where(other.function), where(task.function))
         self._tasks[task.name] = task
 
     def find(self, name: str) -> Task[..., Any] | None:
@@ -343,26 +368,6 @@ class TaskRegistry:
     def names(self) -> Sequence[str]:
         """Sorted."""
         return sorted(self._tasks)
-
-
-def _findable(options: TaskOptions) -> TaskOptions:
-    """A script is ``__main__`` only to itself: its jobs carry the name a worker imports it by."""
-    alias, dot, rest = options.name.partition(".")
-    if alias not in ("__main__", "__mp_main__") or not dot:
-        return options
-    script = sys.modules.get(alias)
-    spec, file = getattr(script, "__spec__", None), getattr(script, "__file__", None)
-    if spec is not None:
-        module = spec.name  # python -m shop.jobs
-    elif file:
-        module = PurePath(file).stem  # python shop.py
-    else:
-        return options  # typed into an interpreter: no worker can import it
-    return msgspec.structs.replace(options, name=f"{module}.{rest}")
-
-
-def _where(function: Callable[..., Any]) -> str:
-    return f"{function.__module__}.{function.__qualname__}"
 
 
 def _wants_context(function: Callable[..., Awaitable[Any] | Any]) -> bool:

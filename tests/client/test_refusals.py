@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import re
 import subprocess
 import sys
-from datetime import datetime
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +24,7 @@ from windlass.errors import (
     UnknownScheme,
     UnknownTask,
 )
+from windlass.testing import VirtualClock, drain, isolated
 
 if TYPE_CHECKING:
     from tests.nowhere import Missing  # type: ignore[import-not-found]
@@ -47,7 +51,31 @@ def app() -> Windlass:
         ({"priority": "high"}, "16 bits"),
         ({"priority": 1.5}, "16 bits"),
         ({"key": ""}, "must be text, and not empty"),
-        ({"key": 42}, "must be text, and not empty"),
+        ({"key": 42}, "key must be text of at most 256 characters, got 42"),
+        ({"key": "\ud800"}, "key holds half a character"),
+        ({"principal": {"a": 1}}, r"principal must be text of at most 256 characters, got \{'a'"),
+        ({"correlation_id": b"x"}, "correlation_id must be text of at most 256"),
+        ({"tenant": 5}, "tenant must be text of at most 256"),
+        ({"tenant": "x" * 257}, "tenant may have 256 characters, got 257"),
+        ({"principal": "\udfff"}, "principal holds half a character"),
+        ({"tags": ["\ud800"]}, "a tag holds half a character"),
+        ({"tags": ["x" * 257]}, "a tag may have 256 characters"),
+        ({"tags": 5}, "list of texts"),
+        ({"queue": "q\ud800"}, "a queue's name"),
+        ({"delay": timedelta(days=3_000_000)}, "delay may be at most 36,525 days"),
+        ({"delay": timedelta.max}, "delay may be at most 36,525 days"),
+        ({"expires": timedelta.max}, "expires may be at most 36,525 days"),
+        ({"timeout": 1e11}, "timeout may be at most 36,525 days"),
+        ({"key": "k", "unique_for": timedelta.max}, "unique_for may be at most 36,525 days"),
+        ({"at": datetime.fromisoformat("9001-01-01T00:00:00Z")}, "after the year 9000"),
+        ({"priority": True}, "16 bits"),
+        ({"priority": 1.0}, "16 bits"),
+        ({"max_attempts": True}, "at least 1"),
+        ({"max_attempts": 2.0}, "at least 1"),
+        ({"max_attempts": 1_000_001}, "at most 1,000,000"),
+        ({"backoff": 5}, r"such as Backoff\.fixed\(5\), got 5"),
+        ({"backoff": "slow"}, r"Backoff\.fixed\(5\), got 'slow'"),
+        ({"key": "k", "unique": 3}, "'until_started' or 'until_finished'"),
         ({"unique": "until_started"}, "give key="),
         ({"unique_for": 60}, "give key="),
         ({"key": "k", "unique": "for_a_time"}, "give unique_for="),
@@ -208,6 +236,23 @@ def test_a_task_is_not_registered_twice(app: Windlass) -> None:
         ({"timeout": 0}, InvalidArgument, "longer than nothing"),
         ({"expires": 0}, InvalidArgument, "longer than nothing"),
         ({"run_in": "process"}, InvalidArgument, "'auto', 'loop' or 'thread'"),
+        ({"on_crash": "ignore"}, InvalidArgument, "'fail' or 'retry'"),
+        ({"backoff": 5}, InvalidArgument, r"Backoff\.fixed\(5\)"),
+        ({"backoff": timedelta(seconds=5)}, InvalidArgument, r"Backoff\.fixed\(5\)"),
+        ({"priority": False}, InvalidArgument, "16 bits"),
+        ({"max_attempts": True}, InvalidArgument, "at least 1"),
+        ({"max_attempts": 10**9}, InvalidArgument, "at most 1,000,000"),
+        ({"timeout": timedelta.max}, InvalidArgument, "at most 36,525 days"),
+        ({"expires": timedelta(days=40_000)}, InvalidArgument, "at most 36,525 days"),
+        ({"tags": ["\ud800"]}, InvalidArgument, "half a character"),
+        ({"name": ""}, InvalidArgument, "a task's name"),
+        ({"name": "a\ud800"}, InvalidArgument, "a task's name"),
+        ({"queu": "mail"}, ConfigError, "Did you mean 'queue'?"),
+        ({"retries": 3}, ConfigError, "Did you mean 'max_attempts'?"),
+        ({"max_retries": 3}, ConfigError, "Did you mean 'max_attempts'?"),
+        ({"countdown": 3}, ConfigError, r"task\.options\(delay=\.\.\.\)"),
+        ({"eta": 3}, ConfigError, r"task\.options\(at=\.\.\.\)"),
+        ({"key": "k"}, ConfigError, r"task\.options\(key=\.\.\.\)"),
         ({"run_in": "thread"}, DefinitionError, "runs on the loop"),
     ],
 )
@@ -218,6 +263,82 @@ def test_a_tasks_options_are_checked_when_it_is_defined(
 
     with pytest.raises(error, match=told):
         app.task(**options)(work)
+
+
+async def test_the_farthest_of_everything_is_stored_claimed_and_run(clock: VirtualClock) -> None:
+    century = timedelta(days=36_525)
+    async with Windlass("memory://", clock=clock, timeout=century) as app:
+
+        @app.task(expires=century)
+        async def work() -> None: ...
+
+        await work.options(delay=century, key="k", unique_for=century).enqueue()
+        await work.options(at=datetime(9000, 12, 31, tzinfo=UTC)).enqueue()
+        await work.options(timeout=century, max_attempts=1_000_000, tags=["a"]).enqueue()
+        assert (await drain(app)).succeeded == 1
+        clock.advance(century)
+        assert (await drain(app)).errors == ()
+
+
+class Callable:
+    def __call__(self) -> None: ...
+
+
+def items() -> Iterator[int]:
+    yield 1
+
+
+async def later_items() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("odd", "told"),
+    [
+        (functools.partial(print, 1), "instead of a functools.partial"),
+        (lambda: None, "Write it with def"),
+        (items, "is a generator"),
+        (later_items, "is a generator"),
+        (Callable, "instead of class Callable"),
+        (Callable(), "Write one that calls it"),
+        (5, "5 is none"),
+        ("work", "'work' is none"),
+    ],
+)
+def test_what_is_no_plain_function_is_refused_with_what_to_write(
+    app: Windlass, odd: Any, told: str
+) -> None:
+    with pytest.raises(DefinitionError, match=f"A task is a plain or an async function: .*{told}"):
+        app.task(odd)
+    with pytest.raises(DefinitionError, match=told):
+        app.task(name="odd")(odd)
+    assert len(app.tasks) == 0
+
+
+def logged(function: Any) -> Any:
+    @functools.wraps(function)
+    def inner(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return inner
+
+
+async def test_a_coroutine_function_below_a_decorator_runs_on_the_loop(app: Windlass) -> None:
+    @app.task
+    @logged
+    async def work() -> str:
+        return asyncio.current_task().__class__.__name__
+
+    @app.task(run_in="thread")
+    @logged
+    async def elsewhere() -> None: ...
+
+    assert work.is_async
+    assert not elsewhere.is_async
+    with isolated(app):
+        job = await work.enqueue()
+        (await drain(app)).raise_errors()
+        assert await job.result() == "Task"
 
 
 def test_a_plain_function_does_not_run_on_the_loop(app: Windlass) -> None:

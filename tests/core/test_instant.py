@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.values import few
-from windlass.core.instant import EPOCH, aware, duration, from_us, span_us, to_us
+from windlass.core.instant import EPOCH, LONGEST, aware, capped, duration, from_us, span_us, to_us
 from windlass.errors import InvalidArgument
 
 NOON = datetime(2026, 3, 1, 12, 0)  # noqa: DTZ001 -- naive on purpose
@@ -125,11 +125,19 @@ def test_an_instant_that_utc_cannot_write_is_refused(edge: datetime) -> None:
         aware(edge, "at")
 
 
+def test_an_instant_after_the_year_9000_is_refused() -> None:
+    last = datetime(9000, 12, 31, 23, 59, 59, tzinfo=UTC)
+    assert aware(last, "at") == last
+    assert last + LONGEST < datetime.max.replace(tzinfo=UTC)
+    with pytest.raises(InvalidArgument, match=r"at is out of range: .* after the year 9000"):
+        aware(last + timedelta(seconds=1), "at")
+
+
 # --- durations --------------------------------------------------------------------------------
 
 
 @few
-@given(st.timedeltas(min_value=timedelta(0)))
+@given(st.timedeltas(min_value=timedelta(0), max_value=LONGEST))
 def test_a_timedelta_is_taken_as_it_is(span: timedelta) -> None:
     assert duration(span, "delay") is span
 
@@ -152,6 +160,19 @@ def test_a_number_counts_seconds(value: float, span: timedelta) -> None:
 def test_a_negative_duration_is_refused(value: timedelta | float) -> None:
     with pytest.raises(InvalidArgument, match="delay must not be negative"):
         duration(value, "delay")
+
+
+@pytest.mark.parametrize("value", [LONGEST + timedelta(microseconds=1), timedelta.max, 3.2e9])
+def test_more_than_a_hundred_years_are_refused_or_capped(value: timedelta | float) -> None:
+    with pytest.raises(InvalidArgument, match=r"delay may be at most 36,525 days \(a hundred"):
+        duration(value, "delay")
+    assert capped(value, "delay") == LONGEST
+
+
+@pytest.mark.parametrize("value", ["5m", -1, math.nan, None])
+def test_a_cap_refuses_what_is_no_duration(value: float) -> None:
+    with pytest.raises(InvalidArgument, match="after"):
+        capped(value, "after")
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e30, 10**400])

@@ -6,9 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 from windlass.errors import InvalidArgument
 
-__all__ = ["EPOCH", "aware", "duration", "from_us", "span_us", "to_us"]
+__all__ = ["EPOCH", "LONGEST", "aware", "capped", "duration", "from_us", "span_us", "to_us"]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LONGEST = timedelta(days=36_525)
+"""A hundred years. An instant beyond the calendar, once stored, would fail whoever reads it."""
+_LAST_YEAR = 9000
+"""Far enough for anybody, and a hundred years more still fit the calendar."""
 _US = timedelta(microseconds=1)
 
 
@@ -39,14 +43,31 @@ def aware(instant: object, what: str) -> datetime:
         )
         raise InvalidArgument(message)
     try:
-        return instant.astimezone(UTC)
+        turned = instant.astimezone(UTC)
     except OverflowError as error:
         message = f"{what} is out of range: {instant.isoformat()} has no UTC equivalent"
         raise InvalidArgument(message) from error
+    if turned.year > _LAST_YEAR:
+        message = f"{what} is out of range: {instant.isoformat()} is after the year {_LAST_YEAR}"
+        raise InvalidArgument(message)
+    return turned
 
 
 def duration(value: timedelta | float, what: str) -> timedelta:
-    """A duration given as a timedelta or in seconds; negative and NaN are refused."""
+    """A duration given as a timedelta or in seconds, from nothing to `LONGEST`."""
+    span = _span(value, what)
+    if span > LONGEST:
+        message = f"{what} may be at most {LONGEST.days:,} days (a hundred years), got {value!r}"
+        raise InvalidArgument(message)
+    return span
+
+
+def capped(value: timedelta | float, what: str) -> timedelta:
+    """The same, but more than `LONGEST` is taken for it."""
+    return min(_span(value, what), LONGEST)
+
+
+def _span(value: timedelta | float, what: str) -> timedelta:
     given: object = value  # callers come from outside the type checker, too
     if isinstance(given, bool) or not isinstance(given, (timedelta, int, float)):
         message = f"{what} must be a timedelta or a number of seconds, got {value!r}"

@@ -7,11 +7,12 @@ from enum import StrEnum
 
 import msgspec
 
+from windlass.core.text import MAX_TEXT, check_text
 from windlass.errors import InvalidArgument
 
 __all__ = ["MAX_KEY", "Unique", "Window", "compose_key"]
 
-MAX_KEY = 256
+MAX_KEY = MAX_TEXT
 
 
 class Window(StrEnum):
@@ -41,13 +42,7 @@ class Unique(msgspec.Struct, frozen=True):
 
 def compose_key(task: str, key: str) -> str:
     """The stored key: scoped to its task, so that two tasks may use the same words."""
-    if not key:
+    if check_text(key, "a unique key") == "":
         message = "a unique key must not be empty; leave key= out for a job without one"
-        raise InvalidArgument(message)
-    if len(key) > MAX_KEY:
-        message = (
-            f"a unique key may have {MAX_KEY} characters, got {len(key)}. "
-            f"Use a digest of the long part."
-        )
         raise InvalidArgument(message)
     return f"{task}/{key}"

@@ -1,0 +1,88 @@
+"""Which functions can be tasks, how they run, and under which name a worker finds them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import Any
+
+from windlass.core.text import shown
+from windlass.errors import DefinitionError
+
+__all__ = ["check_function", "importable", "is_coroutine", "known_elsewhere", "where"]
+
+
+def check_function(function: object) -> None:
+    """Refuse what is no plain or async function, and say what to write instead."""
+    advice = "A task is a plain or an async function: "
+    if isinstance(function, functools.partial):
+        message = f"{advice}instead of a functools.partial, write one that makes the call."
+    elif inspect.isclass(function):
+        message = f"{advice}instead of class {function.__qualname__}, write one that uses it."
+    elif inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        message = (
+            f"{advice}{where(function)} is a generator, which would only begin to run. "
+            f"Return a list, or enqueue one job for each item."
+        )
+    elif getattr(function, "__name__", "") == "<lambda>":
+        message = f"{advice}a lambda has no name to be found by. Write it with def."
+    elif not callable(function) or not hasattr(function, "__qualname__"):
+        message = f"{advice}{shown(function)} is none. Write one that calls it."
+    else:
+        return
+    raise DefinitionError(message)
+
+
+def is_coroutine(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives an awaitable, also below decorators made with functools.wraps."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        inspect.unwrap(function)
+    )
+
+
+def importable(name: str) -> str:
+    """A script is ``__main__`` only to itself: its jobs carry the name a worker imports it by."""
+    alias, dot, rest = name.partition(".")
+    if alias not in ("__main__", "__mp_main__") or not dot:
+        return name
+    script = sys.modules.get(alias)
+    spec, file = getattr(script, "__spec__", None), getattr(script, "__file__", None)
+    if spec is not None:
+        return f"{spec.name}.{rest}"  # python -m shop.jobs
+    if file:
+        return f"{PurePath(file).stem}.{rest}"  # python shop.py
+    return name  # typed into an interpreter: no worker can import it
+
+
+def where(function: Callable[..., Any]) -> str:
+    """The place a function was defined at."""
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+_SAME = {
+    "max_attempts": ("retries", "max_retries", "retry", "attempts"),
+    "backoff": ("retry_delay", "retry_backoff", "default_retry_delay"),
+    "timeout": ("time_limit", "soft_time_limit"),
+}
+_OF_A_CALL = {
+    "delay": ("delay", "countdown"),
+    "at": ("at", "eta"),
+    "key": ("key",),
+    "unique": ("unique",),
+    "unique_for": ("unique_for",),
+}
+
+
+def known_elsewhere(option: str) -> str:
+    """What an option is called here that other systems, or another place, know by this name."""
+    for here, names in _SAME.items():
+        if option in names:
+            counts = " It counts runs, the first included." if here == "max_attempts" else ""
+            return f" Did you mean {here!r}?{counts}"
+    for here, names in _OF_A_CALL.items():
+        if option in names:
+            return f" It belongs to a call: task.options({here}=...).enqueue(...)."
+    return ""

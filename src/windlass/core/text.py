@@ -1,0 +1,53 @@
+"""Names and other text that a store must be able to keep, and people to read."""
+
+from __future__ import annotations
+
+from windlass.errors import InvalidArgument
+
+__all__ = ["MAX_NAME", "MAX_TEXT", "check_name", "check_text", "shown"]
+
+MAX_NAME = 128
+MAX_TEXT = 256
+_SHOWN = 80
+
+
+def shown(value: object) -> str:
+    """A value as a message can show it: a long one is cut."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def check_name(value: str, what: str) -> str:
+    """Names stand in indexes, URLs and terminals: short, printable, no white space."""
+    given: object = value  # callers come from outside the type checker, too
+    fits = isinstance(given, str) and 0 < len(given) <= MAX_NAME
+    if not fits or not value.isprintable() or " " in value:
+        message = (
+            f"{what} must be 1 to {MAX_NAME} printable characters without spaces, "
+            f"got {shown(value)}"
+        )
+        raise InvalidArgument(message)
+    return value
+
+
+def check_text(value: str, what: str) -> str:
+    """Text that is stored as it is. Refused here, or the store would refuse it in a batch."""
+    given: object = value
+    if not isinstance(given, str):
+        message = f"{what} must be text of at most {MAX_TEXT} characters, got {shown(value)}"
+        raise InvalidArgument(message)
+    if len(value) > MAX_TEXT:
+        message = (
+            f"{what} may have {MAX_TEXT} characters, got {len(value):,}. "
+            f"Use a digest of the long part."
+        )
+        raise InvalidArgument(message)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        message = (
+            f"{what} holds half a character (a lone surrogate), which no store can keep: "
+            f"{shown(value)}. Decode the bytes it came from with errors='replace'."
+        )
+        raise InvalidArgument(message) from None
+    return value
