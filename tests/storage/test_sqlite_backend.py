@@ -25,7 +25,7 @@ from windlass.core.rollup import bucket_of
 from windlass.core.state import State, Verb
 from windlass.errors import ConfigError, InvalidArgument, StorageError
 from windlass.storage import migrate
-from windlass.storage.protocol import Want
+from windlass.storage.protocol import JobFilter, Want
 from windlass.storage.sqlite import SqliteStorage, open_sqlite, place
 from windlass.storage.sqlite.apply import apply
 from windlass.storage.sqlite.claim import Taken, claim
@@ -529,3 +529,32 @@ def verify_lanes(connection: apsw.Connection, now: int) -> None:
         if opens_at is None or opens_at > now:
             shut = gates.shut([LimitUse(name, key, max(0.0, cost))])
             assert shut is not None, f"bay {bay} waits for {gate}, which is open"
+
+
+# --- what somebody else wrote -----------------------------------------------------------------
+
+
+def spoil(file: Path, job: JobId, **columns: Any) -> None:
+    """Write something into a row behind the storage's back; bytes are written as text."""
+    connection = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.set_busy_timeout(5000)
+        for column, value in columns.items():
+            new = "CAST(?2 AS TEXT)" if isinstance(value, bytes) else "?2"
+            sql = f"UPDATE jobs SET {column} = {new} WHERE id = unhex(?1)"  # noqa: S608 -- ours
+            connection.execute(sql, (job, value))
+    finally:
+        connection.close()
+
+
+async def test_an_instant_beyond_the_calendar_in_the_file_stops_no_claim(
+    file: Path, storage: SqliteStorage
+) -> None:
+    await enlist(storage)
+    far, odd, wanted = await add(storage, a_job(delay=SECOND), a_job(), a_job())
+    spoil(file, far, due=2**63 - 1)
+    spoil(file, odd, due=-(2**63), expires_at=2**63 - 1)
+    reply = await storage.jobs.claim("w1", [Want("default", 10)], total=10)
+    assert [job.claim.job for job in reply.jobs] == [odd, wanted]
+    assert reply.next_at is not None
+    assert len(await storage.admin.find(JobFilter(), limit=10)) == 3

@@ -232,7 +232,9 @@ class JobStore(Protocol):
 
         - State waiting, attempt 0, claim number 0, order of insertion = order of the batch.
         - Due at ``at``, or ``delay`` after now, or now. A job whose due time is at or before now
-          is ready. An instant in the past is kept: it orders the job.
+          is ready. An instant in the past is kept: it orders the job. One beyond the year 9000
+          becomes that year, here and wherever else an instant is stored: an instant that nobody
+          can read would stop the whole queue.
         - A job whose id is already stored is not stored again; the answer is the first one's
           (``created=True``): the client makes the ids, so this is a repeated call.
         - A job whose unique key is held (see `Unique`) is not stored; the answer names the holder

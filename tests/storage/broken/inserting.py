@@ -37,6 +37,17 @@ class StartsAtAttemptOne(MemoryDatabase):
         return row
 
 
+@fails(InsertConformance.test_times_beyond_the_calendar_stop_nobody)
+class StopsAtTheEndOfTime(Claims):
+    """A claim cannot look at a job that is never due."""
+
+    def next_at(self, visit: Visit, queues: Sequence[str]) -> datetime | None:
+        at = super().next_at(visit, queues)
+        if at is not None and at.year > 8000:
+            raise StorageError("date value out of range")
+        return at
+
+
 @fails(InsertConformance.test_a_job_without_a_time_is_due_now)
 class DueASecondLate(MemoryDatabase):
     """A job without a time is due a second from now."""

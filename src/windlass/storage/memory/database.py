@@ -13,6 +13,7 @@ from windlass.core.job import Claim, JobId, NewJob
 from windlass.core.state import State
 from windlass.core.unique import Window
 from windlass.seams import SYSTEM_CLOCK, Clock
+from windlass.storage.calendar import after
 from windlass.storage.memory.gates import Gates
 from windlass.storage.memory.row import Lane, Lease, Place, Row, Tally, WorkerRow
 
@@ -144,7 +145,7 @@ class MemoryDatabase:
         unique = row.asked.unique
         if unique is not None:
             self.keys[unique.key] = row
-            row.key_until = None if unique.period is None else now + unique.period
+            row.key_until = None if unique.period is None else after(now, unique.period)
 
     def free_key(self, row: Row) -> None:
         unique = row.asked.unique

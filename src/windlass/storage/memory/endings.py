@@ -10,6 +10,7 @@ from windlass.core.job import Attempt
 from windlass.core.rollup import bucket_of, minute_of
 from windlass.core.state import FINISHING, State, Verb
 from windlass.core.transition import Transition
+from windlass.storage.calendar import after
 from windlass.storage.memory.database import MemoryDatabase
 from windlass.storage.memory.row import Ending, Row, Tally
 from windlass.storage.protocol import Answer, Verdict
@@ -47,7 +48,7 @@ class Endings:
         return transition.verb
 
     def accept(self, row: Row, transition: Transition, verb: Verb, now: datetime) -> None:
-        due = now + transition.delay  # first: a delay beyond the calendar changes nothing
+        due = after(now, transition.delay)
         self.count(row, verb, now)
         self.remember(row, transition, verb, now)
         row.ended = Ending(transition.claim.number, verb, transition.by)

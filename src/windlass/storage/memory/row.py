@@ -11,6 +11,7 @@ import msgspec
 from windlass.core.job import Attempt, AttemptError, Claim, ClaimedJob, Job, NewJob, Progress
 from windlass.core.limit import lane_key
 from windlass.core.state import TERMINAL, State, Verb
+from windlass.storage.calendar import after, within
 from windlass.storage.protocol import Settled, WorkerStart, WorkerState
 
 __all__ = ["Ending", "Lane", "Lease", "Place", "Row", "Tally", "WorkerRow"]
@@ -73,9 +74,9 @@ class Row(msgspec.Struct, eq=False, kw_only=True):
     @classmethod
     def of(cls, asked: NewJob, *, seq: int, now: datetime) -> Row:
         """A new job, waiting."""
-        due = asked.at if asked.at is not None else now
+        due = within(asked.at) if asked.at is not None else now
         if asked.delay is not None:
-            due = now + asked.delay
+            due = after(now, asked.delay)
         return cls(
             asked=asked,
             seq=seq,
@@ -84,7 +85,7 @@ class Row(msgspec.Struct, eq=False, kw_only=True):
             due=due,
             max_attempts=asked.max_attempts,
             lane_limits=lane_key(asked.limits),
-            expires_at=None if asked.expires is None else now + asked.expires,
+            expires_at=None if asked.expires is None else after(now, asked.expires),
         )
 
     @property

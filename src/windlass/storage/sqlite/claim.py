@@ -7,11 +7,11 @@ from functools import partial
 
 import apsw
 
-from windlass.core.instant import from_us
 from windlass.core.job import ClaimedJob, JobId
 from windlass.core.limit import lane_key
 from windlass.core.state import State
 from windlass.core.unique import Window
+from windlass.storage.calendar import instant_of
 from windlass.storage.protocol import ClaimReply, Want
 from windlass.storage.queries import load
 from windlass.storage.sqlite.gates import Gates
@@ -63,7 +63,7 @@ class Taken:
         self.expired: list[JobId] = []
 
     def reply(self) -> ClaimReply:
-        at, worker = from_us(self.now), self.worker
+        at, worker = instant_of(self.now), self.worker
         jobs: list[ClaimedJob] = []
         for queue, rows, extras in self.claimed:
             jobs += claimed_jobs(rows, extras, queue, at, worker)

@@ -10,6 +10,7 @@ import apsw
 from windlass.core.instant import span_us
 from windlass.core.state import FINISHING, State, Verb
 from windlass.core.transition import Transition
+from windlass.storage.calendar import after_us
 from windlass.storage.queries import load
 from windlass.storage.sqlite.gates import gates_of, release
 from windlass.storage.sqlite.keys import free_keys
@@ -138,7 +139,7 @@ class Others:
     def _return(self, ending: Ending, job: _Details) -> None:
         """The job waits again."""
         transition, _, row = ending
-        due = self._now + span_us(transition.delay)
+        due = after_us(self._now, span_us(transition.delay))
         lane, ready = None, 0
         if due <= self._now:
             ready = 3 if transition.solo else 1

@@ -12,9 +12,10 @@ from typing import NamedTuple
 import apsw
 import msgspec
 
-from windlass.core.instant import from_us, to_us
+from windlass.core.instant import to_us
 from windlass.core.job import LimitUse
 from windlass.core.limit import Admitted, Closed, LimitSpec, Rate, admit
+from windlass.storage.calendar import instant_of
 from windlass.storage.queries import load
 from windlass.storage.sqlite.rows import value_of
 
@@ -51,7 +52,7 @@ class Gates:
 
     def __init__(self, connection: apsw.Connection, now: int) -> None:
         self._connection = connection
-        self._now = from_us(now)
+        self._now = instant_of(now)
         self._specs: dict[str, LimitSpec | None] = {}
         self._usage: dict[str, int] = {}
         self._spent: dict[str, datetime | None] = {}
@@ -141,7 +142,7 @@ class Gates:
     def _spent_until(self, gate: str) -> datetime | None:
         if gate not in self._spent:
             found = value_of(self._connection, _SPENT, (gate,))
-            self._spent[gate] = None if found is None else from_us(found)
+            self._spent[gate] = None if found is None else instant_of(found)
         return self._spent[gate]
 
 

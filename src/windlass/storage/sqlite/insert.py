@@ -11,6 +11,7 @@ import apsw
 from windlass.core.instant import span_us, to_us
 from windlass.core.job import JobId, NewJob
 from windlass.errors import LimitUnknown
+from windlass.storage.calendar import LAST_US, after_us
 from windlass.storage.protocol import Inserted
 from windlass.storage.queries import load
 from windlass.storage.sqlite.keys import find_holder, take_key
@@ -116,8 +117,8 @@ def _insert_apart(connection: apsw.Connection, job: NewJob, lanes: Lanes, now: i
 
 def _due(job: NewJob, now: int) -> int:
     if job.delay is not None:
-        return now + span_us(job.delay)
-    return now if job.at is None else to_us(job.at)
+        return after_us(now, span_us(job.delay))
+    return now if job.at is None else min(to_us(job.at), LAST_US)
 
 
 def _plain_row(job: NewJob, now: int) -> Row:
@@ -152,11 +153,11 @@ def _row(job: NewJob, lanes: Lanes, now: int) -> Row:
         job.max_attempts,
         job.max_attempts,
         now,
-        None if job.expires is None else now + span_us(job.expires),
-        None if job.timeout is None else span_us(job.timeout),
+        None if job.expires is None else after_us(now, span_us(job.expires)),
+        None if job.timeout is None else min(span_us(job.timeout), LAST_US),
         None if unique is None else unique.key,
         None if unique is None else unique.window.value,
-        None if unique is None or unique.period is None else span_us(unique.period),
+        None if unique is None or unique.period is None else min(span_us(unique.period), LAST_US),
         limits_text(job.limits),
         backoff_text(job.backoff),
         tags_text(job.tags),

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import apsw
 
-from windlass.core.instant import from_us
 from windlass.core.job import Claim, JobId, NewJob, Progress
 from windlass.core.state import TERMINAL, State
 from windlass.core.transition import Transition
+from windlass.storage.calendar import instant_of
 from windlass.storage.protocol import Applied, CancelAnswer, ClaimReply, Inserted, Settled, Want
 from windlass.storage.queries import load
 from windlass.storage.sqlite.apply import apply
@@ -55,7 +55,7 @@ class SqliteJobs:
             lambda connection, now: (now, apply(connection, transitions, now))
         )
         self._db.wake()
-        return Applied(from_us(now), answers)
+        return Applied(instant_of(now), answers)
 
     async def claimable(self, queues: Sequence[str]) -> bool:
         return self._db.read(

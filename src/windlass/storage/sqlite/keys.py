@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import apsw
 
+from windlass.storage.calendar import after_us
 from windlass.storage.queries import load
 from windlass.storage.sqlite.rows import first
 
@@ -40,7 +41,7 @@ def take_key(
     connection: apsw.Connection, key: str, seq: int, *, period: int | None, now: int
 ) -> None:
     """Hold a free key; with a period, for that long."""
-    connection.execute(_TAKE, (key, seq, None if period is None else now + period))
+    connection.execute(_TAKE, (key, seq, None if period is None else after_us(now, period)))
 
 
 def free_keys(connection: apsw.Connection, held: Iterable[tuple[str, int]]) -> None:

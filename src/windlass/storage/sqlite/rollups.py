@@ -12,9 +12,9 @@ from typing import TypeVar
 import apsw
 import msgspec
 
-from windlass.core.instant import from_us
 from windlass.core.rollup import Rollup, bucket_of, bucket_top, merge
 from windlass.core.state import Verb
+from windlass.storage.calendar import instant_of
 from windlass.storage.queries import load
 from windlass.storage.sqlite.rows import Row, fetch, first
 
@@ -98,7 +98,7 @@ def read_rollups(connection: apsw.Connection, since: int, until: int) -> list[Ro
     """One rollup per minute, queue and task, merged over the workers."""
     return merge(
         Rollup(
-            minute=from_us(minute),
+            minute=instant_of(minute),
             queue=queue,
             task=task,
             counts=_counts_of(counts),

@@ -11,7 +11,6 @@ import apsw
 import msgspec
 
 from windlass.core.backoff import Backoff
-from windlass.core.instant import from_us
 from windlass.core.job import (
     Attempt,
     AttemptError,
@@ -24,6 +23,7 @@ from windlass.core.job import (
 )
 from windlass.core.state import State, Verb
 from windlass.errors import InvalidArgument
+from windlass.storage.calendar import instant_of
 
 __all__ = [
     "CODES",
@@ -82,7 +82,7 @@ def value_of(connection: apsw.Connection, sql: str, values: Sequence[Any] = ()) 
 
 def instant(us: int | None) -> datetime | None:
     """An instant that may be missing."""
-    return None if us is None else from_us(us)
+    return None if us is None else instant_of(us)
 
 
 def id_of(job: JobId) -> bytes:
@@ -174,7 +174,7 @@ def claimed_jobs(
     for seq, uid, number, task, payload, attempt, most, budget, us, timeout, _, special in rows:
         claim = Claim(uid.hex(), number, seq)
         # A third of the time that adding a timedelta takes.
-        due = datetime.fromtimestamp(us / 1e6, UTC) if 0 < us < _EXACT else from_us(us)
+        due = datetime.fromtimestamp(us / 1e6, UTC) if 0 < us < _EXACT else instant_of(us)
         more: tuple[Any, ...] = ()
         if special:
             more = (_span_of(timeout), *_extras_of(extras[seq]))
@@ -224,8 +224,8 @@ def job_of(row: Row) -> Job:
         payload=payload,
         state=STATES[state],
         priority=priority,
-        created_at=from_us(created_at),
-        due=from_us(due),
+        created_at=instant_of(created_at),
+        due=instant_of(due),
         attempt=attempt,
         max_attempts=max_attempts,
         budget=budget,
@@ -264,7 +264,7 @@ def attempt_of(row: Row) -> Attempt:
         attempt=attempt,
         verb=Verb(verb),
         worker=worker,
-        started_at=from_us(started_at),
-        ended_at=from_us(ended_at),
+        started_at=instant_of(started_at),
+        ended_at=instant_of(ended_at),
         error=_error_of(kind, text, traceback),
     )

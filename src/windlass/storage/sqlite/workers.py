@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 import apsw
 import msgspec
 
-from windlass.core.instant import from_us, span_us
+from windlass.core.instant import span_us
 from windlass.core.job import Claim, ClaimedJob, JobId
 from windlass.core.state import Verb
 from windlass.core.transition import Transition
+from windlass.storage.calendar import instant_of
 from windlass.storage.protocol import (
     Answer,
     Applied,
@@ -68,7 +69,7 @@ class SqliteWorkers:
             )
             return now
 
-        return from_us(await self._db.write(op))
+        return instant_of(await self._db.write(op))
 
     async def beat(self, worker: str) -> Beat:
         def op(connection: apsw.Connection, now: int) -> tuple[bool, int, list[Row]]:
@@ -80,7 +81,7 @@ class SqliteWorkers:
         holding = [Claim(JobId(uid.hex()), number, seq) for uid, number, seq, _ in rows]
         return Beat(
             live,
-            from_us(now),
+            instant_of(now),
             cancelled=[claim for claim, row in zip(holding, rows, strict=True) if row[3]],
             holding=holding,
         )
@@ -138,7 +139,7 @@ class SqliteWorkers:
 
         now, answers = await self._db.write(op)
         self._db.wake()
-        return Applied(from_us(now), answers)
+        return Applied(instant_of(now), answers)
 
     async def live(self) -> Sequence[WorkerStart]:
         rows = self._db.read(lambda connection, _: fetch(connection, _LIVE_STARTS))
@@ -157,7 +158,7 @@ def _end(connection: apsw.Connection, worker: str, state: WorkerState, now: int)
 def _orphan(row: Row) -> ClaimedJob:
     seq, job, extras, (queue, started_at, worker) = row[0], row[:10], row[10:-3], row[-3:]
     more = {seq: (seq, *extras)}
-    return claimed_jobs([(*job, None, True)], more, queue, from_us(started_at), worker)[0]
+    return claimed_jobs([(*job, None, True)], more, queue, instant_of(started_at), worker)[0]
 
 
 def _running_workers(connection: apsw.Connection) -> Iterator[str]:
@@ -195,8 +196,8 @@ def _record(row: Row) -> WorkerRecord:
     return WorkerRecord(
         start=_start(row[:10]),
         state=WorkerState(state),
-        started_at=from_us(started_at),
-        beat_at=from_us(beat_at),
+        started_at=instant_of(started_at),
+        beat_at=instant_of(beat_at),
         ended_at=instant(ended_at),
         running=running,
     )

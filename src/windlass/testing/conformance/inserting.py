@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -11,7 +12,7 @@ from windlass.core.job import LimitUse
 from windlass.core.limit import LimitSpec
 from windlass.core.outcome import GaveUp, Raised, Succeeded
 from windlass.core.state import State
-from windlass.core.transition import succeed
+from windlass.core.transition import retry, succeed
 from windlass.core.unique import Unique, Window
 from windlass.errors import LimitUnknown
 from windlass.seams import new_job_id
@@ -25,6 +26,7 @@ from windlass.testing.conformance.steps import (
     OOPS,
     a_job,
     add,
+    ask,
     claim,
     claim_one,
     ended,
@@ -135,6 +137,27 @@ class InsertConformance:
         (late,) = await add(storage, a_job(at=clock.now() - HOUR))
         assert (await look(storage, late)).due == clock.now() - HOUR
         assert ids(await claim(storage, 2)) == [late, fresh]
+
+    async def test_times_beyond_the_calendar_stop_nobody(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await enlist(storage)
+        ever = timedelta.max
+        unique = Unique("k", Window.FOR_A_TIME, ever)
+        never = await add(
+            storage, a_job(delay=ever), a_job(at=datetime.max.replace(tzinfo=UTC)), a_job(queue="b")
+        )
+        lasting = await add(storage, a_job(expires=ever, timeout=ever, unique=unique))
+        reply = await ask(storage, 10)
+        assert ids(list(reply.jobs)) == lasting
+        assert [(await look(storage, job)).due.year for job in never[:2]] == [9000, 9000]
+        assert reply.next_at is not None
+        assert reply.next_at.year == 9000
+        await ended(storage, retry(reply.jobs[0], by="w1", error=OOPS, delay=ever))
+        assert (await look(storage, lasting[0])).due.year == 9000
+        clock.advance(DAY)
+        (answer,) = await storage.jobs.insert([a_job(unique=unique)])
+        assert not answer.created
 
     async def test_an_id_that_is_stored_is_not_stored_again(
         self, storage: Storage
