@@ -13,6 +13,7 @@ import pytest
 
 from tests.runtime.world import Bench, bench, logged
 from windlass import Backoff, Context, GiveUp, Retry, Snooze, Throttled, Windlass
+from windlass.core.event import Event, JobMoved
 from windlass.core.job import Job, JobId, NewJob
 from windlass.core.state import State, Verb
 from windlass.errors import JobFailed
@@ -349,6 +350,23 @@ async def test_an_unknown_task_is_released_without_cost_and_tried_later() -> Non
         assert (job.state, job.attempt) == (State.WAITING, 0)
         assert job.due - it.clock.now() == 15 * SECOND
         assert job.missed_at == it.clock.now()
+
+
+async def test_a_job_that_waits_for_its_task_says_why_and_the_worker_says_it_once() -> None:
+    async with bench() as it:
+        moves: list[Event] = []
+        it.app.on_transition(moves.append)
+        coroutine(it.app, lambda: None)
+        with logged() as lines:
+            job = await stored(it, "newer.task", b"{}")
+            await it.again(job, 15)
+            await stored(it, "newer.task", b"{}")
+        assert job.error is not None
+        assert job.error.kind == "UnknownTask"
+        released = [m for m in moves if isinstance(m, JobMoved) and m.verb is Verb.RELEASE]
+        assert [move.error for move in released] == [job.error] * 2
+        (line,) = lines.having("this worker has no task 'newer.task' (it has: job)")
+        assert "tried again every 15 s, and fail after 1 d" in line
 
 
 async def test_an_unknown_task_fails_a_day_after_it_was_first_missed() -> None:

@@ -195,7 +195,9 @@ def _missing(
     waited_long = job.missed_at is not None and now - job.missed_at >= policy.missing_for
     if policy.missing_task == "fail" or waited_long:
         return transition.fail(job, by=by, error=error)
-    return transition.release(job, by=by, delay=policy.missing_delay, missed=True)
+    waits = transition.release(job, by=by, delay=policy.missing_delay, missed=True)
+    # A job that comes back every few seconds and never runs has to say why.
+    return msgspec.structs.replace(waits, error=error)
 
 
 def _backoff(job: ClaimedJob, policy: Policy, chance: float) -> timedelta:

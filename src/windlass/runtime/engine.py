@@ -6,6 +6,7 @@ A worker gives an engine a lifetime; ``windlass.testing.drain`` steps one by han
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
@@ -15,9 +16,10 @@ import msgspec
 from windlass.config import Settings, WorkerSettings
 from windlass.core.event import JobMoved
 from windlass.core.job import Claim, ClaimedJob, Progress
-from windlass.core.outcome import Outcome, Policy
+from windlass.core.outcome import Missing, Outcome, Policy
 from windlass.core.state import Verb
 from windlass.observe.bus import Bus
+from windlass.observe.log import brief
 from windlass.runtime.claimer import Claimer
 from windlass.runtime.finisher import Finisher
 from windlass.runtime.identity import Identity
@@ -30,6 +32,11 @@ from windlass.storage.protocol import Storage
 from windlass.task import Call, TaskRegistry
 
 __all__ = ["Engine", "Surroundings"]
+
+log = logging.getLogger("windlass")
+
+_NAMES_TOLD = 1000
+"""Names come from whoever enqueues: what is remembered of them has an end."""
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +61,7 @@ class Engine:
         self._around = around
         self._on_buried = on_buried
         self._policies: dict[str, Policy] = {}
+        self._unknown: set[str] = set()
         settings, storage = around.settings, around.storage
         self.identity = Identity(storage, settings, worker, around.seams)
         self.slots = Slots(worker, on_free=self._slot_freed)
@@ -168,6 +176,24 @@ class Engine:
             self.finisher.add(job, settle(job, outcome, self.policy, by=job.worker, chance=chance))
         finally:
             self._free(run)
+        if isinstance(outcome, Missing):
+            self._tell_missing(job.task)
+
+    def _tell_missing(self, name: str) -> None:
+        """Once per name: the jobs come back every few seconds."""
+        if name in self._unknown or len(self._unknown) >= _NAMES_TOLD:
+            return
+        self._unknown.add(name)
+        policy = self.policy(name)
+        waits = "jobs of it wait and are tried again every "
+        waits += f"{brief(policy.missing_delay)}, and fail after {brief(policy.missing_for)}"
+        log.warning(
+            "this worker has no task %r (it has: %s). Import its module or list it in "
+            "imports=[…]; %s",
+            name,
+            ", ".join(self._around.tasks.names) or "none",
+            waits if policy.missing_task == "wait" else "jobs of it fail",
+        )
 
     def _free(self, run: Run) -> None:
         job = run.job
