@@ -19,6 +19,9 @@ def test_the_demo_ends_as_it_should_and_tells_every_state(tmp_path: Path) -> Non
     ended = windlass("demo", "--fast", "--keep", str(kept), cwd=tmp_path, env=own, timeout=60)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stderr == ""
+    # A path cannot be broken.
+    lines = [line for line in ended.stdout.splitlines() if str(tmp_path) not in line]
+    assert max(map(len, lines)) <= 100
     for word in (*("succeeded", "failed", "cancelled", "discarded"), "kill -9", "Try next"):
         assert word in ended.stdout
     assert "its worker was killed (SIGKILL) in mid-run" in ended.stdout

@@ -21,6 +21,8 @@ FILES = {
     "broken.py": "def inner():\n    import not_installed_anywhere\ninner()\n",
     "typo.py": "x = undefined_name\n",
     "quits.py": "raise SystemExit('no settings given')\n",
+    "syntax.py": "def work(:\n    pass\n",
+    "deeper.py": "import syntax\n",
     "badurl.py": "from windlass import Windlass\napp = Windlass('sqlit:///jobs.db')\n",
     "imports.py": "from windlass import Windlass\napp = Windlass('memory://', imports=['typo'])\n",
 }
@@ -75,6 +77,7 @@ def test_an_app_is_found_from_the_current_directory(folder: Path, target: str) -
         ("broken:app", "ModuleNotFoundError: No module named 'not_installed_anywhere'", "inner"),
         ("typo:app", "NameError: name 'undefined_name' is not defined", "<module>"),
         ("quits:app", "SystemExit: no settings given", "<module>"),
+        ("deeper:app", "SyntaxError: invalid syntax", "<module>"),
         ("badurl:app", "Did you mean 'sqlite'?", "<module>"),
         ("imports:app", "NameError: name 'undefined_name' is not defined", "<module>"),
     ],
@@ -89,6 +92,31 @@ def test_an_error_inside_the_module_shows_its_own_traceback(
     # It starts in the user's file, not in the import system or in ours.
     assert str(folder) in files[0]
     assert any(line.endswith(f"in {where}") for line in files)
+
+
+def frames(text: str) -> list[str]:
+    return [line for line in text.splitlines() if 'File "' in line]
+
+
+def test_a_mistake_in_the_syntax_shows_the_line_and_no_way_to_it(folder: Path) -> None:
+    ended = windlass("worker", "syntax:app", cwd=folder)
+    assert ended.returncode == 1
+    (line,) = frames(ended.stderr)
+    assert f'"{folder}/syntax.py", line 1' in line
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("wrong", [{"WINDLASS_SLOTS": "many"}, {"WINDLASS_CONFIG": "missing.toml"}])
+def test_a_wrong_setting_is_told_without_the_way_to_it(folder: Path, wrong: dict[str, str]) -> None:
+    ended = windlass("worker", "shop:app", cwd=folder, env=wrong)
+    assert ended.returncode == 1
+    (line,) = frames(ended.stderr)
+    assert f'"{folder}/shop.py", line 2' in line
+    assert "Traceback" not in ended.stderr
+    first = ended.stderr.splitlines()[0]
+    assert "importing 'shop': " in first
+    assert "raised" not in first
+    assert "slots" in first or "cannot read the settings file missing.toml" in first
 
 
 def test_a_lone_worker_on_memory_is_warned_that_nobody_can_reach_it(folder: Path) -> None:

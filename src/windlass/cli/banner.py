@@ -59,7 +59,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def banner(start: Start, terminal: Terminal, *, stop: bool = True) -> str:
+def banner(start: Start, terminal: Terminal) -> str:
     """A few lines for people."""
     rows = [
         ("app", start.target),
@@ -70,8 +70,7 @@ def banner(start: Start, terminal: Terminal, *, stop: bool = True) -> str:
     if start.elsewhere:
         others = ", ".join(f"{queue} ({n})" for queue, n in sorted(start.elsewhere.items()))
         rows.append(("not here", f"{others}: these queues have tasks but are not served"))
-    if stop:
-        rows.append(("stop", stop_words(start.grace)))
+    rows.append(("stop", stop_words(start.grace)))
     head = (
         f"windlass {__version__} · worker {start.worker} · pid {start.pid} · "
         f"event loop {start.loop}"

@@ -36,6 +36,8 @@ __all__ = ["demo"]
 _PATIENCE = 40.0
 _LOOK = 0.1
 _STOPPING = 10.0
+_LOG = 100
+"""Columns of what is read as a file or in the log of a build."""
 
 
 @click.command()
@@ -71,7 +73,7 @@ def demo(*, fast: bool, keep: Path | None) -> int:
 
         console = Console(highlight=False)
         if not console.is_terminal:
-            console.width = 120  # a log has room
+            console.width = min(console.width if "COLUMNS" in os.environ else _LOG, _LOG)
         try:
             return asyncio.run(_Demo(console, file, pace=0.4 if fast else 1.0, keep=keep).run())
         except KeyboardInterrupt:
@@ -183,7 +185,7 @@ class _Demo:
                 os.kill(record.start.pid, signal.SIGKILL)
                 display.say(
                     f"kill -9 {record.start.pid}: the worker that renders the invoice is gone, "
-                    f"with {record.running} running jobs",
+                    f"with {record.running} running {'job' if record.running == 1 else 'jobs'}",
                     "bold red",
                 )
 

@@ -6,15 +6,16 @@ import importlib
 import os
 import sys
 import traceback
-from types import ModuleType, TracebackType
+from types import ModuleType
 
 from windlass.app import Windlass
-from windlass.errors import ConfigError, suggestion
+from windlass.errors import ConfigError, WindlassError, suggestion
 from windlass.task import BoundTask, Task
 
 __all__ = ["AppNotFound", "BrokenModule", "load_app"]
 
 _PACKAGE = __file__.removesuffix("cli/loading.py")
+_IMPORT_SYSTEM = (importlib.__file__, "<frozen importlib")
 
 
 class AppNotFound(ConfigError):
@@ -26,11 +27,13 @@ class BrokenModule(ConfigError):
 
     def __init__(self, module: str, error: BaseException) -> None:
         """``error`` is what the import raised."""
-        self.trace = "".join(
-            traceback.format_exception(type(error), error, _users_part(error.__traceback__))
-        )
-        self.short = traceback.format_exception_only(error)[-1].strip()
-        super().__init__(f"importing {module!r} raised {self.short}")
+        self.trace = "".join(_users_part(error)).rstrip()
+        if isinstance(error, WindlassError):
+            # It says what to do; where we found it out helps nobody.
+            super().__init__(f"importing {module!r}: {error}")
+        else:
+            short = traceback.format_exception_only(error)[-1].strip()
+            super().__init__(f"importing {module!r} raised {short}")
 
 
 def load_app(target: str) -> Windlass:
@@ -129,14 +132,18 @@ def _apps_in(owner: object) -> list[str]:
     return sorted(name for name, value in vars(owner).items() if isinstance(value, Windlass))
 
 
-def _users_part(trace: TracebackType | None) -> TracebackType | None:
-    """Without the first frames, which are ours and the import system's."""
-    users = trace
-    while users is not None and _is_ours(users):
-        users = users.tb_next
-    return users or trace
-
-
-def _is_ours(trace: TracebackType) -> bool:
-    file = trace.tb_frame.f_code.co_filename
-    return file.startswith((_PACKAGE, importlib.__file__, "<frozen importlib"))
+def _users_part(error: BaseException) -> list[str]:
+    """The traceback without the import system and without the way through this file; of an error
+    of ours nothing but the user's own lines.
+    """
+    told = traceback.TracebackException.from_exception(error)
+    frames = [frame for frame in told.stack if not frame.filename.startswith(_IMPORT_SYSTEM)]
+    if isinstance(error, WindlassError):
+        return traceback.StackSummary.from_list(
+            [frame for frame in frames if not frame.filename.startswith(_PACKAGE)]
+        ).format()
+    while frames and frames[0].filename.startswith(_PACKAGE):
+        del frames[0]
+    told.stack = traceback.StackSummary.from_list(frames)
+    # Without frames (a mistake in the module's own syntax) the heading would promise some.
+    return list(told.format() if frames else told.format_exception_only())

@@ -104,6 +104,11 @@ def _queues(written: Sequence[str]) -> tuple[str, ...] | dict[str, int] | None:
     """All queues with numbers, or none."""
     if not written:
         return None
+    for text in written:
+        if "," in text:
+            each = " ".join(f"--queue {name.strip()}" for name in text.split(","))
+            message = f"--queue {text}: one queue each, please: {each}"
+            raise ConfigError(message)
     pairs = [_pair(text, "--queue", "SLOTS") for text in written]
     _once([name for name, _ in pairs], "--queue")
     numbers = [number for _, number in pairs if number is not None]

@@ -221,7 +221,7 @@ class _Serving:
             if self._plan.log_format == "json":
                 log.info("worker %s started", start.worker, extra=start.fields())
             elif wanted:
-                self._terminal.write(banner(start, self._terminal, stop=self._child is None))
+                self._terminal.write(banner(start, self._terminal))
             else:
                 log.info("worker %s started, pid %d", start.worker, start.pid)
 

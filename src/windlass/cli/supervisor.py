@@ -278,6 +278,7 @@ class Supervisor:
         if not self._plan.summary:
             return
         alive = sum(child.ready_at is not None for child in self._alive())
-        self._terminal.show(f"{alive} workers · {self._tally.live()}")
+        workers = "1 worker" if alive == 1 else f"{alive} workers"
+        self._terminal.show(f"{workers} · {self._tally.live()}")
         if not self._terminal.live and (news := self._tally.news()):
             log.info("%s", news)
