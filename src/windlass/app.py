@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -16,7 +24,7 @@ import msgspec
 
 from windlass.admin import Admin
 from windlass.blocking import Blocking
-from windlass.client import Client
+from windlass.client import Client, check_calls
 from windlass.config import Settings, WorkerSettings, load_settings
 from windlass.context import Context
 from windlass.core.backoff import Backoff
@@ -199,10 +207,12 @@ class Windlass:
         instead = f"{call.task.name.rpartition('.')[2]}.enqueue(...)"
         return self.blocking.run(self.enqueue_call(call), instead=instead)
 
-    async def enqueue_many(self, calls: Sequence[Call]) -> list[Job[Any]]:
+    async def enqueue_many(self, calls: Iterable[Call]) -> list[Job[Any]]:
         """Store calls in one transaction, all or none; the handles are in order."""
-        self._check_own(calls)
-        return await (await self._client()).enqueue_many(calls)
+        every = list(calls)
+        check_calls(every)
+        self._check_own(every)
+        return await (await self._client()).enqueue_many(every)
 
     def _check_own(self, calls: Sequence[Call]) -> None:
         """A task of another app would be stored under a name that nobody here can run."""
@@ -315,21 +325,20 @@ class Windlass:
         await self.close()
 
     async def close(self) -> None:
-        """Finish what is under way on this event loop and let go. Using the app reopens it."""
+        """Finish what is under way on this event loop and let go. Using the app reopens it.
+
+        Other event loops go on; ``app.blocking.close()`` ends the one of the blocking calls.
+        """
         link = self._links.pop(asyncio.get_running_loop(), None)
         if link is not None:
             await link.client.close()
             await link.storage.close()
-        self._stop_blocking()
 
-    def _stop_blocking(self) -> None:
-        loop = self.blocking.loop
-        if loop is None or loop not in self._links or not loop.is_running():
-            return
-        link = self._links.pop(loop)
-        asyncio.run_coroutine_threadsafe(link.client.close(), loop).result()
-        asyncio.run_coroutine_threadsafe(link.storage.close(), loop).result()
-        self.blocking.stop()
+    async def _settle(self) -> None:
+        """Finish what is under way on this event loop, without letting go."""
+        link = self._links.get(asyncio.get_running_loop())
+        if link is not None:
+            await link.client.close()
 
     @contextmanager
     def _arranged(

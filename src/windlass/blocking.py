@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Sequence
+import weakref
+from collections.abc import Coroutine, Iterable
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
@@ -20,9 +21,77 @@ __all__ = ["Blocking"]
 
 R = TypeVar("R")
 
+_PATIENCE = 0.05
+"""Seconds between two looks at what is still under way."""
+
 
 class _App(Protocol):
-    async def enqueue_many(self, calls: Sequence[Call]) -> list[Job[Any]]: ...
+    async def enqueue_many(self, calls: Iterable[Call]) -> list[Job[Any]]: ...
+    async def close(self) -> None: ...
+    async def _settle(self) -> None: ...
+
+
+class _LoopThread:
+    """One background loop, and how many calls it is at."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.calls = 0
+        self.ending = False
+        self.idle = threading.Condition()
+        ready = threading.Event()
+
+        def serve() -> None:
+            asyncio.set_event_loop(self.loop)
+            self.loop.call_soon(ready.set)
+            try:
+                self.loop.run_forever()
+            finally:
+                self.loop.close()
+
+        self.thread = start_thread("blocking", serve)
+        ready.wait()
+
+    def begin(self) -> bool:
+        """Count a call; False when the loop takes no more."""
+        with self.idle:
+            self.calls += not self.ending
+            return not self.ending
+
+    def end(self) -> None:
+        """A call has its answer."""
+        with self.idle:
+            self.calls -= 1
+            self._stop_if_done()
+
+    def stop(self) -> None:
+        """Take no more calls, and stop when those under way have their answers."""
+        with self.idle:
+            if not self.ending:
+                self.ending = True
+                self._stop_if_done()
+
+    def _stop_if_done(self) -> None:
+        if self.calls == 0:
+            self.idle.notify_all()
+            if self.ending:
+                self.loop.call_soon_threadsafe(self.loop.stop)
+
+
+_INHERITED: list[_LoopThread] = []
+"""Of a parent process. Kept, because closing one would reach into the parent's own loop."""
+_EVERY: weakref.WeakSet[Blocking] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for blocking in list(_EVERY):
+        if blocking._serving is not None:  # noqa: SLF001
+            _INHERITED.append(blocking._serving)  # noqa: SLF001
+        blocking._start_afresh()  # noqa: SLF001 -- a thread of the parent may hold its lock
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Blocking:
@@ -31,11 +100,14 @@ class Blocking:
     def __init__(self, app: _App) -> None:
         """Starts its thread at the first call, and again after a fork."""
         self._app = app
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._pid = 0
+        self._start_afresh()
+        _EVERY.add(self)
 
-    def enqueue_many(self, calls: Sequence[Call]) -> list[Job[Any]]:
+    def _start_afresh(self) -> None:
+        self._lock = threading.Lock()
+        self._serving: _LoopThread | None = None
+
+    def enqueue_many(self, calls: Iterable[Call]) -> list[Job[Any]]:
         """``await app.enqueue_many(calls)``."""
         return self.run(self._app.enqueue_many(calls), instead="app.enqueue_many(...)")
 
@@ -53,46 +125,64 @@ class Blocking:
 
     def run(self, work: Coroutine[Any, Any, R], *, instead: str = "the coroutine itself") -> R:
         """Run any of the app's coroutines, such as ``app.admin.counts()``, and wait for it."""
+        if _on_a_loop():
+            work.close()
+            raise BlockingCallOnLoop("This blocking call", instead)
+        serving = self._begin()
         try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            future = asyncio.run_coroutine_threadsafe(work, self._running_loop())
-            return future.result()
-        work.close()
-        raise BlockingCallOnLoop("This blocking call", instead)
+            return asyncio.run_coroutine_threadsafe(work, serving.loop).result()
+        finally:
+            serving.end()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
         """The background loop, if this process has started it."""
-        return self._loop if self._pid == os.getpid() else None
+        serving = self._serving
+        return None if serving is None else serving.loop
+
+    def close(self) -> None:
+        """Let the calls under way finish, close the app on the background loop and end it.
+
+        Who waits for a result is told that the app was closed. The next call starts another loop.
+        """
+        if _on_a_loop():
+            instead = "asyncio.to_thread(app.blocking.close)"
+            raise BlockingCallOnLoop("app.blocking.close()", instead)
+        with self._lock:
+            serving, self._serving = self._serving, None
+        if serving is None:
+            return
+        # Again and again: a call under way may begin to wait for a result only now.
+        while True:
+            asyncio.run_coroutine_threadsafe(self._app._settle(), serving.loop).result()  # noqa: SLF001
+            with serving.idle:
+                if serving.idle.wait_for(lambda: serving.calls == 0, _PATIENCE):
+                    break
+        asyncio.run_coroutine_threadsafe(self._app.close(), serving.loop).result()
+        serving.stop()
+        serving.thread.join()
 
     def stop(self) -> None:
-        """End the background loop; the next call starts another."""
-        loop = self.loop
-        if loop is not None and loop.is_running():
-            loop.call_soon_threadsafe(loop.stop)
-        self._loop = None
+        """End the background loop without closing the app on it, and without waiting for it.
 
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        Calls under way get their answers; the next one starts another loop.
+        """
         with self._lock:
-            if self._loop is None or self._pid != os.getpid():
-                # After a fork the parent's loop is a dead memory here: start afresh.
-                self._pid = os.getpid()
-                self._loop = self._start()
-            return self._loop
+            serving, self._serving = self._serving, None
+        if serving is not None:
+            serving.stop()
 
-    def _start(self) -> asyncio.AbstractEventLoop:
-        loop = asyncio.new_event_loop()
-        ready = threading.Event()
+    def _begin(self) -> _LoopThread:
+        with self._lock:
+            if self._serving is None or not self._serving.begin():
+                self._serving = _LoopThread()
+                self._serving.begin()
+            return self._serving
 
-        def serve() -> None:
-            asyncio.set_event_loop(loop)
-            loop.call_soon(ready.set)
-            try:
-                loop.run_forever()
-            finally:
-                loop.close()
 
-        start_thread("blocking", serve)
-        ready.wait()
-        return loop
+def _on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -16,8 +16,10 @@ from windlass.core.instant import duration
 from windlass.core.job import Job as JobRecord
 from windlass.core.job import JobId, NewJob
 from windlass.core.state import State
+from windlass.core.text import shown
 from windlass.core.unique import Unique, compose_key
 from windlass.errors import (
+    InvalidArgument,
     JobCancelled,
     JobDiscarded,
     JobExpired,
@@ -33,10 +35,27 @@ from windlass.storage.protocol import Inserted, Settled, Storage
 from windlass.task import Call, JobOptions, Task
 from windlass.waiter import ResultWaiter
 
-__all__ = ["Client", "new_job", "new_jobs"]
+__all__ = ["Client", "check_calls", "new_job", "new_jobs"]
 
 _FLUSH = 1000
 """The most jobs that strangers' calls are merged into; one call may be larger."""
+_MOST = 100_000
+"""Calls in one transaction, which keeps every other writer out as long as it takes."""
+
+
+def check_calls(calls: Sequence[Call]) -> None:
+    """Refuse what cannot, or should not, go into one transaction."""
+    if len(calls) > _MOST:
+        message = (
+            f"enqueue_many got {len(calls):,} calls, and one transaction keeps every other "
+            f"writer out. Enqueue them in slices of at most {_MOST:,}."
+        )
+        raise InvalidArgument(message)
+    for call in calls:
+        given: object = call
+        if not isinstance(given, Call):
+            message = f"enqueue_many takes calls made by task.call(...), got {shown(given)}"
+            raise InvalidArgument(message)
 
 
 def new_job(call: Call, settings: Settings, job_id: JobId) -> NewJob:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import subprocess
 import sys
 import threading
@@ -9,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from windlass import Windlass
+from windlass import Job, Windlass
 from windlass.core.state import State
-from windlass.errors import BlockingCallOnLoop, JobFailed, JobNotFound
+from windlass.errors import AppClosed, BlockingCallOnLoop, JobFailed, JobNotFound
 from windlass.storage.protocol import CancelAnswer
 from windlass.testing import drain_sync, isolated
 
@@ -155,24 +157,160 @@ def test_closing_on_the_blocking_loop_and_using_it_again(tmp_path: Path) -> None
     def work() -> None: ...
 
     work.enqueue_sync()
-    app.blocking.run(app.close())
-    app.blocking.stop()
+    app.blocking.close()
     work.enqueue_sync()
     (counts,) = app.blocking.run(app.admin.counts())
     assert counts.ready == 2
     app.blocking.run(app.close())
 
 
-async def test_closing_the_app_ends_the_background_loop_too(tmp_path: Path) -> None:
+async def test_closing_on_an_event_loop_leaves_the_calls_of_other_threads_alone(
+    tmp_path: Path,
+) -> None:
+    """A web server's lifespan ends while its threads still enqueue."""
     app = Windlass(f"sqlite:///{tmp_path}/jobs.db")
+    enough = threading.Event()
+    stored: list[Job[None]] = []
 
     @app.task
     def work() -> None: ...
 
-    async with app:
-        thread = threading.Thread(target=work.enqueue_sync)
+    def enqueue() -> None:
+        while not enough.is_set():
+            stored.append(work.enqueue_sync())
+
+    threads = [threading.Thread(target=enqueue, daemon=True) for _ in range(4)]
+    for thread in threads:
         thread.start()
-        while thread.is_alive():
-            thread.join(0.01)
-        assert app.blocking.loop is not None
+    for _ in range(10):
+        async with app:
+            await work.enqueue()
+    enough.set()
+    for thread in threads:
+        await asyncio.to_thread(thread.join, 30)
+        assert not thread.is_alive()
+    (counts,) = await app.admin.counts()
+    assert counts.ready == len(stored) + 10
+    await app.close()
+    await asyncio.to_thread(app.blocking.close)
+
+
+def test_closing_the_blocking_side_lets_calls_finish_and_the_next_one_starts_again(
+    tmp_path: Path,
+) -> None:
+    app = Windlass(f"sqlite:///{tmp_path}/jobs.db")
+    enough = threading.Event()
+    stored: list[Job[None]] = []
+
+    @app.task
+    def work() -> None: ...
+
+    def enqueue() -> None:
+        while not enough.is_set():
+            stored.append(work.enqueue_sync())
+
+    threads = [threading.Thread(target=enqueue, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(5):
+        app.blocking.close()
+    enough.set()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    (counts,) = app.blocking.run(app.admin.counts())
+    assert counts.ready == len(stored)
+    app.blocking.close()
     assert app.blocking.loop is None
+    assert not [link for link in app._links if link.is_running()]
+    app.blocking.close()
+
+
+def test_who_waits_for_a_result_is_told_when_the_blocking_side_closes() -> None:
+    app = Windlass("memory://")
+    told: list[BaseException] = []
+
+    @app.task
+    def work() -> None: ...
+
+    job = work.enqueue_sync()
+
+    begun = threading.Event()
+
+    async def result() -> None:
+        begun.set()
+        await job.result()
+
+    def wait() -> None:
+        try:
+            app.blocking.run(result())
+        except AppClosed as error:
+            told.append(error)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    assert begun.wait(30)
+    app.blocking.close()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert len(told) == 1
+
+
+def test_stopping_lets_the_calls_under_way_finish() -> None:
+    app = Windlass("memory://")
+    begun, go = threading.Event(), threading.Event()
+    answers: list[str] = []
+
+    async def slow() -> str:
+        begun.set()
+        await asyncio.to_thread(go.wait)
+        return "done"
+
+    thread = threading.Thread(target=lambda: answers.append(app.blocking.run(slow())), daemon=True)
+    thread.start()
+    assert begun.wait(30)
+    app.blocking.stop()
+    go.set()
+    thread.join(30)
+    assert answers == ["done"]
+
+
+async def test_closing_the_blocking_side_on_a_loop_is_refused() -> None:
+    app = Windlass("memory://")
+    with pytest.raises(BlockingCallOnLoop, match=r"await asyncio\.to_thread\(app\.blocking\.close"):
+        app.blocking.close()
+
+
+def test_an_error_of_a_blocking_call_carries_no_foreign_context() -> None:
+    app = Windlass("memory://")
+    with pytest.raises(JobNotFound) as caught:
+        app.blocking.refresh(app.job("0" * 32))
+    assert caught.value.__context__ is None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_forked_in_the_middle_of_a_call_has_locks_of_its_own(tmp_path: Path) -> None:
+    program = """
+import os, threading, warnings
+from windlass import Windlass
+
+warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of forks with threads
+app = Windlass("sqlite:///jobs.db")
+
+@app.task
+def work() -> None: ...
+
+work.enqueue_sync()
+app.blocking._lock.acquire()  # as another thread would hold it at this moment
+child = os.fork()
+if not child:
+    work.enqueue_sync()
+    print("stored by the child", flush=True)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+app.blocking._lock.release()
+work.enqueue_sync()
+(counts,) = app.blocking.run(app.admin.counts())
+print(counts.ready)
+"""
+    assert run(tmp_path, "-c", program) == "stored by the child\n3"

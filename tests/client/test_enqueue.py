@@ -7,7 +7,7 @@ import enum
 import uuid
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pydantic
@@ -16,7 +16,7 @@ import pytest
 from windlass import Backoff, Context, Task, Windlass
 from windlass.core.event import Event, JobEnqueued
 from windlass.core.state import State
-from windlass.errors import PayloadError
+from windlass.errors import InvalidArgument, PayloadError
 from windlass.testing import VirtualClock
 
 
@@ -307,3 +307,32 @@ async def test_three_hundred_single_enqueues_are_all_stored(app: Windlass) -> No
     assert len({job.id for job in jobs}) == 300
     (counts,) = await app.admin.counts()
     assert counts.ready == 300
+
+
+async def test_many_calls_may_come_from_a_generator(app: Windlass) -> None:
+    @app.task
+    async def work(number: int) -> None: ...
+
+    jobs = await app.enqueue_many(work.call(number) for number in range(3))
+    assert [(await job.refresh()).payload for job in jobs] == [
+        work.call(number).payload for number in range(3)
+    ]
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "work", ("work", 1)])
+async def test_what_is_no_call_is_refused_and_nothing_is_stored(app: Windlass, wrong: Any) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    with pytest.raises(InvalidArgument, match=r"calls made by task\.call\("):
+        await app.enqueue_many([work.call(), wrong])
+    assert await app.admin.find() == []
+
+
+async def test_more_calls_than_one_transaction_should_hold_are_refused(app: Windlass) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    with pytest.raises(InvalidArgument, match="in slices of at most 100,000"):
+        await app.enqueue_many([work.call()] * 100_001)
+    assert await app.admin.find() == []
