@@ -12,6 +12,7 @@ from typing import Protocol
 from windlass.core.job import Claim, ClaimedJob
 from windlass.core.state import Verb
 from windlass.core.transition import Transition, release
+from windlass.errors import StorageReplaced
 from windlass.runtime.identity import Identity
 from windlass.runtime.slots import Slots
 from windlass.storage.protocol import ClaimReply, Storage, Verdict, Want
@@ -113,7 +114,7 @@ class Claimer:
     # --- what it does ---
 
     async def run(self) -> None:
-        """Claim until told to be quiet."""
+        """Claim until told to be quiet, or the store is lost for good."""
         undo = self._storage.wakeups.subscribe(self.hint)
         pause = _FIRST_WAIT
         failing = False
@@ -121,6 +122,8 @@ class Claimer:
             while not self.quiet:
                 try:
                     await self._turn()
+                except StorageReplaced:
+                    raise
                 except Exception as error:  # noqa: BLE001 -- an outage is waited out
                     if not failing:
                         log.warning("cannot claim jobs, trying on: %s", error)

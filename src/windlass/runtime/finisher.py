@@ -12,7 +12,7 @@ from windlass.core.event import JobMoved
 from windlass.core.job import AttemptError, Claim, ClaimedJob
 from windlass.core.state import Verb
 from windlass.core.transition import Transition, fail
-from windlass.errors import StorageError
+from windlass.errors import StorageError, StorageReplaced
 from windlass.observe.bus import Bus
 from windlass.storage.batching import transient
 from windlass.storage.protocol import Answer, Applied, JobStore, Verdict
@@ -91,6 +91,8 @@ class Finisher:
         while True:
             try:
                 await self.flush()
+            except StorageReplaced:
+                raise  # nothing can be stored any more, however long it is tried
             except Exception as error:  # noqa: BLE001 -- whatever it is, outcomes must not be lost
                 if not self._failing:
                     log.warning("outcomes cannot be stored yet, trying on: %s", error)
@@ -125,7 +127,7 @@ class Finisher:
         try:
             applied = await self._jobs.apply([transition for _, transition in batch])
         except Exception as error:
-            if transient(error):
+            if transient(error) or isinstance(error, StorageReplaced):
                 raise
             if len(batch) > 1:
                 half = len(batch) // 2

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from datetime import timedelta
 
-from windlass.errors import StorageError
+from windlass.errors import StorageError, StorageReplaced
 from windlass.runtime.identity import Identity
 from windlass.runtime.loop import every
 from windlass.runtime.presence import Presence
@@ -32,22 +32,34 @@ class Heartbeat:
         home: asyncio.AbstractEventLoop,
         on_beat: Callable[[str, Beat], None],
         watchdog: Watchdog | None,
+        on_lost: Callable[[StorageReplaced], None] | None = None,
     ) -> None:
-        """``on_beat`` is called on ``home``, the worker's loop, with the id that was beating."""
+        """``on_beat`` is called on ``home``, the worker's loop, with the id that was beating.
+
+        ``on_lost`` too, once, when the store is gone for good.
+        """
         self._workers = workers
         self._identity = identity
         self._presence = presence
         self._interval = interval
         self._home = home
         self._on_beat = on_beat
+        self._on_lost = on_lost
         self._watchdog = watchdog
 
     async def run(self, stop: asyncio.Event) -> None:
         """Beat, and watch the worker's loop, until told to stop."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(every(self._interval, self.step, stop=stop, what="the heartbeat"))
+            group.create_task(self._beat(stop))
             if self._watchdog is not None:
                 group.create_task(self._watchdog.run(stop))
+
+    async def _beat(self, stop: asyncio.Event) -> None:
+        try:
+            await every(self._interval, self.step, stop=stop, what="the heartbeat")
+        except StorageReplaced as error:
+            if self._on_lost is not None:
+                self._home.call_soon_threadsafe(self._on_lost, error)
 
     async def step(self) -> bool:
         """One beat; whether the store still takes us for living."""

@@ -10,7 +10,8 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Protocol
 
-from windlass.errors import StorageError
+from windlass.errors import StorageError, StorageReplaced
+from windlass.observe.log import brief
 from windlass.seams import start_thread
 
 __all__ = ["Aside", "LoopOnThread", "every", "on_thread"]
@@ -24,7 +25,8 @@ async def every(
     """Run ``step`` now and then every ``interval`` until ``stop`` is set.
 
     A failing step is logged and tried again: a database blip must not end the reaper. The same
-    failure is logged once, not every time: an outage must not flood the log.
+    failure is logged once, not every time: an outage must not flood the log. A store that was
+    replaced never comes back: that is for the caller.
     """
     failing = ""
     while not stop.is_set():
@@ -33,12 +35,15 @@ async def every(
             if failing:
                 log.info("%s works again", what)
             failing = ""
+        except StorageReplaced:
+            raise
         except StorageError as error:
             if str(error) != failing:
-                log.warning("%s failed and is tried again every %s: %s", what, interval, error)
+                again = brief(interval)
+                log.warning("%s failed and is tried again every %s: %s", what, again, error)
             failing = str(error)
         except Exception:
-            log.exception("%s failed; next try in %s", what, interval)
+            log.exception("%s failed; next try in %s", what, brief(interval))
         with suppress(TimeoutError):
             async with asyncio.timeout(interval.total_seconds()):
                 await stop.wait()

@@ -10,7 +10,7 @@ from typing import Any
 
 from windlass.core.job import ClaimedJob
 from windlass.core.transition import Transition, release
-from windlass.errors import StorageError
+from windlass.errors import StorageError, StorageReplaced
 from windlass.runtime.engine import Engine, Surroundings
 from windlass.runtime.finisher import moved
 from windlass.runtime.runner import Why
@@ -24,6 +24,7 @@ _UNWIND = 5.0
 """How long interrupted handlers may take to unwind before their jobs are released anyway."""
 _RUSHED = 1.0
 """The same after a second signal."""
+_UNSAID = "could not say goodbye to the store; other workers will notice and take over what it held"
 
 
 class Shutdown:
@@ -85,8 +86,8 @@ class Shutdown:
                     self._engine.identity.id, releases
                 )
             except StorageError as error:
-                if pause is None:
-                    log.error("could not say goodbye to the store: %s; the reaper will", error)  # noqa: TRY400
+                if pause is None or isinstance(error, StorageReplaced):
+                    log.error("%s: %s", _UNSAID, error)  # noqa: TRY400
                     return
                 await asyncio.sleep(pause)
             else:

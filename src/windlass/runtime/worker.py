@@ -9,11 +9,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from windlass.config import WorkerSettings
 from windlass.core.event import WorkerChanged
-from windlass.errors import StorageError
+from windlass.errors import StorageError, StorageReplaced
 from windlass.runtime.engine import Engine, Surroundings
 from windlass.runtime.heartbeat import Heartbeat
 from windlass.runtime.leader import Leader
@@ -38,12 +39,16 @@ _CANCEL_PAUSE = 0.1
 """Hints come with every change of a busy store; looking ten times a second is enough."""
 
 
+Part = Callable[[], Coroutine[Any, Any, None]]
+
+
 class StopReason(StrEnum):
     """Why a worker ended."""
 
     ASKED = "asked"
     EMPTY = "empty"
     WORN_OUT = "worn out"
+    STORAGE_LOST = "storage lost"
 
 
 class Worker:
@@ -115,10 +120,10 @@ class Worker:
         undo = around.storage.wakeups.subscribe(self._look_for_cancels)
         try:
             async with asyncio.TaskGroup() as group:
-                finishing = group.create_task(engine.finisher.run(finished))
+                finishing = group.create_task(self._part(partial(engine.finisher.run, finished)))
                 chores = self._chores(leader, presence, chores_end)
-                running = [group.create_task(chore) for chore in chores]
-                claiming = group.create_task(engine.claimer.run())
+                running = [group.create_task(self._part(chore)) for chore in chores]
+                claiming = group.create_task(self._part(engine.claimer.run))
                 self.started.set()
                 await self._stop.wait()
                 engine.claimer.stop()
@@ -126,7 +131,8 @@ class Worker:
                 chores_end.set()
                 await asyncio.wait([claiming, *running])
                 self._leaving = True
-                await shutdown.leave()
+                if not self._lost:
+                    await shutdown.leave()
                 finished.set()
                 if not engine.finisher.idle:
                     finishing.cancel()  # an outage must not keep a process alive
@@ -137,13 +143,36 @@ class Worker:
                 await shutdown.leave_at_once()
             await heart.stop()
             await self._settle_side_tasks()
-            with suppress(StorageError):
-                await leader.resign()
+            if not self._lost:
+                with suppress(StorageError):
+                    await leader.resign()
             engine.runner.close()
             await engine.progress.close()
             engine.identity.let_go()
             self._ended.set()
         return self.reason or StopReason.ASKED
+
+    async def _part(self, part: Part) -> None:
+        """A part of the worker; whichever finds the store replaced ends them all."""
+        try:
+            await part()
+        except StorageReplaced as error:
+            self._storage_lost(error)
+
+    def _storage_lost(self, error: StorageReplaced) -> None:
+        if self._lost:
+            return
+        log.error(
+            "this worker ends because its store is lost; restart it once the store is in place: %s",
+            error,
+        )
+        self.reason = StopReason.STORAGE_LOST
+        self._stop.set()
+        self._hurry.set()  # no outcome can be stored any more: nothing is worth waiting for
+
+    @property
+    def _lost(self) -> bool:
+        return self.reason is StopReason.STORAGE_LOST
 
     def _start_heart(self, presence: Presence) -> Aside:
         loop = asyncio.get_running_loop()
@@ -158,12 +187,11 @@ class Worker:
             home=loop,
             on_beat=self._on_beat,
             watchdog=watchdog,
+            on_lost=self._storage_lost,
         )
         return self._aside("heartbeat", heartbeat.run)
 
-    def _chores(
-        self, leader: Leader, presence: Presence, end: asyncio.Event
-    ) -> list[Coroutine[Any, Any, None]]:
+    def _chores(self, leader: Leader, presence: Presence, end: asyncio.Event) -> list[Part]:
         around, settings = self._around, self._around.settings
         store = around.storage.maintenance
         reaper = Reaper(
@@ -183,7 +211,7 @@ class Worker:
             ("the pruner", _PRUNE, pruner.step),
             ("the worker's own look", _LOOK, lambda: self._look(presence)),
         ]
-        return [every(interval, step, stop=end, what=what) for what, interval, step in steps]
+        return [partial(every, span, step, stop=end, what=what) for what, span, step in steps]
 
     # --- what befalls it ---
 
@@ -231,6 +259,9 @@ class Worker:
             try:
                 await self.engine.identity.register()
                 break
+            except StorageReplaced as error:
+                self._storage_lost(error)
+                return
             except StorageError as error:
                 log.debug("cannot register yet: %s", error)
                 await asyncio.sleep(0.1 + self._around.seams.chance())
