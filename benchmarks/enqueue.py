@@ -3,12 +3,14 @@
 All in one fresh process per round. ``enqueue_many`` stores calls that were made beforehand, a
 thousand at a time; the yardstick is `benchmarks.bare.insert`, the better of two raw batched
 inserts into a table with the same indexes, rows made beforehand. Single enqueues follow one
-another, each awaited and synced to the disk. Then a thousand are awaited at once.
+another, each awaited and synced to the disk. Then a thousand are awaited at once, a few times over;
+they make their calls themselves, so they are held against ``enqueue_many`` with that included.
 """
 
 from __future__ import annotations
 
 import asyncio
+import statistics
 import time
 from typing import Any
 
@@ -21,7 +23,7 @@ from benchmarks.worker import App, make_calls, store
 
 __all__ = ["measure", "produce"]
 
-AT_ONCE = 1_000
+AT_ONCE, BURSTS = 1_000, 5
 
 
 async def measure(sizes: Sizes, listener: Listener) -> list[Figure]:
@@ -65,10 +67,12 @@ async def measure(sizes: Sizes, listener: Listener) -> list[Figure]:
             title=f"{AT_ONCE:,} single enqueues at once",
             measured=others["at_once"],
             unit="jobs/s",
-            yardstick=rounds["enqueue_many"],
+            yardstick=others["with_calls"],
             yardstick_name="enqueue_many",
             target=Target("at least", 0.50, "ratio"),
-            note=f"each awaited, making the call included; {others.spread('at_once')}",
+            note=f"making the calls included on both sides; "
+            f"{others['at_once'] / rounds['enqueue_many']:.2f} of calls made beforehand; "
+            f"{others.spread('at_once')}",
         ),
     ]
 
@@ -105,12 +109,12 @@ async def produce(url: str, jobs: int, singles: int) -> dict[str, Any]:
         await store(app.windlass, calls)
         end = time.perf_counter()
         one_by_one = [await _one(app) for _ in range(singles)]
-        at_once = await _at_once(app)
+        bursts = [await _at_once(app) for _ in range(BURSTS)]
     return {
         "bulk": jobs / (end - began),
         "with_calls": jobs / (end - before),
         "singles": one_by_one,
-        "at_once": at_once,
+        "at_once": statistics.median(bursts),
     }
 
 
