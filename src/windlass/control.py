@@ -9,12 +9,18 @@ from windlass.core.instant import capped
 __all__ = ["Control", "GiveUp", "Retry", "Snooze", "Throttled"]
 
 
+_PUBLIC = "windlass"
+"""Where people import them from: stored errors and tracebacks name them so."""
+
+
 class Control(Exception):
     """Base of the instructions a handler can raise."""
 
 
 class Retry(Control):
     """Try again: costs an attempt. Without ``after`` the task's backoff decides when."""
+
+    __module__ = _PUBLIC
 
     def __init__(self, reason: str = "", *, after: timedelta | float | None = None) -> None:
         super().__init__(reason or "the handler asked for a retry")
@@ -24,6 +30,8 @@ class Retry(Control):
 class Snooze(Control):
     """Run me later: free."""
 
+    __module__ = _PUBLIC
+
     def __init__(self, after: timedelta | float) -> None:
         self.after = capped(after, "after")
         super().__init__(f"the handler asked to run again in {self.after}")
@@ -32,6 +40,8 @@ class Snooze(Control):
 class Throttled(Control):
     """Somebody upstream limits us: free, and later."""
 
+    __module__ = _PUBLIC
+
     def __init__(self, after: timedelta | float) -> None:
         self.after = capped(after, "after")
         super().__init__(f"throttled for {self.after}")
@@ -39,6 +49,8 @@ class Throttled(Control):
 
 class GiveUp(Control):
     """Never try this again: the job fails now, whatever attempts remain."""
+
+    __module__ = _PUBLIC
 
     def __init__(self, reason: str = "the handler gave up") -> None:
         super().__init__(reason)

@@ -47,6 +47,13 @@ def suggestion(name: str, known: Collection[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
+def _readable(text: str) -> str:
+    """Text from elsewhere for a terminal or a log: what steers either is spelled out."""
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text
+    )
+
+
 class WindlassError(Exception):
     """Base of everything this library raises on purpose."""
 
@@ -214,9 +221,12 @@ class JobFailed(ResultError):
     """The job used up its attempts or gave up."""
 
     def __init__(self, job_id: str, kind: str, text: str) -> None:
+        said = _readable(text.strip())
+        why = f"{_readable(kind)}: {said}" if said else _readable(kind)
+        stop = "" if why.endswith((".", "!", "?")) else "."
         super().__init__(
             job_id,
-            f"Job {job_id} failed with {kind}: {text}. Its attempts and tracebacks are in "
+            f"Job {job_id} failed with {why}{stop} Its attempts and tracebacks are in "
             f"app.admin.history({job_id!r}); app.admin.requeue runs it again.",
         )
         self.kind, self.text = kind, text

@@ -6,7 +6,7 @@ import asyncio
 
 from windlass.core.job import JobId
 from windlass.errors import AppClosed
-from windlass.storage.batching import transient
+from windlass.storage.batching import transient, twin
 from windlass.storage.protocol import Settled, Storage
 
 __all__ = ["ResultWaiter"]
@@ -15,6 +15,11 @@ _POLL = 1.0
 """Behind the wake-ups: a lost one costs this long, never the answer."""
 _PAUSE = 0.01
 """On a busy store something changes all the time; looking more often than this helps nobody."""
+_SHARE = 10
+"""Who waits takes at most about a tenth of what the store can do: the longer a look took, the
+longer the pause after it, up to `_POLL`."""
+_SLICE = 500
+"""Ids in one question. A longer one would hold the store's reader up for others."""
 
 
 class ResultWaiter:
@@ -51,7 +56,7 @@ class ResultWaiter:
         for futures in self._futures.values():
             for future in futures:
                 if not future.done():
-                    future.set_exception(error)
+                    future.set_exception(twin(error))
         self._futures.clear()
 
     def _forget(self, job: JobId, future: asyncio.Future[Settled]) -> None:
@@ -64,13 +69,15 @@ class ResultWaiter:
 
     async def _watch(self) -> None:
         undo = self._storage.wakeups.subscribe(self._changed.set)
+        time = asyncio.get_running_loop().time
         try:
             while self._futures:
                 self._changed.clear()
+                begun = time()
                 await self._look()
                 if not self._futures:
                     break
-                await asyncio.sleep(_PAUSE)
+                await asyncio.sleep(min(max(_PAUSE, _SHARE * (time() - begun)), _POLL))
                 try:
                     async with asyncio.timeout(_POLL):
                         await self._changed.wait()
@@ -81,14 +88,16 @@ class ResultWaiter:
             self._task = None
 
     async def _look(self) -> None:
-        try:
-            settled = await self._storage.jobs.settled(list(self._futures))
-        except Exception as error:  # noqa: BLE001 -- delivered to those who wait
-            # An outage ends nobody's wait: the next look may find the store again.
-            if not transient(error):
-                self._fail(error)
-            return
-        for one in settled:
-            for future in self._futures.pop(one.id, ()):
-                if not future.done():
-                    future.set_result(one)
+        waiting = list(self._futures)
+        for start in range(0, len(waiting), _SLICE):
+            try:
+                settled = await self._storage.jobs.settled(waiting[start : start + _SLICE])
+            except Exception as error:  # noqa: BLE001 -- delivered to those who wait
+                # An outage ends nobody's wait: the next look may find the store again.
+                if not transient(error):
+                    self._fail(error)
+                return
+            for one in settled:
+                for future in self._futures.pop(one.id, ()):
+                    if not future.done():
+                        future.set_result(one)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Self
 
 import pytest
 
@@ -11,7 +12,7 @@ from tests.client.stores import Wrapped, wrapping
 from windlass import Windlass
 from windlass.core.job import NewJob
 from windlass.errors import StoreBusy
-from windlass.storage.batching import Batcher
+from windlass.storage.batching import Batcher, twin
 from windlass.storage.protocol import Inserted, Storage
 
 
@@ -118,10 +119,45 @@ async def test_a_passing_error_is_not_halved_and_the_next_call_succeeds(app: Win
                 *[work.enqueue() for _ in range(8)], return_exceptions=True
             )
             assert {type(answer) for answer in answers} == {StoreBusy}
+            assert len({id(answer) for answer in answers}) == 8  # nobody's trace is mixed up
             assert len(picky.batches) <= 2
             picky.busy = False
             await work.enqueue()
             assert await stored(app) == 1
+
+
+class Odd(Exception):
+    """One that cannot be made from its own text."""
+
+    def __init__(self, code: int, *, reason: str) -> None:
+        super().__init__(f"{code}: {reason}")
+        self.code = code
+
+
+class Stubborn(Exception):
+    def __new__(cls, *args: object) -> Self:
+        raise TypeError
+
+
+def test_a_twin_of_an_error_is_the_same_but_another() -> None:
+    cause = ValueError("why")
+    error = Odd(5, reason="no")
+    error.add_note("a note")
+    try:
+        raise error from cause
+    except Odd as raised:
+        copy = twin(raised)
+    assert copy is not error
+    assert isinstance(copy, Odd)
+    assert (str(copy), copy.code, copy.__cause__) == ("5: no", 5, cause)
+    assert copy.__traceback__ is error.__traceback__
+    copy.add_note("another")
+    assert error.__notes__ == ["a note"]
+
+
+def test_what_cannot_be_copied_is_shared() -> None:
+    error = Exception.__new__(Stubborn)
+    assert twin(error) is error
 
 
 async def test_cancelling_a_caller_does_not_cancel_the_flush_it_shares(app: Windlass) -> None:

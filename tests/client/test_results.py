@@ -8,9 +8,10 @@ from datetime import timedelta
 
 import pytest
 
+import windlass
 from tests.client.stores import Wrapped, wrapping
-from windlass import Context, GiveUp, Windlass
-from windlass.core.job import JobId
+from windlass import Context, GiveUp, Retry, Snooze, Throttled, Windlass
+from windlass.core.job import JobId, NewJob
 from windlass.core.state import State
 from windlass.errors import (
     AppClosed,
@@ -25,6 +26,7 @@ from windlass.errors import (
     StorageReplaced,
     StorageUnavailable,
 )
+from windlass.seams import new_job_id
 from windlass.storage.protocol import Settled, Storage
 from windlass.testing import VirtualClock
 
@@ -62,7 +64,7 @@ async def test_a_failed_job_raises_what_the_handler_said(app: Windlass) -> None:
         with pytest.raises(JobFailed, match=r"no such customer.*app\.admin\.history") as caught:
             await job.result(timeout=10)
     assert caught.value.job_id == job.id
-    assert (caught.value.kind, caught.value.text) == ("windlass.control.GiveUp", "no such customer")
+    assert (caught.value.kind, caught.value.text) == ("windlass.GiveUp", "no such customer")
 
 
 async def test_a_cancelled_job_raises(app: Windlass) -> None:
@@ -240,7 +242,48 @@ async def test_what_no_waiting_can_cure_reaches_everybody_who_waits(error: Excep
         jobs = await app.enqueue_many([work.call(), work.call()])
         Counting.of(app).error = error
         waits = [job.result(timeout=10) for job in jobs]
-        assert await asyncio.gather(*waits, return_exceptions=True) == [error, error]
+        one, other = await asyncio.gather(*waits, return_exceptions=True)
+        assert type(one) is type(other) is type(error)
+        assert str(one) == str(other) == str(error)
+        assert one is not other  # one object raised in two tasks would mix their traces
+
+
+async def test_many_awaited_jobs_are_asked_for_in_slices() -> None:
+    app = Windlass("memory://")
+
+    @app.task
+    async def work(number: int) -> int:
+        return number
+
+    with wrapping(app, Counting):
+        jobs = await app.enqueue_many(work.call(n) for n in range(1200))
+        waits = [asyncio.create_task(job.result(timeout=30)) for job in jobs]
+        async with app.worker(slots=100):
+            assert await asyncio.gather(*waits) == list(range(1200))
+        assert Counting.of(app).asked[:3] == [500, 500, 200]
+
+
+class Slow(Counting):
+    """Takes its time to answer, and something has always changed since."""
+
+    async def settled(self, ids: Sequence[JobId]) -> Sequence[Settled]:
+        answer = await super().settled(ids)
+        await asyncio.sleep(0.03)
+        await self.inner.insert([NewJob(id=new_job_id(), task="noise")])
+        return answer
+
+
+async def test_the_longer_a_look_takes_the_longer_is_the_pause_after_it() -> None:
+    app = Windlass("memory://")
+
+    @app.task
+    async def work() -> None: ...
+
+    with wrapping(app, Slow):
+        job = await work.enqueue()
+        with pytest.raises(ResultTimeout):
+            await job.result(timeout=1)
+        assert len(Slow.of(app).asked) <= 5  # 30 ms each, 300 ms between; and one at the end
 
 
 async def test_closing_the_app_tells_whoever_still_waits(app: Windlass) -> None:
@@ -268,3 +311,26 @@ async def test_giving_up_one_wait_leaves_the_others(app: Windlass) -> None:
     async with app.worker():
         assert await patient == 1
     assert given_up.cancelled()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "failed with GeneratorExit. Its attempts"),
+        ("no", "failed with GeneratorExit: no. Its attempts"),
+        ("Gone.", "failed with GeneratorExit: Gone. Its attempts"),
+        ("really?\n", "failed with GeneratorExit: really? Its attempts"),
+        ("a\x1b[31mb\x00\ud800", r"GeneratorExit: a\x1b[31mb\x00\ud800. Its"),
+        ("two\nlines", "GeneratorExit: two\nlines. Its attempts"),
+    ],
+)
+def test_the_text_of_a_failure_reads_well_whatever_the_handler_said(text: str, told: str) -> None:
+    failed = JobFailed("1", "GeneratorExit", text)
+    assert told in str(failed)
+    assert failed.text == text
+
+
+@pytest.mark.parametrize("kind", [GiveUp, Retry, Snooze, Throttled])
+def test_an_instruction_is_known_by_its_public_name(kind: type[Exception]) -> None:
+    assert kind.__module__ == "windlass"
+    assert getattr(windlass, kind.__qualname__) is kind

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from windlass.errors import StorageError, StorageReplaced
 
-__all__ = ["Batcher", "transient"]
+__all__ = ["Batcher", "transient", "twin"]
 
 Item = TypeVar("Item")
 Reply = TypeVar("Reply")
@@ -23,6 +23,23 @@ _Call = tuple[Sequence[Item], "asyncio.Future[Sequence[Reply]]"]
 def transient(error: BaseException) -> bool:
     """Whether trying the same thing again may help."""
     return isinstance(error, StorageError) and not isinstance(error, StorageReplaced)
+
+
+def twin(error: BaseException) -> BaseException:
+    """The same error for another caller: one object raised in many tasks mixes their traces."""
+    kind = type(error)
+    try:
+        copy: BaseException = kind.__new__(kind, *error.args)
+        copy.__dict__.update(error.__dict__)
+        if hasattr(error, "__notes__"):
+            copy.__notes__ = list(error.__notes__)
+    except Exception:  # noqa: BLE001 -- a kind that cannot be copied is shared
+        return error
+    if type(copy) is not kind or str(copy) != str(error):
+        return error
+    copy.__cause__, copy.__context__ = error.__cause__, error.__context__
+    copy.__suppress_context__ = error.__suppress_context__
+    return copy.with_traceback(error.__traceback__)
 
 
 class Batcher(Generic[Item, Reply]):
@@ -79,7 +96,7 @@ class Batcher(Generic[Item, Reply]):
             if len(calls) == 1 or transient(error):
                 for _, future in calls:
                     if not future.done():
-                        future.set_exception(error)
+                        future.set_exception(error if len(calls) == 1 else twin(error))
                 return
             half = len(calls) // 2
             await self._send(calls[:half])
