@@ -32,7 +32,8 @@ def started(supervisor: Running) -> list[int]:
 def test_one_banner_speaks_for_all_and_lines_say_which_worker(shop: Shop) -> None:
     with Running("worker", "shop:app", "--processes", "2", cwd=shop.folder) as supervisor:
         supervisor.wait_for(r"windlass \S+: supervisor, pid \d+, 2 workers for shop:app")
-        started(supervisor)
+        supervisor.wait_for(r"stop +Ctrl\+C or SIGTERM: running jobs may end")
+        supervisor.wait_for(r"\[2\] . worker w\w+ started")
         job = shop.enqueue("add", 1, 2)
         supervisor.wait_for(rf"\[[12]\] ✓ succeeded {job[-8:]}")
         supervisor.signal(signal.SIGTERM)
@@ -61,6 +62,23 @@ def test_a_killed_worker_is_named_and_started_again(shop: Shop) -> None:
             r"it is started again in 0.5 s"
         )
         supervisor.wait_for(r"\[1\] . worker w\w+ started, pid \d+")
+        assert until(lambda: shop.job(job).state is State.SUCCEEDED)
+        supervisor.signal(signal.SIGTERM)
+        assert supervisor.wait() == 0
+
+
+def test_workers_whose_database_was_deleted_are_started_again_on_the_new_one(shop: Shop) -> None:
+    with Running("worker", "shop:app", "--processes", "2", cwd=shop.folder) as supervisor:
+        started(supervisor)
+        (shop.folder / "jobs.db").unlink()
+        for _ in range(2):
+            supervisor.wait_for(
+                r"worker \d .* lost its database, which was deleted or replaced after .*; "
+                r"it is started again in 0.5 s"
+            )
+        for _ in range(2):
+            supervisor.wait_for(r"worker w\w+ started, pid \d+")
+        job = shop.enqueue("add", 1, 2)
         assert until(lambda: shop.job(job).state is State.SUCCEEDED)
         supervisor.signal(signal.SIGTERM)
         assert supervisor.wait() == 0

@@ -277,6 +277,16 @@ def test_a_worn_out_worker_without_a_supervisor_ends_with_zero_and_says_why(shop
     assert "with --processes 2 or more a fresh one would take its place" in ended.stderr
 
 
+def test_a_worker_whose_database_is_deleted_ends_with_a_code_of_its_own(shop: Shop) -> None:
+    with Running("worker", "shop:app", cwd=shop.folder) as worker:
+        worker.wait_for(READY)
+        (shop.folder / "jobs.db").unlink()
+        worker.wait_for("was deleted or replaced while it was open")
+        assert worker.wait() == 74
+        assert "Traceback" not in worker.text
+        assert "ended because its database was deleted or replaced" in worker.text
+
+
 def test_a_summary_can_be_left_out(shop: Shop) -> None:
     shop.enqueue("add", 1, 1)
     ended = windlass("worker", "shop:app", "--until-empty", "--no-summary", cwd=shop.folder)

@@ -11,7 +11,13 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 
-from windlass.cli.codes import COULD_NOT_START, COULD_NOT_STOP, IN_ORDER, WORN_OUT
+from windlass.cli.codes import (
+    COULD_NOT_START,
+    COULD_NOT_STOP,
+    IN_ORDER,
+    STORAGE_LOST,
+    WORN_OUT,
+)
 from windlass.cli.lifeline import Report, parse_reports
 from windlass.cli.signals import STOPPING, name_of
 from windlass.observe.log import brief, printable
@@ -67,6 +73,7 @@ def exit_in_words(code: int) -> str:
         IN_ORDER: "ended in order",
         COULD_NOT_START: "could not start",
         COULD_NOT_STOP: "ended with an error of its own",
+        STORAGE_LOST: "lost its database, which was deleted or replaced",
         WORN_OUT: "is worn out",
     }
     return known.get(code, f"ended with exit code {code}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["COULD_NOT_START", "COULD_NOT_STOP", "IN_ORDER", "WORN_OUT"]
+__all__ = ["COULD_NOT_START", "COULD_NOT_STOP", "IN_ORDER", "STORAGE_LOST", "WORN_OUT"]
 
 IN_ORDER = 0
 """Stopped as asked, or there was nothing left to do."""
@@ -10,5 +10,7 @@ COULD_NOT_START = 1
 """A wrong option, setting or app, or a storage that cannot be opened."""
 COULD_NOT_STOP = 70
 """An error of the worker itself, or a stop that took too long and was cut short."""
+STORAGE_LOST = 74
+"""The database was deleted or replaced while it was open. Started again, it opens the new one."""
 WORN_OUT = 75
 """For a supervisor only: replace me at once."""

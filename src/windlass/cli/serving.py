@@ -16,7 +16,13 @@ import msgspec
 
 from windlass.app import Windlass
 from windlass.cli.banner import Start, banner
-from windlass.cli.codes import COULD_NOT_START, COULD_NOT_STOP, IN_ORDER, WORN_OUT
+from windlass.cli.codes import (
+    COULD_NOT_START,
+    COULD_NOT_STOP,
+    IN_ORDER,
+    STORAGE_LOST,
+    WORN_OUT,
+)
 from windlass.cli.lifeline import ChildEnd
 from windlass.cli.loading import BrokenModule, load_app
 from windlass.cli.plan import WorkerPlan
@@ -158,7 +164,7 @@ class _Serving:
             if reason is StopReason.EMPTY:
                 left = await remaining(await app.storage(), settings.served)
             self._farewell(worker, reason, left)
-            code = WORN_OUT if reason is StopReason.WORN_OUT and self._child else IN_ORDER
+            code = self._code_of(reason)
         finally:
             # Whatever user code left behind must not keep the process from ending.
             exit_within(_CLOSING, code)
@@ -225,6 +231,11 @@ class _Serving:
             else:
                 log.info("worker %s started, pid %d", start.worker, start.pid)
 
+    def _code_of(self, reason: StopReason) -> int:
+        if reason is StopReason.STORAGE_LOST:
+            return STORAGE_LOST
+        return WORN_OUT if reason is StopReason.WORN_OUT and self._child else IN_ORDER
+
     def _farewell(self, worker: Worker, reason: StopReason, left: str) -> None:
         self._sample(worker)
         if self._line is not None:
@@ -234,6 +245,7 @@ class _Serving:
             StopReason.ASKED: "stopped in order",
             StopReason.EMPTY: left,
             StopReason.WORN_OUT: "worn out",
+            StopReason.STORAGE_LOST: "ended because its database was deleted or replaced",
         }[reason]
         last = self._tally.last() if self._plan.summary else ""
         log.info("%s", f"{why}: {last}" if last else why)

@@ -39,6 +39,8 @@ Exit codes:
   1    could not start: a wrong option, setting or app, or a storage that cannot be opened;
        a supervisor also after one child died five times in a row before it was ready
   70   an error of its own, or a stop that took too long and was cut short
+  74   its database was deleted or replaced while it was open: nothing more can be stored.
+       Started again, as a supervisor does, it opens what is there then
   75   worn out (--max-jobs, --max-megabytes), under a supervisor: it starts another at once
 
 \b
