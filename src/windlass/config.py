@@ -8,12 +8,13 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
 from windlass.core.instant import duration
 from windlass.core.payload import MIB
+from windlass.core.text import check_name, shown
 from windlass.errors import ConfigError, InvalidArgument, suggestion
 
 __all__ = ["QueueOrder", "Settings", "WorkerSettings", "load_settings", "parse_duration"]
@@ -28,6 +29,7 @@ _UNITS = {
 }
 _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?\s*$")
 _MAX_TEXT = 16 * MIB
+_MOST = 1_000_000
 
 QueueOrder = Literal["strict", "weighted"]
 
@@ -66,6 +68,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(message)
         for name in ("max_attempts", "slots"):
             _at_least(name, getattr(self, name), 1)
+            if getattr(self, name) > _MOST:
+                message = f"{name} may be at most {_MOST:,}, got {getattr(self, name):,}"
+                raise ConfigError(message)
+        try:
+            check_name(self.default_queue, "default_queue")
+        except InvalidArgument as error:
+            raise ConfigError(str(error)) from None
         for name in ("payload_limit", "result_limit", "error_limit"):
             _at_least(name, getattr(self, name), 256)
             if getattr(self, name) > _MAX_TEXT:
@@ -120,6 +129,10 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _at_least(name: str, value: int, least: int) -> None:
+    given: object = value
+    if isinstance(given, bool) or not isinstance(given, int):
+        message = f"{name} must be a whole number, got {shown(given)}"
+        raise ConfigError(message)
     if value < least:
         message = f"{name} must be at least {least}, got {value!r}"
         raise ConfigError(message)
@@ -132,9 +145,12 @@ def parse_duration(value: object, what: str) -> timedelta:
         if match is None:
             message = f"{what} must be a duration such as 250ms, 30s, 5m, 2h or 7d, got {value!r}"
             raise ConfigError(message)
-        return float(match[1]) * _UNITS[match[2] or "s"]
+        value = float(match[1]) * _UNITS[match[2] or "s"].total_seconds()
     if not isinstance(value, (timedelta, int, float)):
-        message = f"{what} must be a duration, got {value!r}"
+        message = (
+            f"{what} must be a duration: a timedelta, seconds, or text such as '30s', "
+            f"got {shown(value)}"
+        )
         raise ConfigError(message)
     try:
         return duration(value, what)
@@ -155,21 +171,31 @@ def load_settings(
     level or under ``[windlass]``. An unknown name is refused wherever it comes from.
     """
     environment = os.environ if environment is None else environment
-    merged: dict[str, Any] = {}
     path = config or environment.get("WINDLASS_CONFIG")
-    if path:
-        merged.update(_from_file(Path(path)))
-    merged.update(_from_environment(environment))
-    merged.update(given)
-    if url is not None:
-        merged["url"] = url
+    in_file = _from_file(Path(path)) if path else {}
+    in_environment = _from_environment(environment)
+    in_call = given if url is None else {**given, "url": url}
+    merged: dict[str, Any] = {**in_file, **in_environment, **in_call}
     if not merged.get("url"):
         message = (
             "Windlass needs a storage URL: Windlass('sqlite:///jobs.db'), WINDLASS_URL, or "
             "url = ... in the TOML file"
         )
         raise ConfigError(message)
-    return _checked(merged)
+    try:
+        return _checked(merged)
+    except ConfigError as error:
+        # Whoever reads it may not know that the setting is there at all: say where it was found.
+        sources = {name: str(path) for name in in_file}
+        sources |= {name: f"WINDLASS_{name.upper()}" for name in in_environment}
+        named = [
+            f" {name} was read from {source}."
+            for name, source in sources.items()
+            if name not in in_call and re.search(rf"\b{name}\b", str(error))
+        ]
+        if not named:
+            raise
+        raise ConfigError(f"{error}.{''.join(named)}") from None
 
 
 def _from_file(path: Path) -> Mapping[str, Any]:
@@ -204,22 +230,40 @@ def _from_environment(environment: Mapping[str, str]) -> Mapping[str, Any]:
         if name not in known:
             message = f"{variable} is no setting.{suggestion(name, known)}"
             raise ConfigError(message)
-        found[name] = tuple(value.split(",")) if name == "imports" else value
+        if name == "imports":
+            found[name] = tuple(part.strip() for part in value.split(",") if part.strip())
+        else:
+            found[name] = value
     return found
 
 
-def _checked(merged: dict[str, Any]) -> Settings:
+def _checked(merged: Mapping[str, Any]) -> Settings:
     fields = {field.name: field for field in msgspec.structs.fields(Settings)}
+    checked: dict[str, Any] = {}
     for name, value in merged.items():
         field = fields.get(name)
         if field is None:
             message = f"{name!r} is no setting.{suggestion(name, fields)}"
             raise ConfigError(message)
-        if field.type in (timedelta, timedelta | None) and value is not None:
-            merged[name] = parse_duration(value, name)
-    try:
-        # Not strict: numbers arrive as text from the environment.
-        return msgspec.convert(merged, Settings, strict=False, builtin_types=(timedelta,))
-    except msgspec.ValidationError as error:
-        message = f"a setting does not fit: {error}"
-        raise ConfigError(message) from error
+        if field.type in (timedelta, timedelta | None):
+            missing = value is None and field.type is not timedelta
+            checked[name] = None if missing else parse_duration(value, name)
+            continue
+        try:
+            # Not strict: numbers arrive as text from the environment.
+            checked[name] = msgspec.convert(value, field.type, strict=False)
+        except msgspec.ValidationError:
+            message = f"{name} must be {_wanted(field.type)}, got {shown(value)}"
+            raise ConfigError(message) from None
+    return Settings(**checked)
+
+
+def _wanted(kind: Any) -> str:
+    """What a setting of this type may be, in words."""
+    if get_origin(kind) is Literal:
+        return " or ".join(map(repr, get_args(kind)))
+    if kind is int:
+        return "a whole number"
+    if kind is bool:
+        return "true or false"
+    return "text" if kind is str else "a list of module names such as ['shop.jobs']"

@@ -117,7 +117,17 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
     [
         ({"slot": 3}, r"'slot' is no setting\. Did you mean 'slots'\?"),
         ({"slots": 0}, "slots must be at least 1"),
-        ({"slots": "many"}, "slots"),
+        ({"slots": "many"}, "slots must be a whole number, got 'many'"),
+        ({"slots": True}, "slots must be a whole number, got True"),
+        ({"slots": 10**9}, "slots may be at most 1,000,000"),
+        ({"max_attempts": 10**9}, "max_attempts may be at most 1,000,000"),
+        ({"default_queue": "two words"}, "default_queue must be 1 to 128 printable"),
+        ({"default_queue": 5}, "default_queue must be text, got 5"),
+        ({"allow_network_filesystem": "perhaps"}, "allow_network_filesystem must be true or false"),
+        ({"on_isolation": "stop"}, "on_isolation must be 'continue' or 'cancel', got 'stop'"),
+        ({"timeout": "99999999999999w"}, "timeout is out of range"),
+        ({"keep_failed": "6000w"}, "keep_failed may be at most 36,525 days"),
+        ({"keep_failed": None}, "keep_failed must be a duration"),
         ({"max_attempts": 0}, "max_attempts must be at least 1"),
         ({"timeout": "soon"}, r"timeout must be a duration such as 250ms, 30s, 5m, 2h or 7d"),
         ({"timeout": [1]}, "timeout must be a duration"),
@@ -126,9 +136,9 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
         ({"heartbeat": 20}, "must fit three times into lease"),
         ({"payload_limit": 1}, "payload_limit must be at least 256"),
         ({"payload_limit": 17 * 1024 * 1024}, "may be at most"),
-        ({"missing_task": "panic"}, "missing_task"),
-        ({"durability": "none"}, "durability"),
-        ({"imports": "shop.jobs"}, "imports"),
+        ({"missing_task": "panic"}, "missing_task must be 'wait' or 'fail', got 'panic'"),
+        ({"durability": "none"}, "durability must be 'full' or 'normal', got 'none'"),
+        ({"imports": "shop.jobs"}, r"imports must be a list of module names such as \['shop"),
     ],
 )
 def test_an_argument_that_makes_no_sense_is_refused(arguments: dict[str, Any], told: str) -> None:
@@ -139,6 +149,33 @@ def test_an_argument_that_makes_no_sense_is_refused(arguments: dict[str, Any], t
 def test_a_variable_that_is_no_setting_is_refused_by_its_own_name() -> None:
     with pytest.raises(ConfigError, match=r"WINDLASS_SLOT is no setting\. Did you mean 'slots'\?"):
         load(environment={"WINDLASS_SLOT": "3"})
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("SLOTS", "many", r"slots must be a whole number, got 'many'\. slots was read from"),
+        ("SLOTS", "0", r"slots must be at least 1, got 0\. slots was read from"),
+        ("GRACE", "soon", r"grace must be a duration .*, got 'soon'\. grace was read from"),
+        ("DURABILITY", "half", r"durability must be 'full' or 'normal', got 'half'\. durability"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_with_where_it_came_from(
+    tmp_path: Path, variable: str, value: str, told: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"{told}.*WINDLASS_{variable}\.$"):
+        load(environment={f"WINDLASS_{variable}": value})
+    file = tmp_path / "windlass.toml"
+    file.write_text(f"{variable.lower()} = {value if value.isdigit() else repr(value)}\n")
+    with pytest.raises(ConfigError, match=r"was read from .*windlass\.toml\.$"):
+        load(config=file)
+    with pytest.raises(ConfigError) as caught:
+        load({variable.lower(): value}, {f"WINDLASS_{variable}": value})
+    assert "was read from" not in str(caught.value)
+
+
+def test_modules_in_the_environment_may_be_spaced_out() -> None:
+    assert load(environment={"WINDLASS_IMPORTS": "a, b.c,"}).imports == ("a", "b.c")
 
 
 def test_variables_of_the_command_line_and_of_others_are_left_alone() -> None:
@@ -183,6 +220,8 @@ def test_durations_may_be_written_as_people_write_them(text: str, meant: timedel
         ({"max_jobs": 0}, "max_jobs must be at least 1"),
         ({"max_megabytes": 0}, "max_megabytes must be at least 1"),
         ({"slotz": 1}, "slotz"),
+        ({"slots": "many"}, "slots must be a whole number, got 'many'"),
+        ({"queues": {"mail": "2"}}, "the slots of queue 'mail' must be a whole number"),
     ],
 )
 def test_a_workers_settings_are_checked_when_they_are_made(
