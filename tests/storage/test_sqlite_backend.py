@@ -41,6 +41,7 @@ from windlass.testing.conformance.steps import (
     at_most,
     claim_one,
     enlist,
+    keyed,
     limited,
     seeded,
 )
@@ -539,10 +540,12 @@ def spoil(file: Path, job: JobId, **columns: Any) -> None:
     connection = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         connection.set_busy_timeout(5000)
-        for column, value in columns.items():
-            new = "CAST(?2 AS TEXT)" if isinstance(value, bytes) else "?2"
-            sql = f"UPDATE jobs SET {column} = {new} WHERE id = unhex(?1)"  # noqa: S608 -- ours
-            connection.execute(sql, (job, value))
+        new = ", ".join(
+            f"{column} = CAST(? AS TEXT)" if isinstance(value, bytes) else f"{column} = ?"
+            for column, value in columns.items()
+        )
+        sql = f"UPDATE jobs SET {new} WHERE id = unhex(?)"  # noqa: S608 -- ours
+        connection.execute(sql, (*columns.values(), job))
     finally:
         connection.close()
 
@@ -558,3 +561,87 @@ async def test_an_instant_beyond_the_calendar_in_the_file_stops_no_claim(
     assert [job.claim.job for job in reply.jobs] == [odd, wanted]
     assert reply.next_at is not None
     assert len(await storage.admin.find(JobFilter(), limit=10)) == 3
+
+
+DAMAGE = {
+    "backoff": "{not json",
+    "tags": '{"of": "another shape"}',
+    "task": b"caf\xe9",
+    "tenant": b"\xff\xfe",
+    "error_message": b"\xc3",
+}
+
+
+@pytest.mark.parametrize("column", DAMAGE)
+async def test_a_row_that_cannot_be_read_fails_alone(
+    file: Path, storage: SqliteStorage, column: str
+) -> None:
+    await enlist(storage)
+    before, damaged, after = await add(storage, a_job(), keyed("k"), a_job())
+    spoil(file, damaged, error_kind="Error", **{column: DAMAGE[column]})
+    reply = await storage.jobs.claim("w1", [Want("default", 10)], total=10)
+    assert [job.claim.job for job in reply.jobs] == [before, after]
+    job = (await storage.admin.get([damaged]))[0]
+    assert job is not None
+    assert job.state is State.FAILED
+    assert job.error is not None
+    assert job.error.kind == "Damaged"
+    assert f"'{column}'" in job.error.message
+    (answer,) = await storage.jobs.insert([keyed("k")])
+    assert answer.created
+
+
+@pytest.mark.parametrize("limits", ["[{}]", "7", "{", b"\xff", "[]"])
+@pytest.mark.parametrize("solo", [False, True])
+@pytest.mark.parametrize("later", [False, True])
+async def test_limits_that_cannot_be_read_fail_their_job_alone(
+    file: Path, storage: SqliteStorage, limits: str | bytes, *, solo: bool, later: bool
+) -> None:
+    await enlist(storage)
+    await storage.limits.define([LimitSpec(name="db", concurrency=5)])
+    delay = timedelta(milliseconds=1) if later else None
+    job = a_job(delay=delay) if solo else limited("db", delay=delay)
+    damaged, other = await add(storage, job, limited("db", delay=delay))
+    spoil(file, damaged, limits=limits, **({"solo": 1, "ready": 0 if later else 3} if solo else {}))
+    await asyncio.sleep(0.002)
+    claims = [
+        await storage.jobs.claim("w1", [Want("default", 10)], total=10, solo=alone)
+        for alone in (True, False, False)
+    ]
+    assert [job.claim.job for reply in claims for job in reply.jobs] == [other]
+    states = [job.state for job in await storage.admin.get([damaged, other]) if job]
+    assert states == [State.FAILED, State.RUNNING]
+    await storage.admin.requeue([damaged])
+    assert not (await storage.jobs.claim("w1", [Want("default", 10)], total=10)).jobs
+    assert [job.state for job in await storage.admin.get([damaged]) if job] == [State.FAILED]
+
+
+async def test_a_running_row_that_cannot_be_read_is_ended_like_any_other(
+    file: Path, storage: SqliteStorage
+) -> None:
+    await enlist(storage)
+    await storage.limits.define([LimitSpec(name="db", concurrency=5)])
+    await add(storage, limited("db"), limited("db"))
+    reply = await storage.jobs.claim("w1", [Want("default", 10)], total=10)
+    spoil(file, reply.jobs[0].claim.job, limits="{", tags="{", backoff="7", tenant=b"\xff")
+    await storage.workers.bury(["w1"])
+    orphans = await storage.workers.orphans(10)
+    assert [job.claim for job in orphans] == [job.claim for job in reply.jobs]
+    releases = [transition.release(job, by="w1") for job in orphans]
+    applied = await storage.jobs.apply(releases)
+    assert [answer.verb for answer in applied.answers] == [Verb.RELEASE] * 2
+
+
+async def test_what_can_be_read_of_a_damaged_row_is_shown(
+    file: Path, storage: SqliteStorage
+) -> None:
+    (damaged,) = await add(storage, a_job(task="t", tags=("a",)))
+    spoil(file, damaged, limits="{", tags="{", backoff="7", tenant=b"a\xff")
+    for jobs in (
+        await storage.admin.get([damaged]),
+        await storage.admin.find(JobFilter(), limit=9),
+    ):
+        (job,) = jobs
+        assert job is not None
+        assert (job.task, job.tags, job.backoff, job.limits) == ("t", (), None, ())
+        assert job.tenant == "a\N{REPLACEMENT CHARACTER}"

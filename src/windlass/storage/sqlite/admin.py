@@ -18,6 +18,7 @@ from windlass.storage.queries import load
 from windlass.storage.sqlite.database import Database
 from windlass.storage.sqlite.keys import find_holder, take_key
 from windlass.storage.sqlite.lanes import Lanes
+from windlass.storage.sqlite.lanes import Place as LanePlace
 from windlass.storage.sqlite.rollups import read_rollups
 from windlass.storage.sqlite.rows import (
     CODES,
@@ -26,6 +27,7 @@ from windlass.storage.sqlite.rows import (
     Row,
     attempt_of,
     fetch,
+    fetch_shown,
     ids_text,
     job_of,
     known_id,
@@ -63,14 +65,16 @@ class SqliteAdmin:
             states = seqs_text([CODES[state] for state in wanted.states])
         before = _NEWEST if wanted.before is None else wanted.before
         rows = self._db.read(
-            lambda connection, now: fetch(
+            lambda connection, now: fetch_shown(
                 connection, _FIND, (before, now, states, wanted.queue, wanted.task, limit)
             )
         )
         return [job_of(row) for row in rows]
 
     async def history(self, job: JobId) -> Sequence[Attempt]:
-        rows = self._db.read(lambda connection, _: fetch(connection, _HISTORY, (known_id(job),)))
+        rows = self._db.read(
+            lambda connection, _: fetch_shown(connection, _HISTORY, (known_id(job),))
+        )
         return [attempt_of(row) for row in rows]
 
     async def counts(self) -> Sequence[QueueCounts]:
@@ -122,7 +126,7 @@ class SqliteAdmin:
 
 
 def _get(connection: apsw.Connection, ids: Sequence[JobId], now: int) -> list[Job | None]:
-    rows = fetch(connection, _GET, (ids_text(ids), now))
+    rows = fetch_shown(connection, _GET, (ids_text(ids), now))
     jobs = {row[1].hex(): job_of(row) for row in rows}
     return [jobs.get(job) for job in ids]
 
@@ -163,13 +167,19 @@ def _requeue(connection: apsw.Connection, ids: Sequence[JobId], now: int) -> lis
                 take_key(connection, key, seq, period=period, now=now)
             elif holder.seq != seq:
                 raise KeyConflict(key, holder.id.hex())
-        lane = None
+        ready, lane = 1, None
         if limits is not None:
-            lane = lanes.enter(queue, limits_of(limits), (priority, now, seq))
-        connection.execute(_REQUEUE, (seq, 1 if lane is None else 2, lane, now))
+            ready, lane = _stand(lanes, queue, limits, (priority, now, seq))
+        connection.execute(_REQUEUE, (seq, ready, lane, now))
     lanes.settle()
     jobs = _get(connection, [JobId(row[0].hex()) for row in rows], now)
     return [job for job in jobs if job is not None]
+
+
+def _stand(lanes: Lanes, queue: str, limits: bytes, place: LanePlace) -> tuple[int, int | None]:
+    """Ready in its lane; limits that cannot be read are left to the next claim, where it fails."""
+    uses = limits_of(limits)
+    return (2, lanes.enter(queue, uses, place)) if uses else (0, None)
 
 
 def _run_now(connection: apsw.Connection, ids: Sequence[JobId], now: int) -> list[bool]:
@@ -183,7 +193,7 @@ def _run_now(connection: apsw.Connection, ids: Sequence[JobId], now: int) -> lis
         if solo:
             ready = 3
         elif limits is not None:
-            ready, lane = 2, lanes.enter(queue, limits_of(limits), (priority, now, seq))
+            ready, lane = _stand(lanes, queue, limits, (priority, now, seq))
         connection.execute(_RUN_NOW, (seq, now, ready, lane))
     lanes.settle()
     return [job in rows and rows[job][2] == WAITING for job in ids]

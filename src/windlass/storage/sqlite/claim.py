@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import apsw
@@ -14,6 +14,7 @@ from windlass.core.unique import Window
 from windlass.storage.calendar import instant_of
 from windlass.storage.protocol import ClaimReply, Want
 from windlass.storage.queries import load
+from windlass.storage.sqlite.damage import damage_of, read_each
 from windlass.storage.sqlite.gates import Gates
 from windlass.storage.sqlite.keys import free_keys
 from windlass.storage.sqlite.lanes import Lanes
@@ -28,7 +29,7 @@ from windlass.storage.sqlite.rows import (
     value_of,
 )
 from windlass.storage.sqlite.visits import Line, Visits
-from windlass.storage.sqlite.waiting import end_waiting, promote
+from windlass.storage.sqlite.waiting import end_waiting, fail_damaged, promote
 
 __all__ = ["Taken", "claim"]
 
@@ -52,7 +53,7 @@ _SEQ, _NUMBER, _EXPIRES, _SPECIAL = 0, 2, 10, 11
 class Taken:
     """What one claim did, as rows: the records are built after the lock is given back."""
 
-    __slots__ = ("claimed", "expired", "live", "next_at", "now", "solo_due", "worker")
+    __slots__ = ("claimed", "damaged", "expired", "live", "next_at", "now", "solo_due", "worker")
 
     def __init__(self, worker: str, now: int) -> None:
         self.worker, self.now = worker, now
@@ -61,6 +62,7 @@ class Taken:
         self.next_at: int | None = None
         self.solo_due = False
         self.expired: list[JobId] = []
+        self.damaged: list[JobId] = []
 
     def reply(self) -> ClaimReply:
         at, worker = instant_of(self.now), self.worker
@@ -155,12 +157,17 @@ class _Claiming:
     # --- three ways to take -------------------------------------------------------------------
 
     def _take_best(self, queue: str, room: int) -> bool:
-        """Where there are no lanes. False: one of them has expired, and nothing was taken."""
-        rows = fetch(self._connection, _BEST, (queue, room))
+        """Where there are no lanes. False: one of them has expired or cannot be read, and nothing
+        was taken.
+        """
+        try:
+            rows = fetch(self._connection, _BEST, (queue, room))
+        except UnicodeDecodeError:
+            return False
         for row in rows:
             if row[_EXPIRES] is not None and row[_EXPIRES] <= self._now:
                 return False
-        self._start(queue, rows)
+        self._start(queue, rows, Lanes(self._connection))
         return True
 
     def _take_by_visits(self, queue: str, room: int) -> None:
@@ -171,7 +178,8 @@ class _Claiming:
         )
         visits.run()
         self._discard(visits.expired, visits.lanes)
-        self._start_chosen(queue, visits.chosen)
+        self._fail(visits.damaged, visits.lanes)
+        self._start_chosen(queue, visits.chosen, visits.lanes)
         visits.lanes.settle()
         self._postpone(visits.lanes)
         if visits.cut_short:
@@ -183,13 +191,15 @@ class _Claiming:
             seq, limits = found
             if limits is not None:
                 self._gates.charge(limits_of(limits), seq)
-            self._start_chosen(queue, [seq])
-            self._postpone(Lanes(self._connection))
+            lanes = Lanes(self._connection)
+            self._start_chosen(queue, [seq], lanes)
+            self._postpone(lanes)
 
-    def _next_solo(self, queue: str, *, discard: bool = False) -> tuple[int, str | None] | None:
+    def _next_solo(self, queue: str, *, discard: bool = False) -> tuple[int, bytes | None] | None:
         """The first solo job that its limits admit. A refused one closes its lane behind it."""
         closed: set[str] = set()
         expired: list[int] = []
+        damaged: dict[int, str] = {}
         found = None
         line = Line(self._connection, _SOLO_AFTER, queue, bite=2)
         for _, _, seq, expires_at, limits in _bounded(line, SOLO_LOOKS):
@@ -197,6 +207,9 @@ class _Claiming:
                 expired.append(seq)
                 continue
             uses = () if limits is None else limits_of(limits)
+            if limits is not None and not uses:
+                damaged[seq] = "limits"
+                continue
             lane = lane_key(uses)
             shut = None if lane in closed else self._gates.shut(uses)
             if lane not in closed and shut is None:
@@ -205,32 +218,48 @@ class _Claiming:
             closed.add(lane)
             if shut is not None:
                 self._taken.expect(shut.opens_at)
-        self._discard(expired, Lanes(self._connection))
+        if discard:
+            self._discard(expired, Lanes(self._connection))
+            self._fail(damaged, Lanes(self._connection))
         return found
 
     # --- writing ------------------------------------------------------------------------------
 
-    def _start_chosen(self, queue: str, seqs: Sequence[int]) -> None:
-        rows = {row[_SEQ]: row for row in fetch(self._connection, _CHOSEN, (seqs_text(seqs),))}
-        self._start(queue, [rows[seq] for seq in seqs])
+    def _start_chosen(self, queue: str, seqs: Sequence[int], lanes: Lanes) -> None:
+        found, damaged = read_each(self._connection, _CHOSEN, seqs)
+        self._fail(damaged, lanes)
+        rows = {row[_SEQ]: row for row in found}
+        self._start(queue, [rows[seq] for seq in seqs if seq in rows], lanes)
 
-    def _start(self, queue: str, rows: list[Row]) -> None:
+    def _start(self, queue: str, rows: list[Row], lanes: Lanes) -> None:
+        special = [row[_SEQ] for row in rows if row[_SPECIAL]]
+        extras: dict[int, Row] = {}
+        if special:
+            extras, damaged = self._look_closer(special)
+            if damaged:
+                self._fail(damaged, lanes)
+                rows = [row for row in rows if row[_SEQ] not in damaged]
         if not rows:
             return
-        special = [row[_SEQ] for row in rows if row[_SPECIAL]]
-        extras = self._look_closer(special) if special else {}
         seqs = seqs_text([row[_SEQ] for row in rows])
         self._connection.execute(_START, (self._now, self._taken.worker, seqs))
         self._room -= len(rows)
         self._taken.claimed.append((queue, rows, extras))
 
-    def _look_closer(self, seqs: Sequence[int]) -> dict[int, Row]:
-        """What else the jobs carry; a key that is held until the start is freed."""
-        extras = fetch(self._connection, _EXTRAS, (seqs_text(seqs),))
+    def _look_closer(self, seqs: Sequence[int]) -> tuple[dict[int, Row], dict[int, str]]:
+        """What else the jobs carry, and which cannot be read; keys until the start are freed."""
+        extras, damaged = read_each(self._connection, _EXTRAS, seqs)
         until_started = Window.UNTIL_STARTED.value
         held = [(key, seq) for seq, key, window, *_ in extras if window == until_started]
         free_keys(self._connection, held)
-        return {row[0]: row for row in extras}
+        found = {row[0]: row for row in extras}
+        return found, damaged | damage_of(found)
+
+    def _fail(self, damaged: Mapping[int, str], lanes: Lanes) -> None:
+        """Jobs that cannot be read fail; whoever asks again finds what stands behind them."""
+        if damaged:
+            self._taken.damaged += fail_damaged(self._connection, damaged, lanes, self._now)
+            self._taken.expect(self._now)
 
     def _discard(self, seqs: Sequence[int], lanes: Lanes) -> None:
         if seqs:

@@ -16,7 +16,7 @@ from windlass.storage.sqlite.gates import gates_of, release
 from windlass.storage.sqlite.keys import free_keys
 from windlass.storage.sqlite.lanes import Lanes, open_gates
 from windlass.storage.sqlite.rollups import Tallies
-from windlass.storage.sqlite.rows import CODES, WAITING, Row, fetch, limits_of, seqs_text
+from windlass.storage.sqlite.rows import CODES, WAITING, Row, fetch_shown, limits_of, seqs_text
 from windlass.storage.sqlite.waiting import frees_key_at_end
 
 __all__ = ["HISTORY", "Ending", "Endings", "delete"]
@@ -113,7 +113,9 @@ class Others:
 
     def store(self, endings: Sequence[Ending]) -> None:
         seqs = seqs_text([ending.row[0] for ending in endings])
-        details = {row[0]: _Details(*row) for row in fetch(self._connection, _DETAILS, (seqs,))}
+        details = {
+            row[0]: _Details(*row) for row in fetch_shown(self._connection, _DETAILS, (seqs,))
+        }
         for ending in endings:
             self._accept(ending, details[ending.row[0]])
         self._write()
@@ -145,7 +147,10 @@ class Others:
             ready = 3 if transition.solo else 1
             if ready == 1 and job.limits is not None:
                 place = (job.priority, due, job.seq)
-                ready, lane = 2, self._lanes.enter(row[4], limits_of(job.limits), place)
+                uses = limits_of(job.limits)
+                # What cannot be read is left to whoever makes it ready, and fails there.
+                ready = 2 if uses else 0
+                lane = self._lanes.enter(row[4], uses, place) if uses else None
         attempt = max(0, job.attempt - 1) if transition.refund else job.attempt
         self._end(ending, job, (WAITING, ready, lane, due, attempt, None))
 

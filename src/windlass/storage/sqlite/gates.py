@@ -119,8 +119,10 @@ class Gates:
                 spent.append((gate, to_us(until)))
         self._connection.executemany(_SPEND, spent)
         self._connection.executemany(_KNOW, known)
+        # A job that turned out to be damaged was charged, and is not claimed.
         self._connection.executemany(
-            _HOLD, [(gate, seq, claim_numbers[seq]) for gate, seq in self._holds]
+            _HOLD,
+            [(gate, seq, claim_numbers[seq]) for gate, seq in self._holds if seq in claim_numbers],
         )
         self._holds.clear()
         charged, self._charged = self._charged, {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import apsw
@@ -21,6 +22,8 @@ from windlass.storage.sqlite.rows import RUNNING, STATES, WAITING, Row, rows_by_
 from windlass.storage.sqlite.waiting import end_waiting
 
 __all__ = ["SqliteJobs"]
+
+log = logging.getLogger("windlass")
 
 _SQL = load("windlass.storage.sqlite.sql", "jobs.sql")
 _BY_IDS, _REQUEST_CANCEL, _REPORT = _SQL["by_ids"], _SQL["request_cancel"], _SQL["report"]
@@ -46,8 +49,10 @@ class SqliteJobs:
                 connection, worker, wants, total=total, solo=solo, now=now
             )
         )
-        if taken.expired:
+        if taken.expired or taken.damaged:
             self._db.wake()  # for those who wait for their results
+        for job in taken.damaged:
+            log.error("job %s cannot be read and has failed; its error names the column", job)
         return taken.reply()
 
     async def apply(self, transitions: Sequence[Transition]) -> Applied:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 import msgspec
@@ -35,6 +35,7 @@ __all__ = [
     "backoff_text",
     "claimed_jobs",
     "fetch",
+    "fetch_shown",
     "first",
     "id_of",
     "ids_text",
@@ -46,6 +47,7 @@ __all__ = [
     "rows_by_id",
     "seqs_text",
     "tags_text",
+    "unreadable_extra",
     "value_of",
 ]
 
@@ -60,10 +62,39 @@ WAITING, RUNNING = CODES[State.WAITING], CODES[State.RUNNING]
 
 _encode = msgspec.json.Encoder().encode
 
+T = TypeVar("T")
+
+_UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError)
+"""What decoding raises for what nobody stored."""
+
 
 def fetch(connection: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> list[Row]:
     """All rows at once: a statement that is left unfinished keeps the write-ahead file growing."""
     return connection.execute(sql, values).fetchall()
+
+
+def fetch_shown(connection: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+    """The same for reading: what is no text is shown as far as it can be."""
+    try:
+        return fetch(connection, sql, values)
+    except UnicodeDecodeError:
+        pass
+    cursor = connection.execute(sql, values)
+    names = [f"c{number}" for number, _ in enumerate(cursor.get_description())]
+    cursor.close()
+    columns = ", ".join(
+        f"typeof({name}) = 'text', iif(typeof({name}) = 'text', CAST({name} AS BLOB), {name})"
+        for name in names
+    )
+    body = sql.rstrip().rstrip(";")
+    whole = f"WITH r ({', '.join(names)}) AS MATERIALIZED ({body}) SELECT {columns} FROM r"  # noqa: S608 -- ours
+    return [
+        tuple(
+            value.decode(errors="replace") if text else value
+            for text, value in zip(row[::2], row[1::2], strict=True)
+        )
+        for row in fetch(connection, whole, values)
+    ]
 
 
 def first(connection: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> Row | None:
@@ -116,7 +147,7 @@ def ids_text(ids: Iterable[JobId]) -> str:
 
 def rows_by_id(connection: apsw.Connection, sql: str, ids: Iterable[JobId]) -> dict[str, Row]:
     """The rows of a statement that takes ids and has the id as its first column."""
-    return {row[0].hex(): row for row in fetch(connection, sql, (ids_text(ids),))}
+    return {row[0].hex(): row for row in fetch_shown(connection, sql, (ids_text(ids),))}
 
 
 def tags_text(tags: tuple[str, ...]) -> str | None:
@@ -148,9 +179,30 @@ def _tags_of(text: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=4096)
-def limits_of(text: str) -> tuple[LimitUse, ...]:
-    """The inverse of `limits_text`."""
-    return msgspec.json.decode(text, type=tuple[LimitUse, ...])
+def limits_of(text: str | bytes) -> tuple[LimitUse, ...]:
+    """The inverse of `limits_text`; nothing where that cannot be read, as nobody stores it."""
+    try:
+        return msgspec.json.decode(text, type=tuple[LimitUse, ...])
+    except _UNREADABLE:
+        return ()
+
+
+def _readable(decode: Callable[[str], T], text: str | None) -> T | None:
+    """What is stored, or None: also where it cannot be read."""
+    try:
+        return None if text is None else decode(text)
+    except _UNREADABLE:
+        return None
+
+
+def unreadable_extra(row: Row) -> str | None:
+    """The column of a row of ``extras`` that cannot be decoded."""
+    backoff, tags = row[5], row[-1]
+    if backoff is not None and _readable(_backoff_of, backoff) is None:
+        return "backoff"
+    if tags is not None and _readable(_tags_of, tags) is None:
+        return "tags"
+    return None
 
 
 def _error_of(kind: str | None, text: str, traceback: str = "") -> AttemptError | None:
@@ -199,11 +251,11 @@ def _extras_of(row: Row) -> tuple[Any, ...]:
     return (
         lost,
         bool(solo),
-        None if backoff is None else _backoff_of(backoff),
+        _readable(_backoff_of, backoff),
         instant(missed_at),
         _error_of(kind, text),
         *who,
-        () if tags is None else _tags_of(tags),
+        _readable(_tags_of, tags) or (),
     )
 
 
@@ -232,7 +284,7 @@ def job_of(row: Row) -> Job:
         claim_number=claim_number,
         timeout=_span_of(timeout),
         expires_at=instant(expires_at),
-        backoff=None if backoff is None else _backoff_of(backoff),
+        backoff=_readable(_backoff_of, backoff),
         key=key,
         key_held=bool(key_held),
         limits=() if limits is None else limits_of(limits),
@@ -247,7 +299,7 @@ def job_of(row: Row) -> Job:
         solo=bool(solo),
         missed_at=instant(missed_at),
         progress=None if progress is None else Progress(progress, note),
-        tags=() if tags is None else _tags_of(tags),
+        tags=_readable(_tags_of, tags) or (),
         tenant=tenant,
         principal=principal,
         correlation_id=correlation_id,

@@ -118,6 +118,7 @@ class Visits:
         self.lanes = Lanes(connection)
         self.chosen: list[int] = []
         self.expired: list[int] = []
+        self.damaged: dict[int, str] = {}
         self.cut_short = False
         """Stopped at a bound: whoever asks again gets further."""
 
@@ -207,6 +208,10 @@ class Visits:
         else:
             if limits and isinstance(line, _Lane):
                 uses = limits_of(limits[0])
+                if not uses:
+                    self.damaged[seq] = "limits"
+                    line.advance()
+                    return True
                 shut = self._gates.shut(uses)
                 if shut is not None:
                     self._shut[shut.gate, shut.cost] = shut.opens_at

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import apsw
 
@@ -12,12 +12,28 @@ from windlass.core.unique import Window
 from windlass.storage.queries import load
 from windlass.storage.sqlite.keys import free_keys
 from windlass.storage.sqlite.lanes import Lanes
-from windlass.storage.sqlite.rows import CODES, Row, fetch, limits_of, seqs_text, value_of
+from windlass.storage.sqlite.rows import (
+    CODES,
+    Row,
+    fetch,
+    fetch_shown,
+    limits_of,
+    seqs_text,
+    value_of,
+)
 
-__all__ = ["end_waiting", "frees_key_at_end", "has_due", "next_due", "promote", "promote_all"]
+__all__ = [
+    "end_waiting",
+    "fail_damaged",
+    "frees_key_at_end",
+    "has_due",
+    "next_due",
+    "promote",
+    "promote_all",
+]
 
 _JOBS = load("windlass.storage.sqlite.sql", "jobs.sql")
-_END = _JOBS["end_waiting"]
+_END, _EXPLAIN = _JOBS["end_waiting"], _JOBS["explain_failure"]
 _SQL = load("windlass.storage.sqlite.sql", "claim.sql")
 _DUE, _DUE_ANYWHERE = _SQL["due"], _SQL["due_anywhere"]
 _NEXT_DUE, _NEXT_ANYWHERE = _SQL["next_due"], _SQL["next_due_anywhere"]
@@ -28,7 +44,7 @@ _WAITING = _SQL["waiting"]
 def promote(connection: apsw.Connection, queue: str, lanes: Lanes, *, limit: int, now: int) -> int:
     """Make up to ``limit`` due jobs of a queue ready, longest due first."""
     rows = fetch(connection, _DUE, (queue, now, limit))
-    _make_ready(connection, rows, lanes)
+    _make_ready(connection, rows, lanes, now)
     return len(rows)
 
 
@@ -36,17 +52,20 @@ def promote_all(connection: apsw.Connection, *, limit: int, now: int) -> int:
     """The same for all queues together."""
     rows = fetch(connection, _DUE_ANYWHERE, (now, limit))
     lanes = Lanes(connection)
-    _make_ready(connection, rows, lanes)
+    _make_ready(connection, rows, lanes, now)
     lanes.settle()
     return len(rows)
 
 
-def _make_ready(connection: apsw.Connection, rows: Sequence[Row], lanes: Lanes) -> None:
+def _make_ready(connection: apsw.Connection, rows: Sequence[Row], lanes: Lanes, now: int) -> None:
     common: list[int] = []
     alone: list[int] = []
     laned: list[tuple[int, int]] = []
+    damaged: dict[int, str] = {}
     for due, seq, priority, solo, limits, queue in rows:
-        if solo:
+        if limits is not None and not limits_of(limits):
+            damaged[seq] = "limits"
+        elif solo:
             alone.append(seq)
         elif limits is None:
             common.append(seq)
@@ -58,6 +77,7 @@ def _make_ready(connection: apsw.Connection, rows: Sequence[Row], lanes: Lanes) 
     if alone:
         connection.execute(_SOLO, (seqs_text(alone),))
     connection.executemany(_IN_LANE, laned)
+    fail_damaged(connection, damaged, lanes, now)
 
 
 def next_due(connection: apsw.Connection, queues: Sequence[str] | None = None) -> int | None:
@@ -85,7 +105,7 @@ def end_waiting(
     now: int,
 ) -> list[JobId]:
     """Waiting jobs end here: they leave their lanes and let go of their keys. Names them."""
-    rows = fetch(connection, _WAITING, (seqs_text(list(seqs)),))
+    rows = fetch_shown(connection, _WAITING, (seqs_text(list(seqs)),))
     connection.executemany(_END, [(row[0], CODES[state], now, reason) for row in rows])
     free_keys(
         connection, [(key, seq) for seq, _, _, key, window in rows if frees_key_at_end(window)]
@@ -93,6 +113,24 @@ def end_waiting(
     for _, _, lane, _, _ in rows:
         lanes.touch(lane)
     return [JobId(row[1].hex()) for row in rows]
+
+
+def fail_damaged(
+    connection: apsw.Connection, damaged: Mapping[int, str], lanes: Lanes, now: int
+) -> list[JobId]:
+    """Waiting jobs that cannot be read fail, each with the column that is to blame."""
+    if not damaged:
+        return []
+    ended = end_waiting(connection, damaged, lanes, state=State.FAILED, reason=None, now=now)
+    connection.executemany(_EXPLAIN, [(seq, _blame(column)) for seq, column in damaged.items()])
+    return ended
+
+
+def _blame(column: str) -> str:
+    return (
+        f"The column {column!r} of this job's row cannot be read, so it was not run. Repair the "
+        f"row and requeue the job, or discard it."
+    )
 
 
 def frees_key_at_end(window: str | None) -> bool:

@@ -24,7 +24,7 @@ from windlass.storage.protocol import (
 from windlass.storage.queries import load
 from windlass.storage.sqlite.apply import apply
 from windlass.storage.sqlite.database import Database
-from windlass.storage.sqlite.rows import Row, claimed_jobs, fetch, instant, value_of
+from windlass.storage.sqlite.rows import Row, claimed_jobs, fetch, fetch_shown, instant, value_of
 
 __all__ = ["SqliteLeader", "SqliteWorkers"]
 
@@ -122,7 +122,7 @@ class SqliteWorkers:
             rows: list[Row] = []
             for worker in _running_workers(connection):
                 if not fetch(connection, _IS_LIVE, (worker,)):
-                    rows += fetch(connection, _CLAIMS_OF, (worker, limit))
+                    rows += fetch_shown(connection, _CLAIMS_OF, (worker, limit))
             return rows
 
         rows = self._db.read(op)

@@ -12,7 +12,8 @@ SELECT (SELECT paused FROM queues WHERE name = ?1),
        EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 3);
 
 -- name: due
-SELECT due, seq, priority, solo, limits, queue FROM jobs
+-- Limits as bytes, here and below: what is no text must not fail the whole statement.
+SELECT due, seq, priority, solo, CAST(limits AS BLOB), queue FROM jobs
  WHERE queue = ?1 AND ready = 0 AND due <= ?2
  ORDER BY due, seq LIMIT ?3;
 
@@ -20,7 +21,7 @@ SELECT due, seq, priority, solo, limits, queue FROM jobs
 SELECT due FROM jobs WHERE queue = ?1 AND ready = 0 ORDER BY due LIMIT 1;
 
 -- name: due_anywhere
-SELECT due, seq, priority, solo, limits, queue FROM jobs
+SELECT due, seq, priority, solo, CAST(limits AS BLOB), queue FROM jobs
  WHERE ready = 0 AND due <= ?1
  ORDER BY due, seq LIMIT ?2;
 
@@ -77,7 +78,7 @@ SELECT priority, due, seq, expires_at FROM jobs
  ORDER BY priority, due, seq LIMIT ?5;
 
 -- name: solo_after
-SELECT priority, due, seq, expires_at, limits FROM jobs
+SELECT priority, due, seq, expires_at, CAST(limits AS BLOB) FROM jobs
  WHERE queue = ?1 AND ready = 3 AND (priority, due, seq) > (?2, ?3, ?4)
  ORDER BY priority, due, seq LIMIT ?5;
 

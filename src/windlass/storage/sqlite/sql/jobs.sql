@@ -37,7 +37,7 @@ DELETE FROM keys WHERE key = ?1 AND until <= ?2;
 
 -- name: by_ids
 -- For cancel, requeue, discard and run_now.
-SELECT id, seq, state, due, queue, priority, solo, limits, key, key_window, key_period
+SELECT id, seq, state, due, queue, priority, solo, CAST(limits AS BLOB), key, key_window, key_period
   FROM jobs
  WHERE id IN (SELECT unhex(value) FROM json_each(?1));
 
@@ -48,6 +48,9 @@ UPDATE jobs SET cancel_requested = 1 WHERE seq = ?1;
 -- A job that never ran, or will not run again: cancelled or discarded before its claim.
 UPDATE jobs SET state = ?2, ready = NULL, lane = NULL, finished_at = ?3, reason = ?4
  WHERE seq = ?1;
+
+-- name: explain_failure
+UPDATE jobs SET error_kind = 'Damaged', error_message = ?2, error_traceback = '' WHERE seq = ?1;
 
 -- name: report
 UPDATE jobs SET progress = ?3, progress_note = ?4

@@ -20,7 +20,7 @@ SELECT priority, due, seq FROM jobs WHERE lane = ?1 AND ready = 2
 
 -- name: lane_jobs
 -- The jobs of a lane after a place in it.
-SELECT priority, due, seq, expires_at, limits FROM jobs
+SELECT priority, due, seq, expires_at, CAST(limits AS BLOB) FROM jobs
  WHERE lane = ?1 AND ready = 2 AND (priority, due, seq) > (?2, ?3, ?4)
  ORDER BY priority, due, seq LIMIT ?5;
 
