@@ -293,6 +293,24 @@ def test_a_summary_can_be_left_out(shop: Shop) -> None:
     assert ended.stderr.splitlines()[-1].endswith("nothing is left to do")
 
 
+def test_a_busy_loop_passes_the_interpreter_on_after_a_millisecond(shop: Shop) -> None:
+    (shop.folder / "turns.py").write_text(
+        "import sys\n"
+        "from shop import app\n"
+        "@app.task(name='turns.turns')\n"
+        "async def turns() -> float:\n"
+        "    return sys.getswitchinterval()\n"
+    )
+
+    @shop.app.task(name="turns.turns")
+    async def turns() -> float:
+        return 0.0
+
+    job = turns.enqueue_sync()
+    assert windlass("worker", "turns:app", "--until-empty", cwd=shop.folder).returncode == 0
+    assert shop.app.blocking.result(job, 30) == pytest.approx(0.001)
+
+
 # --- an app's own logging ---
 
 
