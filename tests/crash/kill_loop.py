@@ -71,7 +71,7 @@ class KillLoop:
 
     def _one_cycle(self) -> None:
         draw = self._draw
-        started = self._scene.worker("--slots", str(draw.randint(2, 5)), "--log-level", "warning")
+        started = self._scene.worker("--slots", str(draw.randint(3, 6)), "--log-level", "warning")
         self._workers.append(started)
         if draw.random() >= _UNPREPARED:
             until(lambda: self._has_begun(started), "the worker runs a job")

@@ -47,10 +47,11 @@ async def _produce(
 ) -> None:
     file = os.open(known, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     latest: deque[str] = deque(maxlen=50)
+    store = Store(Path(shop.app.settings.url.removeprefix("sqlite:///")))
     made = 0
     async with shop.app as app:
         while count is None or made < count:
-            missing = backlog - await _waiting(shop) if backlog else 1
+            missing = backlog - store.ready() if backlog else 1
             if missing <= 0:
                 await asyncio.sleep(0.005)
             while missing > 0:
@@ -64,14 +65,10 @@ async def _produce(
                 await app.cancel(JobId(draw.choice(latest)))
 
 
-async def _waiting(shop: Shop) -> int:
-    return sum(count.ready for count in await shop.app.admin.counts())
-
-
 def _some_call(shop: Shop, draw: random.Random) -> Call:
     name = draw.choices(("work", "grind", "flaky"), (8, 1, 1))[0]
     key = f"key-{draw.randrange(5)}" if draw.random() < 0.1 else None
-    return shop.call(name, draw.uniform(0.003, 0.04), key=key)
+    return shop.call(name, draw.uniform(0.005, 0.06), key=key)
 
 
 def patient_producer(*, known: str, waits: str, gate: str) -> int:

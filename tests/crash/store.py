@@ -122,6 +122,10 @@ class Store:
     def rollups(self) -> list[StoredRollup]:
         return [StoredRollup(*row) for row in self.rows(_ROLLUPS)]
 
+    def ready(self) -> int:
+        """By its index: a count of everything would take longer the longer a test lasts."""
+        return int(self.rows("SELECT count(*) FROM jobs WHERE ready = 1")[0][0])
+
     def unfinished(self) -> int:
         return int(self.rows("SELECT count(*) FROM jobs WHERE state < 2")[0][0])
 
