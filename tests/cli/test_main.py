@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.architecture.source import ROOT
 from tests.cli.processes import windlass
 from windlass import __version__
+from windlass.cli import codes
+from windlass.cli.worker import worker
 
 
 def test_the_version_is_told(tmp_path: Path) -> None:
@@ -27,7 +31,14 @@ def test_help_names_the_commands_and_the_first_steps(tmp_path: Path, arguments: 
 
 def test_help_for_a_worker_tells_signals_and_exit_codes(tmp_path: Path) -> None:
     told = windlass("worker", "--help", cwd=tmp_path).stdout
-    for word in ("SIGTERM", "SIGUSR1", "75   worn out", "five times in a row", "--weight NAME=N"):
+    for word in (
+        "SIGTERM",
+        "SIGUSR1",
+        "74   its database",
+        "75   worn out",
+        "five times in a row",
+        "--weight NAME=N",
+    ):
         assert word in told
     assert "--child" not in told
 
@@ -61,3 +72,12 @@ def test_version_and_help_do_not_pay_for_what_commands_need(tmp_path: Path) -> N
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert ended.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_page_about_workers_tells_every_option_and_every_exit_code() -> None:
+    page = (ROOT / "docs" / "workers.md").read_text(encoding="utf-8")
+    options = [option for option in worker.params if not getattr(option, "hidden", False)]
+    written = [name for option in options for name in (*option.opts, *option.secondary_opts)]
+    assert [name for name in written if name.startswith("-") and f"`{name}" not in page] == []
+    told = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
+    assert told == {getattr(codes, name) for name in codes.__all__}
