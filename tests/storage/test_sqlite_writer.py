@@ -197,6 +197,34 @@ def test_what_sqlite_dropped_with_a_neighbour_is_never_reported_as_stored(
     assert stored(files) == []
 
 
+def test_a_savepoint_that_fails_takes_the_group_with_it(
+    transactor: CountingTransactor, files: DatabaseFiles
+) -> None:
+    transactor.run([insert(0)])
+    before = transactor.connection
+    results = transactor.run([insert(1), lambda c: c.execute("RELEASE op").fetchall(), insert(2)])
+    assert [type(result.error) for result in results] == [StorageError] * 2
+    assert results[0].error is not results[1].error
+    assert transactor.connection is not before
+    assert stored(files) == [0]
+
+
+def test_a_beginning_that_fails_is_no_longer_waited_for(
+    transactor: CountingTransactor, files: DatabaseFiles
+) -> None:
+    stranger = connect(files.path)
+    stranger.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreBusy):
+        transactor.run([insert(1)], patience=0.01)
+    assert transactor.waiting_since is not None
+    disconnect(stranger)
+    transactor.discard()
+    Path(files.path).unlink()
+    with pytest.raises(StorageReplaced):
+        transactor.run([insert(1)])
+    assert transactor.waiting_since is None
+
+
 def test_a_failed_commit_acknowledges_nothing_and_gets_a_fresh_connection(
     transactor: CountingTransactor, files: DatabaseFiles
 ) -> None:

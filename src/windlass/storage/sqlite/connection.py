@@ -21,6 +21,7 @@ from windlass.storage.sqlite.files import (
     identity,
     replaced,
 )
+from windlass.storage.sqlite.forks import INSIDE
 
 __all__ = [
     "Durability",
@@ -106,17 +107,19 @@ def connect_reader(path: str) -> apsw.Connection:
 
 
 def _open(path: str) -> apsw.Connection:
-    try:
-        connection = apsw.Connection(path, flags=_OPEN_EXISTING)
-    except apsw.Error as error:
-        raise translate(error, path) from error
-    _opened.add(connection)
+    with INSIDE:
+        try:
+            connection = apsw.Connection(path, flags=_OPEN_EXISTING)
+        except apsw.Error as error:
+            raise translate(error, path) from error
+        _opened.add(connection)
     return connection
 
 
 def _run(connection: apsw.Connection, sql: str) -> Any:
     """The last value of a few statements; apsw runs a further one only when asked for more."""
-    rows = connection.execute(sql).fetchall()
+    with INSIDE:
+        rows = connection.execute(sql).fetchall()
     return rows[-1][0] if rows else None
 
 
@@ -155,9 +158,10 @@ if hasattr(os, "register_at_fork"):
 
 def disconnect(connection: apsw.Connection) -> None:
     """Close a connection this process opened; leave an inherited one alone."""
-    if connection in _opened:
-        _opened.discard(connection)
-        connection.close()
+    with INSIDE:
+        if connection in _opened:
+            _opened.discard(connection)
+            connection.close()
 
 
 # --- errors ---------------------------------------------------------------------------------

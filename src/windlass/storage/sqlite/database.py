@@ -12,6 +12,7 @@ from windlass.core.instant import span_us, to_us
 from windlass.errors import StorageError
 from windlass.seams import Clock
 from windlass.storage.sqlite.connection import translate
+from windlass.storage.sqlite.forks import INSIDE
 
 __all__ = ["AnyWriter", "Database", "Readers"]
 
@@ -73,7 +74,8 @@ class Database:
         try:
             if self._reader is None:
                 self._reader = self._readers.open_reader()
-            return op(self._reader, self.now())
+            with INSIDE:
+                return op(self._reader, self.now())
         except apsw.Error as error:
             self._drop_reader()  # a fresh one may do better
             raise translate(error, self._path) from error

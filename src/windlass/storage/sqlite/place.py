@@ -24,6 +24,7 @@ from windlass.storage.sqlite.files import (
     probe,
     signed,
 )
+from windlass.storage.sqlite.forks import INSIDE
 from windlass.storage.sqlite.wakeups import Watcher
 from windlass.storage.sqlite.watch import ChangeWatcher
 
@@ -170,7 +171,8 @@ def _checkpoint(files: DatabaseFiles) -> None:
         connection.set_busy_timeout(_TRUNCATE_PATIENCE_MS)
         large = Path(files.wal).stat().st_size > _LARGE_WAL
         mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if large else apsw.SQLITE_CHECKPOINT_PASSIVE
-        connection.wal_checkpoint(mode=mode)
+        with INSIDE:
+            connection.wal_checkpoint(mode=mode)
     except (apsw.BusyError, apsw.LockedError):
         log.debug("%s is in use; its write-ahead file is moved another time", files.path)
     except apsw.Error as error:

@@ -8,9 +8,10 @@ from typing import Any
 
 import apsw
 
-from windlass.errors import StorageError
+from windlass.errors import StorageError, StoreBusy
 from windlass.seams import monotonic
 from windlass.storage.sqlite.connection import Source, disconnect, patiently, translate
+from windlass.storage.sqlite.forks import INSIDE
 
 __all__ = ["Failed", "Op", "Transactor"]
 
@@ -50,26 +51,35 @@ class Transactor:
         """
         if self.waiting_since is None:
             self.waiting_since = monotonic()
-        with self.source.turn:
-            connection = self._begin(patience)
-            self.waiting_since = None
-            try:
-                return self._finish(connection, self._take(connection, iter(ops)))
-            finally:
-                self._roll_back(connection)
-                if self._suspect:
-                    self.discard()
-
-    def _begin(self, patience: float) -> apsw.Connection:
-        connection = self.connection or self.source.open()
-        self.connection = connection
         try:
-            patiently(lambda: connection.execute("BEGIN IMMEDIATE"), patience)
+            return patiently(lambda: self._run(ops), patience)
         except apsw.Error as error:
-            if not isinstance(error, apsw.BusyError):
+            if not isinstance(error, apsw.BusyError | apsw.LockedError):
+                self.waiting_since = None
                 self.discard()
-            raise translate(error, self.source.path) from error
-        return connection
+            raise self._translated(error) from error
+        except BaseException as error:
+            if not isinstance(error, StoreBusy):
+                self.waiting_since = None  # nobody is waited for
+            raise
+
+    def _run(self, ops: Iterable[Op]) -> list[Any]:
+        """One try. Whoever finds the lock taken gives its turn back before it tries again, and
+        is outside of the gate meanwhile: neither the other processes nor a fork wait for it.
+        """
+        with self.source.turn:
+            if self.connection is None:
+                self.connection = self.source.open()
+            connection = self.connection
+            with INSIDE:
+                connection.execute("BEGIN IMMEDIATE")
+                self.waiting_since = None
+                try:
+                    return self._finish(connection, self._take(connection, iter(ops)))
+                finally:
+                    self._roll_back(connection)
+                    if self._suspect:
+                        self.discard()
 
     def _take(self, connection: apsw.Connection, ops: Iterator[Op]) -> list[Any]:
         """Run op by op. The first needs no savepoint: if it fails, there is nothing to spare."""
@@ -80,19 +90,30 @@ class Transactor:
         if isinstance(results[0], Failed):
             return results
         for op in ops:
-            connection.execute("SAVEPOINT op")
-            result = self._attempt(connection, op)
-            results.append(result)
-            if not isinstance(result, Failed):
-                connection.execute("RELEASE op")
-            elif connection.in_transaction:
-                connection.execute("ROLLBACK TO op")
-                connection.execute("RELEASE op")
-            else:
+            try:
+                result = self._take_apart(connection, op)
+            except apsw.Error as error:
+                # Nobody knows what became of the savepoint: nothing of the group is stored.
+                self._suspect = True
+                result = Failed(self._translated(error))
+                return [Failed(_twin(result.error)) for _ in results] + [result]
+            if isinstance(result, Failed) and not connection.in_transaction:
                 # Some errors (a full disk, failing I/O) make SQLite drop the whole transaction,
                 # and with it what the neighbours had done.
-                return [Failed(_twin(result.error)) for _ in results[:-1]] + [result]
+                return [Failed(_twin(result.error)) for _ in results] + [result]
+            results.append(result)
         return results
+
+    def _take_apart(self, connection: apsw.Connection, op: Op) -> Any:
+        """Run one op such that nothing of it stays if it fails."""
+        connection.execute("SAVEPOINT op")
+        result = self._attempt(connection, op)
+        if not isinstance(result, Failed):
+            connection.execute("RELEASE op")
+        elif connection.in_transaction:
+            connection.execute("ROLLBACK TO op")
+            connection.execute("RELEASE op")
+        return result
 
     def _attempt(self, connection: apsw.Connection, op: Op) -> Any:
         try:

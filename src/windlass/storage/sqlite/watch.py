@@ -26,6 +26,7 @@ from windlass.errors import StorageError
 from windlass.seams import sleep, start_thread
 from windlass.storage.sqlite.connection import connect_reader, disconnect, translate
 from windlass.storage.sqlite.files import DatabaseFiles
+from windlass.storage.sqlite.forks import INSIDE
 
 __all__ = ["ChangeWatcher", "PollOnly", "WalEvents"]
 
@@ -281,7 +282,8 @@ class ChangeWatcher:
 
     def _look(self, cursor: apsw.Cursor) -> int:
         self.looks += 1
-        return int(cursor.execute("PRAGMA data_version").get)
+        with INSIDE:
+            return int(cursor.execute("PRAGMA data_version").get)
 
     def _rest(self, events: Events) -> bool:
         """Sleep until it is time to look; False when it never will be again."""
