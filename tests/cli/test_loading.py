@@ -119,6 +119,14 @@ def test_a_wrong_setting_is_told_without_the_way_to_it(folder: Path, wrong: dict
     assert "slots" in first or "cannot read the settings file missing.toml" in first
 
 
+def test_a_supervisor_does_not_try_a_wrong_setting_again(folder: Path) -> None:
+    wrong = {"WINDLASS_SLOTS": "many"}
+    ended = windlass("worker", "shop:app", "--processes", "2", cwd=folder, env=wrong)
+    assert ended.returncode == 1
+    assert "giving up: worker 1 cannot start: importing 'shop': " in ended.stderr
+    assert "started again" not in ended.stderr
+
+
 def test_a_lone_worker_on_memory_is_warned_that_nobody_can_reach_it(folder: Path) -> None:
     ended = windlass("worker", "shop:app", "--until-empty", cwd=folder)
     assert (

@@ -137,7 +137,8 @@ class _Serving:
         if self._ready:
             log.error("the worker ended: %s", words)
             return COULD_NOT_STOP
-        hopeless = isinstance(error, ConfigError) and not isinstance(error, BrokenModule)
+        may_heal = isinstance(error, BrokenModule) and error.may_heal
+        hopeless = isinstance(error, ConfigError) and not may_heal
         if self._line is not None:
             self._line.report({"failed": str(error), "hopeless": hopeless})
         if self._line is None or not hopeless:
