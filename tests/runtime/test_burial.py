@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.world import Hook, World, bench, logged, simulate, working
+from tests.runtime.world import Hook, World, bench, logged, simulate, watch_locks, working
 from windlass import Backoff, Context
 from windlass.core.event import Event, WorkerChanged
 from windlass.core.job import ClaimedJob
@@ -197,15 +197,3 @@ async def test_a_registration_that_fails_holds_no_lock() -> None:
                 await it.engine.identity.register()
         assert it.engine.identity.id == former
         assert held == [former]
-
-
-def watch_locks(store: Any, held: list[str]) -> None:
-    def hold(worker: str) -> tuple[str, int, int]:
-        held.append(worker)
-        return "boot", 1, 2
-
-    def release(worker: str) -> None:
-        if worker in held:
-            held.remove(worker)
-
-    vars(store).update(hold_worker_lock=hold, release_worker_lock=release)

@@ -13,6 +13,7 @@ from windlass.config import WorkerSettings
 from windlass.core.job import JobId
 from windlass.core.state import State
 from windlass.errors import JobExpired, JobNotFound
+from windlass.runtime.bites import BITE
 from windlass.runtime.leader import Leader
 from windlass.runtime.promoter import Promoter
 from windlass.runtime.pruner import Pruner
@@ -116,7 +117,7 @@ def test_a_promoted_job_wakes_whoever_serves_its_queue() -> None:
         # Its own clock of due times is broken: only the promoter's hint can wake it in time.
         store = await world.tampered()
 
-        async def next_due(call: Hook) -> None:
+        async def next_due(call: Hook, queues: object) -> None:
             return None
 
         store.on("maintenance.next_due", next_due)
@@ -268,3 +269,17 @@ def test_a_worker_is_worn_out_by_jobs_or_by_memory() -> None:
 
 def test_the_memory_in_use_is_plausible() -> None:
     assert 10 < megabytes_used() < 10_000
+
+
+@pytest.mark.parametrize("chore", ["prune_rollups", "prune_workers"])
+async def test_old_rollups_and_workers_go_in_bites_until_one_is_short(chore: str) -> None:
+    async with bench() as it:
+        answers = [BITE, BITE, 3]
+
+        async def prune(_call: Hook, *, older_than: timedelta, limit: int) -> int:
+            assert (older_than > timedelta(0), limit) == (True, BITE)
+            return answers.pop(0)
+
+        it.store.on(f"maintenance.{chore}", prune)
+        await Pruner(it.store.storage.maintenance, await leading(it), it.app.settings).step()
+        assert answers == []

@@ -112,10 +112,10 @@ def test_a_hint_that_arrives_during_a_look_is_not_lost() -> None:
         store = await world.tampered()
         looks = 0
 
-        async def next_due(call: Hook) -> Any:
+        async def next_due(call: Hook, queues: Any) -> Any:
             nonlocal looks
             looks += 1
-            due = await call()
+            due = await call(queues)
             if looks == 1:
                 await speak.enqueue("in between")
                 await asyncio.sleep(0.001)  # the hint arrives before the answer does

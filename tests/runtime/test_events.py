@@ -10,6 +10,7 @@ from tests.runtime.world import Bench, World, bench, logged, simulate, working
 from windlass import Backoff, GiveUp, Snooze, Throttled
 from windlass.core.event import Event, JobEnqueued, JobMoved
 from windlass.core.state import State, Verb
+from windlass.errors import StorageUnavailable
 
 
 def listening(it: Bench) -> list[Event]:
@@ -177,3 +178,37 @@ def test_every_stored_transition_is_heard_exactly_once() -> None:
             assert mine == history
 
     simulate(scenario, lease=600)
+
+
+async def test_a_job_that_a_claim_finds_expired_is_told_of() -> None:
+    async with bench() as it:
+        moves: list[Event] = []
+        it.app.on_transition(moves.append)
+
+        @it.app.task(name="job")
+        async def job() -> None: ...
+
+        late = await job.options(expires=60, tenant="acme").enqueue()
+        it.clock.advance(61)
+        await it.engine.step()
+        (told,) = [m for m in moves if isinstance(m, JobMoved)]
+        assert (told.verb, told.job, told.task) == (Verb.EXPIRE, late.id, "job")
+        assert (told.tenant, told.at) == ("acme", it.clock.now())
+
+
+async def test_what_cannot_be_told_of_an_expired_job_costs_no_claim() -> None:
+    async with bench() as it:
+        it.app.on_transition(lambda _: None)
+
+        @it.app.task(name="job")
+        async def job() -> None: ...
+
+        async def get(*_: object) -> None:
+            raise StorageUnavailable("away")
+
+        it.store.on("admin.get", get)
+        await job.options(expires=60).enqueue()
+        it.clock.advance(61)
+        fresh = await job.enqueue()
+        await it.engine.step()
+        assert (await fresh.refresh()).state is State.SUCCEEDED

@@ -258,6 +258,9 @@ async def test_a_replaced_database_is_no_reason_to_fail_a_job() -> None:
         finished(it, jobs)
         stop = asyncio.Event()
         stop.set()
+        with pytest.raises(StorageReplaced):
+            await it.engine.finisher.run(stop)
+        assert all(it.engine.finisher.holds(job.claim) for job in jobs)
         await it.engine.finisher.run(stop)
         assert await states(it, jobs) == [State.SUCCEEDED] * 3
 

@@ -92,7 +92,7 @@ async def test_an_overdue_worker_is_buried_and_its_job_comes_back_with_backoff()
         assert job.error is not None
         assert (job.error.kind, job.error.message) == (
             "WorkerLost",
-            "worker doomed stopped responding",
+            "worker doomed: it has not been heard of for longer than its lease",
         )
         assert [attempt.verb for attempt in await it.history(job)] == [Verb.RETRY]
         (line,) = lines.having("worker doomed is dead")
@@ -126,8 +126,21 @@ async def test_a_death_that_is_proven_needs_no_lease_and_no_right_to_judge() -> 
         vars(it.store)["prove_dead"] = prove_dead
         with logged() as lines:
             assert await reaper_of(it, may_judge=False).watch() == 1
-        assert (await it.app.refresh(claimed.claim.job)).state is State.WAITING
+        job = await it.app.refresh(claimed.claim.job)
+        assert job.state is State.WAITING
+        assert job.error is not None
+        assert job.error.message == "worker doomed: its process has ended (killed or crashed)"
         assert lines.having("its process has ended")
+
+
+async def test_the_job_of_a_worker_that_others_buried_claims_no_cause() -> None:
+    async with bench() as it:
+        claimed = await doomed(it, job_of(it).call())
+        await it.store.storage.workers.bury(["doomed"])
+        assert await reaper_of(it, may_judge=False).step() == 1
+        job = await it.app.refresh(claimed.claim.job)
+        assert job.error is not None
+        assert job.error.message == "worker doomed: it is gone, and left this job running"
 
 
 async def test_a_beat_between_the_look_and_the_burial_keeps_a_worker_alive() -> None:

@@ -16,6 +16,7 @@ from tests.runtime.world import (
     make_worker,
     simulate,
     until,
+    watch_locks,
     working,
 )
 from windlass import Context, Windlass
@@ -25,6 +26,9 @@ from windlass.errors import ConfigError, StorageUnavailable
 from windlass.runtime.worker import StopReason, Worker
 from windlass.storage.protocol import WorkerState
 from windlass.task import Task
+
+SLOW = ["jobs.claim", "jobs.claimable", "leader.lead", "workers.beat", "workers.live"]
+SLOW += ["workers.orphans", "workers.leave", "leader.resign"]
 
 
 def sleeper(world: World, **options: Any) -> Task[[float], str]:
@@ -312,6 +316,47 @@ def test_an_outage_during_the_shutdown_ends_in_bounded_time() -> None:
         assert await row_states(world.app) == [WorkerState.LIVE]
 
     simulate(scenario, grace=30)
+
+
+@pytest.mark.parametrize(("stops", "seconds"), [(1, 16), (2, 8)])
+def test_a_store_that_takes_its_time_does_not_keep_a_worker(stops: int, seconds: float) -> None:
+    async def scenario(world: World) -> None:
+        store = await world.tampered()
+        held: list[str] = []
+        watch_locks(store, held)
+
+        async def slow(call: Hook, *args: Any, **options: Any) -> Any:
+            await asyncio.sleep(30)
+            return await call(*args, **options)
+
+        with logged() as lines:
+            shift = Shift(await make_worker(world.app, store=store))
+            await shift.worker.started.wait()
+            await world.until(10.5)
+            for operation in SLOW:
+                store.on(operation, slow)
+            await world.until(15.5)  # the chores are under way
+            for _ in range(stops):
+                shift.worker.stop()
+            await shift.ended()
+        assert world.loop.time() < 15.5 + seconds
+        assert lines.having("could not say goodbye")
+        assert held == [shift.worker.id], "the lock is what others prove the death by"
+
+    simulate(scenario)
+
+
+def test_a_worker_that_has_said_goodbye_lets_go_of_its_lock() -> None:
+    async def scenario(world: World) -> None:
+        store = await world.tampered()
+        held: list[str] = []
+        watch_locks(store, held)
+        async with working(world.app, store=store) as shift:
+            await world.until(1)
+            assert held == [shift.worker.id]
+        assert held == []
+
+    simulate(scenario)
 
 
 def test_an_outage_does_not_keep_an_idle_worker_from_stopping() -> None:

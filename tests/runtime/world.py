@@ -270,6 +270,20 @@ async def register(storage: Storage, worker: str, *, lease: float = 30.0) -> Non
     )
 
 
+def watch_locks(store: Tampered, held: list[str]) -> None:
+    """Note which locks are held."""
+
+    def hold(worker: str) -> tuple[str, int, int]:
+        held.append(worker)
+        return "boot", 1, 2
+
+    def release(worker: str) -> None:
+        if worker in held:
+            held.remove(worker)
+
+    vars(store).update(hold_worker_lock=hold, release_worker_lock=release)
+
+
 async def make_suspect(storage: Storage, job: str, *, delay: float = 0, lost: int = 2) -> None:
     """Give the only waiting job a history of lost claims; it is due again after ``delay``."""
     await register(storage, f"doomed by {job}")

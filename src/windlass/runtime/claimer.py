@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from windlass.core.job import Claim, ClaimedJob
+from windlass.core.job import Claim, ClaimedJob, JobId
 from windlass.core.state import Verb
 from windlass.core.transition import Transition, release
 from windlass.errors import StorageReplaced
@@ -39,6 +39,10 @@ class Home(Protocol):
 
     def has_room(self) -> bool:
         """Whether outcomes are being stored as fast as they come."""
+        ...
+
+    async def expired(self, jobs: Sequence[JobId], at: datetime) -> None:
+        """A claim met jobs whose time had passed, and discarded them."""
         ...
 
     def buried(self) -> None:
@@ -190,6 +194,7 @@ class Claimer:
         if worker != self._identity.id or self.quiet:
             # Answered under a former identity, or too late: nobody here may start it.
             await self._release(reply.jobs, worker)
+            await self._home.expired(reply.expired, reply.at)
             return 0
         for job in reply.jobs:
             self._slots.take(job.queue)
@@ -198,6 +203,8 @@ class Claimer:
             self._home.start(job)
         self._learn(reply, total)
         self.claimed += len(reply.jobs)
+        if reply.expired:  # last: what was claimed must not wait for it
+            await self._home.expired(reply.expired, reply.at)
         return len(reply.jobs)
 
     async def _suspect_waits(self) -> bool:
@@ -230,9 +237,9 @@ class Claimer:
             return True
         if await self._storage.jobs.claimable(self._queues):
             return True
-        due = await self._storage.maintenance.next_due()
+        due = await self._storage.maintenance.next_due(self._queues)
         now = await self._storage.now()
-        # What is due already, yet not claimable here, waits on a queue that others serve.
+        # What is due already, yet not claimable, has just been promoted or taken.
         self._next_in = _seconds(now, due) if due is not None and due > now else None
         self._hint = False
         return False

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from windlass.config import Settings, WorkerSettings
-from windlass.core.event import JobMoved
-from windlass.core.job import Claim, ClaimedJob, Progress
+from windlass.core.event import JobMoved, ordered
+from windlass.core.job import Claim, ClaimedJob, JobId, Progress
 from windlass.core.outcome import Missing, Outcome, Policy
 from windlass.core.state import Verb
+from windlass.errors import StorageError
 from windlass.observe.bus import Bus
 from windlass.observe.log import brief
 from windlass.runtime.claimer import Claimer
@@ -133,6 +134,19 @@ class Engine:
     def buried(self) -> None:
         """The store takes this worker for dead."""
         self._on_buried()
+
+    async def expired(self, jobs: Sequence[JobId], at: datetime) -> None:
+        """Tell of jobs that a claim discarded because their time had passed."""
+        if not jobs or not self._around.bus.heard:
+            return
+        try:
+            found = await self._around.storage.admin.get(jobs)
+        except StorageError as error:
+            log.debug("cannot tell of %d expired jobs: %s", len(jobs), error)
+            return
+        for job in found:
+            if job is not None:
+                self._around.bus.publish(ordered(Verb.EXPIRE, job, at))
 
     def has_room(self) -> bool:
         """Whether outcomes are being stored as fast as they come."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 
 from windlass.errors import StorageError, StorageReplaced
@@ -70,5 +71,6 @@ class Heartbeat:
             self._presence.missed()
             raise
         self._presence.reached()
-        self._home.call_soon_threadsafe(self._on_beat, worker, beat)
+        with suppress(RuntimeError):  # the worker has ended while the store took its time
+            self._home.call_soon_threadsafe(self._on_beat, worker, beat)
         return beat.live

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from windlass.config import Settings
 from windlass.core.state import State
-from windlass.runtime.bites import BITE, in_bites
+from windlass.runtime.bites import in_bites
 from windlass.runtime.leader import Leader
 from windlass.storage.protocol import MaintenanceStore
 
@@ -38,8 +38,8 @@ class Pruner:
         }
         for state, age in keep.items():
             removed += await self._prune(state, age)
-        await store.prune_rollups(older_than=settings.keep_rollups, limit=BITE)
-        await store.prune_workers(older_than=_KEEP_WORKERS, limit=BITE)
+        await in_bites(lambda n: store.prune_rollups(older_than=settings.keep_rollups, limit=n))
+        await in_bites(lambda n: store.prune_workers(older_than=_KEEP_WORKERS, limit=n))
         await store.tidy()
         return removed
 

@@ -14,13 +14,17 @@ from windlass.runtime.finisher import moved
 from windlass.runtime.identity import Identity
 from windlass.runtime.presence import Presence
 from windlass.runtime.settle import settle
-from windlass.storage.protocol import Applied, Storage, WorkerRecord, WorkerState
+from windlass.storage.protocol import Applied, Storage
 
 __all__ = ["Reaper"]
 
 log = logging.getLogger("windlass")
 
 _BITE = 200
+_KILLED = "its process has ended (killed or crashed)"
+_SILENT = "it has not been heard of for longer than its lease"
+_GONE = "it is gone, and left this job running"
+_CAUSES_KEPT = 1000
 
 
 class Reaper:
@@ -43,13 +47,15 @@ class Reaper:
         self._policy = policy
         self._bus = bus
         self._chance = chance
+        self._causes: dict[str, str] = {}
+        """Why each of the workers that were buried here was."""
 
     async def watch(self) -> int:
         """Bury the provably dead, without waiting for any lease, then reap; how many came back.
 
         Every worker does this every second: on one machine a death is noticed at once.
         """
-        await self._bury(self._storage.workers.bury, await self._proven(), "its process has ended")
+        await self._bury(self._storage.workers.bury, await self._proven(), _KILLED)
         return await self.reap()
 
     async def step(self) -> int:
@@ -60,22 +66,17 @@ class Reaper:
             # Asked again: the answer may have taken as long as an outage, and then everybody is
             # overdue who has not been as quick as we were.
             if self._presence.may_judge:
-                why = "it has not been heard of for longer than its lease"
-                await self._bury(workers.bury_overdue, overdue, why)
+                await self._bury(workers.bury_overdue, overdue, _SILENT)
         return await self.reap()
 
     async def _proven(self) -> Sequence[str]:
         """Deaths that need no waiting: on this machine, a lock that can be taken."""
+        ours, prove = self._identity.id, self._storage.prove_dead
         return [
-            record.start.id
-            for record in await self._storage.workers.workers()
-            if self._dead(record)
+            start.id
+            for start in await self._storage.workers.live()
+            if start.id != ours and prove(start)
         ]
-
-    def _dead(self, record: WorkerRecord) -> bool:
-        if record.state is not WorkerState.LIVE or record.start.id == self._identity.id:
-            return False
-        return self._storage.prove_dead(record.start)
 
     async def _bury(
         self,
@@ -87,8 +88,14 @@ class Reaper:
         if not others:
             return
         for worker in await bury(others):
+            self._remember(worker, why)
             log.warning("worker %s is dead: %s; its jobs are given back", worker, why)
             self._bus.publish(WorkerChanged(worker=worker, what="buried", detail=why))
+
+    def _remember(self, worker: str, why: str) -> None:
+        if len(self._causes) >= _CAUSES_KEPT:
+            del self._causes[next(iter(self._causes))]
+        self._causes[worker] = why
 
     async def reap(self) -> int:
         """Every running job whose owner is not live, in bites; how many were given back."""
@@ -113,6 +120,7 @@ class Reaper:
         return accepted
 
     def _lost(self, job: ClaimedJob) -> Transition:
-        error = AttemptError("WorkerLost", f"worker {job.worker} stopped responding")
+        why = self._causes.get(job.worker, _GONE)
+        error = AttemptError("WorkerLost", f"worker {job.worker}: {why}")
         by = f"reaper:{self._identity.id}"
         return settle(job, Lost(error), self._policy, by=by, chance=self._chance)

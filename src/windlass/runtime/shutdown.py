@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 from windlass.core.job import ClaimedJob
@@ -24,6 +23,10 @@ _UNWIND = 5.0
 """How long interrupted handlers may take to unwind before their jobs are released anyway."""
 _RUSHED = 1.0
 """The same after a second signal."""
+_GOODBYE = 10.0
+"""What everything after the drain may take, however long the store takes to answer."""
+_RUSHED_GOODBYE = 2.0
+"""The same after a second signal."""
 _UNSAID = "could not say goodbye to the store; other workers will notice and take over what it held"
 
 
@@ -34,6 +37,8 @@ class Shutdown:
         """Does nothing until asked."""
         self._engine = engine
         self._around = around
+        self.pointless = False
+        """Set when the store is lost for good: there is nobody left to say goodbye to."""
 
     async def drain(self, hurry: asyncio.Event) -> None:
         """Let running jobs end, up to the grace period or ``hurry``; then interrupt the rest."""
@@ -74,7 +79,30 @@ class Shutdown:
             if rushed is not None:
                 rushed.cancel()
 
-    async def leave(self) -> None:
+    async def goodbye(self, parts: Sequence[asyncio.Task[None]], hurry: asyncio.Event) -> bool:
+        """Wait for ``parts`` to end, then leave; whether the store has heard of it in time."""
+        farewell = asyncio.ensure_future(self._farewell(parts))
+        rushed = asyncio.ensure_future(hurry.wait())
+        try:
+            first = asyncio.FIRST_COMPLETED
+            await asyncio.wait({farewell, rushed}, timeout=_GOODBYE, return_when=first)
+            if rushed.done() and not farewell.done():
+                await asyncio.wait({farewell}, timeout=_RUSHED_GOODBYE)
+            if farewell.done():
+                return farewell.result()
+        finally:
+            rushed.cancel()
+            farewell.cancel()
+            for part in parts:
+                part.cancel()
+        log.error("%s: it does not answer", _UNSAID)
+        return False
+
+    async def _farewell(self, parts: Sequence[asyncio.Task[None]]) -> bool:
+        await asyncio.wait(parts)
+        return not self.pointless and await self.leave()
+
+    async def leave(self) -> bool:
         """Store what is finished, release what is not, end the row: in that order."""
         for pause in (0.1, 0.5, 1.0, None):
             try:
@@ -88,17 +116,23 @@ class Shutdown:
             except StorageError as error:
                 if pause is None or isinstance(error, StorageReplaced):
                     log.error("%s: %s", _UNSAID, error)  # noqa: TRY400
-                    return
+                    return False
                 await asyncio.sleep(pause)
             else:
                 self._tell(jobs, releases, applied)
-                return
+                return True
+        return False
 
-    async def leave_at_once(self) -> None:
+    async def leave_at_once(self) -> bool:
         """The worker's own task was cancelled: no time to drain, but what it held is given back."""
         self._engine.runner.stop_all(Why.INTERRUPT)
-        with suppress(StorageError):
-            await self._around.storage.workers.leave(self._engine.identity.id, [])
+        try:
+            async with asyncio.timeout(_RUSHED_GOODBYE):
+                await self._around.storage.workers.leave(self._engine.identity.id, [])
+        except (StorageError, TimeoutError) as error:
+            log.warning("%s: %s", _UNSAID, str(error) or "it does not answer")
+            return False
+        return True
 
     def _tell(
         self, jobs: Sequence[ClaimedJob], releases: Sequence[Transition], applied: Applied

@@ -35,6 +35,7 @@ log = logging.getLogger("windlass")
 
 _LOOK = timedelta(seconds=1)
 _PRUNE = timedelta(minutes=1)
+_LAST_CALL = 2.0
 _CANCEL_PAUSE = 0.1
 """Hints come with every change of a busy store; looking ten times a second is enough."""
 
@@ -68,6 +69,7 @@ class Worker:
         self._aside = aside
         self._watch_loop = watch_loop
         self.engine = Engine(around, settings, self._buried)
+        self._shutdown = Shutdown(self.engine, around)
         self._asked = False
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -114,9 +116,8 @@ class Worker:
         presence.reached()
         heart = self._start_heart(presence)
         leader = Leader(around.storage.leader, engine.identity, lease=settings.lease / 2)
-        finished = asyncio.Event()
+        finished, said = asyncio.Event(), False
         chores_end = asyncio.Event()
-        shutdown = Shutdown(engine, around)
         undo = around.storage.wakeups.subscribe(self._look_for_cancels)
         try:
             async with asyncio.TaskGroup() as group:
@@ -127,30 +128,37 @@ class Worker:
                 self.started.set()
                 await self._stop.wait()
                 engine.claimer.stop()
-                await shutdown.drain(self._hurry)
+                await self._shutdown.drain(self._hurry)
                 chores_end.set()
-                await asyncio.wait([claiming, *running])
                 self._leaving = True
-                if not self._lost:
-                    await shutdown.leave()
+                said = await self._shutdown.goodbye([claiming, *running], self._hurry)
                 finished.set()
                 if not engine.finisher.idle:
                     finishing.cancel()  # an outage must not keep a process alive
         finally:
             undo()
-            if not self._leaving:
+            if not finished.is_set():  # this very task was cancelled
                 self._leaving = True
-                await shutdown.leave_at_once()
-            await heart.stop()
-            await self._settle_side_tasks()
-            if not self._lost:
-                with suppress(StorageError):
-                    await leader.resign()
-            engine.runner.close()
-            await engine.progress.close()
-            engine.identity.let_go()
+                said = await self._shutdown.leave_at_once()
+            await self._put_down(heart, leader, said=said)
             self._ended.set()
         return self.reason or StopReason.ASKED
+
+    async def _put_down(self, heart: Aside, leader: Leader, *, said: bool) -> None:
+        """What is left once the store has been told, or could not be: no call may hold it up."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_CALL):
+                await heart.stop()
+        await self._settle_side_tasks()
+        if said:
+            with suppress(StorageError, TimeoutError):
+                async with asyncio.timeout(_LAST_CALL):
+                    await leader.resign()
+        self.engine.runner.close()
+        await self.engine.progress.close()
+        if said:
+            # Else the file is what lets others prove this death instead of waiting for a lease.
+            self.engine.identity.let_go()
 
     async def _part(self, part: Part) -> None:
         """A part of the worker; whichever finds the store replaced ends them all."""
@@ -167,6 +175,7 @@ class Worker:
             error,
         )
         self.reason = StopReason.STORAGE_LOST
+        self._shutdown.pointless = True
         self._stop.set()
         self._hurry.set()  # no outcome can be stored any more: nothing is worth waiting for
 
@@ -285,10 +294,7 @@ class Worker:
         """Nothing is ready or running on the served queues, here or elsewhere."""
         if not self.engine.idle:
             return False
-        served = set(self._settings.served)
-        counts = [c for c in await self._around.storage.admin.counts() if c.queue in served]
-        # What waits in a paused queue waits for a person, not for us.
-        return not any(count.running or (count.ready and not count.paused) for count in counts)
+        return not await self._around.storage.jobs.active(self._settings.served)
 
     async def _settle_side_tasks(self) -> None:
         for task in (self._reborn, self._cancel_look):
