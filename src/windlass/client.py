@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +16,7 @@ from windlass.core.instant import duration
 from windlass.core.job import Job as JobRecord
 from windlass.core.job import JobId, NewJob
 from windlass.core.state import State
-from windlass.core.text import shown
+from windlass.core.text import MAX_TEXT, shown
 from windlass.core.unique import Unique, compose_key
 from windlass.errors import (
     InvalidArgument,
@@ -63,8 +63,8 @@ def new_job(call: Call, settings: Settings, job_id: JobId) -> NewJob:
     ask, task = call.options, call.task.settings
     principal, correlation_id = ask.principal, ask.correlation_id
     if call.arguments is not None:
-        principal = principal or first_usable(call.arguments, PRINCIPAL_KEYS)
-        correlation_id = correlation_id or first_usable(call.arguments, CORRELATION_KEYS)
+        principal = principal or _found(call.arguments, PRINCIPAL_KEYS)
+        correlation_id = correlation_id or _found(call.arguments, CORRELATION_KEYS)
     return NewJob(
         id=job_id,
         task=task.name,
@@ -86,6 +86,14 @@ def new_job(call: Call, settings: Settings, job_id: JobId) -> NewJob:
         correlation_id=correlation_id,
         parent=None if ask.parent is None else JobId(ask.parent),
     )
+
+
+def _found(arguments: Mapping[str, object], keys: Sequence[str]) -> str | None:
+    """Cut to what may be given: nobody asked for it, so it must not fail the call, or the next
+    one that inherits it.
+    """
+    found = first_usable(arguments, keys)
+    return None if found is None else found[:MAX_TEXT]
 
 
 def new_jobs(calls: Sequence[Call], settings: Settings, ids: Sequence[JobId]) -> list[NewJob]:

@@ -336,3 +336,20 @@ async def test_more_calls_than_one_transaction_should_hold_are_refused(app: Wind
     with pytest.raises(InvalidArgument, match="in slices of at most 100,000"):
         await app.enqueue_many([work.call()] * 100_001)
     assert await app.admin.find() == []
+
+
+async def test_an_identity_read_from_an_argument_is_cut_to_what_may_be_given(
+    app: Windlass,
+) -> None:
+    @app.task
+    async def child() -> None: ...
+
+    @app.task
+    async def parent(ctx: Context, request_id: str) -> str:
+        return str((await ctx.enqueue(child.call())).id)
+
+    job = await parent.enqueue("x" * 1000)
+    assert (await job.refresh()).correlation_id == "x" * 256
+    async with app.worker():
+        inherited = await job.result(timeout=10)
+    assert (await app.job(inherited).refresh()).correlation_id == "x" * 256
