@@ -174,6 +174,18 @@ def test_what_a_stop_gives_back_is_in_the_last_count(shop: Shop) -> None:
         assert worker.wait() == 0
 
 
+def test_what_became_of_a_dead_workers_job_is_in_the_last_count(shop: Shop) -> None:
+    job = shop.enqueue("nap", 60.0, max_attempts=1)
+    with Running("worker", "shop:app", cwd=shop.folder) as worker:
+        worker.wait_for(READY)
+        assert until(lambda: shop.job(job).state is State.RUNNING)
+        worker.signal(signal.SIGKILL)
+        worker.wait()
+    ended = windlass("worker", "shop:app", "--until-empty", cwd=shop.folder)
+    assert shop.job(job).state is State.FAILED
+    assert "nothing is left to do: 1 failed in " in ended.stderr
+
+
 def test_a_job_that_outlasts_the_grace_period_is_given_back(shop: Shop) -> None:
     job = shop.enqueue("nap", 60.0)
     with Running("worker", "shop:app", "--grace", "200ms", cwd=shop.folder) as worker:
