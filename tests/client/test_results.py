@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -334,3 +335,16 @@ def test_the_text_of_a_failure_reads_well_whatever_the_handler_said(text: str, t
 def test_an_instruction_is_known_by_its_public_name(kind: type[Exception]) -> None:
     assert kind.__module__ == "windlass"
     assert getattr(windlass, kind.__qualname__) is kind
+
+
+@pytest.mark.parametrize("after", ["soon", -1, float("nan"), None])
+async def test_an_instruction_that_makes_no_sense_is_an_error_like_any_other(
+    app: Windlass, after: Any
+) -> None:
+    @app.task(max_attempts=1)
+    async def work() -> None:
+        raise Snooze(after)
+
+    async with app.worker():
+        with pytest.raises(JobFailed, match="InvalidArgument: after"):
+            await (await work.enqueue()).result(timeout=10)
