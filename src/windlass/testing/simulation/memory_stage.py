@@ -82,6 +82,8 @@ class MemoryStage:
         store, _, name = op.partition(".")
         if op in {"jobs.claimable", "workers.overdue", "workers.orphans", "workers.workers"}:
             return
+        if op in {"jobs.active", "workers.live"}:
+            return
         if store == "workers" and name != "cancel_requests":
             self._observe_workers(name, args)
         elif name in {"pause", "resume"}:

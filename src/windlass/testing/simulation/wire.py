@@ -32,8 +32,9 @@ Method = Callable[..., Awaitable[Any]]
 ECHOING = frozenset(
     f"{store}.{name}"
     for store, names in {
-        "jobs": "insert claim apply report cancel claimable settled",
-        "workers": "register beat bury bury_overdue overdue orphans leave cancel_requests workers",
+        "jobs": "insert claim apply report cancel claimable active settled",
+        "workers": "register beat bury bury_overdue overdue orphans leave cancel_requests workers"
+        " live",
         "leader": "lead resign",
         "maintenance": "promote next_due expire",
         "admin": "get find counts",
@@ -58,8 +59,8 @@ WAKING = frozenset(
 READING = frozenset(
     f"{store}.{name}"
     for store, names in {
-        "jobs": "claimable settled",
-        "workers": "overdue orphans cancel_requests workers",
+        "jobs": "claimable active settled",
+        "workers": "overdue orphans cancel_requests workers live",
         "limits": "specs states",
         "maintenance": "next_due",
         "admin": "get find history counts rollups",
