@@ -294,7 +294,9 @@ class JobStore(Protocol):
     async def claimable(self, queues: Sequence[str]) -> bool:
         """Whether a claim on these queues is worth its write lock now. A hint, read-only.
 
-        It may err on the side of yes, never of no.
+        It may err on the side of yes, never of no. A paused queue is not, nor is one where all
+        that waits is a job to run alone that its limits refuse: nothing but a change, which
+        wakes, makes such a claim worth it.
         """
         ...
 
@@ -353,7 +355,10 @@ class WorkerStore(Protocol):
         ...
 
     async def orphans(self, limit: int) -> Sequence[ClaimedJob]:
-        """Running jobs whose worker's row is missing or not live, oldest claim first."""
+        """Running jobs whose worker's row is missing or not live, at most ``limit``: worker by
+        worker, of each the oldest claim first. Without their payload, which is left empty: nobody
+        who ends a claim needs it, and it may be large.
+        """
         ...
 
     async def cancel_requests(self, worker: str) -> Sequence[Claim]:

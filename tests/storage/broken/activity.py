@@ -11,6 +11,22 @@ from windlass.storage.memory.row import Lane
 from windlass.testing.conformance import ActivityConformance
 
 
+@fails(ActivityConformance.test_a_paused_queue_is_not_claimable)
+class PausedIsClaimable(MemoryJobs):
+    """A paused queue is asked like any other."""
+
+    def _claimable(self, queue: str, now: datetime) -> bool:
+        return self._has_due(queue, now)
+
+
+@fails(ActivityConformance.test_a_job_to_run_alone_is_claimable_only_if_its_limits_admit_it)
+class RefusedIsClaimable(MemoryJobs):
+    """What its limits refuse is asked for all the same."""
+
+    def _claimable(self, queue: str, now: datetime) -> bool:
+        return queue not in self._db.paused and self._has_due(queue, now)
+
+
 @fails(ActivityConformance.test_a_due_job_is_activity_in_its_own_queue)
 class AnyQueueIsActive(MemoryJobs):
     """What is due in one queue is activity in all."""

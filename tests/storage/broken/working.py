@@ -283,6 +283,19 @@ class EverybodyIsAnOrphan(MemoryWorkers):
         return [row.to_claimed() for row in self._db.running.values()][:limit]
 
 
+@fails(BurialConformance.test_orphans_of_many_workers_come_in_bites_worker_by_worker)
+class AsManyOrphansOfEach(MemoryWorkers):
+    """The limit holds for each worker and not for all together."""
+
+    async def orphans(self, limit: int) -> Sequence[ClaimedJob]:
+        orphans = await super().orphans(1000)
+        mine = {
+            job.worker: [other for other in orphans if other.worker == job.worker][:limit]
+            for job in orphans
+        }
+        return [job for jobs in mine.values() for job in jobs]
+
+
 @fails(BurialConformance.test_orphans_come_in_bites_oldest_claim_first)
 class OrphansByInsertion(MemoryWorkers):
     """Orphans come in the order of insertion."""

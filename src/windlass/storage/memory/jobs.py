@@ -64,8 +64,19 @@ class MemoryJobs:
             return any(self._claimable(queue, now) for queue in queues)
 
     def _claimable(self, queue: str, now: datetime) -> bool:
+        if queue in self._db.paused:
+            return False
         due = self._db.next_due(queue)
-        return any(self._db.ready[queue].values()) or (due is not None and due <= now)
+        if due is not None and due <= now:
+            return True
+        gates = self._db.gates
+        usage = gates.usage(self._db.running.values())
+        heads = [self._db.head(lane) for lane in self._db.ready[queue].values()]
+        return any(
+            head.is_expired(now) or gates.shut(head.asked.limits, usage, now) is None
+            for head in heads
+            if head is not None
+        )
 
     async def active(self, queues: Sequence[str]) -> bool:
         with self._db.moment() as now:

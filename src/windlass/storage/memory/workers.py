@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from msgspec.structs import replace
+
 from windlass.core.job import Claim, ClaimedJob
 from windlass.core.state import Verb
 from windlass.core.transition import Transition
@@ -70,8 +72,8 @@ class MemoryWorkers:
     async def orphans(self, limit: int) -> Sequence[ClaimedJob]:
         with self._db.moment():
             lost = [row for row in self._db.running.values() if not self._is_live(row.worker)]
-            lost.sort(key=lambda row: (row.started_at, row.seq))
-            return [row.to_claimed() for row in lost[:limit]]
+            lost.sort(key=lambda row: (row.worker, row.started_at, row.seq))
+            return [replace(row.to_claimed(), payload=b"") for row in lost[:limit]]
 
     async def cancel_requests(self, worker: str) -> Sequence[Claim]:
         with self._db.moment():

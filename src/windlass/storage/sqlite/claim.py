@@ -31,7 +31,7 @@ from windlass.storage.sqlite.rows import (
 from windlass.storage.sqlite.visits import Line, Visits
 from windlass.storage.sqlite.waiting import end_waiting, fail_damaged, promote
 
-__all__ = ["Taken", "claim"]
+__all__ = ["Taken", "claim", "solo_claimable"]
 
 _SQL = load("windlass.storage.sqlite.sql", "claim.sql")
 _IS_LIVE, _LOOK, _SOLO_AFTER = _SQL["is_live"], _SQL["look"], _SQL["solo_after"]
@@ -280,6 +280,18 @@ class _Claiming:
         for gate, spec in charged.items():
             if spec is not None and spec.rate is not None:
                 lanes.postpone(gate, partial(self._gates.opens_at, gate, spec))
+
+
+def solo_claimable(connection: apsw.Connection, queue: str, now: int) -> bool:
+    """Whether a claim has something to do with the solo jobs of a queue. Read-only."""
+    gates = Gates(connection, now)
+    line = Line(connection, _SOLO_AFTER, queue, bite=2)
+    for _, _, _, expires_at, limits in _bounded(line, SOLO_LOOKS):
+        uses = () if limits is None else limits_of(limits)
+        expired = expires_at is not None and expires_at <= now
+        if expired or not uses or gates.shut(uses) is None:
+            return True
+    return line.head() is not None  # further than a claim looks: perhaps
 
 
 def _bounded(line: Line, limit: int) -> Iterator[Row]:

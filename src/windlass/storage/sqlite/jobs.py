@@ -14,11 +14,11 @@ from windlass.storage.calendar import instant_of
 from windlass.storage.protocol import Applied, CancelAnswer, ClaimReply, Inserted, Settled, Want
 from windlass.storage.queries import load
 from windlass.storage.sqlite.apply import apply
-from windlass.storage.sqlite.claim import claim
+from windlass.storage.sqlite.claim import claim, solo_claimable
 from windlass.storage.sqlite.database import Database
 from windlass.storage.sqlite.insert import insert
 from windlass.storage.sqlite.lanes import Lanes
-from windlass.storage.sqlite.rows import RUNNING, STATES, WAITING, Row, rows_by_id, value_of
+from windlass.storage.sqlite.rows import RUNNING, STATES, WAITING, Row, first, rows_by_id, value_of
 from windlass.storage.sqlite.waiting import end_waiting
 
 __all__ = ["SqliteJobs"]
@@ -64,9 +64,7 @@ class SqliteJobs:
 
     async def claimable(self, queues: Sequence[str]) -> bool:
         return self._db.read(
-            lambda connection, now: any(
-                value_of(connection, _CLAIMABLE, (queue, now)) for queue in queues
-            )
+            lambda connection, now: any(_claimable(connection, queue, now) for queue in queues)
         )
 
     async def active(self, queues: Sequence[str]) -> bool:
@@ -90,6 +88,11 @@ class SqliteJobs:
         answers = await self._db.write(lambda connection, now: _cancel(connection, ids, now))
         self._db.wake()
         return answers
+
+
+def _claimable(connection: apsw.Connection, queue: str, now: int) -> bool:
+    anything, alone = first(connection, _CLAIMABLE, (queue, now)) or (False, False)
+    return bool(anything) or (bool(alone) and solo_claimable(connection, queue, now))
 
 
 def _settled(job: JobId, row: Row | None) -> Settled | None:

@@ -121,13 +121,13 @@ class SqliteWorkers:
         def op(connection: apsw.Connection, _: int) -> list[Row]:
             rows: list[Row] = []
             for worker in _running_workers(connection):
+                if len(rows) >= limit:
+                    break
                 if not fetch(connection, _IS_LIVE, (worker,)):
-                    rows += fetch_shown(connection, _CLAIMS_OF, (worker, limit))
+                    rows += fetch_shown(connection, _CLAIMS_OF, (worker, limit - len(rows)))
             return rows
 
-        rows = self._db.read(op)
-        rows.sort(key=lambda row: (row[-2], row[0]))  # started_at, seq
-        return [_orphan(row) for row in rows[:limit]]
+        return [_orphan(row) for row in self._db.read(op)]
 
     async def leave(self, worker: str, releases: Sequence[Transition]) -> Applied:
         def op(connection: apsw.Connection, now: int) -> tuple[int, list[Answer]]:

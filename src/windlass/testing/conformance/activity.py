@@ -6,6 +6,7 @@ from windlass.core.limit import LimitSpec
 from windlass.core.outcome import Succeeded
 from windlass.storage.protocol import Storage
 from windlass.testing.clock import VirtualClock
+from windlass.testing.conformance.solo import suspected
 from windlass.testing.conformance.steps import (
     MINUTE,
     a_job,
@@ -19,7 +20,26 @@ __all__ = ["ActivityConformance"]
 
 
 class ActivityConformance:
-    """`JobStore.active`: running, or due and not paused."""
+    """`JobStore.active`: running, or due and not paused. `JobStore.claimable`: worth a claim."""
+
+    async def test_a_paused_queue_is_not_claimable(self, storage: Storage) -> None:
+        await add(storage, a_job(), a_job(queue="b"))
+        await storage.admin.pause("default")
+        assert not await storage.jobs.claimable(["default"])
+        assert await storage.jobs.claimable(["default", "b"])
+        await storage.admin.resume("default")
+        assert await storage.jobs.claimable(["default"])
+
+    async def test_a_job_to_run_alone_is_claimable_only_if_its_limits_admit_it(
+        self, storage: Storage
+    ) -> None:
+        await storage.limits.define([LimitSpec(name="db", concurrency=1)])
+        await suspected(storage, limited("db"))
+        assert await storage.jobs.claimable(["default"])
+        running = await started(storage, limited("db"))
+        assert not await storage.jobs.claimable(["default"])
+        await happened(storage, running, Succeeded())
+        assert await storage.jobs.claimable(["default"])
 
     async def test_a_due_job_is_activity_in_its_own_queue(self, storage: Storage) -> None:
         assert not await storage.jobs.active(["a", "b"])

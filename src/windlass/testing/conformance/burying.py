@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from msgspec.structs import replace
+
 from windlass.core.outcome import Lost, Succeeded, decide
 from windlass.core.state import State, Verb
 from windlass.core.transition import succeed
@@ -167,7 +169,20 @@ class BurialConformance:
         await add(storage, a_job())
         assert list(await storage.workers.orphans(10)) == []
         await storage.workers.bury(["dead"])
-        assert list(await storage.workers.orphans(10)) == [lost]
+        assert list(await storage.workers.orphans(10)) == [replace(lost, payload=b"")]
+
+    async def test_orphans_of_many_workers_come_in_bites_worker_by_worker(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        wanted = []
+        for worker in ("a", "b", "c", "a", "b"):
+            clock.advance(MINUTE)
+            wanted.append((await started(storage, worker=worker)).claim.job)
+        await storage.workers.bury(["a", "b", "c"])
+        first, second, third, fourth, fifth = wanted
+        assert ids(list(await storage.workers.orphans(3))) == [first, fourth, second]
+        orphans = ids(list(await storage.workers.orphans(10)))
+        assert orphans == [first, fourth, second, fifth, third]
 
     async def test_orphans_come_in_bites_oldest_claim_first(
         self, storage: Storage, clock: VirtualClock

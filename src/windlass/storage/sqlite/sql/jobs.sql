@@ -72,9 +72,10 @@ SELECT (EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 1)
     OR EXISTS (SELECT 1 FROM jobs WHERE state = 1 AND queue = ?1);
 
 -- name: claimable
--- One queue. Every part is one look into an index.
+-- One queue: anything, and anything that runs alone. Every part is one look into an index.
 SELECT EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 1)
-    OR EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 3)
     OR EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 0 AND due <= ?2)
     OR EXISTS (SELECT 1 FROM bays WHERE queue = ?1 AND opens_at = 0)
-    OR EXISTS (SELECT 1 FROM bays WHERE queue = ?1 AND opens_at > 0 AND opens_at <= ?2);
+    OR EXISTS (SELECT 1 FROM bays WHERE queue = ?1 AND opens_at > 0 AND opens_at <= ?2),
+       EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 3)
+ WHERE NOT EXISTS (SELECT 1 FROM queues WHERE name = ?1 AND paused);

@@ -72,11 +72,12 @@ SELECT bays.head_priority, bays.head_due, bays.head_seq, bays.id, bays.gate, bay
 
 -- name: expired_heads
 -- Lanes whose first job has expired, also in closed bays: behind it may stand one that needs less.
+-- Among so many that have; those behind others are left to upkeep.
 SELECT lanes.head_priority, lanes.head_due, lanes.head_seq, lanes.id
-  FROM jobs JOIN lanes ON lanes.id = jobs.lane AND lanes.head_seq = jobs.seq
- WHERE jobs.ready IS NOT NULL AND jobs.expires_at IS NOT NULL AND jobs.expires_at <= ?2
-   AND jobs.queue = ?1
- ORDER BY jobs.expires_at LIMIT ?3;
+  FROM (SELECT seq, lane FROM jobs
+         WHERE queue = ?1 AND ready = 2 AND expires_at IS NOT NULL AND expires_at <= ?2
+         ORDER BY expires_at LIMIT ?3) AS late
+ CROSS JOIN lanes ON lanes.id = late.lane AND lanes.head_seq = late.seq;
 
 -- name: open_timed
 -- The tokens these bays wait for are there.

@@ -40,7 +40,7 @@ SELECT 1 FROM workers WHERE id = ?1 AND state = 'live';
 
 -- name: claims_of
 -- Columns as of `best` and `extras` in claim.sql, then what a claim knows by itself.
-SELECT seq, id, claim_number, task, payload, attempt, max_attempts, budget, due, timeout,
+SELECT seq, id, claim_number, task, x'', attempt, max_attempts, budget, due, timeout,
        key, key_window, lost, solo, backoff, missed_at, error_kind, error_message, tenant,
        principal, correlation_id, trace, tags, queue, started_at, worker
   FROM jobs
