@@ -645,3 +645,25 @@ async def test_what_can_be_read_of_a_damaged_row_is_shown(
         assert job is not None
         assert (job.task, job.tags, job.backoff, job.limits) == ("t", (), None, ())
         assert job.tenant == "a\N{REPLACEMENT CHARACTER}"
+
+
+async def test_a_database_of_something_else_is_refused_and_left_as_it_was(file: Path) -> None:
+    connection = apsw.Connection(str(file))
+    connection.execute("CREATE TABLE customers (name)")
+    connection.close()
+    before = file.read_bytes()
+    with pytest.raises(StorageError, match="customers"):
+        await open_sqlite(file)
+    assert file.read_bytes() == before
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+async def test_a_promotion_of_nothing_takes_no_write_lock(
+    file: Path, storage: SqliteStorage
+) -> None:
+    await add(storage, a_job(), a_job(delay=timedelta(days=1)))
+    stranger = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READWRITE)
+    stranger.execute("BEGIN IMMEDIATE")
+    async with asyncio.timeout(5):
+        assert await storage.maintenance.promote(100) == 0
+    stranger.close()

@@ -23,7 +23,15 @@ from windlass.errors import SchemaTooNew, StorageError
 if TYPE_CHECKING:
     import apsw
 
-__all__ = ["Migration", "apply_sqlite", "check_known", "find", "major", "ordered"]
+__all__ = [
+    "Migration",
+    "apply_sqlite",
+    "check_known",
+    "find",
+    "major",
+    "ordered",
+    "refuse_stranger",
+]
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 _MAJOR = 100
@@ -115,18 +123,25 @@ def apply_sqlite(
 
 
 def _stored_version(connection: apsw.Connection) -> int:
+    refuse_stranger(connection)
     if not connection.execute(_EXISTS).get:
-        strangers = connection.execute(_STRANGER).fetchall()
-        if strangers:
-            # Two SQLite libraries in one process on one file lose committed rows, and the
-            # application beside us most likely brings the other one.
-            raise StorageError(
-                f"{connection.filename} is a database of something else (it has the table "
-                f"{strangers[0][0]}). Give the jobs a file of their own, for example "
-                f"sqlite:///jobs.db."
-            )
         connection.execute(_CREATE)
         return 0
     stored = connection.execute(_STORED).get
     user_version = connection.pragma("user_version")
     return max(int(stored or 0), int(user_version or 0))
+
+
+def refuse_stranger(connection: apsw.Connection) -> None:
+    """Raise if the database is somebody else's. Reads only."""
+    if connection.execute(_EXISTS).get:
+        return
+    strangers = connection.execute(_STRANGER).fetchall()
+    if strangers:
+        # Two SQLite libraries in one process on one file lose committed rows, and the
+        # application beside us most likely brings the other one.
+        raise StorageError(
+            f"{connection.filename} is a database of something else (it has the table "
+            f"{strangers[0][0]}). Give the jobs a file of their own, for example "
+            f"sqlite:///jobs.db."
+        )

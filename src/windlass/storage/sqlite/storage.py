@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 
 import apsw
@@ -16,6 +17,7 @@ from windlass.storage.sqlite.admin import SqliteAdmin
 from windlass.storage.sqlite.connection import Durability, FileSource, Source
 from windlass.storage.sqlite.database import AnyWriter, Database
 from windlass.storage.sqlite.files import prepare
+from windlass.storage.sqlite.forks import INSIDE
 from windlass.storage.sqlite.jobs import SqliteJobs
 from windlass.storage.sqlite.limits import SqliteLimits
 from windlass.storage.sqlite.maintenance import SqliteMaintenance
@@ -95,9 +97,20 @@ async def open_sqlite(
             f"leave a damaged file."
         )
     files = prepare(os.fspath(path), allow_network_filesystem=allow_network_filesystem)
+    _refuse_stranger(files.path)
     description = f"SQLite {apsw.sqlite_lib_version()} at {files.path}, durability {durability}"
     source = FileSource(files, durability=durability)
     return await _open(source, FilePlace(files), clock, make_writer, description)
+
+
+def _refuse_stranger(path: str) -> None:
+    """Look before anything is changed: the mode of the file, or a lock beside it."""
+    with INSIDE, suppress(apsw.Error):  # what cannot be read now is judged when it is opened
+        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            migrate.refuse_stranger(connection)
+        finally:
+            connection.close()
 
 
 async def open_in_memory(
