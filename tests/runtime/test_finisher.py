@@ -294,6 +294,36 @@ async def test_an_outcome_that_cannot_even_fail_holds_up_nobody_else() -> None:
         assert len(moved) == len({event.job for event in moved}) == 8
 
 
+def test_one_outcome_that_cannot_even_fail_slows_nobody() -> None:
+    async def scenario(world: World) -> None:
+        store = await world.tampered()
+        cursed: list[str] = []
+
+        async def apply(call: Hook, transitions: Sequence[Transition]) -> Any:
+            if any(t.claim.job in cursed for t in transitions):
+                raise ValueError("this row is cursed")
+            return await call(transitions)
+
+        store.on("jobs.apply", apply)
+
+        @world.app.task(name="job")
+        async def job() -> None: ...
+
+        async with working(world.app, store=store, slots=4):
+            await world.until(1)
+            bad = await job.options(delay=0.5).enqueue()
+            cursed.append(bad.id)
+            await world.until(20)
+            for _ in range(50):
+                good = await job.enqueue()
+                await good.result(timeout=60)
+            assert world.loop.time() < 22
+            cursed.clear()
+            await bad.result(timeout=60)
+
+    simulate(scenario)
+
+
 # --- refused -------------------------------------------------------------------------------------
 
 

@@ -160,6 +160,7 @@ async def test_a_handler_that_blocks_the_loop_gets_nobody_buried_and_is_named_in
         assert line.startswith(f"job {record.id} (blocker) has blocked the event loop for 1.")
         assert "time.sleep(1.5)" in line
         assert "test_heartbeat.py" in line
+        assert "windlass/runtime" not in line
 
 
 class AnotherWorker:

@@ -186,3 +186,49 @@ async def test_closing_stops_the_storing() -> None:
         reporter = ProgressReporter(it.store.storage.jobs)
         await reporter.close()
         assert it.store.calls["jobs.report"] == 0
+
+
+def test_a_note_that_no_store_could_write_spoils_no_other() -> None:
+    async def scenario(world: World) -> None:
+        @world.app.task(name="job")
+        async def job(ctx: Context) -> None:
+            ctx.progress(0.5, "half \ud800 way")
+            await asyncio.sleep(1)
+
+        async with working(world.app):
+            handle = await job.enqueue()
+            await world.until(0.9)
+            record = await handle.refresh()
+        assert record.progress == Progress(0.5, "half ? way")
+
+    simulate(scenario)
+
+
+def test_a_store_that_fails_on_a_note_in_any_way_keeps_nobody_from_reporting() -> None:
+    async def scenario(world: World) -> None:
+        store = await world.tampered()
+        broken = True
+
+        async def report(call: Hook, notes: Any) -> Any:
+            if broken:
+                raise ValueError("cannot be written")
+            return await call(notes)
+
+        store.on("jobs.report", report)
+
+        @world.app.task(name="job")
+        async def job(ctx: Context) -> None:
+            for second in range(10):
+                ctx.progress(second / 10, "")
+                await asyncio.sleep(1)
+
+        async with working(world.app, store=store):
+            handle = await job.enqueue()
+            await world.until(3)
+            broken = False
+            await world.until(6.5)
+            record = await handle.refresh()
+            assert record.progress == Progress(0.6, "")
+        assert (await handle.refresh()).state is State.SUCCEEDED
+
+    simulate(scenario)

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.world import bench, until
+from tests.runtime.world import World, bench, logged, simulate, until, working
 from windlass import Backoff, Context
 from windlass.core.state import State
+from windlass.runtime.runner import Why
 from windlass.runtime.threads import Threads
 
 HERE = contextvars.copy_context()
@@ -133,6 +134,99 @@ async def test_a_function_past_its_timeout_is_retried_and_keeps_its_slot_until_i
         assert it.engine.slots.used == 1
         go.set()
         await until(lambda: it.engine.slots.used == 0)
+
+
+async def test_a_function_that_keeps_its_slot_is_named_and_loudly_when_it_was_the_last() -> None:
+    async with bench(slots=2) as it:
+        go = threading.Event()
+
+        @it.app.task(name="job", timeout=0.01)
+        def stuck() -> None:
+            go.wait(5)
+
+        with logged() as lines:
+            first = await it.run(stuck.call())
+            second = await it.run(stuck.call())
+        told = [r for r in lines.records if "keeps its slot" in r.getMessage()]
+        assert [record.levelname for record in told] == ["WARNING", "ERROR"]
+        assert f"job {first.id} (job)" in told[0].getMessage()
+        assert f"job {second.id} (job)" in told[1].getMessage()
+        assert "no slot is free" in told[1].getMessage()
+        go.set()
+        await until(lambda: it.engine.slots.used == 0)
+
+
+def test_a_coroutine_that_goes_on_after_its_timeout_is_named_once() -> None:
+    async def scenario(world: World) -> None:
+        @world.app.task(name="stubborn", timeout=2)
+        async def stubborn() -> None:
+            for _ in range(20):
+                try:
+                    await asyncio.sleep(1)
+                except asyncio.CancelledError:
+                    world.say("told to end")
+
+        with logged() as lines:
+            async with working(world.app):
+                job = await stubborn.enqueue()
+                await world.until(40)
+        (line,) = lines.having("keeps its slot")
+        assert f"job {job.id} (stubborn)" in line
+
+    simulate(scenario)
+
+
+# --- plain functions that give back something to await -------------------------------------------
+
+
+def wrapped(coroutine: Any) -> Any:
+    """What a careless decorator makes of a coroutine function."""
+
+    def plain() -> Any:
+        return coroutine()
+
+    return plain
+
+
+async def test_what_a_plain_function_gives_back_is_awaited_on_the_loop() -> None:
+    async with bench() as it:
+        here = threading.get_ident()
+
+        async def on_loop() -> bool:
+            await asyncio.sleep(0)
+            return threading.get_ident() == here
+
+        job = await it.run(it.app.task(name="job")(wrapped(on_loop)).call())
+        assert (job.state, job.result) == (State.SUCCEEDED, b"true")
+
+
+async def test_what_is_awaited_for_a_plain_function_has_its_timeout() -> None:
+    async with bench() as it:
+
+        async def slow() -> None:
+            await asyncio.sleep(60)
+
+        job = await it.run(it.app.task(name="job", timeout=0.05)(wrapped(slow)).call())
+        assert job.state is State.WAITING
+        assert job.error is not None
+        assert job.error.kind.endswith("JobTimeout")
+
+
+async def test_what_is_awaited_for_a_plain_function_can_be_cancelled() -> None:
+    async with bench() as it:
+        begun = asyncio.Event()
+
+        async def endless() -> None:
+            begun.set()
+            await asyncio.sleep(60)
+
+        handle = await it.app.enqueue_call(it.app.task(name="job")(wrapped(endless)).call())
+        stepping = asyncio.create_task(it.engine.step())
+        await begun.wait()
+        await handle.cancel()
+        it.engine.runner.stop_all(Why.CANCEL)
+        await stepping
+        assert (await handle.refresh()).state is State.CANCELLED
 
 
 async def test_stuck_threads_never_let_a_worker_run_more_than_its_slots() -> None:

@@ -76,6 +76,7 @@ class Engine:
             self._ended,
             result_limit=settings.result_limit,
             error_limit=settings.error_limit,
+            on_overstay=self._overstays,
         )
         self.claimer = Claimer(
             storage,
@@ -219,6 +220,19 @@ class Engine:
         else:
             # A thread that did not end keeps its slot: the worker must not run more than it may.
             run.detached.add_done_callback(lambda _: self.slots.give(job.queue))
+            self._overstays(run)
+
+    def _overstays(self, run: Run) -> None:
+        """A run goes on although its time is up; nothing can stop it, but somebody should know."""
+        full = self.slots.free == 0
+        log.log(
+            logging.ERROR if full else logging.WARNING,
+            "job %s (%s) was told to end and goes on; it keeps its slot until it does%s. Let it "
+            "look at ctx.cancelled or give its calls timeouts of their own",
+            run.job.claim.job,
+            run.job.task,
+            ", and no slot is free: this worker takes no more jobs" if full else "",
+        )
 
 
 def _claimed(job: ClaimedJob) -> JobMoved:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 
 from windlass.core.event import JobMoved
@@ -97,13 +98,24 @@ class Finisher:
                 if not self._failing:
                     log.warning("outcomes cannot be stored yet, trying on: %s", error)
                 self._failing = True
-                await asyncio.sleep(pause * (0.5 + self._chance()))
+                await self._wait_out(pause * (0.5 + self._chance()))
                 pause = min(pause * 2, _LONGEST_WAIT)
             else:
                 if self._failing:
                     log.info("outcomes are stored again")
                 self._failing = False
                 return
+
+    async def _wait_out(self, seconds: float) -> None:
+        if self._stuck is None:
+            await asyncio.sleep(seconds)
+            return
+        # One outcome is bad, not the store: those that come meanwhile do not wait for it.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self._next:
+                    self._added.clear()
+                    await self._added.wait()
 
     async def flush(self) -> int:
         """Write what waits, in one batch; the number of transitions answered for."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
+import msgspec
+
 from windlass.core.job import Claim, ClaimedJob, Progress
-from windlass.errors import StorageError
 from windlass.storage.protocol import JobStore
 
 __all__ = ["ProgressReporter"]
@@ -32,6 +33,10 @@ class ProgressReporter:
 
     def note(self, job: ClaimedJob, progress: Progress) -> None:
         """Remember it; safe from any thread."""
+        # What cannot be written as UTF-8 would spoil the whole batch, notes of other jobs too.
+        words = progress.note.encode("utf-8", "replace").decode("utf-8")
+        if words != progress.note:
+            progress = msgspec.structs.replace(progress, note=words)
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         self._loop.call_soon_threadsafe(self._keep, job.claim, progress)
@@ -51,7 +56,7 @@ class ProgressReporter:
                 notes, self._notes = self._notes, {}
                 try:
                     await self._jobs.report(list(notes.items()))
-                except StorageError as error:
+                except Exception as error:  # noqa: BLE001 -- a note is worth no job and no worker
                     log.debug("progress was not stored: %s", error)
                 await asyncio.sleep(_PAUSE)
         finally:

@@ -7,7 +7,7 @@ import contextvars
 import functools
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from enum import IntEnum
 from typing import Any
@@ -42,7 +42,7 @@ class Why(IntEnum):
 class Run(Token):
     """One execution in this process. It is its own cancel token: one object less per job."""
 
-    __slots__ = ("body", "detached", "job", "why")
+    __slots__ = ("body", "detached", "job", "on_loop", "why")
 
     def __init__(self, job: ClaimedJob) -> None:
         """Not started yet."""
@@ -50,6 +50,8 @@ class Run(Token):
         self.job = job
         self.why: Why | None = None
         self.body: asyncio.Task[None] | None = None
+        self.on_loop = False
+        """A plain function gave back something to await, and that is what runs now."""
         self.detached: asyncio.Future[Return] | None = None
         """A thread that outlived its timeout: it keeps the slot until it ends."""
 
@@ -58,6 +60,9 @@ OnEnd = Callable[[Run, Outcome], None]
 
 _FARTHEST = timedelta(days=3650)
 """Whoever asks for more time is asked again then; beyond the calendar no store could keep it."""
+
+_PATIENCE = 5.0
+"""What a coroutine may take to clean up after its timeout before it is spoken of."""
 
 _NOTHING = core.Succeeded()
 """What most handlers return."""
@@ -74,13 +79,18 @@ class Runner:
         *,
         result_limit: int,
         error_limit: int,
+        on_overstay: Callable[[Run], None] | None = None,
     ) -> None:
-        """``on_end`` is called once for every started run."""
+        """``on_end`` is called once for every started run.
+
+        ``on_overstay`` for a coroutine that its timeout has cancelled and that goes on.
+        """
         self._tasks = tasks
         self._host = host
         self._on_end = on_end
         self._result_limit = result_limit
         self._error_limit = error_limit
+        self._on_overstay = on_overstay
         self._threads = Threads()
         self.active: dict[Claim, Run] = {}
 
@@ -102,7 +112,8 @@ class Runner:
         task = self._tasks.find(run.job.task)
         # A thread cannot be cancelled, only asked; its body waits for it. A body that has not
         # begun must not be cancelled: it would end without a word. It looks before it begins.
-        if run.body is not None and (task is None or task.is_async) and _has_begun(run.body):
+        on_loop = task is None or task.is_async or run.on_loop
+        if run.body is not None and on_loop and _has_begun(run.body):
             run.body.cancel()
         return True
 
@@ -165,14 +176,34 @@ class Runner:
         self, run: Run, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         limit = run.job.timeout
-        if not task.is_async or limit is None:
-            return await self._on_thread(run, functools.partial(task.function, *args, **kwargs))
-        scope = asyncio.timeout(limit.total_seconds())
+        if task.is_async:
+            return await self._in_time(run, limit, task.function(*args, **kwargs))
+        value = await self._on_thread(run, functools.partial(task.function, *args, **kwargs))
+        if not inspect.isawaitable(value):
+            return value
+        # A coroutine function behind a plain one, as some decorators leave it.
+        run.on_loop = True
+        if run.why is not None and run.body is not None:
+            run.body.cancel()  # asked to end when there was nothing yet that could be cancelled
+        return await self._in_time(run, limit, value)
+
+    async def _in_time(self, run: Run, limit: timedelta | None, work: Awaitable[Any]) -> Any:
+        if limit is None:
+            return await work
+        seconds, loop = limit.total_seconds(), asyncio.get_running_loop()
+        late = loop.call_later(seconds + _PATIENCE, self._overstays, run)
+        scope = asyncio.timeout(seconds)
         try:
             async with scope:
-                return await task.function(*args, **kwargs)
+                return await work
         except TimeoutError as error:
             raise (_timed_out(limit) if scope.expired() else error) from None
+        finally:
+            late.cancel()
+
+    def _overstays(self, run: Run) -> None:
+        if self._on_overstay is not None:
+            self._on_overstay(run)
 
     async def _on_thread(self, run: Run, function: Callable[[], Any]) -> Any:
         limit = run.job.timeout

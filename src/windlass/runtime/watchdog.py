@@ -19,6 +19,7 @@ __all__ = ["Watchdog"]
 log = logging.getLogger("windlass")
 
 _LOOK = timedelta(milliseconds=250)
+_FRAMES = 3
 _RUN_CODE: CodeType = Runner._outcome.__code__  # noqa: SLF001
 """The frame that every handler on the loop runs under; its ``run`` says which job."""
 
@@ -67,7 +68,7 @@ class Watchdog:
     def _report(self, blocked: float) -> None:
         frame = sys._current_frames().get(self._thread)  # noqa: SLF001 -- the only door there is
         run, inner = _find_run(frame)
-        where = "".join(traceback.format_stack(inner)[-3:]) if inner is not None else "unknown"
+        where = _where(inner)
         if run is None:
             log.warning("the event loop has been blocked for %.1f s, at:\n%s", blocked, where)
             return
@@ -79,6 +80,16 @@ class Watchdog:
             blocked,
             where,
         )
+
+
+def _where(frame: FrameType | None) -> str:
+    """The innermost frames of the handler, without those of ours it runs under."""
+    frames: list[tuple[FrameType, int]] = []
+    while frame is not None and frame.f_code is not _RUN_CODE and len(frames) < _FRAMES:
+        if not frame.f_globals.get("__name__", "").startswith("windlass.runtime"):
+            frames.append((frame, frame.f_lineno))
+        frame = frame.f_back
+    return "".join(traceback.StackSummary.extract(iter(frames[::-1])).format()) or "unknown"
 
 
 def _find_run(frame: FrameType | None) -> tuple[Run | None, FrameType | None]:
