@@ -599,11 +599,13 @@ async def test_limits_that_cannot_be_read_fail_their_job_alone(
 ) -> None:
     await enlist(storage)
     await storage.limits.define([LimitSpec(name="db", concurrency=5)])
-    delay = timedelta(milliseconds=1) if later else None
+    delay = timedelta(hours=1) if later else None
     job = a_job(delay=delay) if solo else limited("db", delay=delay)
     damaged, other = await add(storage, job, limited("db", delay=delay))
     spoil(file, damaged, limits=limits, **({"solo": 1, "ready": 0 if later else 3} if solo else {}))
-    await asyncio.sleep(0.002)
+    if later:
+        for job_id in (damaged, other):
+            spoil(file, job_id, due=0)
     claims = [
         await storage.jobs.claim("w1", [Want("default", 10)], total=10, solo=alone)
         for alone in (True, False, False)

@@ -20,6 +20,7 @@ from windlass.core.limit import LimitSpec
 from windlass.core.rollup import Rollup
 from windlass.core.state import State, Verb
 from windlass.core.transition import Transition
+from windlass.storage.looks import JobFilter, LimitState, QueueCounts
 
 __all__ = [
     "AdminStore",
@@ -182,43 +183,6 @@ class Beat(msgspec.Struct, frozen=True):
     """Claims of this worker whose cancellation is requested."""
     holding: Sequence[Claim] = ()
     """Every claim the store says this worker holds."""
-
-
-class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs to list; what is left out does not narrow."""
-
-    states: Sequence[State] | None = None
-    queue: str | None = None
-    task: str | None = None
-    before: int | None = None
-    """Only jobs with a ``seq`` below this: the cursor of the next page."""
-
-
-class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many jobs of a queue are where. ``scheduled``: due strictly after now."""
-
-    queue: str
-    ready: int = 0
-    scheduled: int = 0
-    running: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    cancelled: int = 0
-    discarded: int = 0
-    paused: bool = False
-
-
-class LimitState(msgspec.Struct, frozen=True, kw_only=True):
-    """One budget (limit and key) as it is now."""
-
-    name: str
-    key: str
-    running: int
-    """Claims that count against it."""
-    spent_until: datetime | None = None
-    """Rate: when the bucket is full again."""
-    parked: int = 0
-    """Lanes that wait for it; 0 where the backend parks none."""
 
 
 # --- the stores -------------------------------------------------------------------------------
