@@ -176,11 +176,12 @@ def test_memory_is_refused_with_several_processes(tmp_path: Path) -> None:
 
 
 def test_the_first_signal_is_passed_on_and_waited_for(shop: Shop) -> None:
-    jobs = [shop.enqueue("nap", 1.5) for _ in range(2)]
     with Running(
         "worker", "shop:app", "--processes", "2", "--slots", "1", cwd=shop.folder
     ) as supervisor:
         children = started(supervisor)
+        # Not before: the first worker would have run one of them when the second is there.
+        jobs = [shop.enqueue("nap", 3.0) for _ in range(2)]
         assert until(lambda: all(shop.job(job).state is State.RUNNING for job in jobs))
         supervisor.signal(signal.SIGINT)
         supervisor.wait_for("SIGINT: the workers take no new jobs and end when")
