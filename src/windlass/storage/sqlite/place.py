@@ -144,8 +144,10 @@ class FilePlace:
         await done
 
     def close(self) -> None:
-        for worker in list(self._locks):
-            self.release_worker_lock(worker)
+        # A lock that was not released belongs to a worker that could not say goodbye.
+        for lock in self._locks.values():
+            lock.abandon()
+        self._locks.clear()
 
 
 def _answer(
