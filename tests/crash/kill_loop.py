@@ -42,8 +42,7 @@ class KillLoop:
     def __init__(self, scene: Scene, seed: int) -> None:
         self._scene = scene
         self._draw = random.Random(seed)
-        self._known = scene.folder / "known"
-        self._producers = 0
+        self._known: list[Path] = []
         self._workers: list[Process] = []
         self.hits: Counter[str] = Counter()
         """Where the kills have hit."""
@@ -59,15 +58,19 @@ class KillLoop:
             told(cycle + 1)
         producer.kill()
         scene = self._scene
-        scene.known += self._known.read_text(encoding="ascii").split()
+        for path in self._known:
+            # What stands after the last line break was being noted down when its producer died.
+            *lines, _ = path.read_text(encoding="ascii").split("\n") if path.exists() else [""]
+            scene.known += lines
         scene.settle(*self._workers, *([] if self._workers else [scene.worker()]), seconds=60)
         # A producer that was killed may have stored one batch that it did not live to note down.
-        scene.audit(unknown=5 * self._producers)
+        scene.audit(unknown=5 * len(self._known))
 
     def _start_producer(self) -> Process:
-        self._producers += 1
+        known = self._scene.folder / f"known-{len(self._known)}"
+        self._known.append(known)
         seed = self._draw.getrandbits(32)
-        return self._scene.start("producer", known=str(self._known), seed=seed, backlog=_BACKLOG)
+        return self._scene.start("producer", known=str(known), seed=seed, backlog=_BACKLOG)
 
     def _one_cycle(self) -> None:
         draw = self._draw
