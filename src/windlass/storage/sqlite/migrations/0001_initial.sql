@@ -76,7 +76,12 @@ CREATE INDEX jobs_ready ON jobs (queue, priority, due) WHERE ready = 1;
 CREATE INDEX jobs_in_lane ON jobs (lane, priority, due) WHERE ready = 2;
 CREATE INDEX jobs_solo ON jobs (queue, priority, due) WHERE ready = 3;
 CREATE INDEX jobs_scheduled ON jobs (queue, due) WHERE ready = 0;
+-- What falls due next in any queue: the promoter asks for it, and there may be a queue per tenant.
+CREATE INDEX jobs_due ON jobs (due) WHERE ready = 0;
 CREATE INDEX jobs_expiring ON jobs (expires_at) WHERE ready IS NOT NULL AND expires_at IS NOT NULL;
+-- A claim looks for lanes of its own queue whose first job has expired.
+CREATE INDEX jobs_expiring_in_lane ON jobs (queue, expires_at)
+ WHERE ready = 2 AND expires_at IS NOT NULL;
 CREATE INDEX jobs_running ON jobs (worker) WHERE state = 1;
 CREATE INDEX jobs_finished ON jobs (state, finished_at) WHERE state >= 2;
 
