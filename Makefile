@@ -42,7 +42,7 @@ lint: $(DEV)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy $(CHECKED)
-	$(VENV)/bin/lint-imports --no-logo
+	$(VENV)/bin/lint-imports --no-cache --no-logo
 
 format: $(DEV)
 	$(VENV)/bin/ruff check --fix .
