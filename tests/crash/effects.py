@@ -14,6 +14,7 @@ from typing import NamedTuple
 from windlass import Context
 
 START, END = "start", "end"
+_COMPLETE = "."
 
 
 class Effect(NamedTuple):
@@ -32,7 +33,11 @@ class Effect(NamedTuple):
 
 
 class Effects:
-    """The writing end, one per process. A line is one write, so that lines never mix."""
+    """The writing end, one per process. A line is one write, so that lines never mix.
+
+    A process that is killed in the midst of one leaves half a line, if it crosses a page: so a
+    line begins on a fresh one, and says when it is complete.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -43,7 +48,7 @@ class Effects:
             self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         claim = context.claimed.claim
         fields = (what, claim.job, claim.number, context.attempt, os.getpid())
-        os.write(self._fd, f"{' '.join(map(str, fields))}\n".encode())
+        os.write(self._fd, f"\n{' '.join(map(str, fields))} {_COMPLETE}\n".encode())
 
 
 class EffectLog:
@@ -62,9 +67,11 @@ class EffectLog:
                 file.seek(self._offset)
                 *lines, rest = file.read().split(b"\n")
                 self._offset = file.tell() - len(rest)
-            for effect in map(_parse, lines):
-                self._all.append(effect)
-                self._by_pid[effect.pid].append(effect)
+            for line in lines:
+                effect = _parse(line.decode())
+                if effect is not None:
+                    self._all.append(effect)
+                    self._by_pid[effect.pid].append(effect)
         return self._all
 
     def of(self, pid: int) -> list[Effect]:
@@ -73,6 +80,8 @@ class EffectLog:
         return self._by_pid[pid]
 
 
-def _parse(line: bytes) -> Effect:
-    what, job, claim, attempt, pid = line.decode().split(" ")
+def _parse(line: str) -> Effect | None:
+    if not line.endswith(f" {_COMPLETE}"):
+        return None
+    what, job, claim, attempt, pid, _ = line.split(" ")
     return Effect(what, job, int(claim), int(attempt), int(pid))

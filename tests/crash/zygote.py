@@ -7,6 +7,7 @@ starts no thread, so a fork of it is as good as a fresh process.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
 import json
@@ -28,6 +29,7 @@ _PRELOADED = (
     "windlass.storage.sqlite",
     "tests.crash.roles",
 )
+_PR_SET_PDEATHSIG = 1
 
 
 class Zygote:
@@ -106,6 +108,7 @@ class Zygote:
         code = 70
         try:
             os.setsid()
+            _die_with_parent()
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self._selector.close()
@@ -121,6 +124,12 @@ class Zygote:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
+
+
+def _die_with_parent() -> None:
+    """Where the kernel can: nothing is left behind even if the zygote itself is killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _write_to(path: str) -> None:
