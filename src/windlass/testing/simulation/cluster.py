@@ -270,7 +270,8 @@ class Cluster:
                 node.worker = await seat.app.make_worker(
                     self.shape.worker_settings(), aside=_Aside, watch_loop=False
                 )
-                await node.worker.run()
+                if not self.over:  # it was still opening when everybody was told to stop
+                    await node.worker.run()
 
     def _produce(self, orders: Orders) -> Callable[[Node], Coroutine[Any, Any, None]]:
         async def main(node: Node) -> None:
