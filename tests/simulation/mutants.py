@@ -142,8 +142,7 @@ def a_finish_in_sql_ignores_the_claim_number(patch: Patch) -> None:
 
 @mutant("sqlite")
 def a_claim_in_sql_reuses_the_number_of_the_last_one(patch: Patch) -> None:
-    raised, kept = "claim_number = claim_number + 1", "claim_number = max(claim_number, 1)"
-    patch.sql(sqlite_claim, raised, kept)
+    patch.sql(sqlite_claim, "claim_number + 1", "max(claim_number, 1)")
 
 
 @mutant("memory")

@@ -26,7 +26,7 @@ from windlass.testing.simulation.workload import QUEUES, Lab, Seat, payload_of
 
 __all__ = ["POLL", "Cluster", "Node", "Shape", "Stage"]
 
-POLL = 0.8
+POLL = 1.0
 _GRACE = 2.0
 
 
@@ -62,7 +62,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
             own_pools=chance.random() < 0.3,
             weighted=chance.random() < 0.3,
             producers=chance.randint(1, 2),
-            jobs=chance.randint(25, 55),
+            jobs=chance.randint(20, 45),
             poison=chance.choice([0.0, 0.0, 0.03]),
             operator=chance.choice([0.0, 0.5, 2.0]),
             keep=chance.random() < 0.9,

@@ -86,7 +86,7 @@ class FaultPlan(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def draw(cls, chance: random.Random, names: list[str]) -> FaultPlan:
         """A random subset of the faults, with random rates. One seed in ten has none."""
-        chaos = chance.uniform(12, 30)
+        chaos = chance.uniform(10, 22)
         latency = chance.choice([_QUICK, 0.01, 0.05])
         calm = chance.random() < 0.1
 
