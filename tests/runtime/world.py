@@ -24,6 +24,7 @@ from windlass.runtime.loop import Aside, Main
 from windlass.runtime.worker import StopReason, Worker
 from windlass.seams import Seams
 from windlass.storage.protocol import Storage, Want, WorkerStart
+from windlass.storage.pulse import SharedPulse
 from windlass.task import Call
 from windlass.testing.clock import LoopClock, VirtualClock
 from windlass.testing.simulation.loop import SimLoop, run
@@ -74,6 +75,9 @@ class _Part:
         self._whole = whole
         self._name = name
         self._inner = inner
+
+    def pulse(self) -> SharedPulse:
+        return SharedPulse(cast("Any", self))
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._inner, name)

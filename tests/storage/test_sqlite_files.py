@@ -19,18 +19,14 @@ from windlass.errors import (
     StorageUnavailable,
     StoreBusy,
 )
+from windlass.storage.locks import WorkerLock, boot_id, forget, probe, signed
 from windlass.storage.sqlite.connection import connect, connect_reader, disconnect, translate
 from windlass.storage.sqlite.files import (
     DatabaseFiles,
     FileGuard,
     TurnLock,
-    WorkerLock,
-    boot_id,
     filesystem_of,
-    forget,
     prepare,
-    probe,
-    signed,
 )
 
 
@@ -223,6 +219,7 @@ async def test_opening_waits_for_whoever_is_creating_the_database(
 _FORK = """
 import gc, os, sys
 from pathlib import Path
+from windlass.storage.locks import WorkerLock, boot_id, forget, probe, signed
 from windlass.storage.sqlite.connection import connect, disconnect
 
 def still_open():
@@ -342,7 +339,7 @@ def test_a_worker_that_left_in_order_proves_nothing(tmp_path: Path) -> None:
 def test_a_killed_worker_is_proven_dead_until_it_is_forgotten(tmp_path: Path) -> None:
     script = """
 import sys
-from windlass.storage.sqlite.files import WorkerLock
+from windlass.storage.locks import WorkerLock
 lock = WorkerLock.hold(sys.argv[1], "w1")
 print(lock.device, lock.inode, flush=True)
 sys.stdin.read()
@@ -375,7 +372,7 @@ sys.stdin.read()
 def test_a_forked_child_does_not_keep_its_dead_parent_alive(tmp_path: Path) -> None:
     script = """
 import os, sys
-from windlass.storage.sqlite.files import WorkerLock
+from windlass.storage.locks import WorkerLock
 lock = WorkerLock.hold(sys.argv[1], "w1")
 if os.fork() == 0:
     lock.release()  # it is not the child's to release

@@ -13,7 +13,7 @@ from windlass.runtime.identity import Identity
 from windlass.runtime.loop import every
 from windlass.runtime.presence import Presence
 from windlass.runtime.watchdog import Watchdog
-from windlass.storage.protocol import Beat, WorkerStore
+from windlass.storage.protocol import Beat, Pulse, WorkerStore
 
 __all__ = ["Heartbeat"]
 
@@ -47,6 +47,7 @@ class Heartbeat:
         self._on_beat = on_beat
         self._on_lost = on_lost
         self._watchdog = watchdog
+        self._pulse: Pulse | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
         """Beat, and watch the worker's loop, until told to stop."""
@@ -61,12 +62,17 @@ class Heartbeat:
         except StorageReplaced as error:
             if self._on_lost is not None:
                 self._home.call_soon_threadsafe(self._on_lost, error)
+        finally:
+            if self._pulse is not None:
+                await self._pulse.close()
 
     async def step(self) -> bool:
         """One beat; whether the store still takes us for living."""
         worker = self._identity.id
+        if self._pulse is None:  # made here: it belongs to the loop it beats on
+            self._pulse = self._workers.pulse()
         try:
-            beat = await self._workers.beat(worker)
+            beat = await self._pulse.beat(worker)
         except StorageError:
             self._presence.missed()
             raise

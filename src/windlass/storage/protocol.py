@@ -36,6 +36,7 @@ __all__ = [
     "LimitState",
     "LimitStore",
     "MaintenanceStore",
+    "Pulse",
     "QueueCounts",
     "Settled",
     "Storage",
@@ -284,12 +285,26 @@ class JobStore(Protocol):
         ...
 
 
-class WorkerStore(Protocol):
-    """Who works here, and who is believed dead.
+class Pulse(Protocol):
+    """A heartbeat's own way to the store. Made, used and closed on one event loop."""
 
-    ``beat`` may be awaited on any event loop: heartbeats live on a thread of their own, so that
-    a handler that blocks the worker's loop does not get the worker buried.
-    """
+    async def beat(self, worker: str) -> Beat:
+        """As `WorkerStore.beat`."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of what it holds, such as a connection. Safe to repeat."""
+        ...
+
+
+class WorkerStore(Protocol):
+    """Who works here, and who is believed dead."""
+
+    def pulse(self) -> Pulse:
+        """A way to beat on another event loop: heartbeats live on a thread of their own, so that
+        a handler that blocks the worker's loop does not get the worker buried.
+        """
+        ...
 
     async def register(self, start: WorkerStart) -> datetime:
         """Make the worker's row, live, unless there is one. The answer is the store's now."""

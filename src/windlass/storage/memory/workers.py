@@ -14,6 +14,7 @@ from windlass.storage.memory.database import MemoryDatabase
 from windlass.storage.memory.endings import Endings
 from windlass.storage.memory.row import Lease, Row, WorkerRow
 from windlass.storage.protocol import Applied, Beat, WorkerRecord, WorkerStart, WorkerState
+from windlass.storage.pulse import SharedPulse
 
 __all__ = ["MemoryLeader", "MemoryWorkers"]
 
@@ -24,6 +25,9 @@ class MemoryWorkers:
     def __init__(self, database: MemoryDatabase, endings: Endings) -> None:
         self._db = database
         self._endings = endings
+
+    def pulse(self) -> SharedPulse:
+        return SharedPulse(self)
 
     async def register(self, start: WorkerStart) -> datetime:
         with self._db.moment() as now:

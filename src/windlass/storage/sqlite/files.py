@@ -6,15 +6,15 @@ import os
 import re
 import stat
 import sys
-import weakref
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
 import msgspec
 
-from windlass.errors import StorageError, StorageReplaced, StorageUnavailable
+from windlass.errors import StorageReplaced, StorageUnavailable
 from windlass.seams import monotonic
+from windlass.storage.locks import LockFile
 
 if sys.platform != "win32":
     import fcntl
@@ -25,15 +25,10 @@ __all__ = [
     "Identity",
     "Turn",
     "TurnLock",
-    "WorkerLock",
-    "boot_id",
     "filesystem_of",
-    "forget",
     "identity",
     "prepare",
-    "probe",
     "replaced",
-    "signed",
 ]
 
 # SQLite coordinates the readers and writers of a WAL file through shared memory and POSIX locks.
@@ -45,7 +40,6 @@ _NETWORK = re.compile(
 )
 _PRIVATE_FILE = 0o600
 _PRIVATE_DIRECTORY = 0o700
-_WORKER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class DatabaseFiles(msgspec.Struct, frozen=True):
@@ -208,47 +202,16 @@ def identity(path: str) -> Identity | None:
     return (found.st_dev, found.st_ino) if found.st_nlink else None
 
 
-# --- locks ----------------------------------------------------------------------------------
-
-# A lock belongs to the open file, which a forked child shares: a child left behind by a dead
-# worker would keep that worker looking alive. Closing the child's copy unlocks nothing.
-_open_locks: weakref.WeakSet[_LockFile] = weakref.WeakSet()
+# --- taking turns ---------------------------------------------------------------------------
 
 
-class _LockFile:
-    """An open file to take ``flock`` on. Close-on-exec, as every file Python opens."""
-
-    fd = -1
-
-    def __init__(self, path: str, flags: int, mode: int = _PRIVATE_FILE) -> None:
-        self.fd = os.open(path, flags, mode)
-        _open_locks.add(self)
-
-    def close(self) -> None:
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __del__(self) -> None:
-        self.close()
-
-
-def _close_inherited_locks() -> None:
-    for lock in list(_open_locks):
-        lock.close()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_inherited_locks)
-
-
-def _open_like(database: str, path: str) -> _LockFile:
+def _open_like(database: str, path: str) -> LockFile:
     """Open a file beside the database, as private or as shared with a group as that one is."""
     mode = stat.S_IMODE(Path(database).stat().st_mode) & 0o666
     try:
-        file = _LockFile(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
+        file = LockFile(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:
-        return _LockFile(path, os.O_RDWR)
+        return LockFile(path, os.O_RDWR)
     if sys.platform != "win32":
         os.fchmod(file.fd, mode)  # the umask may have taken the group's bits away
     return file
@@ -302,91 +265,3 @@ class TurnLock:
 
     def close(self) -> None:
         self._file.close()
-
-
-class WorkerLock:
-    """A worker's proof of life for its peers on the same machine.
-
-    The kernel drops the lock when the process dies, however it dies. ``device`` and ``inode``
-    go into the worker's row: a peer that sees the same file, and can lock it, knows.
-    """
-
-    def __init__(self, path: str, file: _LockFile) -> None:
-        found = os.fstat(file.fd)
-        self._path, self._file = path, file
-        self.device, self.inode = signed(found.st_dev), signed(found.st_ino)
-
-    @classmethod
-    def hold(cls, directory: str, worker_id: str) -> Self:
-        """Create and lock this worker's file. The id must be new: the file must not exist."""
-        path = _worker_file(directory, worker_id)
-        try:
-            Path(directory).mkdir(_PRIVATE_DIRECTORY, exist_ok=True)
-            file = _LockFile(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-            if sys.platform != "win32":
-                fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise StorageUnavailable(
-                f"Cannot create {path}: {error.strerror}. Check the folder's permissions; "
-                f"workers that share a database should run as one user."
-            ) from error
-        return cls(path, file)
-
-    def release(self) -> None:
-        """Give the file up on an orderly end. Does nothing in a forked child, or a second time."""
-        if self._file.fd >= 0:
-            Path(self._path).unlink(missing_ok=True)
-            self._file.close()
-
-    def abandon(self) -> None:
-        """Let go of the lock and leave the file: whoever takes it has proof that nobody lives."""
-        self._file.close()
-
-
-def probe(directory: str, worker_id: str, device: int, inode: int) -> bool:
-    """Whether the worker that held this very file is certainly dead.
-
-    True only when the file is the one the worker recorded and its lock can be taken. Everything
-    else proves nothing: a missing file may have been cleaned away, a stranger's is a stranger's.
-    """
-    if sys.platform == "win32" or not _WORKER_ID.fullmatch(worker_id):
-        return False
-    try:
-        file = _LockFile(_worker_file(directory, worker_id), os.O_RDWR | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        found = os.fstat(file.fd)
-        if (signed(found.st_dev), signed(found.st_ino)) != (device, inode):
-            return False
-        fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    else:
-        return True
-    finally:
-        file.close()
-
-
-def forget(directory: str, worker_id: str) -> None:
-    """Remove a buried worker's file. Only after burial: until then it is the peers' evidence."""
-    Path(_worker_file(directory, worker_id)).unlink(missing_ok=True)
-
-
-def _worker_file(directory: str, worker_id: str) -> str:
-    if not _WORKER_ID.fullmatch(worker_id):
-        raise StorageError(f"{worker_id!r} is no worker id: letters, digits, '-' and '_' only.")
-    return f"{directory}/{worker_id}"
-
-
-def signed(number: int) -> int:
-    """A device or inode number as SQLite can store it: inodes are unsigned and may have 64 bits."""
-    return number & (2**63 - 1)
-
-
-def boot_id(source: str = "/proc/sys/kernel/random/boot_id") -> str:
-    """What tells this boot of this machine from every other; "unknown" proves nothing."""
-    try:
-        return Path(source).read_text(encoding="ascii").strip() or "unknown"
-    except OSError:
-        return "unknown"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
@@ -14,16 +13,10 @@ import apsw
 
 from windlass.errors import StorageError
 from windlass.seams import start_thread
+from windlass.storage.locks import WorkerLocks
 from windlass.storage.protocol import WorkerStart
 from windlass.storage.sqlite.connection import Source, connect_reader, disconnect, translate
-from windlass.storage.sqlite.files import (
-    DatabaseFiles,
-    WorkerLock,
-    boot_id,
-    forget,
-    probe,
-    signed,
-)
+from windlass.storage.sqlite.files import DatabaseFiles
 from windlass.storage.sqlite.forks import INSIDE
 from windlass.storage.sqlite.wakeups import Watcher
 from windlass.storage.sqlite.watch import ChangeWatcher
@@ -77,8 +70,8 @@ class FilePlace:
 
     def __init__(self, files: DatabaseFiles) -> None:
         self._files = files
-        self._locks: dict[str, WorkerLock] = {}
-        self.boot = boot_id()
+        self._locks = WorkerLocks(files.workers)
+        self.boot = self._locks.boot
 
     def open_reader(self) -> apsw.Connection:
         return connect_reader(self._files.path)
@@ -92,38 +85,19 @@ class FilePlace:
     # --- proof of life ------------------------------------------------------------------------
 
     def hold_worker_lock(self, worker: str) -> tuple[str, int, int]:
-        lock = self._locks[worker] = WorkerLock.hold(self._files.workers, worker)
-        return self.boot, lock.device, lock.inode
+        return self._locks.hold(worker)
 
     def release_worker_lock(self, worker: str) -> None:
-        lock = self._locks.pop(worker, None)
-        if lock is not None:
-            lock.release()
+        self._locks.release(worker)
 
     def prove_dead(self, worker: WorkerStart) -> bool:
-        """Only of this boot, by the very file it held: all three must match our own view."""
-        if self.boot == "unknown" or worker.boot_id != self.boot or not worker.lock_inode:
-            return False
-        return probe(self._files.workers, worker.id, worker.lock_device, worker.lock_inode)
+        return self._locks.prove_dead(worker)
 
     def forget_worker(self, worker: str) -> None:
-        if worker not in self._locks:
-            forget(self._files.workers, worker)
+        self._locks.forget(worker)
 
     def sweep(self, live: Collection[str], before: datetime) -> None:
-        """A process may die after it took its lock and before it had a row, or after its row
-        ended and before it removed the file: then nobody buries it and the file would stay.
-        """
-        directory = Path(self._files.workers)
-        for path in list(directory.iterdir()) if directory.exists() else []:
-            if path.name in live or path.name in self._locks:
-                continue
-            with suppress(FileNotFoundError):  # somebody else sweeps too
-                found = path.lstat()
-                if found.st_mtime < before.timestamp() and probe(
-                    str(directory), path.name, signed(found.st_dev), signed(found.st_ino)
-                ):
-                    forget(str(directory), path.name)
+        self._locks.sweep(live, before)
 
     # --- the write-ahead file -----------------------------------------------------------------
 
@@ -144,10 +118,7 @@ class FilePlace:
         await done
 
     def close(self) -> None:
-        # A lock that was not released belongs to a worker that could not say goodbye.
-        for lock in self._locks.values():
-            lock.abandon()
-        self._locks.clear()
+        self._locks.close()
 
 
 def _answer(

@@ -21,6 +21,7 @@ from windlass.storage.protocol import (
     WorkerStart,
     WorkerState,
 )
+from windlass.storage.pulse import SharedPulse
 from windlass.storage.queries import load
 from windlass.storage.sqlite.apply import apply
 from windlass.storage.sqlite.database import Database
@@ -44,6 +45,9 @@ class SqliteWorkers:
     def __init__(self, database: Database, forget: Callable[[str], None]) -> None:
         """``forget`` is told of workers that were buried, whose lock proves nothing any more."""
         self._db, self._forget = database, forget
+
+    def pulse(self) -> SharedPulse:
+        return SharedPulse(self)
 
     async def register(self, start: WorkerStart) -> datetime:
         queues = msgspec.json.encode(list(start.queues)).decode()

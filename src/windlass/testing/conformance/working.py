@@ -122,7 +122,12 @@ class HeartbeatConformance:
         clock.advance(LEASE)
 
         async def beat() -> Beat:
-            return await storage.workers.beat("w1")
+            pulse = storage.workers.pulse()
+            try:
+                return await pulse.beat("w1")
+            finally:
+                await pulse.close()
+                await pulse.close()
 
         answer = await asyncio.to_thread(asyncio.run, beat())
         assert (answer.live, list(answer.holding)) == (True, [running.claim])

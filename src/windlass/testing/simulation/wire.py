@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from windlass.core.job import JobId, NewJob
 from windlass.core.state import TERMINAL, State
@@ -18,6 +18,7 @@ from windlass.storage.protocol import (
     WorkerStart,
     WorkerState,
 )
+from windlass.storage.pulse import SharedPulse
 from windlass.testing.simulation.faults import Faults, Health
 from windlass.testing.simulation.history import Ledger
 from windlass.testing.simulation.loop import SimLoop
@@ -237,6 +238,10 @@ class _Store:
         self._real = real
         self._name = name
         self._line = line
+
+    def pulse(self) -> SharedPulse:
+        """A heartbeat goes down the same line: in a world without threads there is one loop."""
+        return SharedPulse(cast("Any", self))
 
     def __getattr__(self, name: str) -> Method:
         call = functools.partial(self._line.call, f"{self._name}.{name}", getattr(self._real, name))
