@@ -1,0 +1,73 @@
+"""What all stores of one storage share: two connections, the clock, the epoch, the sleepers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from windlass.core.instant import to_us
+from windlass.errors import StorageError
+from windlass.seams import SYSTEM_CLOCK, Clock
+from windlass.storage.redis.connection import Argument, Dialer, Line
+from windlass.storage.redis.scripts import Script
+
+__all__ = ["Argument", "Database"]
+
+
+class Database:
+    """Runs scripts. Each is atomic and sees one instant: the server's, or that of a test clock.
+
+    Replies are bytes, integers, lists and None. Work and everything that people or chores ask for
+    have a connection each, so that neither waits for the other.
+    """
+
+    def __init__(
+        self, dialer: Dialer, *, clock: Clock, prefix: str, epoch: bytes, replicas: int = 0
+    ) -> None:
+        """``replicas`` must confirm what was written before it counts."""
+        self.clock, self.prefix = clock, prefix
+        self.sleepers: list[Callable[[], None]] = []
+        self._dialer, self._epoch, self._replicas = dialer, epoch, replicas
+        self._work, self._side = self.line(), self.line()
+        self._closed = False
+
+    def line(self) -> Line:
+        """A further connection of its own, opened at its first use, on the loop of that use."""
+        fence = (self.prefix + "fence", self._replicas) if self._replicas else None
+        return Line(self._dialer, fence=fence)
+
+    def instant(self) -> int | str:
+        """The test instant in microseconds, or "" where the server's clock counts."""
+        return "" if self.clock is SYSTEM_CLOCK else to_us(self.clock.now())
+
+    async def run(self, script: Script, *args: Argument, again: bool = True) -> Any:
+        """Run a script on the connection for work, with ``args`` as its ARGV.
+
+        ``again``: repeat it for some seconds when the connection is lost, which every operation
+        of the contract allows. Cancelling the caller does not cancel what was sent.
+        """
+        return await self.run_on(self._work, script, *args, again=again)
+
+    async def run_aside(self, script: Script, *args: Argument, again: bool = True) -> Any:
+        """The same on the side connection: admin and maintenance."""
+        return await self.run_on(self._side, script, *args, again=again)
+
+    async def run_on(self, line: Line, script: Script, *args: Argument, again: bool = True) -> Any:
+        """The same on a connection of one's own."""
+        if self._closed:
+            raise StorageError(f"{self._dialer.place} was closed; open the storage again to use it.")
+        arguments = (self.prefix, self._epoch, self.instant(), *args)
+        return await line.run(script, arguments, again=again)
+
+    def wake(self) -> None:
+        """Something changed that others on this loop may wait for."""
+        for sleeper in tuple(self.sleepers):
+            sleeper()
+
+    async def close(self) -> None:
+        """Finish what was asked and let go of both connections."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._work.close()
+        await self._side.close()
