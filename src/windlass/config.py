@@ -30,6 +30,8 @@ _UNITS = {
 _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?\s*$")
 _MAX_TEXT = 16 * MIB
 _MOST = 1_000_000
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,50}")
+_PREFIX = re.compile(r"[A-Za-z0-9_.:/-]{1,100}")
 
 QueueOrder = Literal["strict", "weighted"]
 
@@ -48,7 +50,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     result_limit: int = MIB
     error_limit: int = 64 * 1024
     missing_task: Literal["wait", "fail"] = "wait"
-    durability: Literal["full", "normal"] = "full"
+    durability: Literal["full", "normal", "local", "replicated", "none"] | None = None
+    """None: the backend's own default, which loses nothing that was acknowledged."""
+    replicas: int = 1
+    """Redis with durability ``replicated``: how many copies make an answer."""
+    schema: str = "windlass"
+    """PostgreSQL: where the tables stand."""
+    prefix: str = "windlass"
+    """Redis: what every key starts with, so that several deployments can share a server."""
     allow_network_filesystem: bool = False
     heartbeat: timedelta = timedelta(seconds=5)
     lease: timedelta = timedelta(seconds=30)
@@ -66,7 +75,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 f"one missed beat must not cost a worker its claims"
             )
             raise ConfigError(message)
-        for name in ("max_attempts", "slots"):
+        for name in ("max_attempts", "slots", "replicas"):
             _at_least(name, getattr(self, name), 1)
             if getattr(self, name) > _MOST:
                 message = f"{name} may be at most {_MOST:,}, got {getattr(self, name):,}"
@@ -75,6 +84,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             check_name(self.default_queue, "default_queue")
         except InvalidArgument as error:
             raise ConfigError(str(error)) from None
+        if not _SCHEMA.fullmatch(self.schema):
+            message = (
+                f"schema is a name for PostgreSQL such as windlass or app_jobs (small letters, "
+                f"digits and _, at most 51), got {self.schema!r}"
+            )
+            raise ConfigError(message)
+        if not _PREFIX.fullmatch(self.prefix):
+            message = (
+                f"prefix is a name for Redis such as windlass or shop-jobs (letters, digits and "
+                f"any of _ . : / -, at most 100), got {self.prefix!r}"
+            )
+            raise ConfigError(message)
         for name in ("payload_limit", "result_limit", "error_limit"):
             _at_least(name, getattr(self, name), 256)
             if getattr(self, name) > _MAX_TEXT:
@@ -260,6 +281,9 @@ def _checked(merged: Mapping[str, Any]) -> Settings:
 
 def _wanted(kind: Any) -> str:
     """What a setting of this type may be, in words."""
+    for part in get_args(kind):
+        if get_origin(part) is Literal:  # one of these words, or nothing
+            return _wanted(part)
     if get_origin(kind) is Literal:
         return " or ".join(map(repr, get_args(kind)))
     if kind is int:

@@ -63,6 +63,9 @@ def test_every_setting_can_come_from_the_environment() -> None:
         "WINDLASS_ERROR_LIMIT": "4096",
         "WINDLASS_MISSING_TASK": "fail",
         "WINDLASS_DURABILITY": "normal",
+        "WINDLASS_REPLICAS": "2",
+        "WINDLASS_SCHEMA": "app_jobs",
+        "WINDLASS_PREFIX": "shop",
         "WINDLASS_ALLOW_NETWORK_FILESYSTEM": "true",
         "WINDLASS_HEARTBEAT": "2s",
         "WINDLASS_LEASE": "10",
@@ -88,6 +91,9 @@ def test_every_setting_can_come_from_the_environment() -> None:
         error_limit=4096,
         missing_task="fail",
         durability="normal",
+        replicas=2,
+        schema="app_jobs",
+        prefix="shop",
         allow_network_filesystem=True,
         heartbeat=timedelta(seconds=2),
         lease=timedelta(seconds=10),
@@ -137,13 +143,36 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
         ({"payload_limit": 1}, "payload_limit must be at least 256"),
         ({"payload_limit": 17 * 1024 * 1024}, "may be at most"),
         ({"missing_task": "panic"}, "missing_task must be 'wait' or 'fail', got 'panic'"),
-        ({"durability": "none"}, "durability must be 'full' or 'normal', got 'none'"),
+        ({"durability": "half"}, "durability must be 'full' or 'normal' or 'local' or "),
+        ({"schema": 'x"; DROP'}, "schema is a name for PostgreSQL"),
+        ({"prefix": "{a}"}, "prefix is a name for Redis"),
+        ({"replicas": 0}, "replicas must be at least 1"),
         ({"imports": "shop.jobs"}, r"imports must be a list of module names such as \['shop"),
     ],
 )
 def test_an_argument_that_makes_no_sense_is_refused(arguments: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         Windlass(URL, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("url", "durability", "told"),
+    [
+        ("memory://", "full", "durability for memory:// is nothing"),
+        (
+            "sqlite:///jobs.db",
+            "local",
+            "durability for sqlite:// is 'full' or 'normal', got 'local'",
+        ),
+        ("postgresql://h/d", "none", "durability for postgresql:// is 'full' or 'normal'"),
+        ("redis://h", "full", "durability for redis:// is 'local' or 'replicated' or 'none'"),
+    ],
+)
+def test_a_promise_that_the_backend_does_not_know_is_refused(
+    url: str, durability: Any, told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Windlass(url, durability=durability)
 
 
 def test_a_variable_that_is_no_setting_is_refused_by_its_own_name() -> None:
@@ -157,7 +186,7 @@ def test_a_variable_that_is_no_setting_is_refused_by_its_own_name() -> None:
         ("SLOTS", "many", r"slots must be a whole number, got 'many'\. slots was read from"),
         ("SLOTS", "0", r"slots must be at least 1, got 0\. slots was read from"),
         ("GRACE", "soon", r"grace must be a duration .*, got 'soon'\. grace was read from"),
-        ("DURABILITY", "half", r"durability must be 'full' or 'normal', got 'half'\. durability"),
+        ("DURABILITY", "half", r"durability must be 'full' or .*, got 'half'\. durability"),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused_with_where_it_came_from(

@@ -14,7 +14,7 @@ from windlass.testing.conformance import opening
 
 TESTS = {
     test.__qualname__: (suite, test)
-    for suite in conformance.ALL
+    for suite in (*conformance.ALL, *conformance.LOCAL)
     for name, test in vars(suite).items()
     if name.startswith("test_")
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -12,9 +13,26 @@ if TYPE_CHECKING:
     from windlass.storage.memory import MemoryDatabase
     from windlass.storage.protocol import Storage
 
-__all__ = ["Opener", "check_url"]
+__all__ = ["Durability", "Opener", "check_url"]
 
-SCHEMES = ("memory", "sqlite")
+Durability = Literal["full", "normal", "local", "replicated", "none"]
+_FILES: Sequence[Durability] = ("full", "normal")
+_REDIS: Sequence[Durability] = ("local", "replicated", "none")
+_DURABILITY: Mapping[str, Sequence[Durability]] = {
+    "memory": (),
+    "sqlite": _FILES,
+    "postgresql": _FILES,
+    "postgres": _FILES,
+    "redis": _REDIS,
+    "rediss": _REDIS,
+    "unix": _REDIS,
+    "redis+sentinel": _REDIS,
+    "rediss+sentinel": _REDIS,
+    "redis+cluster": _REDIS,
+    "rediss+cluster": _REDIS,
+}
+"""The schemes, and what each backend can be told to promise about acknowledged jobs."""
+SCHEMES = tuple(_DURABILITY)
 
 
 def check_url(url: str) -> str:
@@ -23,7 +41,8 @@ def check_url(url: str) -> str:
     if not separator:
         message = (
             f"{url!r} is no storage URL. Use for example sqlite:///jobs.db (a file here), "
-            f"sqlite:////var/lib/app/jobs.db (an absolute path) or memory://"
+            f"sqlite:////var/lib/app/jobs.db (an absolute path), "
+            f"postgresql://user@host/database, redis://host:6379/0 or memory://"
         )
         raise ConfigError(message)
     if scheme not in SCHEMES:
@@ -50,13 +69,28 @@ def _sqlite_path(url: str) -> str:
     return unquote(parts.path[1:])
 
 
+def _check_durability(scheme: str, durability: Durability | None) -> None:
+    """A promise that the backend does not know is refused when the app is made, not later."""
+    known = _DURABILITY[scheme]
+    if durability is None or durability in known:
+        return
+    choice = " or ".join(map(repr, known)) or "nothing: memory keeps no promise"
+    raise ConfigError(f"durability for {scheme}:// is {choice}, got {durability!r}")
+
+
 class StorageSettings(Protocol):
     """The settings that say where jobs live, and how safely."""
 
     @property
     def url(self) -> str: ...
     @property
-    def durability(self) -> Literal["full", "normal"]: ...
+    def durability(self) -> Durability | None: ...
+    @property
+    def replicas(self) -> int: ...
+    @property
+    def schema(self) -> str: ...
+    @property
+    def prefix(self) -> str: ...
     @property
     def allow_network_filesystem(self) -> bool: ...
 
@@ -70,6 +104,7 @@ class Opener:
         self.clock = clock
         self._memory: MemoryDatabase | None = None
         self.scheme = check_url(settings.url)
+        _check_durability(self.scheme, settings.durability)
 
     @property
     def shared(self) -> bool:
@@ -78,9 +113,15 @@ class Opener:
 
     async def open(self) -> Storage:
         """A storage for the running event loop."""
-        if self.scheme == "memory":
-            return self._open_memory()
-        return await self._open_sqlite()
+        match self.scheme:
+            case "memory":
+                return self._open_memory()
+            case "sqlite":
+                return await self._open_sqlite()
+            case "postgresql" | "postgres":
+                return await self._open_postgres()
+            case _:
+                return await self._open_redis()
 
     def _open_memory(self) -> Storage:
         from windlass.storage.memory import MemoryDatabase, MemoryStorage
@@ -100,6 +141,38 @@ class Opener:
         return await open_sqlite(
             _sqlite_path(self._settings.url),
             clock=self.clock,
-            durability=self._settings.durability,
+            durability="normal" if self._settings.durability == "normal" else "full",
             allow_network_filesystem=self._settings.allow_network_filesystem,
+        )
+
+    async def _open_postgres(self) -> Storage:
+        try:
+            from windlass.storage.postgres import open_postgres
+        except ImportError as error:
+            if error.name != "asyncpg":
+                raise
+            feature = "The PostgreSQL backend"
+            raise MissingDependency(feature, "windlass[postgres]") from error
+        return await open_postgres(
+            self._settings.url,
+            clock=self.clock,
+            schema=self._settings.schema,
+            durability="normal" if self._settings.durability == "normal" else "full",
+        )
+
+    async def _open_redis(self) -> Storage:
+        try:
+            from windlass.storage.redis import open_redis
+        except ImportError as error:
+            if error.name not in {"redis", "hiredis"}:
+                raise
+            feature = "The Redis backend"
+            raise MissingDependency(feature, "windlass[redis]") from error
+        durability = self._settings.durability
+        return await open_redis(
+            self._settings.url,
+            clock=self.clock,
+            prefix=self._settings.prefix,
+            durability=None if durability in {"full", "normal"} else durability,
+            replicas=self._settings.replicas,
         )

@@ -10,16 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Protocol
-
-import msgspec
 
 from windlass.core.job import Attempt, Claim, ClaimedJob, Job, JobId, NewJob, Progress
 from windlass.core.limit import LimitSpec
 from windlass.core.rollup import Rollup
-from windlass.core.state import State, Verb
+from windlass.core.state import State
 from windlass.core.transition import Transition
+from windlass.storage.answers import (
+    Answer,
+    Applied,
+    Beat,
+    CancelAnswer,
+    ClaimReply,
+    Inserted,
+    Settled,
+    Verdict,
+    Want,
+    WorkerRecord,
+    WorkerStart,
+    WorkerState,
+)
 from windlass.storage.looks import JobFilter, LimitState, QueueCounts
 
 __all__ = [
@@ -48,145 +59,6 @@ __all__ = [
     "WorkerState",
     "WorkerStore",
 ]
-
-
-# --- what goes in and what comes out ----------------------------------------------------------
-
-
-class Inserted(msgspec.Struct, frozen=True):
-    """The answer for one new job."""
-
-    id: JobId
-    """The new job's id, or that of the job that holds its unique key."""
-    created: bool
-    """False: an active job with the same key was found and is the answer."""
-
-
-class Want(msgspec.Struct, frozen=True):
-    """Room for up to ``limit`` jobs of one queue."""
-
-    queue: str
-    limit: int
-
-
-class ClaimReply(msgspec.Struct, frozen=True):
-    """What a claim brought."""
-
-    jobs: Sequence[ClaimedJob]
-    """In claim order: the order of the wants, then priority, due time, insertion."""
-    at: datetime
-    """The store's now."""
-    live: bool = True
-    """False: the worker's row is not live. Nothing was claimed; it must take a new identity."""
-    next_at: datetime | None = None
-    """When something of the wanted queues becomes claimable without anybody writing: a due time,
-    a refilled token, ``at`` if this claim stopped at a bound. None: nothing is known to come."""
-    solo_due: bool = False
-    """A job of these queues is due and admitted, but may only run alone. An otherwise empty
-    worker should ask with ``solo=True``; a busy one should drain first."""
-    expired: Sequence[JobId] = ()
-    """Jobs this claim discarded because their time had passed."""
-
-
-class Verdict(StrEnum):
-    """What became of one transition."""
-
-    APPLIED = "applied"
-    REPEATED = "repeated"
-    """This very claim was already ended by the same caller. Nothing changed now."""
-    REFUSED = "refused"
-    """The claim is not held any more. Nothing changed; the caller drops the outcome."""
-    UNKNOWN = "unknown"
-    """No such row (any more)."""
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """The verdict on one transition, and the verb that took effect."""
-
-    verdict: Verdict
-    verb: Verb | None = None
-    """Applied and repeated: what happened, which is the alternative if a cancel request won."""
-
-
-class Applied(msgspec.Struct, frozen=True):
-    """The answers to one `JobStore.apply`, in the order of the transitions."""
-
-    at: datetime
-    answers: Sequence[Answer]
-
-
-class Settled(msgspec.Struct, frozen=True):
-    """A terminal job as a waiting caller needs it, or word that there is no such job."""
-
-    id: JobId
-    state: State | None
-    """None: no job with this id is stored."""
-    result: bytes | None = None
-    error_kind: str = ""
-    error_message: str = ""
-    reason: str | None = None
-
-
-class CancelAnswer(StrEnum):
-    """What a cancel request achieved."""
-
-    CANCELLED = "cancelled"
-    """It was waiting and will not run."""
-    REQUESTED = "requested"
-    """It is running; its worker is told."""
-    TOO_LATE = "too_late"
-    """It had already ended."""
-    UNKNOWN = "unknown"
-
-
-class WorkerState(StrEnum):
-    """A worker's row is live until it says goodbye or is buried."""
-
-    LIVE = "live"
-    DEAD = "dead"
-    GONE = "gone"
-
-
-class WorkerStart(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker says about itself when it registers."""
-
-    id: str
-    host: str
-    pid: int
-    version: str
-    queues: Sequence[str]
-    slots: int
-    lease: timedelta
-    boot_id: str = ""
-    lock_device: int = 0
-    lock_inode: int = 0
-
-
-class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker's row."""
-
-    start: WorkerStart
-    state: WorkerState
-    started_at: datetime
-    beat_at: datetime
-    ended_at: datetime | None = None
-    running: int = 0
-    """Claims it holds."""
-
-
-class Beat(msgspec.Struct, frozen=True):
-    """The answer to a heartbeat."""
-
-    live: bool
-    """False: buried, or no such row. The worker must take a new identity."""
-    at: datetime
-    cancelled: Sequence[Claim] = ()
-    """Claims of this worker whose cancellation is requested."""
-    holding: Sequence[Claim] = ()
-    """Every claim the store says this worker holds."""
-
-
-# --- the stores -------------------------------------------------------------------------------
 
 
 class JobStore(Protocol):

@@ -20,7 +20,7 @@ from windlass.testing.conformance.administering import (
     ReadingConformance,
 )
 from windlass.testing.conformance.applying import FenceConformance, OutcomeConformance
-from windlass.testing.conformance.burying import BurialConformance
+from windlass.testing.conformance.burying import BurialConformance, SteadyLeaseConformance
 from windlass.testing.conformance.cancelling import CancelConformance
 from windlass.testing.conformance.claiming import ClaimConformance, OrderConformance
 from windlass.testing.conformance.concurrency import ConcurrencyConformance
@@ -39,6 +39,7 @@ from windlass.testing.conformance.working import FarewellConformance, HeartbeatC
 
 __all__ = [
     "ALL",
+    "LOCAL",
     "ActivityConformance",
     "BurialConformance",
     "CancelConformance",
@@ -62,6 +63,7 @@ __all__ = [
     "RetryConformance",
     "RollupConformance",
     "SoloConformance",
+    "SteadyLeaseConformance",
     "StorageConformance",
     "UniqueConformance",
     "WakeupConformance",
@@ -95,4 +97,7 @@ ALL: tuple[type, ...] = (
     WakeupConformance,
     StorageConformance,
 )
-"""Every suite, in the order of a job's way."""
+"""Every suite that holds for every backend, in the order of a job's way."""
+
+LOCAL: tuple[type, ...] = (SteadyLeaseConformance,)
+"""What holds besides where the jobs live on the machine that runs them."""

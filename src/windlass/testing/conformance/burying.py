@@ -31,7 +31,7 @@ from windlass.testing.conformance.steps import (
     started,
 )
 
-__all__ = ["BurialConformance"]
+__all__ = ["BurialConformance", "SteadyLeaseConformance"]
 
 LEASE = timedelta(seconds=30)
 
@@ -64,21 +64,6 @@ class BurialConformance:
         assert list(await storage.workers.overdue()) == ["w1"]
         assert list(await storage.workers.overdue()) == ["w1"]
         assert (await ask(storage)).live
-
-    async def test_a_stepped_wall_clock_makes_nobody_overdue(
-        self, storage: Storage, clock: VirtualClock
-    ) -> None:  # guarantee 9
-        await enlist(storage)
-        clock.jump(clock.now() + DAY)
-        assert list(await storage.workers.overdue()) == []
-
-    async def test_a_wall_clock_stepped_back_keeps_nobody_alive(
-        self, storage: Storage, clock: VirtualClock
-    ) -> None:  # guarantee 9
-        await enlist(storage)
-        clock.jump(clock.now() - DAY)
-        clock.advance(MINUTE)
-        assert list(await storage.workers.overdue()) == ["w1"]
 
     async def test_the_dead_and_the_gone_are_not_overdue(
         self, storage: Storage, clock: VirtualClock
@@ -212,3 +197,26 @@ class BurialConformance:
             await happened(storage, orphan, Lost(OOPS), by="w2")
         clock.advance(HOUR)
         assert ids(await claim(storage, worker="w2")) == [running.claim.job]
+
+
+class SteadyLeaseConformance:
+    """For stores on this machine: their leases run on a clock that nobody can step.
+
+    A server has its wall clock only. Stepped forward it may make living workers overdue once;
+    their claims are fenced, and they go on under a new identity.
+    """
+
+    async def test_a_stepped_wall_clock_makes_nobody_overdue(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:  # guarantee 9
+        await enlist(storage)
+        clock.jump(clock.now() + DAY)
+        assert list(await storage.workers.overdue()) == []
+
+    async def test_a_wall_clock_stepped_back_keeps_nobody_alive(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:  # guarantee 9
+        await enlist(storage)
+        clock.jump(clock.now() - DAY)
+        clock.advance(MINUTE)
+        assert list(await storage.workers.overdue()) == ["w1"]
