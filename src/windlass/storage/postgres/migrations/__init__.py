@@ -1,0 +1,1 @@
+"""Schema changes of the PostgreSQL backend, in the order of their numbers."""
