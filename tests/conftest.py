@@ -1,11 +1,21 @@
-"""What every test gets: a clean environment and one Hypothesis profile."""
+"""What every test gets: a clean environment, one Hypothesis profile, and servers when it asks."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+
+from tests.servers.postgres import PostgresServer
+from tests.servers.shared import Run, SharedServers
+from tests.servers.valkey import ValkeyServer
+
+if TYPE_CHECKING:
+    from tests.servers.fresh import FreshPostgres
 
 # The shipped conformance tests are imported, not collected: without this their asserts would
 # fail without saying what they compared.
@@ -19,3 +29,90 @@ hypothesis.settings.load_profile("windlass")
 for _name in [name for name in os.environ if name.startswith("WINDLASS_")]:
     if not _name.startswith("WINDLASS_TEST_"):
         del os.environ[_name]
+
+
+# --- one PostgreSQL and one Valkey for the whole run, started when the first test asks ----------
+
+_SERVERS = pytest.StashKey[SharedServers]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """In the process that begins the run, and in each that xdist starts for it."""
+    told: dict[str, Any] | None = getattr(config, "workerinput", None)
+    config.stash[_SERVERS] = Run() if told is None else SharedServers(Path(told["servers"]))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Xdist is about to start a process for tests: it must know whom to ask."""
+    servers = node.config.stash[_SERVERS]
+    servers.open()
+    node.workerinput["servers"] = str(servers.folder)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    servers = config.stash.get(_SERVERS, None)
+    if isinstance(servers, Run):
+        servers.close()
+
+
+@pytest.fixture(scope="session")
+def servers(pytestconfig: pytest.Config) -> SharedServers:
+    return pytestconfig.stash[_SERVERS]
+
+
+@pytest.fixture(scope="session")
+def fresh_postgres(servers: SharedServers) -> Iterator[FreshPostgres]:
+    """Where schemas and databases for single tests come from."""
+    from tests.servers.fresh import FreshPostgres  # noqa: PLC0415 -- who asks pays for the driver
+
+    made = FreshPostgres(servers)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def postgres_url(fresh_postgres: FreshPostgres) -> Iterator[str]:
+    """The URL of an empty PostgreSQL database of this test's own."""
+    url = fresh_postgres.new_database()
+    yield url
+    fresh_postgres.drop_database(url)
+
+
+@pytest.fixture
+def redis_url(servers: SharedServers) -> str:
+    """The URL of an empty Redis database of this test's own."""
+    from tests.servers.fresh import new_redis_database  # noqa: PLC0415 -- as above
+
+    return new_redis_database(servers)
+
+
+# --- servers that a test may stop, kill and pause ------------------------------------------------
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[Callable[..., PostgresServer]]:
+    """Starts a PostgreSQL server for this test alone: ``own_postgres(durable=True)``."""
+    made: list[PostgresServer] = []
+
+    def start(**settings: Any) -> PostgresServer:
+        made.append(PostgresServer(**settings))
+        return made[-1]
+
+    yield start
+    for server in made:
+        server.close()
+
+
+@pytest.fixture
+def own_valkey() -> Iterator[Callable[..., ValkeyServer]]:
+    """Starts a Valkey server for this test alone: ``own_valkey(appendfsync="always")``."""
+    made: list[ValkeyServer] = []
+
+    def start(**settings: Any) -> ValkeyServer:
+        made.append(ValkeyServer(**settings))
+        return made[-1]
+
+    yield start
+    for server in made:
+        server.close()

