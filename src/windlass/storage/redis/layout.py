@@ -1,0 +1,111 @@
+"""How jobs are laid out on the server. Keys are shown without the prefix all of them start with.
+
+Instants and durations are microseconds. Lua counts in doubles, so instants after the year 2255
+are kept to 32 microseconds; everything nearer is exact. ``id`` is the 16 bytes of a job's id.
+``queue``, ``task`` and the like are UTF-8.
+
+Jobs
+    seq              STRING   the last job number given out
+    jobs             HASH     id -> asked record: what was asked for. Never rewritten.
+    state            HASH     id -> state record: all that changes. A job that was never claimed,
+                              cancelled or requeued has none, and is waiting as it was asked for.
+    all              ZSET     id by job number
+    errors           HASH     id -> msgpack [kind, message]; there is one where flag ERROR is set
+    tracebacks       HASH     id -> text, where it is not empty
+    progress         HASH     id -> msgpack [fraction, note]
+    history:<id>     LIST     msgpack [number, attempt, verb, worker, started, ended, kind|nil,
+                              message, traceback] of ended claims, oldest first, newest 32
+    dead             LIST     msgpack [id, instant, reason, asked record, state record] of what could
+                              not be read, newest first, at most 1000
+    keys             HASH     unique key -> id, then the instant until it is held (a double; 0: no end)
+
+Lines. A job waits in exactly one of them
+    later:<queue>    ZSET     place, then its priority as 8 bytes, by due time: not ready
+    ready:<queue>    ZSET     place by priority: jobs without limits
+    solo:<queue>     ZSET     place by priority: jobs that run alone, with limits or without
+    lane:<lane>      ZSET     place by priority: jobs of a queue that need the same limits
+    due              ZSET     queue by the due time of the first in its later line
+    expiring         ZSET     id by expiry: every waiting job that has one
+    lane_expiring:<queue> ZSET place, then lane, by expiry: those in lanes
+
+    place: 34 bytes that sort like (due, number): sign byte (1, or 0 before 1970), due as a big-endian
+    double, number as one, id, kind byte. Kind: '0' nothing special, '1' look closer (it has a state
+    record, an expiry or a key to be freed at its start), '2' in a lane, '3' solo.
+
+Running and ended
+    running:<worker> SET      id
+    holders          SET      workers with a running set
+    counts           HASH     state digit, then queue -> number of jobs
+    paused           SET      queue
+    finished:<digit> ZSET     id by the instant it ended; digit as in `STATES`
+    rollups          ZSET     minute by minute
+    rollups:<minute> HASH     length (2 bytes) and queue, length and task, then 'c' verb, 'w' bucket
+                              or 'r' bucket -> number
+    live             ZSET     worker, of those whose row is live (what the score says is the
+                              worker store's)
+    wake             STREAM   one entry per change, the newest few
+
+Limits. See the SQLite backend's lanes.py for what lanes and bays are
+    limits           HASH     name -> msgpack [spec as JSON, token spacing, burst, concurrency|nil]
+    gates:<limit>    HASH     key ('' for none) -> instant until it is spent, or '': used so far
+    holds:<gate>     SET      id of the running jobs that count against it
+    lanes            HASH     lane -> head's priority as 8 bytes, head's place, bay
+    bays             HASH     bay -> opens_at and head's priority as doubles, head's place;
+                              opens_at: 0 open, -1 when a unit comes back, else the instant
+    bays:<queue>     SET      bay
+    bay:<bay>        ZSET     head's place, then lane, by the head's priority
+    open:<queue>     ZSET     head's place, then bay, by the head's priority: open bays
+    timed:<queue>    ZSET     bay by opens_at
+    waits:<gate>     ZSET     closed bay by opens_at, +inf where it waits for a unit
+    shut:<limit>     SET      gates with a waits set
+
+    gate: name, or name:key. lane: length of the queue's name, ':', queue, ':', `lane_key`.
+    bay: length of the queue's name, ':', queue, ':', cost, ':', gate; the cost is -1 for a unit.
+
+The asked record is a msgpack array of fixed positions, so that Lua finds what it needs with one
+``struct.unpack`` and Python decodes the rest. The state record is `STATE`, then worker, queue, task
+and who ended the last claim (each with its length in 2 bytes), then the result of a job that
+succeeded (flag RESULT) or the reason (flag REASON).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from windlass.core.state import State, Verb
+
+__all__ = [
+    "CANCEL",
+    "CODES",
+    "ERROR",
+    "FRESH",
+    "REASON",
+    "RESULT",
+    "SOLO",
+    "STATE",
+    "STATES",
+    "VERBS",
+    "VERB_CODES",
+]
+
+STATES: Final = tuple(State)
+"""State by the digit it is stored as."""
+CODES: Final = {state: code for code, state in enumerate(STATES)}
+VERBS: Final = tuple(Verb)
+"""Verb by the number it is stored as, in state records."""
+VERB_CODES: Final = {verb: code for code, verb in enumerate(VERBS)}
+
+STATE: Final = struct.Struct(">BBIIqIqqqqqIB")
+"""state, flags, claim number, attempt, max attempts, lost, due, started, finished, expires, missed,
+ended number, ended verb. Instants that are missing are 0."""
+
+CANCEL: Final = 1
+"""Flags of a state record: a cancel is requested."""
+SOLO: Final = 2
+ERROR: Final = 4
+RESULT: Final = 8
+REASON: Final = 16
+
+FRESH: Final = b""
+"""In replies, the state record of a job that has none."""
