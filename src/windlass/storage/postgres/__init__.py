@@ -1,0 +1,1 @@
+"""The PostgreSQL backend: many machines, and jobs in one transaction with your own rows."""

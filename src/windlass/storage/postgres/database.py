@@ -1,0 +1,101 @@
+"""What all stores of one storage share: connections, the clock, the schema, the sleepers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from functools import lru_cache
+from typing import Literal
+
+from windlass.errors import ConfigError
+from windlass.seams import SYSTEM_CLOCK, Clock
+from windlass.storage.postgres.connection import Link, Row, Server
+from windlass.storage.postgres.notify import Notifier
+
+__all__ = ["Database", "Durability", "channel_of", "quoted_schema"]
+
+Durability = Literal["full", "normal"]
+
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,50}")
+_PLACE = re.compile(r"\bwindlass\.(?=[a-z_])")
+
+
+def quoted_schema(name: str) -> str:
+    """The schema as an identifier: the one thing that is ever put into a statement."""
+    if not _SCHEMA.fullmatch(name) or name.startswith("pg_"):
+        raise ConfigError(
+            f"The schema {name!r} cannot be used: lower-case letters, digits and '_', starting "
+            f"with a letter, at most 51 of them, and not pg_..."
+        )
+    return f'"{name}"'
+
+
+def channel_of(schema: str) -> str:
+    """The channel that hints go through. Channels are the database's, so it names the schema."""
+    return f"windlass_{schema}"
+
+
+@lru_cache(maxsize=1024)
+def _in_schema(text: str, schema: str) -> str:
+    return _PLACE.sub(f"{schema}.", text)
+
+
+class Database:
+    """One storage's way to the server."""
+
+    def __init__(
+        self, server: Server, *, schema: str, clock: Clock, durability: Durability = "full"
+    ) -> None:
+        self.server, self.clock, self.durability = server, clock, durability
+        self.schema = quoted_schema(schema)
+        self.channel = channel_of(schema)
+        self.work, self.side = Link(server), Link(server)
+        self.sleepers: list[Callable[[], None]] = []
+        self._notifier = Notifier(self._notify)
+        self.notify_through: Link | None = None
+        """The listener's connection, which has nothing else to do; None: the work connection."""
+
+    def instant(self) -> datetime | None:
+        """The test instant; None: the server's own clock."""
+        return None if self.clock is SYSTEM_CLOCK else self.clock.now()
+
+    def sql(self, text: str) -> str:
+        """A statement with the schema in place of ``windlass.``"""
+        return _in_schema(text, self.schema)
+
+    async def fetch(self, sql: str, *args: object, again: bool = True) -> list[Row]:
+        """One statement, its own transaction, on the work connection.
+
+        ``again``: it may be repeated when its answer was lost.
+        """
+        return await self.work.fetch(sql, *args, again=again)
+
+    async def fetch_aside(self, sql: str, *args: object, again: bool = True) -> list[Row]:
+        """The same on the side connection: keyed flushes, chores, what people ask."""
+        return await self.side.fetch(sql, *args, again=again)
+
+    def wake(self) -> None:
+        """Something was committed that others may wait for: here at once, elsewhere by a hint."""
+        self.wake_here()
+        self._notifier.wake()
+
+    def wake_here(self) -> None:
+        """Only those on this loop."""
+        for sleeper in tuple(self.sleepers):
+            sleeper()
+
+    async def _notify(self, sender: str) -> None:
+        link = self.notify_through or self.work
+        await link.fetch("SELECT pg_notify($1, $2)", self.channel, sender)
+
+    @property
+    def sender(self) -> str:
+        """What our own hints carry: this process need not be woken by them."""
+        return self._notifier.sender
+
+    async def close(self) -> None:
+        """Send the hints that wait, finish what is under way, let go of the connections."""
+        await self._notifier.close()
+        await self.work.close()
+        await self.side.close()

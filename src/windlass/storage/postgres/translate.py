@@ -1,0 +1,167 @@
+"""What the driver and the server say, in the words of this library, with what to do about it."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import asyncpg
+
+from windlass.errors import (
+    InvalidArgument,
+    StorageError,
+    StorageFull,
+    StorageReplaced,
+    StorageUnavailable,
+    StoreBusy,
+    WindlassError,
+)
+
+__all__ = ["Cause", "Refused", "cause_of", "translate"]
+
+
+class Refused(Exception):  # noqa: N818 -- an answer of our own functions, not an accident
+    """A function in the database raised one of its own codes: ``WLxxx``.
+
+    For the store that called it, which knows what the code means.
+    """
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(code, detail)
+        self.code, self.detail = code, detail
+
+
+class Cause(Enum):
+    """What an error means for whoever might try again."""
+
+    LOST = "the connection is gone; whether the statement took effect is not known"
+    CONFLICT = "rolled back because of others: the same again may well succeed"
+    READ_ONLY = "nothing was written: this server takes no writes"
+    POOLED = "a pooler stands between: prepared statements do not last"
+    FINAL = "the same again would end the same"
+
+
+_LOST = {
+    "57P01",  # admin_shutdown, pg_terminate_backend
+    "57P02",  # crash_shutdown
+    "57P03",  # cannot_connect_now: starting up, in recovery
+    "57P05",  # idle_session_timeout
+    "25P03",  # idle_in_transaction_session_timeout
+    "53300",  # too_many_connections
+}
+_CONFLICT = {"40001", "40P01"}
+_POOLED = {"26000", "42P05"}
+
+
+def cause_of(error: BaseException) -> Cause:
+    """Whether, and how, to try again."""
+    if isinstance(error, asyncpg.PostgresError):
+        code = error.sqlstate or ""
+        if code in _LOST or code.startswith("08"):
+            return Cause.LOST
+        if code in _CONFLICT:
+            return Cause.CONFLICT
+        if code == "25006":
+            return Cause.READ_ONLY
+        return Cause.POOLED if code in _POOLED else Cause.FINAL
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        return Cause.READ_ONLY
+    if isinstance(
+        error, asyncpg.exceptions.ClientConfigurationError | asyncpg.exceptions.DataError
+    ):
+        return Cause.FINAL
+    if isinstance(error, asyncpg.InterfaceError) and "expects" in str(error):
+        return Cause.FINAL  # a statement called with the wrong number of arguments
+    # The driver's own: closed, broken protocol, out of step. A new connection is the cure.
+    lost = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+    return Cause.LOST if isinstance(error, lost) else Cause.FINAL
+
+
+def translate(error: BaseException, where: str) -> Exception:
+    """The error to raise; ``where`` is the place as it may be shown."""
+    if isinstance(error, WindlassError | Refused):
+        return error
+    if isinstance(error, asyncpg.PostgresError):
+        return _translate_state(error, error.sqlstate or "", where)
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        return StorageUnavailable(
+            f"None of the servers at {where} takes writes: they are standbys. Promote one, or add "
+            f"the primary's host to the URL."
+        )
+    if isinstance(error, asyncpg.exceptions.DataError):
+        return InvalidArgument(f"PostgreSQL cannot store this value: {error}")
+    if isinstance(error, asyncpg.exceptions.ClientConfigurationError):
+        # Its text may repeat pieces of the URL.
+        return StorageError(f"The options in the URL of {where} do not fit together.")
+    if cause_of(error) is Cause.LOST:
+        why = str(error) or "it did not answer in time"
+        return StorageUnavailable(
+            f"PostgreSQL at {where} cannot be reached: {why}. Check that the server runs and that "
+            f"host and port are right; it is tried again."
+        )
+    return StorageError(f"PostgreSQL at {where}: {type(error).__name__}: {error}")
+
+
+_TEXTS: dict[str, tuple[type[StorageError], str]] = {
+    "25006": (
+        StorageUnavailable,
+        "takes no writes: it is a standby, or default_transaction_read_only is on. Use the "
+        "primary's host; with several hosts in the URL the one that takes writes is found",
+    ),
+    "53100": (StorageFull, "has no disk space left. Free some on the server"),
+    "53200": (StorageUnavailable, "is out of memory. Lower work_mem or give the server more"),
+    "53300": (
+        StorageUnavailable,
+        "has no connection left. A worker process needs four; raise max_connections, or put "
+        "PgBouncer between",
+    ),
+    "55P03": (
+        StoreBusy,
+        "holds a lock on what was asked for longer than may be waited; somebody's transaction is "
+        "open. Try again",
+    ),
+    "57014": (
+        StoreBusy,
+        "cancelled a statement: statement_timeout is shorter than it needed, or somebody called "
+        "pg_cancel_backend. Give the role at least ALTER ROLE ... SET statement_timeout = '30s'",
+    ),
+    "25P04": (StoreBusy, "ended a transaction: transaction_timeout is shorter than it needed"),
+    "28P01": (StorageUnavailable, "refused the password. Check user and password in the URL"),
+    "28000": (
+        StorageUnavailable,
+        "refused the login. Check the user in the URL, sslmode, and pg_hba.conf on the server",
+    ),
+    "3D000": (StorageUnavailable, "has no such database. Create it, or correct the URL"),
+    "57P04": (StorageUnavailable, "dropped the database. Create it again, or correct the URL"),
+    "42501": (
+        StorageUnavailable,
+        "does not allow this role to do that. The role needs USAGE on the schema, and ALL on its "
+        "tables, sequences and functions; simplest is that it owns the schema",
+    ),
+}
+_GONE = {"3F000", "42P01", "42883", "42703"}
+
+
+def _translate_state(error: asyncpg.PostgresError, code: str, where: str) -> Exception:
+    said = error.message or str(error)
+    if code.startswith("WL"):
+        return Refused(code, error.detail or said)
+    if code in _TEXTS:
+        kind, text = _TEXTS[code]
+        return kind(f"PostgreSQL at {where} {text}. It said: {said}")
+    if cause_of(error) is Cause.LOST:
+        return StorageUnavailable(
+            f"PostgreSQL at {where} went away: {said}. It is tried again; nothing is lost."
+        )
+    if code in _CONFLICT:
+        return StoreBusy(
+            f"PostgreSQL at {where} rolled back again and again because of other transactions: "
+            f"{said}. Nothing was written; try again."
+        )
+    if code in _GONE:
+        return StorageReplaced(
+            f"The tables of Windlass at {where} are gone or were changed: {said}. Start again to "
+            f"create them, or check the schema setting."
+        )
+    if code[:2] in {"22", "23", "54"}:
+        return InvalidArgument(f"PostgreSQL at {where} cannot store this: {said}")
+    return StorageError(f"PostgreSQL at {where} answered {code}: {said}")
