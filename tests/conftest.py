@@ -80,11 +80,27 @@ def postgres_url(fresh_postgres: FreshPostgres) -> Iterator[str]:
 
 
 @pytest.fixture
+def postgres_schema(fresh_postgres: FreshPostgres) -> Iterator[tuple[str, str]]:
+    """A URL, and the name of a schema there that is this test's own: cheaper than a database."""
+    schema = fresh_postgres.new_schema()
+    yield fresh_postgres.home, schema
+    fresh_postgres.drop_schema(schema)
+
+
+@pytest.fixture
 def redis_url(servers: SharedServers) -> str:
     """The URL of an empty Redis database of this test's own."""
     from tests.servers.fresh import new_redis_database  # noqa: PLC0415 -- as above
 
     return new_redis_database(servers)
+
+
+@pytest.fixture
+def redis_prefix(servers: SharedServers) -> tuple[str, str]:
+    """A URL, and a prefix there that is this test's own."""
+    from tests.servers.fresh import new_name  # noqa: PLC0415 -- as above
+
+    return servers.valkey()[0], new_name()
 
 
 # --- servers that a test may stop, kill and pause ------------------------------------------------

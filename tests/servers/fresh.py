@@ -41,6 +41,15 @@ class FreshPostgres:
         name = sql.Identifier(url.rpartition("/")[2])
         self._line.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
 
+    def new_schema(self) -> str:
+        """The name of one that does not exist yet, in the database `home`."""
+        return new_name()
+
+    def drop_schema(self, name: str) -> None:
+        with psycopg.connect(self.home, autocommit=True) as line:
+            order = sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE")
+            line.execute(order.format(sql.Identifier(name)))
+
     def close(self) -> None:
         self._line.close()
 

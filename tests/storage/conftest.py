@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -12,20 +12,67 @@ from windlass.storage.protocol import Storage
 from windlass.storage.sqlite import open_sqlite
 from windlass.testing.clock import VirtualClock
 
+Open = Callable[[], Awaitable[Storage]]
+
 
 @pytest.fixture
 def clock() -> VirtualClock:
     return VirtualClock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def storage(
-    request: pytest.FixtureRequest, tmp_path: Path, clock: VirtualClock
-) -> AsyncIterator[Storage]:
-    opened: Storage
-    if request.param == "memory":
-        opened = MemoryStorage(MemoryDatabase(clock))
-    else:
-        opened = await open_sqlite(tmp_path / "jobs.db", clock=clock)
+@pytest.fixture
+def open_memory(clock: VirtualClock) -> Open:
+    database = MemoryDatabase(clock)
+
+    async def opened() -> Storage:
+        return MemoryStorage(database)
+
+    return opened
+
+
+@pytest.fixture
+def open_file(tmp_path: Path, clock: VirtualClock) -> Open:
+    async def opened() -> Storage:
+        return await open_sqlite(tmp_path / "jobs.db", clock=clock)
+
+    return opened
+
+
+@pytest.fixture
+def open_schema(postgres_schema: tuple[str, str], clock: VirtualClock) -> Open:
+    from windlass.storage.postgres import open_postgres  # noqa: PLC0415
+
+    url, schema = postgres_schema
+
+    async def opened() -> Storage:
+        return await open_postgres(url, clock=clock, schema=schema)
+
+    return opened
+
+
+@pytest.fixture
+def open_prefix(redis_prefix: tuple[str, str], clock: VirtualClock) -> Open:
+    from windlass.storage.redis import open_redis  # noqa: PLC0415
+
+    url, prefix = redis_prefix
+
+    async def opened() -> Storage:
+        return await open_redis(url, clock=clock, prefix=prefix)
+
+    return opened
+
+
+OPENERS = {
+    "memory": "open_memory",
+    "sqlite": "open_file",
+    "postgres": "open_schema",
+    "redis": "open_prefix",
+}
+
+
+@pytest.fixture(params=list(OPENERS))
+async def storage(request: pytest.FixtureRequest) -> AsyncIterator[Storage]:
+    """An empty storage of each kind."""
+    opened = await request.getfixturevalue(OPENERS[request.param])()
     yield opened
     await opened.close()
