@@ -55,7 +55,9 @@ class Database:
     async def run_on(self, line: Line, script: Script, *args: Argument, again: bool = True) -> Any:
         """The same on a connection of one's own."""
         if self._closed:
-            raise StorageError(f"{self._dialer.place} was closed; open the storage again to use it.")
+            raise StorageError(
+                f"{self._dialer.place} was closed; open the storage again to use it."
+            )
         arguments = (self.prefix, self._epoch, self.instant(), *args)
         return await line.run(script, arguments, again=again)
 

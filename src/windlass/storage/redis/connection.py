@@ -1,0 +1,369 @@
+"""Connections: how they are made, used in turn, lost and made again."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import hiredis
+import msgspec
+from redis.asyncio.connection import (
+    AbstractConnection,
+    Connection,
+    SSLConnection,
+    UnixDomainSocketConnection,
+)
+from redis.crc import key_slot
+from redis.exceptions import NoScriptError, RedisError, ResponseError
+
+from windlass.errors import StorageError, StorageUnavailable
+from windlass.seams import chance
+from windlass.storage.redis.refusals import is_lost, passes, translate
+from windlass.storage.redis.scripts import Script
+from windlass.storage.redis.urls import Node, Place, RedisUrl
+
+__all__ = ["Argument", "Dialer", "Line", "pause"]
+
+Argument = bytes | str | int
+
+PATIENCE = 5.0
+"""Seconds for which a call waits for a server that is away."""
+_ANSWER = 10.0
+"""Seconds after which a connection without an answer counts as lost."""
+_CONNECT = 3.0
+_CONFIRM_MS = 1000
+"""How long replicas have to confirm a write."""
+_AT_ONCE = 128
+"""Calls sent together at most."""
+_FIRST_PAUSE, _LAST_PAUSE = 0.02, 1.0
+
+_FAILURES = (RedisError, OSError, TimeoutError)
+
+
+def packed(command: Sequence[Argument]) -> bytes:
+    """A command as the server reads it. hiredis wants a tuple, and says "of one" in its types."""
+    whole: bytes = hiredis.pack_command(tuple(command))  # type: ignore[arg-type]
+    return whole
+
+
+def pause(failures: int) -> float:
+    """Seconds before the next try: doubled each time up to a second, and spread by chance, so
+    that not everybody comes back in the same moment.
+    """
+    whole: float = min(_FIRST_PAUSE * 2 ** min(failures, 10), _LAST_PAUSE)
+    return whole * (0.5 + chance() / 2)
+
+
+class Dialer:
+    """Finds the server that takes writes, and connects to it."""
+
+    def __init__(self, url: RedisUrl, prefix: str) -> None:
+        self._url, self._prefix = url, prefix
+        self.place = str(url)
+
+    async def connect(self, *, answer: float = _ANSWER) -> AbstractConnection:
+        """A connection that is ready for commands; raises what redis-py raises."""
+        connection = await self._find(answer)
+        await _connect(connection)
+        return connection
+
+    async def _find(self, answer: float) -> AbstractConnection:
+        url = self._url
+        match url.place:
+            case Place.SOCKET:
+                return UnixDomainSocketConnection(path=url.path, **self._settings(answer))
+            case Place.SERVER:
+                return self._to(url.nodes[0], **self._settings(answer))
+            case Place.SENTINEL:
+                return self._to(await self._ask(self._primary), **self._settings(answer))
+            case Place.CLUSTER:
+                return self._to(await self._ask(self._owner), **self._settings(answer))
+
+    def _settings(self, answer: float) -> dict[str, Any]:
+        url = self._url
+        return {
+            "username": url.username,
+            "password": url.password,
+            "db": url.database,
+            "socket_timeout": answer,
+            "socket_connect_timeout": _CONNECT,
+            "protocol": 2,
+        }
+
+    def _to(self, node: Node, **settings: Any) -> AbstractConnection:
+        settings |= {"host": node.host, "port": node.port, "socket_keepalive": True}
+        # Five probes of two seconds after ten quiet ones: a peer that vanished is noticed in
+        # twenty, also on a connection that only waits.
+        options = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 5}
+        settings["socket_keepalive_options"] = {
+            getattr(socket, name): value for name, value in options.items() if hasattr(socket, name)
+        }
+        if self._url.tls is None:
+            return Connection(**settings)
+        return SSLConnection(**(settings | dict(self._url.tls)))
+
+    # --- whom to ask --------------------------------------------------------------------------
+
+    async def _ask(self, question: Any) -> Node:
+        """The first answer of those who know; the last error if nobody does."""
+        trouble: Exception = StorageUnavailable(f"{self.place} names nobody to ask")
+        for node in self._url.nodes:
+            try:
+                found: Node = await question(node)
+            except _FAILURES as error:
+                trouble = error
+            else:
+                return found
+        raise trouble
+
+    async def _primary(self, sentinel: Node) -> Node:
+        settings = self._settings(_CONNECT) | {
+            "username": self._url.sentinel_username,
+            "password": self._url.sentinel_password,
+            "db": 0,
+        }
+        ask = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._url.service)
+        found = await self._question(self._to(sentinel, **settings), ask)
+        if found is None:
+            raise ConnectionError(f"{sentinel} knows no service {self._url.service!r}")
+        return Node(found[0].decode(), int(found[1]))
+
+    async def _owner(self, node: Node) -> Node:
+        """The node that serves the slot of all our keys."""
+        ask = ("CLUSTER", "SLOTS")
+        ranges = await self._question(self._to(node, **self._settings(_CONNECT)), ask)
+        slot = key_slot(self._prefix.encode())
+        for first, last, primary, *_ in ranges:
+            if first <= slot <= last:
+                # An empty host means: the one you asked.
+                return Node(primary[0].decode() or node.host, primary[1])
+        raise ConnectionError(f"{node} says that slot {slot} is served by nobody")
+
+    async def _question(self, connection: AbstractConnection, command: Sequence[str]) -> Any:
+        try:
+            await _connect(connection)
+            await connection.send_packed_command(packed(command))
+            return await connection.read_response()
+        finally:
+            await disconnect(connection)
+
+
+async def _connect(connection: AbstractConnection) -> None:
+    await connection.connect()  # type: ignore[no-untyped-call]
+
+
+async def disconnect(connection: AbstractConnection) -> None:
+    """Close a connection that may already be broken."""
+    with suppress(*_FAILURES):
+        await connection.disconnect(nowait=True)
+
+
+class _Call(msgspec.Struct, eq=False, kw_only=True):
+    """Something asked and not yet answered."""
+
+    script: Script | None
+    arguments: Sequence[Argument]
+    future: asyncio.Future[Any]
+    deadline: float
+    again: bool
+    sent: bool = False
+    unknown: bool = False
+    """The server does not know the script: it gets the text."""
+    trouble: Exception | None = None
+
+    def message(self) -> bytes:
+        if self.script is None:
+            return packed(self.arguments)
+        if self.unknown:
+            return packed(("EVAL", self.script.text, 1, *self.arguments))
+        return packed(("EVALSHA", self.script.sha, 1, *self.arguments))
+
+    def answer(self, value: Any) -> None:
+        if not self.future.done():  # else its caller was cancelled
+            self.future.set_result(value)
+
+    def fail(self, error: BaseException) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class Line:
+    """One connection, on the event loop of its first use. Never used by two at a time.
+
+    What is asked while an exchange is under way is sent together afterwards, and answered in
+    order. Callers wait for their answer only: cancelling one leaves the connection in step.
+    """
+
+    def __init__(self, dialer: Dialer, *, fence: tuple[str, int] | None = None) -> None:
+        """``fence``: a key to write to and the number of replicas that must confirm writes."""
+        self._dialer, self._fence = dialer, fence
+        self._connection: AbstractConnection | None = None
+        self._waiting: deque[_Call] = deque()
+        self._serving: asyncio.Task[None] | None = None
+        self._failures = 0
+        self.patience = PATIENCE
+
+    def run(
+        self, script: Script, arguments: Sequence[Argument], *, again: bool = True
+    ) -> asyncio.Future[Any]:
+        """Run a script whose only key is ``arguments[0]``."""
+        return self._submit(script, arguments, again=again)
+
+    def ask(self, *command: Argument) -> asyncio.Future[Any]:
+        """Send a command that may be repeated."""
+        return self._submit(None, command, again=True)
+
+    def _submit(
+        self, script: Script | None, arguments: Sequence[Argument], *, again: bool
+    ) -> asyncio.Future[Any]:
+        loop = asyncio.get_running_loop()
+        call = _Call(
+            script=script,
+            arguments=arguments,
+            future=loop.create_future(),
+            deadline=loop.time() + self.patience,
+            again=again,
+        )
+        self._waiting.append(call)
+        if self._serving is None:
+            self._serving = loop.create_task(self._serve())
+        return call.future
+
+    # --- one exchange after the other ---------------------------------------------------------
+
+    async def _serve(self) -> None:
+        calls: list[_Call] = []
+        try:
+            while self._waiting:
+                calls = [self._waiting.popleft() for _ in range(min(len(self._waiting), _AT_ONCE))]
+                await self._exchange(calls)
+                await self._again(calls)
+        except BaseException as error:
+            # Only the end of the loop, or a bug, comes here: nobody may wait for ever.
+            for call in (*calls, *self._waiting):
+                call.fail(StorageUnavailable(f"{self._dialer.place} was let go of: {error!r}"))
+            self._waiting.clear()
+            raise
+        finally:
+            self._serving = None
+
+    async def _exchange(self, calls: Sequence[_Call]) -> None:
+        """Send all, read all. Calls without an answer have their trouble noted."""
+        for call in calls:
+            call.trouble = None
+        try:
+            if self._connection is None:
+                self._connection = await self._dialer.connect()
+            await self._converse(self._connection, calls)
+        except _FAILURES as error:
+            await self._drop()
+            for call in calls:
+                if not call.future.done():
+                    call.trouble = call.trouble or error
+        else:
+            if any(call.trouble is not None and is_lost(call.trouble) for call in calls):
+                await self._drop()
+
+    async def _converse(self, connection: AbstractConnection, calls: Sequence[_Call]) -> None:
+        fence = self._fence
+        if fence is not None and not any(call.script and call.script.writes for call in calls):
+            fence = None
+        messages = [call.message() for call in calls]
+        if fence is not None:
+            # WAIT confirms what this connection wrote last. A repeated operation may write nothing
+            # because a lost connection did: so that its write is confirmed, too, this one writes.
+            messages += [packed(("INCR", fence[0])), packed(("WAIT", fence[1], _CONFIRM_MS))]
+        for call in calls:
+            call.sent = True
+        await connection.send_packed_command(messages, check_health=False)
+        answers: list[Any] = []
+        try:
+            while len(answers) < len(messages):
+                answers.append(await self._read(connection))
+            self._failures = 0
+        finally:
+            if fence is None or len(answers) == len(messages):
+                self._deliver(calls, answers, fence)
+
+    def _deliver(
+        self, calls: Sequence[_Call], answers: list[Any], fence: tuple[str, int] | None
+    ) -> None:
+        """To everybody whose answer came, though the connection may be lost by now."""
+        for call, answer in zip(calls, answers, strict=False):
+            if isinstance(answer, NoScriptError):
+                call.unknown = True
+                call.trouble = answer
+            elif isinstance(answer, ResponseError):
+                self._refused(call, answer)
+            elif fence is not None and call.script is not None and call.script.writes:
+                self._confirm(call, answer, answers[-1], fence[1])
+            else:
+                call.answer(answer)
+
+    async def _read(self, connection: AbstractConnection) -> Any:
+        try:
+            return await connection.read_response()
+        except ResponseError as error:
+            return error
+
+    def _refused(self, call: _Call, error: ResponseError) -> None:
+        if passes(error):
+            call.trouble = error
+        else:
+            call.fail(self._translated(call, error))
+
+    def _confirm(self, call: _Call, answer: Any, confirmed: Any, wanted: int) -> None:
+        if isinstance(confirmed, int) and confirmed >= wanted:
+            call.answer(answer)
+            return
+        got = f"{confirmed} of {wanted}" if isinstance(confirmed, int) else f"none ({confirmed})"
+        call.fail(
+            StorageUnavailable(
+                f"The Redis server at {self._dialer.place} has it, but of the replicas that "
+                f'durability="replicated" asks for only {got} confirmed it in '
+                f"{_CONFIRM_MS} ms. Bring a replica back; trying again is safe."
+            )
+        )
+
+    def _translated(self, call: _Call, error: BaseException) -> StorageError:
+        doing = call.script.name if call.script else str(call.arguments[0])
+        return translate(error, self._dialer.place, doing)
+
+    # --- after a failure ----------------------------------------------------------------------
+
+    async def _again(self, calls: Sequence[_Call]) -> None:
+        """Put those back in front that may still succeed; fail the others; wait a little."""
+        now = asyncio.get_running_loop().time()
+        waits = False
+        for call in reversed(calls):
+            error = call.trouble
+            if error is None:
+                continue
+            known = isinstance(error, NoScriptError)
+            lost_answer = call.sent and not call.again and not isinstance(error, ResponseError)
+            if not known and (lost_answer or not passes(error) or now >= call.deadline):
+                call.fail(self._translated(call, error))
+                continue
+            waits = waits or not known
+            self._waiting.appendleft(call)
+        if waits:
+            await asyncio.sleep(pause(self._failures))
+            self._failures += 1
+
+    async def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await disconnect(connection)
+
+    async def close(self) -> None:
+        """Wait for what was asked, then let go. Safe to repeat, and after its loop has ended."""
+        while self._serving is not None and not self._serving.done():
+            if self._serving.get_loop() is not asyncio.get_running_loop():
+                break
+            with suppress(Exception):
+                await asyncio.shield(self._serving)
+        await self._drop()

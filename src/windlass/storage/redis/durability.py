@@ -1,0 +1,119 @@
+"""What a server keeps when it dies, and whether that is what was asked for."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, get_args
+
+import msgspec
+
+from windlass.errors import ConfigError, StorageError, StorageUnavailable
+from windlass.storage.redis.connection import Line
+
+__all__ = ["Durability", "Server", "check_durability", "check_server"]
+
+Durability = Literal["none", "local", "replicated"]
+
+_OLDEST = (6, 2)
+_ACCEPTS = 'durability="none" accepts the loss'
+_NUMBER = re.compile(r"\d+")
+
+
+class Server(msgspec.Struct, frozen=True):
+    """Who answered."""
+
+    name: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+
+async def check_server(line: Line, place: str) -> Server:
+    """Whether this server can run the scripts at all."""
+    try:
+        found = await line.ask("HELLO", "2")
+    except StorageUnavailable:
+        raise
+    except StorageError as error:
+        if "unknown command" in str(error).lower():
+            raise _too_old(place, "older than 6") from None
+        raise
+    told = {key: value for key, value in zip(found[::2], found[1::2], strict=True)}
+    version = told[b"version"].decode()
+    numbers = tuple(int(part) for part in _NUMBER.findall(version)[:2])
+    if numbers < _OLDEST:
+        raise _too_old(place, version)
+    return Server("Valkey" if told[b"server"] == b"valkey" else "Redis", version)
+
+
+def _too_old(place: str, version: str) -> StorageError:
+    return StorageError(
+        f"The Redis server at {place} is {version}. Windlass needs Redis 6.2 or Valkey: upgrade it."
+    )
+
+
+async def check_durability(line: Line, place: str, asked: Durability | None) -> Durability:
+    """The durability that counts; a server that would not keep it is refused."""
+    if asked is not None and asked not in get_args(Durability):
+        raise ConfigError(
+            f'durability for Redis is "local" (what was acknowledged survives the server), '
+            f'"replicated" (it also survives the machine) or "none", got {asked!r}.'
+        )
+    if asked == "none":
+        return asked
+    faults = await _faults(line)
+    if faults is None:
+        if asked is None:
+            raise ConfigError(
+                f"The Redis server at {place} does not show its configuration, so nobody can say "
+                f'what it keeps when it dies. Say so yourself: durability="local" if it has an '
+                f'append-only file and evicts nothing, "replicated" if replicas must confirm every '
+                f'write, "none" if jobs may be lost. Or permit CONFIG GET.'
+            )
+        return asked
+    if faults:
+        raise StorageError(
+            f"The Redis server at {place} would lose acknowledged jobs: {'; '.join(faults)}. "
+            f"Change that on the server (CONFIG SET, and in its configuration file), or use "
+            f"another one; {_ACCEPTS}."
+        )
+    return asked or "local"
+
+
+async def _faults(line: Line) -> list[str] | None:
+    """What in the configuration loses jobs, and what it should be; None where it is hidden."""
+    faults: list[str] = []
+    appendonly = await _setting(line, "appendonly")
+    if appendonly is None:
+        return None
+    if appendonly != "yes":
+        faults.append("it keeps no append-only file (set appendonly yes)")
+    elif await _setting(line, "appendfsync") == "no":
+        faults.append("it never syncs that file to disk (set appendfsync everysec or always)")
+    policy = await _setting(line, "maxmemory-policy")
+    if policy != "noeviction":
+        faults.append(f"it evicts keys when memory is short, {policy} (set it to noeviction)")
+    if await _append_failed(line):
+        faults.append("its last write to the append-only file failed (check its disk)")
+    return faults
+
+
+async def _setting(line: Line, name: str) -> str | None:
+    try:
+        found = await line.ask("CONFIG", "GET", name)
+    except StorageUnavailable:
+        raise
+    except StorageError:  # no permission, or a service that has no such command
+        return None
+    return found[1].decode() if found else None
+
+
+async def _append_failed(line: Line) -> bool:
+    try:
+        found = await line.ask("INFO", "persistence")
+    except StorageUnavailable:
+        raise
+    except StorageError:  # without permission nothing is known
+        return False
+    return b"aof_last_write_status:err" in found

@@ -1,0 +1,3 @@
+-- reads only
+-- The server's clock, in microseconds.
+return now

@@ -1,0 +1,131 @@
+"""Hints that something changed: at once within this storage, by a stream from elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import RedisError
+
+from windlass.storage.redis.connection import Argument, Dialer, disconnect, packed, pause
+from windlass.storage.redis.database import Database
+from windlass.storage.redis.refusals import translate
+
+__all__ = ["RedisWakeups"]
+
+log = logging.getLogger("windlass")
+
+_BLOCK_MS = 5000
+_GRACE = 10.0
+"""Seconds beyond that until a silent server counts as gone."""
+_GATHER = 0.002
+"""Seconds in which further changes become one hint."""
+
+
+class RedisWakeups:
+    """A `Wakeups`. Scripts that change something leave a word in the stream ``wake``; this reads
+    it on a connection of its own, opened for the first subscriber: producers need none.
+    """
+
+    def __init__(self, database: Database, dialer: Dialer) -> None:
+        self._db, self._dialer = database, dialer
+        self._stream = database.prefix + "wake"
+        self._listening: asyncio.Task[None] | None = None
+        self._trouble = ""
+
+    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
+        loop = asyncio.get_running_loop()
+        sleeper = _Sleeper(loop, callback)
+        self._db.sleepers.append(sleeper)
+        if self._listening is None:
+            self._listening = loop.create_task(self._listen())
+
+        def unsubscribe() -> None:
+            sleeper.callback = None
+            if sleeper in self._db.sleepers:
+                self._db.sleepers.remove(sleeper)
+
+        return unsubscribe
+
+    async def _listen(self) -> None:
+        """Listen for ever; over a lost connection nothing is missed but time."""
+        failures = 0
+        while True:
+            try:
+                connection = await self._dialer.connect(answer=_BLOCK_MS / 1000 + _GRACE)
+                try:
+                    last = await self._newest(connection)
+                    self._found()
+                    failures = 0
+                    # Whatever changed before the stream could be read: once.
+                    self._db.wake()
+                    while True:
+                        last = await self._next(connection, last)
+                finally:
+                    await disconnect(connection)
+            except (RedisError, OSError) as error:
+                self._lost(error)
+                await asyncio.sleep(pause(failures))
+                failures += 1
+
+    async def _newest(self, connection: AbstractConnection) -> bytes:
+        found = await _ask(connection, "XREVRANGE", self._stream, "+", "-", "COUNT", 1)
+        return bytes(found[0][0]) if found else b"0-0"
+
+    async def _next(self, connection: AbstractConnection, last: bytes) -> bytes:
+        """Wait for a change; the place of the newest."""
+        read = ("XREAD", "COUNT", 64, "BLOCK", _BLOCK_MS, "STREAMS", self._stream, last)
+        found = await _ask(connection, *read)
+        if not found:
+            return last
+        self._db.wake()
+        await asyncio.sleep(_GATHER)
+        return bytes(found[0][1][-1][0])
+
+    def _lost(self, error: Exception) -> None:
+        told = str(translate(error, self._dialer.place))
+        if told != self._trouble:
+            log.warning("no wake-ups for now, polling goes on: %s", told)
+        self._trouble = told
+
+    def _found(self) -> None:
+        if self._trouble:
+            log.info("wake-ups from %s work again", self._dialer.place)
+        self._trouble = ""
+
+    async def close(self) -> None:
+        self._db.sleepers.clear()
+        listening, self._listening = self._listening, None
+        if listening is not None and listening.get_loop() is asyncio.get_running_loop():
+            listening.cancel()
+            with suppress(asyncio.CancelledError):
+                await listening
+
+
+async def _ask(connection: AbstractConnection, *command: Argument) -> Any:
+    await connection.send_packed_command(packed(command), check_health=False)
+    return await connection.read_response()
+
+
+class _Sleeper:
+    """One subscription. Changes that come before its loop gets round to them are one call."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+        self._loop = loop
+        self._called = False
+
+    def __call__(self) -> None:
+        if not self._called:
+            self._called = True
+            self._loop.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        # Reset first: a change made from now on is not in what the callback is about to see.
+        self._called = False
+        if self.callback is not None:
+            self.callback()
