@@ -29,8 +29,8 @@ _SUSPECT_LOOK = 1.0
 class Home(Protocol):
     """What a claimer needs to know about, and do to, the rest of its worker."""
 
-    def start(self, job: ClaimedJob) -> None:
-        """Run a job that was just claimed."""
+    def start(self, jobs: Sequence[ClaimedJob]) -> None:
+        """Run what was just claimed."""
         ...
 
     def holds(self, claim: Claim) -> bool:
@@ -200,7 +200,7 @@ class Claimer:
             self._slots.take(job.queue)
             if job.solo:
                 self._solo = job.claim
-            self._home.start(job)
+        self._home.start(reply.jobs)
         self._learn(reply, total)
         self.claimed += len(reply.jobs)
         if reply.expired:  # last: what was claimed must not wait for it

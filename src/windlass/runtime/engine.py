@@ -65,6 +65,7 @@ class Engine:
         self._unknown: set[str] = set()
         settings, storage = around.settings, around.storage
         self.identity = Identity(storage, settings, worker, around.seams)
+        self._chance = around.seams.chance
         self.slots = Slots(worker, on_free=self._slot_freed)
         self.finisher = Finisher(
             storage.jobs, around.bus, around.seams.chance, on_taken=self._slot_freed
@@ -88,6 +89,7 @@ class Engine:
             chance=around.seams.chance,
             most=worker.max_jobs,
         )
+        self.slots.on_free = self.claimer.slot_freed  # a call less per job
 
     @property
     def idle(self) -> bool:
@@ -157,11 +159,12 @@ class Engine:
         """Whether this claim runs, or waits to be stored, in this process."""
         return claim in self.runner.active or self.finisher.holds(claim)
 
-    def start(self, job: ClaimedJob) -> None:
-        """Run a job that was just claimed."""
+    def start(self, jobs: Sequence[ClaimedJob]) -> None:
+        """Run what was just claimed."""
         if self._around.bus.heard:
-            self._around.bus.publish(_claimed(job))
-        self.runner.start(job)
+            for job in jobs:
+                self._around.bus.publish(_claimed(job))
+        self.runner.start(jobs)
 
     # --- what a handler's context needs (`windlass.context.Host`) ---
 
@@ -186,9 +189,11 @@ class Engine:
         return await self._around.enqueue(msgspec.structs.replace(call, options=options))
 
     def _ended(self, run: Run, outcome: Outcome) -> None:
-        job, chance = run.job, self._around.seams.chance
+        job = run.job
         try:
-            self.finisher.add(job, settle(job, outcome, self.policy, by=job.worker, chance=chance))
+            self.finisher.add(
+                job, settle(job, outcome, self.policy, by=job.worker, chance=self._chance)
+            )
         finally:
             self._free(run)
         if isinstance(outcome, Missing):
@@ -214,7 +219,8 @@ class Engine:
         job = run.job
         del self.runner.active[job.claim]
         self.progress.forget(job.claim)
-        self.claimer.ended(job.claim)
+        if job.solo:
+            self.claimer.ended(job.claim)
         if run.detached is None:
             self.slots.give(job.queue)
         else:

@@ -7,7 +7,7 @@ import contextvars
 import functools
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from enum import IntEnum
 from typing import Any
@@ -46,7 +46,7 @@ class Run(Token):
 
     def __init__(self, job: ClaimedJob) -> None:
         """Not started yet."""
-        super().__init__()
+        self._event = None  # what `Token` does; one is made per job
         self.job = job
         self.why: Why | None = None
         self.body: asyncio.Task[None] | None = None
@@ -54,6 +54,10 @@ class Run(Token):
         """A plain function gave back something to await, and that is what runs now."""
         self.detached: asyncio.Future[Return] | None = None
         """A thread that outlived its timeout: it keeps the slot until it ends."""
+
+
+class _Misfit(Exception):
+    """The stored arguments do not fit the function; the cause says why."""
 
 
 OnEnd = Callable[[Run, Outcome], None]
@@ -94,11 +98,12 @@ class Runner:
         self._threads = Threads()
         self.active: dict[Claim, Run] = {}
 
-    def start(self, job: ClaimedJob) -> None:
-        """Run ``job`` in the background."""
-        run = Run(job)
-        self.active[job.claim] = run
-        run.body = asyncio.get_running_loop().create_task(self._live(run))
+    def start(self, jobs: Iterable[ClaimedJob]) -> None:
+        """Run these in the background, each in a task of its own."""
+        create_task, active = asyncio.get_running_loop().create_task, self.active
+        for job in jobs:
+            active[job.claim] = run = Run(job)
+            run.body = create_task(self._live(run))
 
     def stop(self, claim: Claim, why: Why) -> bool:
         """Ask a run to end; False when it is not running here."""
@@ -127,43 +132,46 @@ class Runner:
         self._threads.close()
 
     async def _live(self, run: Run) -> None:
+        job = run.job
         try:
-            outcome = await self._outcome(run) if run.why is None else _stopped(run.why)
-        except BaseException as error:  # noqa: BLE001 -- a run that ends unreported holds its slot
-            outcome = self._ended_badly(run, error)
+            task = self._tasks.find(job.task)
+            if run.why is not None:
+                outcome = _stopped(run.why)
+            elif task is None:
+                unknown = UnknownTask(job.task, self._tasks.names)
+                outcome = core.Missing(AttemptError("UnknownTask", str(unknown)))
+            else:
+                args, kwargs = self._arguments(run, task)
+                if task.is_async and job.timeout is None:
+                    value = await task.function(*args, **kwargs)
+                else:
+                    value = await self._within_limits(run, task, args, kwargs)
+                outcome = _NOTHING if value is None else self._returned(task, value)
+        except BaseException as error:  # noqa: BLE001 -- a handler may raise anything
+            outcome = self._judged(run, error)
         # The task holds its context variables, they hold the run: cut here, or every job would
         # be left to the garbage collector.
         run.body = None
         try:
             self._on_end(run, outcome)
         except Exception:
-            log.exception("job %s: the end of its run could not be noted", run.job.claim.job)
+            log.exception("job %s: the end of its run could not be noted", job.claim.job)
             # Not ours any more: the next beat finds the claim, and it is given back.
-            self.active.pop(run.job.claim, None)
+            self.active.pop(job.claim, None)
 
-    async def _outcome(self, run: Run) -> Outcome:
-        job = run.job
-        task = self._tasks.find(job.task)
-        if task is None:
-            unknown = UnknownTask(job.task, self._tasks.names)
-            return core.Missing(AttemptError("UnknownTask", str(unknown)))
+    def _arguments(self, run: Run, task: Task[..., Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What the handler is called with, in the context it can ask for."""
         try:
-            args, kwargs = task.codec.decode(job.payload)
-        except Exception as error:  # noqa: BLE001 -- decoding runs code of the user's types
-            return core.GaveUp(self._describe(error))
-        context = Context(job, self._host, run)
+            args, kwargs = task.codec.decode(run.job.payload)
+        except Exception as error:  # decoding runs code of the user's types
+            raise _Misfit from error
+        context = Context(run.job, self._host, run)
         if task.takes_context:
             args = (context, *args)
         enter(context)  # in this task's own copy of the variables: nothing to undo
-        try:
-            if task.is_async and job.timeout is None:
-                value = await task.function(*args, **kwargs)
-            else:
-                value = await self._within_limits(run, task, args, kwargs)
-        except BaseException as error:  # noqa: BLE001 -- a handler may raise anything
-            return self._ended_badly(run, error)
-        if value is None:
-            return _NOTHING
+        return args, kwargs
+
+    def _returned(self, task: Task[..., Any], value: object) -> Outcome:
         try:
             return core.Succeeded(
                 encode_any(value, limit=self._result_limit, what=f"the result of {task.name}")
@@ -222,10 +230,18 @@ class Runner:
             raise
         return end.value()
 
+    def _judged(self, run: Run, error: BaseException) -> Outcome:
+        try:
+            return self._ended_badly(run, error)
+        except BaseException as worse:  # noqa: BLE001 -- an unreported run would hold its slot
+            return self._ended_badly(run, worse)
+
     def _ended_badly(self, run: Run, error: BaseException) -> Outcome:
         if run.why is not None and run.why is not Why.CANCEL:
             return _stopped(run.why)
         match error:
+            case _Misfit(__cause__=Exception() as cause):
+                return core.GaveUp(self._describe(cause))
             case asyncio.CancelledError() if run.why is not None:
                 return _stopped(run.why)
             case asyncio.CancelledError():

@@ -14,7 +14,7 @@ class Slots:
     """Room for running jobs: a pool per queue, or one pool shared by several queues."""
 
     def __init__(self, settings: WorkerSettings, on_free: Callable[[], None]) -> None:
-        """``on_free`` is called whenever room appears."""
+        """All slots are free."""
         self._own = settings.queues
         self._served = settings.served
         self._total = settings.total_slots
@@ -24,7 +24,8 @@ class Slots:
         self._credit = dict.fromkeys(self._served, 0)
         self._used = 0
         self._used_by: dict[str, int] = dict.fromkeys(self._served, 0)
-        self._on_free = on_free
+        self.on_free = on_free
+        """Called whenever room appears."""
 
     @property
     def total(self) -> int:
@@ -56,7 +57,7 @@ class Slots:
         """A job of ``queue`` has ended."""
         self._used -= 1
         self._used_by[queue] -= 1
-        self._on_free()
+        self.on_free()
 
     def wants(self) -> tuple[Sequence[Want], int]:
         """What to ask the store for now, in order, and how many at most."""

@@ -20,7 +20,7 @@ log = logging.getLogger("windlass")
 
 _LOOK = timedelta(milliseconds=250)
 _FRAMES = 3
-_RUN_CODE: CodeType = Runner._outcome.__code__  # noqa: SLF001
+_RUN_CODE: CodeType = Runner._live.__code__  # noqa: SLF001
 """The frame that every handler on the loop runs under; its ``run`` says which job."""
 
 
