@@ -6,8 +6,10 @@ import difflib
 from collections.abc import Collection
 
 __all__ = [
+    "AlreadyFinished",
     "AppClosed",
     "BlockingCallOnLoop",
+    "ClaimLost",
     "ConfigError",
     "DefinitionError",
     "DuplicateTask",
@@ -27,6 +29,7 @@ __all__ = [
     "PayloadTooLarge",
     "ResultError",
     "ResultTimeout",
+    "SchemaMissing",
     "SchemaTooNew",
     "StorageError",
     "StorageFull",
@@ -194,6 +197,21 @@ class KeyBusy(WindlassError):
     """A unique key is being decided by someone else's open transaction; try again."""
 
 
+class ClaimLost(WindlassError):
+    """``ctx.finish`` came too late: this run has no right to the job's outcome any more."""
+
+    def __init__(self, job_id: str, why: str) -> None:
+        super().__init__(
+            f"Job {job_id} cannot be finished by this run: {why}. Let the error pass: the "
+            f"transaction it happened in must be rolled back, so that nothing is written twice."
+        )
+        self.job_id = job_id
+
+
+class AlreadyFinished(ClaimLost):
+    """``ctx.finish`` was called again, after it had succeeded."""
+
+
 class LimitUnknown(WindlassError, LookupError):
     """A job names a limit nobody defined."""
 
@@ -290,3 +308,7 @@ class StorageReplaced(StorageError):
 
 class SchemaTooNew(StorageError):
     """The stored schema was written by a newer Windlass."""
+
+
+class SchemaMissing(StorageError):
+    """The connection leads to a database without the tables of Windlass."""

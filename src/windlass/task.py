@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar
 
@@ -15,9 +15,10 @@ from windlass.core.backoff import Backoff
 from windlass.core.function import check_function, importable, is_coroutine, where
 from windlass.core.instant import aware, duration
 from windlass.core.payload import Codec, signature_shape
-from windlass.core.text import check_name, check_text, shown
-from windlass.core.unique import Window
-from windlass.errors import DefinitionError, DuplicateTask, InvalidArgument, UnknownTask
+from windlass.core.text import check_name
+from windlass.errors import DefinitionError, DuplicateTask, UnknownTask
+from windlass.options import JobOptions, RunIn, TaskOptions, some_time, tag_names, window
+from windlass.storage.protocol import UserConnection
 
 if TYPE_CHECKING:
     from windlass.handle import Job
@@ -27,149 +28,16 @@ __all__ = [
     "Call",
     "Enqueuer",
     "JobOptions",
+    "RunIn",
     "Task",
     "TaskOptions",
     "TaskRegistry",
     "check_name",
+    "tag_names",
 ]
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
-RunIn = Literal["auto", "loop", "thread"]
-
-_PRIORITIES = range(-(2**15), 2**15)
-_MOST_ATTEMPTS = 1_000_000
-
-
-class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a task's jobs run unless a call says otherwise."""
-
-    name: str
-    queue: str | None = None
-    max_attempts: int | None = None
-    timeout: timedelta | None = None
-    backoff: Backoff | None = None
-    priority: int = 0
-    run_in: RunIn = "auto"
-    tags: tuple[str, ...] = ()
-    expires: timedelta | None = None
-    on_crash: Literal["fail", "retry"] = "fail"
-
-    def __post_init__(self) -> None:
-        check_name(self.name, "a task's name")
-        if "/" in self.name:
-            # It stands between a task and its unique keys, which must not meet another task's.
-            message = f"a task's name must not contain '/', got {self.name!r}"
-            raise InvalidArgument(message)
-        _check_shared(self.queue, self.max_attempts, self.priority, self.backoff)
-        _some_time(self.timeout, "timeout")
-        _some_time(self.expires, "expires")
-        if self.run_in not in ("auto", "loop", "thread"):
-            message = f"run_in must be 'auto', 'loop' or 'thread', got {shown(self.run_in)}"
-            raise InvalidArgument(message)
-        if self.on_crash not in ("fail", "retry"):
-            message = f"on_crash must be 'fail' or 'retry', got {shown(self.on_crash)}"
-            raise InvalidArgument(message)
-
-
-class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call asks for beyond its task's options. None follows the task."""
-
-    delay: timedelta | None = None
-    at: datetime | None = None
-    priority: int | None = None
-    key: str | None = None
-    window: Window = Window.UNTIL_FINISHED
-    unique_for: timedelta | None = None
-    queue: str | None = None
-    max_attempts: int | None = None
-    timeout: timedelta | None = None
-    backoff: Backoff | None = None
-    tags: tuple[str, ...] | None = None
-    expires: timedelta | None = None
-    correlation_id: str | None = None
-    principal: str | None = None
-    tenant: str | None = None
-    parent: str | None = None
-
-    def __post_init__(self) -> None:
-        _check_shared(self.queue, self.max_attempts, self.priority, self.backoff)
-        for name in ("correlation_id", "principal", "tenant"):
-            text = getattr(self, name)
-            if text is not None:
-                check_text(text, name)
-        if self.delay is not None and self.at is not None:
-            message = "give delay= or at=, not both"
-            raise InvalidArgument(message)
-        self._check_key()
-
-    def _check_key(self) -> None:
-        if self.key is None and self.window is not Window.UNTIL_FINISHED:
-            message = "unique= and unique_for= say how long a key holds: give key=, too"
-            raise InvalidArgument(message)
-        if self.key is not None and check_text(self.key, "key") == "":
-            message = "key must be text, and not empty; leave it out for a job without one"
-            raise InvalidArgument(message)
-
-
-def _check_shared(
-    queue: str | None, max_attempts: int | None, priority: int | None, backoff: Backoff | None
-) -> None:
-    if queue is not None:
-        check_name(queue, "a queue's name")
-    if max_attempts is not None and not _whole(max_attempts, range(1, _MOST_ATTEMPTS + 1)):
-        message = (
-            f"max_attempts counts executions: a whole number, at least 1 and at most "
-            f"{_MOST_ATTEMPTS:,}, got {shown(max_attempts)}"
-        )
-        raise InvalidArgument(message)
-    if priority is not None and not _whole(priority, _PRIORITIES):
-        message = (
-            f"priority must be a whole number that fits 16 bits (lower runs first), "
-            f"got {shown(priority)}"
-        )
-        raise InvalidArgument(message)
-    curve: object = backoff
-    if curve is not None and not isinstance(curve, Backoff):
-        wait = curve if isinstance(curve, (int, float)) and not isinstance(curve, bool) else 5
-        message = f"backoff must be a Backoff such as Backoff.fixed({wait!r}), got {shown(curve)}"
-        raise InvalidArgument(message)
-
-
-def _whole(value: object, allowed: range) -> bool:
-    """True and 1.0 would pass for 1, and come back from the store as something else."""
-    return isinstance(value, int) and not isinstance(value, bool) and value in allowed
-
-
-def tag_names(tags: Sequence[str]) -> tuple[str, ...]:
-    """Tags as they are stored. A single text is refused: its letters are hardly what was meant."""
-    given: object = tags
-    texts = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (None,)
-    if not all(isinstance(tag, str) for tag in texts):
-        message = f"tags must be a list of texts such as tags=['vip'], got {shown(tags)}"
-        raise InvalidArgument(message)
-    return tuple(check_text(tag, "a tag") for tag in texts if isinstance(tag, str))
-
-
-def _some_time(value: timedelta | float | None, what: str) -> timedelta | None:
-    """A duration that is not nothing: a job that may take no time at all cannot run."""
-    if value is None:
-        return None
-    span = duration(value, what)
-    if span == timedelta(0):
-        message = f"{what} must be longer than nothing; leave it out for the default"
-        raise InvalidArgument(message)
-    return span
-
-
-def _window(unique: str, unique_for: timedelta | float | None) -> Window:
-    if unique not in (Window.UNTIL_STARTED, Window.UNTIL_FINISHED):
-        message = (
-            f"unique must be 'until_started' or 'until_finished', got {unique!r}; for a key that "
-            f"holds for a time, give unique_for="
-        )
-        raise InvalidArgument(message)
-    return Window(unique) if unique_for is None else Window.FOR_A_TIME
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -279,24 +147,31 @@ class Task(Generic[P, R_co]):
         correlation_id: str | None = None,
         principal: str | None = None,
         tenant: str | None = None,
+        connection: UserConnection | None = None,
+        wake: Literal["commit"] | None = None,
     ) -> BoundTask[P, R_co]:
-        """This task with other options for the calls made through the answer."""
+        """This task with other options for the calls made through the answer.
+
+        ``connection``: yours, with a transaction open on it. The job is part of that transaction.
+        """
         options = JobOptions(
             delay=None if delay is None else duration(delay, "delay"),
             at=None if at is None else aware(at, "at"),
             priority=priority,
             key=key,
-            window=_window(unique, unique_for),
-            unique_for=_some_time(unique_for, "unique_for"),
+            window=window(unique, unique_for),
+            unique_for=some_time(unique_for, "unique_for"),
             queue=queue,
             max_attempts=max_attempts,
-            timeout=_some_time(timeout, "timeout"),
+            timeout=some_time(timeout, "timeout"),
             backoff=backoff,
             tags=None if tags is None else tag_names(tags),
-            expires=_some_time(expires, "expires"),
+            expires=some_time(expires, "expires"),
             correlation_id=correlation_id,
             principal=principal,
             tenant=tenant,
+            connection=connection,
+            wake=wake,
         )
         return BoundTask(self, options)
 

@@ -17,6 +17,7 @@ __all__ = [
     "Beat",
     "CancelAnswer",
     "ClaimReply",
+    "Ending",
     "Inserted",
     "Settled",
     "Verdict",
@@ -87,6 +88,19 @@ class Applied(msgspec.Struct, frozen=True):
 
     at: datetime
     answers: Sequence[Answer]
+
+
+class Ending(StrEnum):
+    """What has become of a claim that was finished in a transaction of the user's."""
+
+    STORED = "stored"
+    """It was committed: the job has succeeded under this claim."""
+    OPEN = "open"
+    """Not decided: the transaction, or somebody else's, holds the row."""
+    HELD = "held"
+    """It was rolled back: the job is still running under this claim."""
+    LOST = "lost"
+    """The claim was ended otherwise."""
 
 
 class Settled(msgspec.Struct, frozen=True):

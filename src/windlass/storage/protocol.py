@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from windlass.core.job import Attempt, Claim, ClaimedJob, Job, JobId, NewJob, Progress
 from windlass.core.limit import LimitSpec
@@ -23,6 +23,7 @@ from windlass.storage.answers import (
     Beat,
     CancelAnswer,
     ClaimReply,
+    Ending,
     Inserted,
     Settled,
     Verdict,
@@ -40,6 +41,7 @@ __all__ = [
     "Beat",
     "CancelAnswer",
     "ClaimReply",
+    "Ending",
     "Inserted",
     "JobFilter",
     "JobStore",
@@ -51,6 +53,8 @@ __all__ = [
     "QueueCounts",
     "Settled",
     "Storage",
+    "TransactionStore",
+    "UserConnection",
     "Verdict",
     "Wakeups",
     "Want",
@@ -363,6 +367,65 @@ class Wakeups(Protocol):
         ...
 
 
+class UserConnection(Protocol):
+    """A database connection that belongs to the user, of one of the drivers a backend knows."""
+
+    @property
+    def execute(self) -> Callable[..., Any]: ...
+
+
+class TransactionStore(Protocol):
+    """Jobs in the user's own transactions: there if they commit, as if never asked for if not.
+
+    Only for backends that can be written to from a connection of the user's. Everything but
+    `ended` and `wake` runs on that connection alone and needs no open storage; the ``_sync`` twins
+    are for connections that block. A connection of the wrong kind, or of no known kind, raises
+    InvalidArgument before anything is written. After any other error the user's transaction, or
+    their savepoint, has to be rolled back, as after any statement that failed.
+    """
+
+    async def insert(
+        self, connection: UserConnection, jobs: Sequence[NewJob], *, notify: bool = False
+    ) -> Sequence[Inserted]:
+        """As `JobStore.insert`, without waking: ``notify`` lets their commit do that. A key that
+        somebody else's open transaction decides about raises KeyBusy. Jobs with limits enter
+        their lanes at the next claim, so that no lock on limits is held in this transaction.
+        """
+        ...
+
+    def insert_sync(
+        self, connection: UserConnection, jobs: Sequence[NewJob], *, notify: bool = False
+    ) -> Sequence[Inserted]:
+        """As `insert`."""
+        ...
+
+    async def finish(self, connection: UserConnection, transition: Transition) -> None:
+        """Apply a success. Any answer but *applied* makes the statement itself fail, and with it
+        the transaction: ClaimLost, or AlreadyFinished if this claim has ended as it should.
+        """
+        ...
+
+    def finish_sync(self, connection: UserConnection, transition: Transition) -> None:
+        """As `finish`."""
+        ...
+
+    def on_commit(self, connection: UserConnection, callback: Callable[[], None]) -> bool:
+        """Call ``callback`` after the commit, on whatever thread commits; False where the driver
+        cannot say when that is. Once per transaction, however often it is asked for.
+        """
+        ...
+
+    async def ended(self, transition: Transition) -> Ending:
+        """What has become of a claim that `finish` was called for. Waits for no lock. Frees what a
+        stored success has left to be freed, and wakes those who wait for it.
+        """
+        ...
+
+    def wake(self) -> None:
+        """Jobs were committed on a connection of the user's: wake whoever waits for work."""
+        ...
+
+
 class Storage(Protocol):
     """A backend, opened for one event loop."""
 
@@ -380,6 +443,11 @@ class Storage(Protocol):
     def admin(self) -> AdminStore: ...
     @property
     def wakeups(self) -> Wakeups: ...
+
+    @property
+    def transactions(self) -> TransactionStore | None:
+        """None: this backend cannot take part in the user's transactions."""
+        ...
 
     @property
     def shared(self) -> bool:

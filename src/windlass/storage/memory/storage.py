@@ -84,6 +84,10 @@ class MemoryStorage:
         self.admin = MemoryAdmin(database)
 
     @property
+    def transactions(self) -> None:
+        return None
+
+    @property
     def wakeups(self) -> MemoryWakeups:
         return self._wakeups
 

@@ -47,6 +47,10 @@ class SqliteStorage:
         self.admin = SqliteAdmin(database)
 
     @property
+    def transactions(self) -> None:
+        return None
+
+    @property
     def wakeups(self) -> SqliteWakeups:
         return self._wakeups
 

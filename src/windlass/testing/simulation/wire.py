@@ -197,6 +197,10 @@ class SimStorage:
         self._around.identities[self._process] = start.id
 
     @property
+    def transactions(self) -> None:
+        return None
+
+    @property
     def wakeups(self) -> SimStorage:
         return self
 
