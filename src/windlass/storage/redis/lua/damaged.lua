@@ -1,0 +1,24 @@
+-- Claims of jobs whose records this release cannot decode: they fail, and what is stored is kept for
+-- people in the list of dead ones.
+-- ARGV: by, then id, claim number and reason of each.
+-- use: endings
+
+for i = 2, #ARGV, 3 do
+  local id, number, reason = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
+  local job = load_job(id)
+  if job and job.state == RUNNING and job.number == number then
+    redis.call(
+      'LPUSH', prefix .. 'dead', cmsgpack.pack({ id, now, reason, job.asked, job.kept })
+    )
+    redis.call('LTRIM', prefix .. 'dead', 0, DEAD - 1)
+    local said = cmsgpack.pack({ 'Damaged', reason })
+    end_claim({
+      id, number, job.seq, FAIL, -1, ARGV[1], 0, false, false, said, '', 0, false, false, true,
+    })
+  end
+end
+settle()
+settle_workers()
+write_tallies()
+wake()
+return redis.status_reply('OK')

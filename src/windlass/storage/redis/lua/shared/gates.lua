@@ -1,0 +1,119 @@
+-- The budgets jobs count against, as one operation sees them. A gate is a limit and a key. The
+-- arithmetic is that of core/limit.py, to the microsecond: whole numbers below 2^53 are exact.
+-- use: jobs
+
+local UNIT = -1 -- in the place of a cost: what is missing is a unit of concurrency, not tokens
+local LONGEST = 36525 * 86400 * 1000000
+
+local specs, usage, spent, charged = {}, {}, {}, {}
+
+local function gate_of(use)
+  return use[2] == '' and use[1] or use[1] .. ':' .. use[2]
+end
+
+-- {JSON, spacing|nil, burst|nil, concurrency|nil}, or false for a limit nobody knows.
+local function spec_of(name)
+  local spec = specs[name]
+  if spec == nil then
+    spec = redis.call('HGET', prefix .. 'limits', name)
+    spec = spec and cmsgpack.unpack(spec)
+    specs[name] = spec
+  end
+  return spec
+end
+
+local function used(gate)
+  if not usage[gate] then
+    usage[gate] = redis.call('SCARD', prefix .. 'holds:' .. gate)
+  end
+  return usage[gate]
+end
+
+-- Until when a gate is spent; 0: it is not.
+local function spent_until(name, key, gate)
+  if not spent[gate] then
+    spent[gate] = tonumber(redis.call('HGET', prefix .. 'gates:' .. name, key) or '') or 0
+  end
+  return spent[gate]
+end
+
+-- How long so many tokens take to refill.
+local function span(spec, tokens)
+  return math.ceil(math.min(spec[2] * tokens, LONGEST))
+end
+
+-- When the bucket holds this use's cost; nil: it does now.
+local function opens_at(spec, use)
+  if not spec[2] then
+    return nil
+  end
+  local full_at = math.max(spent_until(use[1], use[2], gate_of(use)), now)
+  local free = span(spec, spec[3]) - span(spec, math.min(use[3], spec[3]))
+  if full_at - now > free then
+    return full_at - free
+  end
+  return nil
+end
+
+-- What keeps these uses from starting now: gate, cost (or UNIT), and when they can; nil: nothing.
+-- A missing unit comes first, because nobody knows when it returns; then the tokens that take
+-- longest.
+local function shut(uses)
+  local gate, cost, at
+  for _, use in ipairs(uses) do
+    local spec = spec_of(use[1])
+    if spec then
+      local its_gate = gate_of(use)
+      if spec[4] and used(its_gate) >= spec[4] then
+        return its_gate, UNIT, nil
+      end
+      local its_at = opens_at(spec, use)
+      if its_at and (not at or its_at > at) then
+        gate, cost, at = its_gate, use[3], its_at
+      end
+    end
+  end
+  return gate, cost, at
+end
+
+-- Take from every gate for a job that starts; none of them is shut. Written by `write_gates`.
+local function charge(uses, id)
+  local counted_once = {}
+  for _, use in ipairs(uses) do
+    local gate, spec = gate_of(use), spec_of(use[1])
+    charged[gate] = use
+    if spec and spec[2] and not opens_at(spec, use) then
+      spent[gate] = math.max(spent_until(use[1], use[2], gate), now) + span(spec, use[3])
+    end
+    if not counted_once[gate] then
+      counted_once[gate] = true
+      usage[gate] = used(gate) + 1
+      redis.call('SADD', prefix .. 'holds:' .. gate, id)
+    end
+  end
+end
+
+-- A charged job turned out not to start: its units come back.
+local function release_gates(uses, id)
+  for _, use in ipairs(uses) do
+    local gate = gate_of(use)
+    redis.call('SREM', prefix .. 'holds:' .. gate, id)
+    usage[gate] = nil
+  end
+end
+
+-- Store what was taken. The answer names the gates with a rate: gate to {limit, key}.
+local function write_gates()
+  local rated = {}
+  for gate, use in pairs(charged) do
+    local key, spec = prefix .. 'gates:' .. use[1], spec_of(use[1])
+    if spec and spec[2] then
+      redis.call('HSET', key, use[2], string.format('%.0f', spent[gate] or 0))
+      rated[gate] = use
+    else
+      redis.call('HSETNX', key, use[2], '')
+    end
+  end
+  charged = {}
+  return rated
+end

@@ -1,0 +1,183 @@
+-- Jobs as tables, and back. For everything but the plain path of claims and successes, which
+-- reads and writes the records where it stands.
+--
+-- A job: id, asked and kept (the stored records), seq, created, priority, budget, marks (of the
+-- asked record), queue, task, state, flags, number, attempt, most, lost, due, started, finished,
+-- expires, missed, ended_number, ended_verb, worker, by, tail (result or reason).
+
+local ASKED = '>xxi8xi8xi8xi8xi8xi8xBxxc16xHc0xHc0'
+local STATE = '>BBi8I4I4i8I4i8i8i8i8i8I4B'
+local WAITING, RUNNING, SUCCEEDED, FAILED, CANCELLED, DISCARDED = 0, 1, 2, 3, 4, 5
+-- Flags of a state record. FREES: its end frees a key or a limit.
+local CANCEL, SOLO, ERROR, RESULT, REASON, FREES = 1, 2, 4, 8, 16, 32
+-- Marks of an asked record. STARTED: its key is freed at its start.
+local KEYED, LIMITED, STARTED = 1, 2, 4
+local LAST = 221845392000000000
+local DEAD = 1000
+
+local function has(flags, flag)
+  return flags % (2 * flag) >= flag
+end
+
+-- Call a command with many arguments: fixed ones, then `list` in groups of `width`.
+local function wide(command, key, list, width)
+  local step = width * math.floor(1000 / width)
+  for first = 1, #list, step do
+    redis.call(command, key, unpack(list, first, math.min(first + step - 1, #list)))
+  end
+end
+
+-- The same for reading: one list of all answers.
+local function read_all(command, key, list)
+  if #list <= 1000 then
+    return #list > 0 and redis.call(command, key, unpack(list)) or {}
+  end
+  local answers = {}
+  for first = 1, #list, 1000 do
+    local some = redis.call(command, key, unpack(list, first, math.min(first + 999, #list)))
+    for i = 1, #some do
+      answers[first + i - 1] = some[i]
+    end
+  end
+  return answers
+end
+
+-- `span` after `at`, or the last instant.
+local function after(at, span)
+  return math.min(at + span, LAST)
+end
+
+-- --- records ---
+
+-- The job of two stored records (`kept` may be false: it was never touched). Nil and why, if they
+-- cannot be read.
+local function parse_job(id, asked, kept)
+  if not asked then
+    return nil, 'its record is missing'
+  end
+  local fine, seq, created, due, expires, priority, budget, marks, own, queue, task, rest =
+    pcall(struct.unpack, ASKED, asked)
+  if not fine or own ~= id then
+    return nil, 'its record cannot be read'
+  end
+  local job = {
+    id = id, asked = asked, kept = kept, rest = rest, seq = seq, created = created, due = due,
+    expires = expires, priority = priority, budget = budget, marks = marks, queue = queue,
+    task = task, state = WAITING, flags = 0, number = 0, attempt = 0, most = budget, lost = 0,
+    started = 0, finished = 0, missed = 0, ended_number = 0, ended_verb = 0, worker = '', by = '',
+    tail = '',
+  }
+  if kept then
+    local readable, state, flags, _, number, attempt, most, lost, its_due, started, finished,
+      its_expires, missed, ended_number, ended_verb, whose, by, tail =
+      pcall(struct.unpack, STATE .. 'Hc0Hc0', kept)
+    if not readable then
+      return nil, 'its state cannot be read'
+    end
+    job.state, job.flags, job.number, job.attempt, job.most = state, flags, number, attempt, most
+    job.lost, job.due, job.started, job.finished = lost, its_due, started, finished
+    job.expires, job.missed, job.ended_number, job.ended_verb =
+      its_expires, missed, ended_number, ended_verb
+    job.by, job.tail = by, string.sub(kept, tail)
+    job.worker = struct.unpack('>Hc0', whose)
+  end
+  return job
+end
+
+-- The jobs with these ids: a list with a job for each, or false where none is stored that can be
+-- read.
+local function load_jobs(ids)
+  local asked = read_all('HMGET', prefix .. 'jobs', ids)
+  local kept = read_all('HMGET', prefix .. 'state', ids)
+  local jobs = {}
+  for i, id in ipairs(ids) do
+    jobs[i] = parse_job(id, asked[i], kept[i]) or false
+  end
+  return jobs
+end
+
+-- One of them, or false.
+local function load_job(id)
+  return load_jobs({ id })[1]
+end
+
+-- What a job's state record says in its last part: who runs it, and where it belongs.
+local function whose_of(worker, queue, task)
+  return struct.pack('>Hc0Hc0Hc0', #worker, worker, #queue, queue, #task, task)
+end
+
+local function state_record(job)
+  local whose = whose_of(job.worker, job.queue, job.task)
+  return struct.pack(
+    STATE .. 'Hc0Hc0', job.state, job.flags, job.seq, job.number, job.attempt, job.most, job.lost,
+    job.due, job.started, job.finished, job.expires, job.missed, job.ended_number, job.ended_verb,
+    #whose, whose, #job.by, job.by
+  ) .. job.tail
+end
+
+-- Store what changed.
+local function save_job(job)
+  job.kept = state_record(job)
+  redis.call('HSET', prefix .. 'state', job.id, job.kept)
+end
+
+-- Set or clear a flag.
+local function mark(job, flag, on)
+  if has(job.flags, flag) ~= on then
+    job.flags = job.flags + (on and flag or -flag)
+  end
+end
+
+-- What a job with a key or limits asked for: {key, window, period, uses, lane key}; each use is
+-- {name, key, cost}. Key and window are '' and the uses empty where there are none. Nil: it cannot
+-- be read.
+local function special_of(job)
+  if job.special == nil then
+    job.special = { '', '', 0, {}, '' }
+    if job.marks % 4 > 0 then
+      local fine, special = pcall(struct.unpack, '>xI4c0', job.asked, job.rest)
+      if fine then
+        fine, special = pcall(cmsgpack.unpack, special)
+      end
+      job.special = fine and type(special) == 'table' and #special == 5 and special or false
+    end
+  end
+  return job.special or nil
+end
+
+-- --- counts, and who is to be told ---
+
+local counted = {}
+
+-- So many jobs more (or less) of a queue are in this state. Written by `flush_counts`.
+local function count(queue, state, change)
+  local field = state .. queue
+  counted[field] = (counted[field] or 0) + change
+end
+
+local function flush_counts()
+  for field, change in pairs(counted) do
+    if change ~= 0 and redis.call('HINCRBY', prefix .. 'counts', field, change) == 0 then
+      redis.call('HDEL', prefix .. 'counts', field)
+    end
+  end
+  counted = {}
+end
+
+-- Something changed that others may wait for.
+local function wake()
+  redis.call('XADD', prefix .. 'wake', 'MAXLEN', '~', 64, '*', 'w', '')
+end
+
+-- --- the end of a record ---
+
+-- Keep what cannot be read for people, and take its job away.
+local function bury_record(id, reason, asked, kept)
+  local dead = prefix .. 'dead'
+  redis.call('LPUSH', dead, cmsgpack.pack({ id, now, reason, asked or '', kept or '' }))
+  redis.call('LTRIM', dead, 0, DEAD - 1)
+  redis.call('HDEL', prefix .. 'jobs', id)
+  redis.call('HDEL', prefix .. 'state', id)
+  redis.call('ZREM', prefix .. 'all', id)
+  redis.call('ZREM', prefix .. 'expiring', id)
+end

@@ -1,0 +1,198 @@
+-- Waiting: the lines of a queue, and what happens to a job that stands in one.
+-- use: jobs keys lanes
+
+local due_changed = {}
+
+-- The kind byte of a waiting job's place.
+local function kind_of(job)
+  if has(job.flags, SOLO) then
+    return '3'
+  elseif has(job.marks, LIMITED) then
+    return '2'
+  elseif job.kept or job.expires > 0 or has(job.marks, STARTED) then
+    return '1'
+  end
+  return '0'
+end
+
+-- Due time of the first job of a queue that is not ready; nil: there is none.
+local function first_due(queue)
+  local first = redis.call('ZRANGE', prefix .. 'later:' .. queue, 0, 0, 'WITHSCORES')
+  return first[2] and tonumber(first[2])
+end
+
+-- Make the list of queues by due time follow the lines that changed.
+local function settle_due()
+  for queue in pairs(due_changed) do
+    local due = first_due(queue)
+    if due then
+      redis.call('ZADD', prefix .. 'due', due, queue)
+    else
+      redis.call('ZREM', prefix .. 'due', queue)
+    end
+  end
+  due_changed = {}
+end
+
+-- What every script does at its end, after its last change to a job: lanes, lists and counts follow.
+local function settle()
+  open_freed()
+  settle_lanes()
+  settle_due()
+  flush_counts()
+end
+
+-- A job whose limits cannot be read fails: nobody knows what it may take.
+local function fail_unreadable(job)
+  local message = "The limits of this job's record cannot be read, so it was not run. "
+    .. 'Its record is in the list of dead ones.'
+  local dead = { job.id, now, 'its limits cannot be read', job.asked, job.kept or '' }
+  redis.call('LPUSH', prefix .. 'dead', cmsgpack.pack(dead))
+  redis.call('LTRIM', prefix .. 'dead', 0, DEAD - 1)
+  redis.call('HSET', prefix .. 'errors', job.id, cmsgpack.pack({ 'Damaged', message }))
+  count(job.queue, job.state, -1)
+  count(job.queue, FAILED, 1)
+  job.state, job.finished, job.tail = FAILED, now, ''
+  mark(job, ERROR, true)
+  mark(job, RESULT, false)
+  mark(job, REASON, false)
+  redis.call('ZADD', prefix .. 'finished:' .. FAILED, now, job.id)
+  redis.call('ZREM', prefix .. 'expiring', job.id)
+  save_job(job)
+  free_key_at_end(job)
+end
+
+-- Put a waiting job that is due into the line of the ready: the common one, its lane, or solo.
+local function stand_ready(job)
+  local kind = kind_of(job)
+  if kind == '2' then
+    local special = special_of(job)
+    if not special or #special[4] == 0 then
+      fail_unreadable(job)
+    else
+      enter_lane(job, special)
+    end
+    return
+  end
+  local line = (kind == '3' and 'solo:' or 'ready:') .. job.queue
+  redis.call('ZADD', prefix .. line, job.priority, place_at(job.due, job.seq, job.id, kind))
+end
+
+-- The job waits from now on, due at `due`, and is saved. The line it stood in and the counts are the
+-- caller's.
+local function stand(job, due)
+  if job.finished > 0 then
+    redis.call('ZREM', prefix .. 'finished:' .. job.state, job.id)
+  end
+  job.state, job.due, job.finished, job.tail = WAITING, due, 0, ''
+  mark(job, RESULT, false)
+  mark(job, REASON, false)
+  save_job(job)
+  if job.expires > 0 then
+    redis.call('ZADD', prefix .. 'expiring', job.expires, job.id)
+  end
+  if due <= now then
+    stand_ready(job)
+  else
+    local place = place_at(due, job.seq, job.id, kind_of(job))
+    redis.call(
+      'ZADD', prefix .. 'later:' .. job.queue, due, place .. struct.pack('>d', job.priority)
+    )
+    due_changed[job.queue] = true
+  end
+end
+
+-- A waiting job leaves the line it stands in, whichever that is.
+local function leave_line(job)
+  local kind = kind_of(job)
+  local place = place_at(job.due, job.seq, job.id, kind)
+  if job.expires > 0 then
+    redis.call('ZREM', prefix .. 'expiring', job.id)
+  end
+  if kind == '2' then
+    local special = special_of(job)
+    if special and leave_lane(job, special) then
+      return
+    end
+  elseif redis.call(
+    'ZREM', prefix .. (kind == '3' and 'solo:' or 'ready:') .. job.queue, place
+  ) == 1 then
+    return
+  end
+  redis.call('ZREM', prefix .. 'later:' .. job.queue, place .. struct.pack('>d', job.priority))
+  due_changed[job.queue] = true
+end
+
+-- A waiting job ends here, without a claim: cancelled or discarded, with a reason or ''.
+local function end_waiting(job, state, reason)
+  redis.call('ZADD', prefix .. 'finished:' .. state, now, job.id)
+  leave_line(job)
+  count(job.queue, WAITING, -1)
+  count(job.queue, state, 1)
+  job.state, job.finished, job.tail = state, now, reason
+  mark(job, RESULT, false)
+  mark(job, REASON, reason ~= '')
+  save_job(job)
+  free_key_at_end(job)
+end
+
+-- Make up to `most` due jobs of a queue ready, longest due first; the answer is how many.
+local function promote(queue, most)
+  local later = prefix .. 'later:' .. queue
+  local members = redis.call('ZRANGEBYSCORE', later, '-inf', now, 'LIMIT', 0, most)
+  local ready, solo = {}, {}
+  for _, member in ipairs(members) do
+    local place, kind = string.sub(member, 1, PLACE), string.sub(member, PLACE, PLACE)
+    if kind == '2' then
+      local id = string.sub(place, 18, 33)
+      local job = load_job(id)
+      if job then
+        stand_ready(job)
+      else
+        bury_record(
+          id, 'its record cannot be read', redis.call('HGET', prefix .. 'jobs', id),
+          redis.call('HGET', prefix .. 'state', id)
+        )
+        count(queue, WAITING, -1)
+      end
+    else
+      local line = kind == '3' and solo or ready
+      line[#line + 1] = struct.unpack('>d', member, PLACE + 1)
+      line[#line + 1] = place
+    end
+  end
+  if #ready > 0 then
+    wide('ZADD', prefix .. 'ready:' .. queue, ready, 2)
+  end
+  if #solo > 0 then
+    wide('ZADD', prefix .. 'solo:' .. queue, solo, 2)
+  end
+  if #members > 0 then
+    wide('ZREM', later, members, 1)
+    due_changed[queue] = true
+  end
+  return #members
+end
+
+-- Take a job away with everything that is known of it, whatever its state. A waiting one must have
+-- left its line, a running one its worker.
+local function delete_job(job)
+  count(job.queue, job.state, -1)
+  free_key(job)
+  redis.call('HDEL', prefix .. 'jobs', job.id)
+  redis.call('ZREM', prefix .. 'all', job.id)
+  if job.kept then
+    redis.call('HDEL', prefix .. 'state', job.id)
+  end
+  if job.finished > 0 then
+    redis.call('ZREM', prefix .. 'finished:' .. job.state, job.id)
+  end
+  if has(job.flags, ERROR) then
+    redis.call('HDEL', prefix .. 'errors', job.id)
+    redis.call('HDEL', prefix .. 'tracebacks', job.id)
+  end
+  if job.number > 0 then
+    redis.call('HDEL', prefix .. 'progress', job.id)
+    redis.call('DEL', prefix .. 'history:' .. job.id)
+  end
+end
