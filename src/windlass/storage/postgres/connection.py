@@ -249,6 +249,16 @@ class Link:
         if connection is not None:
             connection.terminate()
 
+    async def hang_up(self) -> None:
+        """Give the connection back; the next statement opens a new one."""
+        async with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                try:
+                    await connection.close(timeout=2)
+                except Exception:  # noqa: BLE001 -- it is as closed as it can be
+                    connection.terminate()
+
     async def close(self) -> None:
         """Finish what is under way, then hang up. Safe to repeat, on any loop, in any process."""
         self._closed = True
@@ -260,13 +270,7 @@ class Link:
             self._connection = None
             _sever(connection)
             return
-        async with self._lock:
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                try:
-                    await connection.close(timeout=2)
-                except Exception:  # noqa: BLE001 -- it is as closed as it can be
-                    connection.terminate()
+        await self.hang_up()
 
     def leave_to_parent(self) -> None:
         """In a forked child: the connection is the parent's."""

@@ -1,0 +1,77 @@
+"""Chores in bounded bites. All of them skip rows that somebody else has locked."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+
+from windlass.core.instant import span_us
+from windlass.core.state import TERMINAL, State
+from windlass.storage.postgres.database import Database
+from windlass.storage.postgres.health import Health
+from windlass.storage.postgres.records import CODES
+from windlass.storage.queries import load
+
+__all__ = ["PostgresMaintenance"]
+
+_SQL = load("windlass.storage.postgres.sql", "admin.sql")
+_NEXT_DUE, _NEXT_ANYWHERE = _SQL["next_due"], _SQL["next_due_anywhere"]
+_PRUNE, _PRUNE_ROLLUPS = _SQL["prune"], _SQL["prune_rollups"]
+_PRUNE_WORKERS, _PROMOTE, _EXPIRE = _SQL["prune_workers"], _SQL["promote"], _SQL["expire"]
+_FORGET_GATES = _SQL["forget_gates"]
+
+_GATES_AT_ONCE = 500
+
+
+class PostgresMaintenance:
+    """A `MaintenanceStore`."""
+
+    def __init__(self, database: Database, sweep: Callable[[], Awaitable[None]]) -> None:
+        """``sweep`` clears away the locks of workers that nobody buried."""
+        self._db, self._sweep = database, sweep
+        self._health = Health(database)
+
+    async def _count(self, sql: str, *args: object) -> int:
+        rows = await self._db.fetch_aside(self._db.sql(sql), self._db.instant(), *args)
+        return int(rows[0][0])
+
+    async def promote(self, limit: int) -> int:
+        moved = await self._count(_PROMOTE, limit)
+        if moved:
+            self._db.wake()
+        return moved
+
+    async def next_due(self, queues: Sequence[str] | None = None) -> datetime | None:
+        if queues is None:
+            rows = await self._db.fetch_aside(self._db.sql(_NEXT_ANYWHERE))
+        else:
+            rows = await self._db.fetch_aside(self._db.sql(_NEXT_DUE), list(queues))
+        due: datetime | None = rows[0][0] if rows else None
+        return due
+
+    async def expire(self, limit: int) -> int:
+        ended = await self._count(_EXPIRE, limit)
+        if ended:
+            self._db.wake()
+        return ended
+
+    async def prune(self, *, state: State, older_than: timedelta, limit: int) -> int:
+        if state not in TERMINAL:
+            return 0
+        return await self._count(_PRUNE, CODES[state], span_us(older_than), limit)
+
+    async def prune_rollups(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._count(_PRUNE_ROLLUPS, span_us(older_than), limit)
+
+    async def prune_workers(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._count(_PRUNE_WORKERS, span_us(older_than), limit)
+
+    async def tidy(self) -> None:
+        after: str | None = ""
+        while after is not None:
+            rows = await self._db.fetch_aside(
+                self._db.sql(_FORGET_GATES), self._db.instant(), after, _GATES_AT_ONCE
+            )
+            after = rows[0][0]
+        await self._sweep()
+        await self._health.check()

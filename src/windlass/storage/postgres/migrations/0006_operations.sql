@@ -1,0 +1,215 @@
+-- Who works here, what people order, and the chores. Codes that are raised are read in admin.py.
+
+-- What a person orders, and what a producer was told, is on disk when it is answered, whatever the
+-- role's setting. A stronger setting stays.
+CREATE FUNCTION make_durable() RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+END $$;
+
+-- The worker's lease is renewed if its row is live. At least one row comes back, without a job if
+-- the worker holds none.
+CREATE FUNCTION beat(p_at timestamptz, p_worker text)
+RETURNS TABLE (live boolean, at timestamptz, id uuid, claim_number integer, seq bigint,
+               cancel_requested boolean)
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+#variable_conflict use_column
+DECLARE
+    v_at timestamptz := coalesce(p_at, clock_timestamp());
+    v_live boolean;
+BEGIN
+    -- A beat that a crash of the server takes away does not matter, and one that waited for a
+    -- standby that is not there would get the worker buried.
+    PERFORM set_config('synchronous_commit', 'off', true);
+    UPDATE workers w SET beat_at = v_at WHERE w.id = p_worker AND w.state = 'live';
+    v_live := FOUND;
+    RETURN QUERY
+    SELECT v_live, v_at, j.id, j.claim_number, j.seq, j.cancel_requested
+      FROM (SELECT 1) one
+      LEFT JOIN (SELECT * FROM jobs WHERE worker = p_worker AND state = 1) j ON true
+     ORDER BY j.seq;
+END $$;
+
+-- Live rows become dead, by compare-and-set; p_overdue: only those whose lease has run out.
+CREATE FUNCTION bury(p_at timestamptz, p_workers text[], p_overdue boolean)
+RETURNS SETOF text
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    v_at timestamptz := coalesce(p_at, clock_timestamp());
+BEGIN
+    RETURN QUERY
+    UPDATE workers SET state = 'dead', ended_at = v_at
+     WHERE seq = ANY (ARRAY(
+               SELECT w.seq FROM workers w
+                WHERE w.id = ANY (p_workers) AND w.state = 'live'
+                  AND (NOT p_overdue OR v_at - w.beat_at > w.lease * interval '1 microsecond')
+                ORDER BY w.seq FOR UPDATE))
+    RETURNING id;
+END $$;
+
+-- All of the jobs, locked, in one of the states, or an error before anything has changed: the
+-- first of p_ids that is to blame.
+CREATE FUNCTION require(p_ids uuid[], p_states smallint[]) RETURNS SETOF jobs
+LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout TO '3s' AS $$
+DECLARE
+    v_culprit record;
+BEGIN
+    PERFORM 1 FROM jobs WHERE id = ANY (p_ids) ORDER BY seq FOR UPDATE;
+    SELECT asked.id, j.state INTO v_culprit
+      FROM unnest(p_ids) WITH ORDINALITY AS asked (id, place)
+      LEFT JOIN jobs j ON j.id = asked.id
+     WHERE j.id IS NULL OR j.state <> ALL (p_states)
+     ORDER BY asked.place LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'not in the state this needs' USING
+            ERRCODE = CASE WHEN v_culprit.state IS NULL THEN 'WL404' ELSE 'WL409' END,
+            DETAIL = concat_ws(' ', replace(v_culprit.id::text, '-', ''), v_culprit.state);
+    END IF;
+    RETURN QUERY SELECT * FROM jobs WHERE id = ANY (p_ids) ORDER BY seq;
+END $$;
+
+-- Limited jobs are put where due ones wait: the next claim stands them in their lanes, and so
+-- nobody waits for the limits here.
+CREATE FUNCTION requeue(p_at timestamptz, p_ids uuid[]) RETURNS SETOF jobs
+LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout TO '3s' AS $$
+DECLARE
+    v_at timestamptz := coalesce(p_at, clock_timestamp());
+    v_seqs bigint[];
+    v_row record;
+    v_holder record;
+BEGIN
+    PERFORM make_durable();
+    v_seqs := ARRAY(SELECT seq FROM require(p_ids, '{3,4,5}'));
+    -- A window until the start stays released, whether the job ever started or not.
+    FOR v_row IN
+        SELECT seq, key, key_period FROM jobs
+         WHERE seq = ANY (v_seqs) AND key IS NOT NULL AND key_window <> 'until_started'
+         ORDER BY key, seq
+    LOOP
+        -- A hold whose time is up is none.
+        INSERT INTO keys AS k (key, seq, until)
+        VALUES (v_row.key, v_row.seq, ends_after(v_at, v_row.key_period))
+        ON CONFLICT (key) DO UPDATE SET seq = excluded.seq, until = excluded.until
+         WHERE k.until <= v_at;
+        IF NOT FOUND THEN
+            SELECT k.seq, j.id INTO v_holder
+              FROM keys k LEFT JOIN jobs j ON j.seq = k.seq WHERE k.key = v_row.key;
+            IF v_holder.seq <> v_row.seq THEN
+                RAISE EXCEPTION 'the key is held' USING ERRCODE = 'WL423',
+                    DETAIL = concat(replace(v_holder.id::text, '-', ''), ' ', v_row.key);
+            END IF;
+        END IF;
+    END LOOP;
+    RETURN QUERY
+    UPDATE jobs
+       SET state = 0, ready = CASE WHEN gates IS NULL THEN 1 ELSE 0 END, lane = NULL,
+           due = v_at, max_attempts = attempt + budget, expires_at = NULL, finished_at = NULL,
+           missed_at = NULL, reason = NULL, cancel_requested = false, lost = 0, solo = false
+     WHERE seq = ANY (v_seqs)
+    RETURNING *;
+END $$;
+
+-- When a hold of this period, beginning now, ends. NULL for ever; never beyond the calendar.
+CREATE FUNCTION ends_after(p_at timestamptz, p_period bigint) RETURNS timestamptz
+LANGUAGE sql IMMUTABLE SET search_path FROM CURRENT SET timezone TO 'UTC' AS $$
+    SELECT CASE
+        WHEN p_period IS NULL THEN NULL
+        WHEN p_period >= extract(epoch FROM timestamptz '9000-01-01 00:00:00+00' - p_at) * 1000000
+            THEN timestamptz '9000-01-01 00:00:00+00'
+        ELSE p_at + p_period * interval '1 microsecond'
+    END
+$$;
+
+CREATE FUNCTION discard(p_at timestamptz, p_ids uuid[], p_reason text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    v_seqs bigint[];
+BEGIN
+    PERFORM make_durable();
+    v_seqs := ARRAY(SELECT seq FROM require(p_ids, '{3}'));
+    UPDATE jobs
+       SET state = 5, finished_at = coalesce(p_at, clock_timestamp()), reason = p_reason
+     WHERE seq = ANY (v_seqs);
+END $$;
+
+-- The waiting ones among the jobs, now due.
+CREATE FUNCTION run_now(p_at timestamptz, p_ids uuid[]) RETURNS SETOF uuid
+LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout TO '3s' AS $$
+DECLARE
+    v_at timestamptz := coalesce(p_at, clock_timestamp());
+BEGIN
+    PERFORM make_durable();
+    PERFORM 1 FROM jobs WHERE id = ANY (p_ids) AND state = 0 ORDER BY seq FOR UPDATE;
+    UPDATE jobs
+       SET due = v_at, ready = CASE WHEN solo THEN 3 WHEN gates IS NULL THEN 1 ELSE 0 END
+     WHERE id = ANY (p_ids) AND state = 0 AND ready = 0 AND due > v_at;
+    RETURN QUERY SELECT id FROM jobs WHERE id = ANY (p_ids) AND state = 0;
+END $$;
+
+CREATE FUNCTION pause(p_queue text, p_paused boolean) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout TO '3s' AS $$
+BEGIN
+    PERFORM make_durable();
+    IF p_paused THEN
+        INSERT INTO queues (name, paused) VALUES (p_queue, true)
+        ON CONFLICT (name) DO UPDATE SET paused = true;
+    ELSE
+        UPDATE queues SET paused = false WHERE name = p_queue;
+    END IF;
+END $$;
+
+-- Jobs that reached a terminal state longer ago, with their keys and their history.
+CREATE FUNCTION prune(p_at timestamptz, p_state smallint, p_older bigint, p_limit integer)
+RETURNS integer
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    v_before timestamptz := coalesce(p_at, clock_timestamp()) - p_older * interval '1 microsecond';
+    v_seqs bigint[];
+    v_keys text[];
+BEGIN
+    WITH gone AS (
+        DELETE FROM jobs
+         WHERE seq = ANY (ARRAY(
+                   SELECT j.seq FROM jobs j
+                    WHERE j.state >= 2 AND j.state = p_state AND j.finished_at < v_before
+                    ORDER BY j.finished_at LIMIT p_limit FOR UPDATE SKIP LOCKED))
+        RETURNING seq, key
+    )
+    SELECT array_agg(seq), array_agg(key ORDER BY key) FILTER (WHERE key IS NOT NULL)
+      INTO v_seqs, v_keys FROM gone;
+    IF v_keys IS NOT NULL THEN
+        DELETE FROM keys WHERE key = ANY (v_keys) AND seq = ANY (v_seqs);
+    END IF;
+    DELETE FROM history WHERE seq = ANY (v_seqs);
+    RETURN coalesce(cardinality(v_seqs), 0);
+END $$;
+
+CREATE FUNCTION prune_rollups(p_at timestamptz, p_older bigint, p_limit integer) RETURNS integer
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    v_count integer;
+BEGIN
+    DELETE FROM rollups WHERE ctid = ANY (ARRAY(
+        SELECT r.ctid FROM rollups r
+         WHERE r.minute < coalesce(p_at, clock_timestamp()) - p_older * interval '1 microsecond'
+         ORDER BY r.minute LIMIT p_limit FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    RETURN v_count;
+END $$;
+
+CREATE FUNCTION prune_workers(p_at timestamptz, p_older bigint, p_limit integer) RETURNS integer
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    v_count integer;
+BEGIN
+    DELETE FROM workers WHERE seq = ANY (ARRAY(
+        SELECT w.seq FROM workers w
+         WHERE w.ended_at < coalesce(p_at, clock_timestamp()) - p_older * interval '1 microsecond'
+           AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.worker = w.id AND j.state = 1)
+         ORDER BY w.seq LIMIT p_limit FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    RETURN v_count;
+END $$;

@@ -1,0 +1,167 @@
+"""Between rows and records, for what people look at and for workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import TypeVar
+from uuid import UUID
+
+import msgspec
+
+from windlass.core.backoff import Backoff
+from windlass.core.job import (
+    Attempt,
+    AttemptError,
+    Claim,
+    ClaimedJob,
+    Job,
+    JobId,
+    LimitUse,
+    Progress,
+)
+from windlass.core.state import State, Verb
+from windlass.storage.postgres.connection import Row
+
+__all__ = ["CODES", "STATES", "attempt_of", "claim_of", "job_of", "known_ids", "orphan_of"]
+
+STATES = tuple(State)
+"""State by the number it is stored as."""
+CODES = {state: code for code, state in enumerate(STATES)}
+
+T = TypeVar("T")
+_UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError)
+"""What decoding raises for what nobody stored."""
+
+_backoff = msgspec.json.Decoder(Backoff).decode
+_tags = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+def known_ids(ids: Iterable[JobId]) -> list[UUID]:
+    """Ids to look for, each once; what is no id is never found."""
+    found: dict[UUID, None] = {}
+    for job in ids:
+        if len(job) == 32:
+            try:
+                found[UUID(job)] = None
+            except ValueError:
+                continue
+    return list(found)
+
+
+def claim_of(row: Row) -> Claim:
+    """A row that begins with id, claim number and seq."""
+    return Claim(JobId(row[0].hex), row[1], row[2])
+
+
+def _readable(decode: Callable[[str], T], text: str | None) -> T | None:
+    """What is stored, or None: also where it cannot be read."""
+    try:
+        return None if text is None else decode(text)
+    except _UNREADABLE:
+        return None
+
+
+def _span(us: int | None) -> timedelta | None:
+    return None if us is None else timedelta(microseconds=us)
+
+
+def _error_of(row: Row, *, traceback: bool = True) -> AttemptError | None:
+    if row["error_kind"] is None:
+        return None
+    trace = (row["error_traceback"] or "") if traceback else ""
+    return AttemptError(row["error_kind"], row["error_message"] or "", trace)
+
+
+def _limits_of(gates: Sequence[str] | None, costs: Sequence[float] | None) -> tuple[LimitUse, ...]:
+    uses = []
+    for gate, cost in zip(gates or (), costs or (), strict=True):
+        name, _, key = gate.partition(":")
+        uses.append(LimitUse(name, key, cost))
+    return tuple(uses)
+
+
+def job_of(row: Row) -> Job:
+    """A row of ``get``, ``find`` or ``requeue`` in admin.sql."""
+    return Job(
+        id=JobId(row["id"].hex),
+        seq=row["seq"],
+        task=row["task"],
+        queue=row["queue"],
+        payload=row["payload"],
+        state=STATES[row["state"]],
+        priority=row["priority"],
+        created_at=row["created_at"],
+        due=row["due"],
+        attempt=row["attempt"],
+        max_attempts=row["max_attempts"],
+        budget=row["budget"],
+        claim_number=row["claim_number"],
+        timeout=_span(row["timeout"]),
+        expires_at=row["expires_at"],
+        backoff=_readable(_backoff, row["backoff"]),
+        key=row["key"],
+        key_held=row["key_held"],
+        limits=_limits_of(row["gates"], row["costs"]),
+        worker=row["worker"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        result=row["result"],
+        error=_error_of(row),
+        reason=row["reason"],
+        cancel_requested=row["cancel_requested"],
+        lost=row["lost"],
+        solo=row["solo"],
+        missed_at=row["missed_at"],
+        progress=_progress_of(row["progress"], row["progress_note"]),
+        tags=_readable(_tags, row["tags"]) or (),
+        tenant=row["tenant"],
+        principal=row["principal"],
+        correlation_id=row["correlation_id"],
+        trace=row["trace"],
+        parent=row["parent"],
+    )
+
+
+def _progress_of(fraction: float | None, note: str | None) -> Progress | None:
+    return None if fraction is None else Progress(fraction, note or "")
+
+
+def attempt_of(row: Row) -> Attempt:
+    """A row of ``history`` in admin.sql."""
+    return Attempt(
+        claim_number=row["claim_number"],
+        attempt=row["attempt"],
+        verb=Verb(row["verb"]),
+        worker=row["worker"],
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+        error=_error_of(row),
+    )
+
+
+def orphan_of(row: Row) -> ClaimedJob:
+    """A row of ``orphans`` in workers.sql: without its payload, which may be large."""
+    return ClaimedJob(
+        claim=Claim(JobId(row["id"].hex), row["claim_number"], row["seq"]),
+        task=row["task"],
+        queue=row["queue"],
+        payload=b"",
+        attempt=row["attempt"],
+        max_attempts=row["max_attempts"],
+        budget=row["budget"],
+        due=row["due"],
+        started_at=row["started_at"],
+        worker=row["worker"],
+        timeout=_span(row["timeout"]),
+        lost=row["lost"],
+        solo=row["solo"],
+        backoff=_readable(_backoff, row["backoff"]),
+        missed_at=row["missed_at"],
+        error=_error_of(row, traceback=False),
+        tenant=row["tenant"],
+        principal=row["principal"],
+        correlation_id=row["correlation_id"],
+        trace=row["trace"],
+        tags=_readable(_tags, row["tags"]) or (),
+    )

@@ -1,0 +1,107 @@
+-- What people ask and order, and the chores.
+
+-- name: get
+-- Columns as `job_of` in records.py reads them.
+SELECT seq, id, state, queue, task, priority, due, attempt, max_attempts, budget, claim_number,
+       cancel_requested, lost, solo, worker, created_at, started_at, finished_at, gates, costs,
+       expires_at, timeout, key,
+       EXISTS (SELECT 1 FROM windlass.keys
+                WHERE keys.key = jobs.key AND keys.seq = jobs.seq
+                  AND (keys.until IS NULL
+                       OR keys.until > (SELECT coalesce($1::timestamptz, clock_timestamp()))))
+           AS key_held,
+       missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, progress,
+       progress_note, reason, error_kind, error_message, error_traceback, result, payload
+  FROM windlass.jobs
+ WHERE id = ANY ($2::uuid[]);
+
+-- name: find
+-- Newest first, by walking the table backwards: right when many match.
+SELECT seq, id, state, queue, task, priority, due, attempt, max_attempts, budget, claim_number,
+       cancel_requested, lost, solo, worker, created_at, started_at, finished_at, gates, costs,
+       expires_at, timeout, key,
+       EXISTS (SELECT 1 FROM windlass.keys
+                WHERE keys.key = jobs.key AND keys.seq = jobs.seq
+                  AND (keys.until IS NULL
+                       OR keys.until > (SELECT coalesce($1::timestamptz, clock_timestamp()))))
+           AS key_held,
+       missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, progress,
+       progress_note, reason, error_kind, error_message, error_traceback, result, payload
+  FROM windlass.jobs
+ WHERE seq < $2
+   AND ($3::smallint[] IS NULL OR state = ANY ($3::smallint[]))
+   AND ($4::text IS NULL OR queue = $4)
+   AND ($5::text IS NULL OR task = $5)
+ ORDER BY seq DESC LIMIT $6;
+
+-- name: history
+SELECT claim_number, attempt, verb, worker, started_at, ended_at, error_kind, error_message,
+       error_traceback
+  FROM windlass.history
+ WHERE seq = (SELECT seq FROM windlass.jobs WHERE id = $1)
+ ORDER BY claim_number;
+
+-- name: counts
+SELECT queue, state,
+       state = 0 AND due > (SELECT coalesce($1::timestamptz, clock_timestamp())) AS scheduled,
+       count(*)
+  FROM windlass.jobs GROUP BY 1, 2, 3;
+
+-- name: paused
+SELECT name FROM windlass.queues WHERE paused;
+
+-- name: requeue
+-- The keys are held again where the window asks for it: that is what was just written.
+SELECT seq, id, state, queue, task, priority, due, attempt, max_attempts, budget, claim_number,
+       cancel_requested, lost, solo, worker, created_at, started_at, finished_at, gates, costs,
+       expires_at, timeout, key,
+       key IS NOT NULL AND key_window <> 'until_started' AS key_held,
+       missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, progress,
+       progress_note, reason, error_kind, error_message, error_traceback, result, payload
+  FROM windlass.requeue($1, $2::uuid[]);
+
+-- name: discard
+SELECT windlass.discard($1, $2::uuid[], $3);
+
+-- name: run_now
+SELECT windlass.run_now($1, $2::uuid[]);
+
+-- name: pause
+SELECT windlass.pause($1, $2);
+
+-- name: next_due
+SELECT min(next.due)
+  FROM unnest($1::text[]) AS asked (queue)
+ CROSS JOIN LATERAL (SELECT due FROM windlass.jobs
+                      WHERE ready = 0 AND jobs.queue = asked.queue
+                      ORDER BY due LIMIT 1) next;
+
+-- name: next_due_anywhere
+SELECT due FROM windlass.jobs WHERE ready = 0 ORDER BY due LIMIT 1;
+
+-- name: prune
+SELECT windlass.prune($1, $2, $3, $4);
+
+-- name: prune_rollups
+SELECT windlass.prune_rollups($1, $2, $3);
+
+-- name: prune_workers
+SELECT windlass.prune_workers($1, $2, $3);
+
+-- name: now
+SELECT coalesce($1::timestamptz, clock_timestamp());
+
+-- name: rollups
+-- An array comes to Python without its bounds, and the first bucket is one.
+SELECT minute, queue, task, counts, wait, array_lower(wait, 1) AS wait_from,
+       run, array_lower(run, 1) AS run_from
+  FROM windlass.rollups WHERE minute >= $1 AND minute < $2;
+
+-- name: promote
+SELECT windlass.promote($1, NULL, $2);
+
+-- name: expire
+SELECT windlass.expire($1, $2);
+
+-- name: forget_gates
+SELECT windlass.forget_gates($1, $2, $3);

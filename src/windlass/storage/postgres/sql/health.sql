@@ -1,0 +1,26 @@
+-- What keeps the tables quick, and what keeps them from being cleaned.
+
+-- name: dead_rows
+SELECT relname, n_dead_tup, n_live_tup FROM pg_stat_user_tables WHERE schemaname = $1;
+
+-- name: holding_back
+-- Whoever holds a snapshot or a transaction number: no row that died since may be removed.
+-- Anybody may see who and how many transactions ago; since when only of sessions of one's own role,
+-- or with pg_read_all_stats. Our own chores and other vacuums hold nothing back for us.
+SELECT 'connection ' || pid AS who, coalesce(usename, '') AS role,
+       coalesce(application_name, '') AS application, coalesce(state, 'not shown') AS state,
+       coalesce(backend_xmin, backend_xid)::text AS horizon,
+       extract(epoch FROM clock_timestamp() - xact_start)::float8 AS seconds
+  FROM pg_stat_activity
+ WHERE coalesce(backend_xmin, backend_xid) IS NOT NULL
+   AND pid <> pg_backend_pid()
+   AND datname IS NOT DISTINCT FROM current_database()
+   AND coalesce(backend_type, 'client backend') = 'client backend'
+UNION ALL
+SELECT 'prepared transaction ' || gid, owner::text, '', 'prepared', transaction::text,
+       extract(epoch FROM clock_timestamp() - prepared)::float8
+  FROM pg_prepared_xacts WHERE database = current_database()
+UNION ALL
+SELECT 'replication slot ' || slot_name, '', '', CASE WHEN active THEN 'active' ELSE 'unused' END,
+       xmin::text, NULL
+  FROM pg_replication_slots WHERE xmin IS NOT NULL AND NOT active;

@@ -1,0 +1,140 @@
+"""The PostgreSQL backend as a `Storage`."""
+
+from __future__ import annotations
+
+import zlib
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+from windlass.errors import ConfigError
+from windlass.seams import SYSTEM_CLOCK, Clock
+from windlass.storage import migrate
+from windlass.storage.locks import WorkerLocks, runtime_directory
+from windlass.storage.postgres.admin import PostgresAdmin
+from windlass.storage.postgres.connection import Link, Server
+from windlass.storage.postgres.database import Database, Durability, quoted_schema
+from windlass.storage.postgres.jobs import PostgresJobs
+from windlass.storage.postgres.leader import PostgresLeader
+from windlass.storage.postgres.limits import PostgresLimits
+from windlass.storage.postgres.maintenance import PostgresMaintenance
+from windlass.storage.postgres.migrating import prepare
+from windlass.storage.postgres.url import read_url
+from windlass.storage.postgres.wakeups import PostgresWakeups
+from windlass.storage.postgres.workers import PostgresWorkers
+from windlass.storage.protocol import WorkerStart
+from windlass.storage.queries import load
+
+__all__ = ["PostgresStorage", "open_postgres"]
+
+_MIGRATIONS = "windlass.storage.postgres.migrations"
+_NOW = load("windlass.storage.postgres.sql", "admin.sql")["now"]
+
+_MIGRATION_SECONDS = 600.0
+_ABANDONED_AFTER = timedelta(hours=1)
+"""The age from which a lock without a live worker is litter: a starting one has no row yet."""
+
+
+class PostgresStorage:
+    """A `Storage` on one schema of a PostgreSQL database."""
+
+    def __init__(self, database: Database, locks: WorkerLocks | None, description: str) -> None:
+        self._db, self._locks, self._description = database, locks, description
+        self._closed = False
+        self._wakeups = PostgresWakeups(database)
+        self.jobs = PostgresJobs(database)
+        self.workers = PostgresWorkers(database, forget=self._forget_worker)
+        self.leader = PostgresLeader(database)
+        self.limits = PostgresLimits(database)
+        self.maintenance = PostgresMaintenance(database, self._sweep_locks)
+        self.admin = PostgresAdmin(database)
+
+    @property
+    def wakeups(self) -> PostgresWakeups:
+        return self._wakeups
+
+    @property
+    def shared(self) -> bool:
+        return True
+
+    def describe(self) -> str:
+        return self._description
+
+    def prove_dead(self, worker: WorkerStart) -> bool:
+        return self._locks is not None and self._locks.prove_dead(worker)
+
+    def hold_worker_lock(self, worker: str) -> tuple[str, int, int]:
+        return ("", 0, 0) if self._locks is None else self._locks.hold(worker)
+
+    def release_worker_lock(self, worker: str) -> None:
+        if self._locks is not None:
+            self._locks.release(worker)
+
+    def _forget_worker(self, worker: str) -> None:
+        if self._locks is not None:
+            self._locks.forget(worker)
+
+    async def _sweep_locks(self) -> None:
+        if self._locks is not None:
+            live = {start.id for start in await self.workers.live()}
+            self._locks.sweep(live, SYSTEM_CLOCK.now() - _ABANDONED_AFTER)
+
+    async def now(self) -> datetime:
+        rows = await self._db.fetch(_NOW, self._db.instant())
+        now: datetime = rows[0][0]
+        return now
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        await self._wakeups.close()
+        await self._db.close()
+        if self._locks is not None:
+            self._locks.close()
+
+
+async def open_postgres(
+    url: str,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    schema: str = "windlass",
+    durability: Durability = "full",
+) -> PostgresStorage:
+    """Open the schema for the running event loop; make it where there is none.
+
+    ``clock`` is for tests: otherwise the server's own clock is used.
+    """
+    if durability not in {"full", "normal"}:
+        raise ConfigError(
+            f"durability is 'full' (nothing acknowledged is lost) or 'normal' (a crash of the "
+            f"server may take the last moments), got {durability!r}."
+        )
+    quoted_schema(schema)
+    server = Server(read_url(url))
+    where = server.address.shown
+    migrations = migrate.find(_MIGRATIONS)
+    door = Link(server)
+    try:
+        facts = await door.use(
+            partial(prepare, schema=schema, migrations=migrations, where=where),
+            within=_MIGRATION_SECONDS,
+        )
+    finally:
+        await door.close()
+    if server.pooled is None:
+        server.pooled = facts.pooled
+    database = Database(server, schema=schema, clock=clock, durability=durability)
+    pooler = ", through a pooler" if server.pooled else ""
+    description = (
+        f"PostgreSQL {facts.version} at {where}, schema {schema}, durability {durability}{pooler}"
+    )
+    return PostgresStorage(database, _locks_for(f"{where} {schema}"), description)
+
+
+def _locks_for(place: str) -> WorkerLocks | None:
+    """Locks that belong to this database and schema: another one's workers prove nothing here."""
+    directory = runtime_directory()
+    if directory is None:
+        return None
+    return WorkerLocks(str(Path(directory, f"postgres-{zlib.crc32(place.encode()):08x}")))

@@ -1,0 +1,189 @@
+"""Hints that something changed: at once within this storage, by LISTEN from elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import asyncpg
+
+from windlass.errors import StorageError
+from windlass.seams import chance
+from windlass.storage.postgres.connection import Link
+from windlass.storage.postgres.database import Database
+
+__all__ = ["PostgresWakeups"]
+
+log = logging.getLogger("windlass")
+
+_CHECK_EVERY = 8.0
+"""A connection can be dead without a sign of it; a question that gets no answer is one."""
+_CHECK_SECONDS = 5.0
+_TEST_SECONDS = 2.0
+_DEAF_PAUSE = 60.0
+_TEST = "test:"
+
+
+class PostgresWakeups:
+    """A `Wakeups`. The listener is started for the first subscriber: producers need none."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self._listener: Listener | None = None
+
+    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
+        sleeper = _Sleeper(asyncio.get_running_loop(), callback)
+        self._db.sleepers.append(sleeper)
+        if self._listener is None:
+            self._listener = Listener(self._db)
+
+        def unsubscribe() -> None:
+            sleeper.callback = None
+            if sleeper in self._db.sleepers:
+                self._db.sleepers.remove(sleeper)
+
+        return unsubscribe
+
+    async def listening(self) -> None:
+        """Until hints from elsewhere arrive. For tests: whoever works polls as well."""
+        if self._listener is not None:
+            await self._listener.heard.wait()
+
+    async def close(self) -> None:
+        self._db.sleepers.clear()
+        if self._listener is not None:
+            await self._listener.close()
+
+
+class Listener:
+    """Keeps one connection listening, never inside a transaction, and notices when it is not."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self._link = Link(database.server)
+        self._connection: asyncpg.Connection | None = None
+        self._lost = asyncio.Event()
+        self._tested = asyncio.Event()
+        self._deaf_said = False
+        self.heard = asyncio.Event()
+        """Set while hints arrive."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            pause = _CHECK_EVERY
+            try:
+                await self._link.use(self._check, within=_CHECK_SECONDS)
+                if not self.heard.is_set():
+                    pause = await self._test()
+            except StorageError as error:
+                # The link paces itself while the server is away; this is for everything else.
+                log.debug("Not listening: %s", error)
+                self._stop_hearing()
+                pause = 0.5 + chance() / 2
+            await self._wait(pause)
+
+    async def _wait(self, pause: float) -> None:
+        try:
+            async with asyncio.timeout(pause):
+                await self._lost.wait()
+        except TimeoutError:
+            return
+        self._stop_hearing()
+
+    async def _check(self, connection: asyncpg.Connection) -> None:
+        if connection is self._connection:
+            await connection.execute("SELECT 1")
+            return
+        self._stop_hearing()
+        self._lost.clear()
+        connection.add_termination_listener(self._on_lost)
+        await connection.add_listener(self._db.channel, self._on_notify)
+        self._connection = connection
+
+    async def _test(self) -> float:
+        """Send ourselves a hint, over another connection; then how long until the next look.
+
+        Behind a pooler that gives connections away between statements LISTEN is accepted and
+        nothing ever comes.
+        """
+        self._tested.clear()
+        await self._db.fetch("SELECT pg_notify($1, $2)", self._db.channel, self._test_text)
+        try:
+            async with asyncio.timeout(_TEST_SECONDS):
+                await self._tested.wait()
+        except TimeoutError:
+            self._say_deaf()
+            if self._db.server.pooled:
+                await self._give_up()
+                return _DEAF_PAUSE
+            return _CHECK_EVERY
+        self._deaf_said = False
+        self.heard.set()
+        self._db.notify_through = None if self._db.server.pooled else self._link
+        self._db.wake_here()  # whatever was said while nobody listened
+        return _CHECK_EVERY
+
+    @property
+    def _test_text(self) -> str:
+        return _TEST + self._db.sender
+
+    def _say_deaf(self) -> None:
+        if not self._deaf_said:
+            self._deaf_said = True
+            log.warning(
+                "Notifications of PostgreSQL at %s do not arrive, as behind PgBouncer in "
+                "transaction mode. Work is found by polling; for quick wake-ups use a direct "
+                "connection or a pool in session mode.",
+                self._db.server.address.shown,
+            )
+
+    async def _give_up(self) -> None:
+        """Take back what some connection of the pool may be listening to for us."""
+        self._connection = None
+        await self._link.use(lambda connection: connection.execute("UNLISTEN *"))
+        await self._link.hang_up()
+
+    def _stop_hearing(self) -> None:
+        self._connection = None
+        self._db.notify_through = None
+        self.heard.clear()
+
+    def _on_lost(self, connection: asyncpg.Connection) -> None:
+        if connection is self._connection:
+            self._lost.set()
+
+    def _on_notify(self, _connection: object, _pid: int, _channel: str, payload: str) -> None:
+        if payload == self._test_text:
+            self._tested.set()
+        elif payload != self._db.sender and not payload.startswith(_TEST):
+            self._db.wake_here()
+
+    async def close(self) -> None:
+        self._stop_hearing()
+        loop = self._task.get_loop()
+        if loop is asyncio.get_running_loop():
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        await self._link.close()
+
+
+class _Sleeper:
+    """One subscription. Changes that come before its loop gets round to them are one call."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+        self._loop = loop
+        self._called = False
+
+    def __call__(self) -> None:
+        if not self._called:
+            self._called = True
+            self._loop.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        # Reset first: a change made from now on is not in what the callback is about to see.
+        self._called = False
+        if self.callback is not None:
+            self.callback()

@@ -1,0 +1,152 @@
+"""Who works here, and who is believed dead. Leases are judged by the server's clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from windlass.core.instant import span_us
+from windlass.core.job import Claim, ClaimedJob
+from windlass.core.transition import Transition
+from windlass.storage.postgres.connection import Link, Row
+from windlass.storage.postgres.database import Database
+from windlass.storage.postgres.records import claim_of, orphan_of
+from windlass.storage.protocol import Applied, Beat, WorkerRecord, WorkerStart, WorkerState
+from windlass.storage.queries import load
+
+__all__ = ["PostgresPulse", "PostgresWorkers"]
+
+_SQL = load("windlass.storage.postgres.sql", "workers.sql")
+_REGISTER, _BEAT, _BURY, _OVERDUE = _SQL["register"], _SQL["beat"], _SQL["bury"], _SQL["overdue"]
+_ORPHANS, _CANCEL_REQUESTS = _SQL["orphans"], _SQL["cancel_requests"]
+_LIVE, _WORKERS = _SQL["live"], _SQL["workers"]
+
+_BEAT_SECONDS = 10.0
+"""A beat that takes longer goes over a new connection: the lease is not much longer."""
+
+
+class PostgresWorkers:
+    """A `WorkerStore`."""
+
+    def __init__(self, database: Database, forget: Callable[[str], None]) -> None:
+        """``forget`` is told of workers that were buried, whose lock proves nothing any more."""
+        self._db, self._forget = database, forget
+
+    async def register(self, start: WorkerStart) -> datetime:
+        rows = await self._db.fetch(
+            self._db.sql(_REGISTER),
+            self._db.instant(),
+            start.id,
+            start.host,
+            start.pid,
+            start.version,
+            list(start.queues),
+            start.slots,
+            span_us(start.lease),
+            start.boot_id,
+            start.lock_device,
+            start.lock_inode,
+        )
+        at: datetime = rows[0][0]
+        return at
+
+    async def beat(self, worker: str) -> Beat:
+        return _beat_of(await self._db.fetch(self._db.sql(_BEAT), self._db.instant(), worker))
+
+    def pulse(self) -> PostgresPulse:
+        return PostgresPulse(self._db)
+
+    async def bury(self, workers: Sequence[str]) -> Sequence[str]:
+        return await self._bury(workers, overdue=False)
+
+    async def bury_overdue(self, workers: Sequence[str]) -> Sequence[str]:
+        return await self._bury(workers, overdue=True)
+
+    async def _bury(self, workers: Sequence[str], *, overdue: bool) -> Sequence[str]:
+        rows = await self._db.fetch_aside(
+            self._db.sql(_BURY), self._db.instant(), list(workers), overdue
+        )
+        turned = {row[0] for row in rows}
+        buried = [worker for worker in dict.fromkeys(workers) if worker in turned]
+        for worker in buried:
+            self._forget(worker)
+        return buried
+
+    async def overdue(self) -> Sequence[str]:
+        rows = await self._db.fetch_aside(self._db.sql(_OVERDUE), self._db.instant())
+        return [row[0] for row in rows]
+
+    async def orphans(self, limit: int) -> Sequence[ClaimedJob]:
+        rows = await self._db.fetch_aside(self._db.sql(_ORPHANS), limit)
+        return [orphan_of(row) for row in rows]
+
+    async def cancel_requests(self, worker: str) -> Sequence[Claim]:
+        rows = await self._db.fetch(self._db.sql(_CANCEL_REQUESTS), worker)
+        return [claim_of(row) for row in rows]
+
+    async def leave(self, worker: str, releases: Sequence[Transition]) -> Applied:
+        raise RuntimeError("waits for apply")
+
+    async def live(self) -> Sequence[WorkerStart]:
+        rows = await self._db.fetch_aside(self._db.sql(_LIVE))
+        return [_start_of(row) for row in rows]
+
+    async def workers(self) -> Sequence[WorkerRecord]:
+        rows = await self._db.fetch_aside(self._db.sql(_WORKERS))
+        return [_record_of(row) for row in rows]
+
+
+class PostgresPulse:
+    """A `Pulse` over a connection of its own, on the event loop that it is used on."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self._link = Link(database.server)
+
+    async def beat(self, worker: str) -> Beat:
+        rows = await self._link.fetch(
+            self._db.sql(_BEAT), self._db.instant(), worker, within=_BEAT_SECONDS
+        )
+        return _beat_of(rows)
+
+    async def close(self) -> None:
+        await self._link.close()
+
+
+def _beat_of(rows: Sequence[Row]) -> Beat:
+    held = [row for row in rows if row["id"] is not None]
+    holding = [claim_of((row["id"], row["claim_number"], row["seq"])) for row in held]
+    return Beat(
+        rows[0]["live"],
+        rows[0]["at"],
+        cancelled=[
+            claim for claim, row in zip(holding, held, strict=True) if row["cancel_requested"]
+        ],
+        holding=holding,
+    )
+
+
+def _start_of(row: Row) -> WorkerStart:
+    return WorkerStart(
+        id=row["id"],
+        host=row["host"],
+        pid=row["pid"],
+        version=row["version"],
+        queues=row["queues"],
+        slots=row["slots"],
+        lease=timedelta(microseconds=row["lease"]),
+        boot_id=row["lock_boot"],
+        lock_device=row["lock_device"],
+        lock_inode=row["lock_inode"],
+    )
+
+
+def _record_of(row: Row) -> WorkerRecord:
+    return WorkerRecord(
+        start=_start_of(row),
+        state=WorkerState(row["state"]),
+        started_at=row["started_at"],
+        beat_at=row["beat_at"],
+        ended_at=row["ended_at"],
+        running=row["running"],
+    )
