@@ -26,17 +26,17 @@ from windlass.admin import Admin
 from windlass.blocking import Blocking
 from windlass.client import Client, check_calls
 from windlass.config import Settings, WorkerSettings, load_settings
-from windlass.context import Context
+from windlass.context import Context, running
 from windlass.core.backoff import Backoff
-from windlass.core.event import Event
 from windlass.core.function import check_function, known_elsewhere, where
 from windlass.core.instant import duration
 from windlass.core.job import Job as JobRecord
 from windlass.core.job import JobId
 from windlass.errors import AppClosed, ConfigError, UnknownTask, suggestion
 from windlass.handle import Job
-from windlass.observe.bus import Bus
+from windlass.runtime.descent import descended, descended_all
 from windlass.runtime.engine import Surroundings
+from windlass.runtime.hooks import Hooks
 from windlass.runtime.worker import Worker
 from windlass.seams import SYSTEM_CLOCK, Clock, Seams
 from windlass.storage.open import Opener
@@ -83,7 +83,7 @@ class _Decorator:
         return self._app._register(function, self._options)  # noqa: SLF001
 
 
-class Windlass:
+class Windlass(Hooks):
     """Tasks, storage, client, worker and admin of one application.
 
     ``async with app:`` opens it; used unopened, it opens at first use. One app may be used from
@@ -103,11 +103,9 @@ class Windlass:
 
         ``seams`` and ``clock`` are for tests: see ``windlass.testing``.
         """
+        super().__init__()
         self.settings: Settings = load_settings(url, settings, config=config)
         self.tasks = TaskRegistry()
-        self.bus = Bus()
-        self.state: Any = None
-        """Anything your handlers need: ``ctx.state``."""
         self.blocking = Blocking(self)
         self.admin = Admin(self.storage, self.bus)
         self._seams = seams or Seams()
@@ -175,14 +173,6 @@ class Windlass:
         self.tasks.add(task)
         return task
 
-    def on_transition(self, listener: Callable[[Event], None]) -> Callable[[Event], None]:
-        """Call ``listener`` with every event of this process, after it is committed.
-
-        It runs on the event loop and must not block; what must happen exactly once is a job.
-        """
-        self.bus.subscribe(listener)
-        return listener
-
     @property
     def payload_limit(self) -> int:
         """Largest payload in bytes."""
@@ -200,6 +190,8 @@ class Windlass:
     async def enqueue_call(self, call: Call) -> Job[Any]:
         """Store one call made by ``task.call(...)``."""
         self._check_own((call,))
+        if (job := running()) is not None:
+            call = descended(call, job)
         return await (await self._client()).enqueue(call)
 
     def enqueue_call_sync(self, call: Call) -> Job[Any]:
@@ -212,6 +204,8 @@ class Windlass:
         every = list(calls)
         check_calls(every)
         self._check_own(every)
+        if (job := running()) is not None:
+            every = descended_all(every, job)
         return await (await self._client()).enqueue_many(every)
 
     def _check_own(self, calls: Sequence[Call]) -> None:
@@ -301,7 +295,9 @@ class Windlass:
             seams=self._seams,
             bus=self.bus,
             enqueue=self.enqueue_call,
-            state=self.state,
+            state=lambda: self.state,
+            layers=self.layers,
+            living=self.living,
         )
 
     # --- opening and closing ---

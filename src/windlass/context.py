@@ -13,7 +13,7 @@ from windlass.errors import InvalidArgument, WindlassError
 if TYPE_CHECKING:
     from windlass.task import Call
 
-__all__ = ["Context", "Host", "Token", "current", "enter"]
+__all__ = ["Context", "Host", "Token", "current", "enter", "running"]
 
 log = logging.getLogger("windlass.job")
 
@@ -166,6 +166,12 @@ _CURRENT: ContextVar[Context] = ContextVar("windlass_context")
 def enter(context: Context) -> None:
     """Make ``context`` the current one, for this asyncio task and what it starts."""
     _CURRENT.set(context)
+
+
+def running() -> ClaimedJob | None:
+    """The job this code is part of, if it is part of one."""
+    context = _CURRENT.get(None)
+    return None if context is None else context.claimed
 
 
 def current() -> Context:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -22,7 +23,9 @@ from windlass.errors import StorageError
 from windlass.observe.bus import Bus
 from windlass.observe.log import brief
 from windlass.runtime.claimer import Claimer
+from windlass.runtime.descent import descended
 from windlass.runtime.finisher import Finisher
+from windlass.runtime.hooks import Layer
 from windlass.runtime.identity import Identity
 from windlass.runtime.progress import ProgressReporter
 from windlass.runtime.runner import Run, Runner
@@ -49,7 +52,12 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     seams: Seams
     bus: Bus
     enqueue: Callable[[Call], Awaitable[Any]]
-    state: Any = None
+    state: Callable[[], Any] = lambda: None
+    """The application's own object, as it is now."""
+    layers: Sequence[Layer] = ()
+    """The middleware, outermost first; it may still grow."""
+    living: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+    """What surrounds a worker's life."""
 
 
 class Engine:
@@ -78,6 +86,7 @@ class Engine:
             result_limit=settings.result_limit,
             error_limit=settings.error_limit,
             on_overstay=self._overstays,
+            layers=around.layers,
         )
         self.claimer = Claimer(
             storage,
@@ -171,7 +180,7 @@ class Engine:
     @property
     def state(self) -> Any:
         """The application's own object."""
-        return self._around.state
+        return self._around.state()
 
     def note(self, job: ClaimedJob, progress: Progress) -> None:
         """Store how far a run is, soon; safe from any thread."""
@@ -179,14 +188,7 @@ class Engine:
 
     async def enqueue_from(self, job: ClaimedJob, call: Call) -> Any:
         """Enqueue follow-up work that remembers where it came from."""
-        ask = call.options
-        options = msgspec.structs.replace(
-            ask,
-            parent=job.claim.job,
-            correlation_id=ask.correlation_id or job.correlation_id,
-            tenant=ask.tenant or job.tenant,
-        )
-        return await self._around.enqueue(msgspec.structs.replace(call, options=options))
+        return await self._around.enqueue(descended(call, job))
 
     def _ended(self, run: Run, outcome: Outcome) -> None:
         job = run.job

@@ -7,12 +7,12 @@ import contextvars
 import functools
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from enum import IntEnum
 from typing import Any
 
-from windlass.context import Context, Host, Token, enter
+from windlass.context import Context, Host, Token, current, enter
 from windlass.control import GiveUp, Retry, Snooze, Throttled
 from windlass.core import outcome as core
 from windlass.core.job import AttemptError, Claim, ClaimedJob
@@ -20,6 +20,7 @@ from windlass.core.outcome import Outcome
 from windlass.core.payload import encode_any
 from windlass.errors import JobTimeout, UnknownTask
 from windlass.runtime.failure import describe
+from windlass.runtime.hooks import Layer, through
 from windlass.runtime.threads import Return, Threads
 from windlass.task import Task, TaskRegistry
 
@@ -84,10 +85,12 @@ class Runner:
         result_limit: int,
         error_limit: int,
         on_overstay: Callable[[Run], None] | None = None,
+        layers: Sequence[Layer] = (),
     ) -> None:
         """``on_end`` is called once for every started run.
 
-        ``on_overstay`` for a coroutine that its timeout has cancelled and that goes on.
+        ``on_overstay`` for a coroutine that its timeout has cancelled and that goes on. ``layers``
+        is the middleware, outermost first; it may still grow.
         """
         self._tasks = tasks
         self._host = host
@@ -95,6 +98,7 @@ class Runner:
         self._result_limit = result_limit
         self._error_limit = error_limit
         self._on_overstay = on_overstay
+        self._layers = layers
         self._threads = Threads()
         self.active: dict[Claim, Run] = {}
 
@@ -142,7 +146,7 @@ class Runner:
                 outcome = core.Missing(AttemptError("UnknownTask", str(unknown)))
             else:
                 args, kwargs = self._arguments(run, task)
-                if task.is_async and job.timeout is None:
+                if task.is_async and job.timeout is None and not self._layers:
                     value = await task.function(*args, **kwargs)
                 else:
                     value = await self._within_limits(run, task, args, kwargs)
@@ -184,9 +188,13 @@ class Runner:
         self, run: Run, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         limit = run.job.timeout
+        if self._layers:
+            run.on_loop = True
+            inner = functools.partial(self._innermost, run, task, args, kwargs)
+            return await self._in_time(run, limit, through(self._layers, current(), inner))
         if task.is_async:
             return await self._in_time(run, limit, task.function(*args, **kwargs))
-        value = await self._on_thread(run, functools.partial(task.function, *args, **kwargs))
+        value = await self._on_thread(run, limit, functools.partial(task.function, *args, **kwargs))
         if not inspect.isawaitable(value):
             return value
         # A coroutine function behind a plain one, as some decorators leave it.
@@ -194,6 +202,20 @@ class Runner:
         if run.why is not None and run.body is not None:
             run.body.cancel()  # asked to end when there was nothing yet that could be cancelled
         return await self._in_time(run, limit, value)
+
+    async def _innermost(
+        self, run: Run, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The handler inside its middleware; the time limit is around all of it."""
+        if task.is_async:
+            return await task.function(*args, **kwargs)
+        run.on_loop = False  # as without middleware: a thread is asked to end and waited for
+        try:
+            function = functools.partial(task.function, *args, **kwargs)
+            value = await self._on_thread(run, None, function)
+        finally:
+            run.on_loop = True
+        return await value if inspect.isawaitable(value) else value
 
     async def _in_time(self, run: Run, limit: timedelta | None, work: Awaitable[Any]) -> Any:
         if limit is None:
@@ -213,8 +235,9 @@ class Runner:
         if self._on_overstay is not None:
             self._on_overstay(run)
 
-    async def _on_thread(self, run: Run, function: Callable[[], Any]) -> Any:
-        limit = run.job.timeout
+    async def _on_thread(
+        self, run: Run, limit: timedelta | None, function: Callable[[], Any]
+    ) -> Any:
         future = self._threads.submit(contextvars.copy_context(), function)
         try:
             async with asyncio.timeout(None if limit is None else limit.total_seconds()):
@@ -226,6 +249,7 @@ class Runner:
             run.detached = future
             raise _timed_out(limit or timedelta(0)) from None
         except asyncio.CancelledError:
+            run.set()
             run.detached = future
             raise
         return end.value()

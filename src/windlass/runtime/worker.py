@@ -107,6 +107,13 @@ class Worker:
 
     async def run(self) -> StopReason:
         """Work until told to stop, or until there is a reason of its own."""
+        try:
+            async with self._around.living():
+                return await self._run()
+        finally:
+            self._ended.set()
+
+    async def _run(self) -> StopReason:
         engine, around = self.engine, self._around
         settings = around.settings
         loop = asyncio.get_running_loop()
@@ -141,7 +148,6 @@ class Worker:
                 self._leaving = True
                 said = await self._shutdown.leave_at_once()
             await self._put_down(heart, leader, said=said)
-            self._ended.set()
         return self.reason or StopReason.ASKED
 
     async def _put_down(self, heart: Aside, leader: Leader, *, said: bool) -> None:

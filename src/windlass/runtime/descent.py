@@ -1,0 +1,49 @@
+"""What a job passes on to the jobs it enqueues: tenant, principal, correlation id, itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from windlass.core.identity import CORRELATION_KEYS, PRINCIPAL_KEYS, first_usable
+from windlass.core.job import ClaimedJob
+from windlass.options import JobOptions
+from windlass.task import Call
+
+__all__ = ["descended", "descended_all"]
+
+
+def descended(call: Call, job: ClaimedJob) -> Call:
+    """``call`` as made by ``job``. What the call itself says, by options or arguments, wins."""
+    return msgspec.structs.replace(call, options=_options(call, job))
+
+
+def descended_all(calls: Sequence[Call], job: ClaimedJob) -> list[Call]:
+    """The same for many. Calls that shared their options still do: they are stored together."""
+    made: dict[int, JobOptions] = {}
+    children: list[Call] = []
+    for call in calls:
+        options = made.get(id(call.options)) if call.arguments is None else None
+        if options is None:
+            options = _options(call, job)
+            if call.arguments is None:
+                made[id(call.options)] = options
+        children.append(msgspec.structs.replace(call, options=options))
+    return children
+
+
+def _options(call: Call, job: ClaimedJob) -> JobOptions:
+    ask, said = call.options, call.arguments or {}
+    principal, correlation_id = ask.principal, ask.correlation_id
+    if principal is None and first_usable(said, PRINCIPAL_KEYS) is None:
+        principal = job.principal
+    if correlation_id is None and first_usable(said, CORRELATION_KEYS) is None:
+        correlation_id = job.correlation_id
+    return msgspec.structs.replace(
+        ask,
+        parent=ask.parent or job.claim.job,
+        tenant=ask.tenant or job.tenant,
+        principal=principal,
+        correlation_id=correlation_id,
+    )

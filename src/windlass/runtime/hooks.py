@@ -1,0 +1,112 @@
+"""What an application hangs around its jobs: middleware, listeners, lifespans, state."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, TypeVar
+
+from windlass.context import Context
+from windlass.core.event import Event
+from windlass.core.function import where
+from windlass.errors import DefinitionError
+from windlass.observe.bus import Bus
+
+__all__ = ["Hooks", "Layer", "Next", "through"]
+
+Next = Callable[[], Awaitable[Any]]
+Layer = Callable[[Context, Next], Awaitable[Any]]
+Lifespan = Callable[[Any], Any]
+
+L = TypeVar("L", bound=Callable[..., Any])
+
+
+async def through(layers: Sequence[Layer], context: Context, inner: Next) -> Any:
+    """Call ``inner`` inside ``layers``, the first one outermost."""
+    call = inner
+    for layer in reversed(layers):
+        call = functools.partial(layer, context, call)
+    return await call()
+
+
+class Hooks:
+    """The part of an app that its users hang their own code on."""
+
+    def __init__(self) -> None:
+        """Nothing hangs there yet."""
+        self.bus = Bus()
+        self.state: Any = None
+        """Anything your handlers need: ``ctx.state``."""
+        self.layers: list[Layer] = []
+        """The middleware, outermost first."""
+        self.lifespans: list[Callable[[Any], AbstractAsyncContextManager[Any]]] = []
+        """What surrounds a worker's life, outermost first."""
+
+    def middleware(self, layer: Layer) -> Layer:
+        """Run ``async def layer(ctx, call_next)`` around every job; the first one is outermost.
+
+        What it returns is the job's result, what it raises is the job's error, whether or not it
+        has called ``await call_next()``.
+        """
+        if not inspect.iscoroutinefunction(layer) or not _takes(layer, 2):
+            message = (
+                f"middleware is `async def name(ctx, call_next)` that awaits call_next() once; "
+                f"{_name(layer)} is not"
+            )
+            raise DefinitionError(message)
+        self.layers.append(layer)
+        return layer
+
+    def on_transition(self, listener: Callable[[Event], None]) -> Callable[[Event], None]:
+        """Call ``listener`` with every event of this process, after it is committed.
+
+        It runs on the event loop and must not block; what must happen exactly once is a job.
+        """
+        if inspect.iscoroutinefunction(listener):
+            message = (
+                f"a listener is called and not awaited: write {_name(listener)} with `def`. What "
+                f"has to wait for something is a job, or a task of asyncio's that it starts"
+            )
+            raise DefinitionError(message)
+        self.bus.subscribe(listener)
+        return listener
+
+    def lifespan(self, around: L) -> L:
+        """Surround the life of every worker with ``async def around(app)``, which yields once.
+
+        What stands before the ``yield`` has ended before the first job is claimed, what stands
+        after it begins when the last one is stored. Child processes have one of their own.
+        """
+        make: Lifespan = around
+        if inspect.isasyncgenfunction(around):
+            make = asynccontextmanager(around)
+        elif inspect.iscoroutinefunction(around) or not _takes(around, 1):
+            message = (
+                f"a lifespan is `async def name(app)` with one `yield`, or a function that gives "
+                f"an async context manager; {_name(around)} is neither"
+            )
+            raise DefinitionError(message)
+        self.lifespans.append(make)
+        return around
+
+    @asynccontextmanager
+    async def living(self) -> AsyncIterator[None]:
+        """Inside every lifespan, for as long as the block lasts."""
+        async with AsyncExitStack() as stack:
+            for make in self.lifespans:
+                await stack.enter_async_context(make(self))
+            yield
+
+
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    return True
+
+
+def _name(function: object) -> str:
+    return where(function) if inspect.isfunction(function) else repr(function)
