@@ -9,9 +9,11 @@ from windlass.core.instant import to_us
 from windlass.errors import StorageError
 from windlass.seams import SYSTEM_CLOCK, Clock
 from windlass.storage.redis.connection import Argument, Dialer, Line
-from windlass.storage.redis.scripts import Script
+from windlass.storage.redis.scripts import Script, script
 
 __all__ = ["Argument", "Database"]
+
+_OPEN = script("open")
 
 
 class Database:
@@ -60,6 +62,10 @@ class Database:
             )
         arguments = (self.prefix, self._epoch, self.instant(), *args)
         return await line.run(script, arguments, again=again)
+
+    async def confirm(self) -> None:
+        """Whether scripts may run here, and whether as many replicas confirm as must."""
+        await self.run_aside(_OPEN)
 
     def wake(self) -> None:
         """Something changed that others on this loop may wait for."""

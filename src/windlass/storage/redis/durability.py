@@ -39,7 +39,7 @@ async def check_server(line: Line, place: str) -> Server:
         if "unknown command" in str(error).lower():
             raise _too_old(place, "older than 6") from None
         raise
-    told = {key: value for key, value in zip(found[::2], found[1::2], strict=True)}
+    told = dict(zip(found[::2], found[1::2], strict=True))
     version = told[b"version"].decode()
     numbers = tuple(int(part) for part in _NUMBER.findall(version)[:2])
     if numbers < _OLDEST:

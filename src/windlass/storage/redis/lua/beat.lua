@@ -1,0 +1,13 @@
+-- Renew a worker's lease if its row is live, and say what it holds.
+-- use: workers
+-- reads only (as far as replicas are concerned: no promise rests on a beat)
+-- ARGV: worker
+-- Returns live, now, claims.
+local worker = ARGV[1]
+local live = is_live(worker)
+if live then
+  local row = prefix .. 'worker:' .. worker
+  redis.call('HSET', row, 'beat', now)
+  redis.call('ZADD', prefix .. 'live', now + redis.call('HGET', row, 'lease'), worker)
+end
+return { live and 1 or 0, now, claims_of(worker) }

@@ -1,0 +1,3 @@
+-- The names of all limits.
+-- reads only
+return redis.call('HKEYS', prefix .. 'limits')

@@ -1,0 +1,29 @@
+-- Delete rollups of minutes before an instant; one is what is counted of a queue and a task.
+-- ARGV: age, limit
+-- Returns how many.
+local before, limit = string.format('(%.0f', now - ARGV[1]), tonumber(ARGV[2])
+local pruned = 0
+for _, minute in ipairs(
+  redis.call('ZRANGEBYSCORE', prefix .. 'rollups', '-inf', before, 'LIMIT', 0, limit)
+) do
+  local key = prefix .. 'rollups:' .. minute
+  local gone = {}
+  for _, field in ipairs(redis.call('HKEYS', key)) do
+    local _, _, rest = struct.unpack('>Hc0Hc0', field)
+    local whose = string.sub(field, 1, rest - 1)
+    if not gone[whose] and pruned < limit then
+      gone[whose] = true
+      pruned = pruned + 1
+    end
+    if gone[whose] then
+      redis.call('HDEL', key, field)
+    end
+  end
+  if redis.call('EXISTS', key) == 0 then
+    redis.call('ZREM', prefix .. 'rollups', minute)
+  end
+  if pruned >= limit then
+    break
+  end
+end
+return pruned

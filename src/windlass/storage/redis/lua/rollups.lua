@@ -1,0 +1,13 @@
+-- Rollups of some minutes.
+-- reads only
+-- ARGV: since, until (not included), most minutes
+-- Returns minute and its fields with their numbers, ...
+local since, till, most = ARGV[1], '(' .. ARGV[2], ARGV[3]
+local found = {}
+for _, minute in ipairs(
+  redis.call('ZRANGEBYSCORE', prefix .. 'rollups', since, till, 'LIMIT', 0, most)
+) do
+  found[#found + 1] = minute
+  found[#found + 1] = redis.call('HGETALL', prefix .. 'rollups:' .. minute)
+end
+return found

@@ -1,0 +1,23 @@
+-- Jobs as people see them.
+-- use: jobs keys
+
+-- Asked record, state record, error, traceback and progress ('' each where there is none), and
+-- whether the job holds its key.
+local function show(job)
+  local failed = has(job.flags, ERROR)
+  local held = 0
+  if has(job.marks, KEYED) then
+    local special = special_of(job)
+    if special and special[1] ~= '' and key_holder(special[1]) == job.id then
+      held = 1
+    end
+  end
+  return {
+    job.asked,
+    job.kept or '',
+    failed and redis.call('HGET', prefix .. 'errors', job.id) or '',
+    failed and redis.call('HGET', prefix .. 'tracebacks', job.id) or '',
+    job.number > 0 and redis.call('HGET', prefix .. 'progress', job.id) or '',
+    held,
+  }
+end

@@ -1,0 +1,81 @@
+"""Chores in bounded bites."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from windlass.core.instant import span_us
+from windlass.core.state import TERMINAL, State
+from windlass.storage.calendar import instant_of
+from windlass.storage.locks import WorkerLocks
+from windlass.storage.redis.database import Database
+from windlass.storage.redis.layout import CODES
+from windlass.storage.redis.scripts import script
+
+__all__ = ["RedisMaintenance"]
+
+_PROMOTE, _EXPIRE, _NEXT_DUE = script("promote"), script("expire"), script("next_due")
+_PRUNE, _PRUNE_ROLLUPS = script("prune"), script("prune_rollups")
+_PRUNE_WORKERS, _LIVE = script("prune_workers"), script("live")
+_LIMIT_NAMES, _FORGET_GATES = script("limit_names"), script("forget_gates")
+
+_AT_ONCE = 1000
+"""What one script deletes at most: the server does nothing else meanwhile."""
+_ABANDONED_AFTER = timedelta(hours=1)
+"""The age from which a lock without a live worker is litter: a starting one has no row yet."""
+
+
+class RedisMaintenance:
+    """A `MaintenanceStore`."""
+
+    def __init__(self, database: Database, locks: WorkerLocks | None) -> None:
+        self._db, self._locks = database, locks
+
+    async def promote(self, limit: int) -> int:
+        moved = int(await self._db.run_aside(_PROMOTE, limit))
+        if moved:
+            self._db.wake()
+        return moved
+
+    async def next_due(self, queues: Sequence[str] | None = None) -> datetime | None:
+        if queues is not None and not queues:
+            return None
+        due = await self._db.run_aside(_NEXT_DUE, *(queues or ()))
+        return None if due is None else instant_of(due)
+
+    async def expire(self, limit: int) -> int:
+        ended = int(await self._db.run_aside(_EXPIRE, limit))
+        if ended:
+            self._db.wake()
+        return ended
+
+    async def prune(self, *, state: State, older_than: timedelta, limit: int) -> int:
+        if state not in TERMINAL:
+            return 0
+        pruned = 0
+        while pruned < limit:
+            bite = min(limit - pruned, _AT_ONCE)
+            gone = int(await self._db.run_aside(_PRUNE, CODES[state], span_us(older_than), bite))
+            pruned += gone
+            if gone < bite:
+                break
+        return pruned
+
+    async def prune_rollups(self, *, older_than: timedelta, limit: int) -> int:
+        return int(await self._db.run_aside(_PRUNE_ROLLUPS, span_us(older_than), limit))
+
+    async def prune_workers(self, *, older_than: timedelta, limit: int) -> int:
+        return int(await self._db.run_aside(_PRUNE_WORKERS, span_us(older_than), limit))
+
+    async def tidy(self) -> None:
+        for name in await self._db.run_aside(_LIMIT_NAMES):
+            cursor: bytes | None = b"0"
+            while cursor is not None:
+                found = await self._db.run_aside(_FORGET_GATES, name, cursor)
+                cursor = None if found == b"0" else found
+        if self._locks is not None:
+            now, *live = await self._db.run_aside(_LIVE)
+            self._locks.sweep(
+                {worker.decode() for worker in live}, instant_of(now) - _ABANDONED_AFTER
+            )

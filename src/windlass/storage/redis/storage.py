@@ -1,0 +1,145 @@
+"""The Redis backend as a `Storage`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from windlass.errors import ConfigError, SchemaTooNew, StorageError
+from windlass.seams import SYSTEM_CLOCK, Clock, new_job_id
+from windlass.storage.calendar import instant_of
+from windlass.storage.locks import WorkerLocks, runtime_directory
+from windlass.storage.protocol import WorkerStart
+from windlass.storage.redis.admin import RedisAdmin
+from windlass.storage.redis.connection import Dialer, Line
+from windlass.storage.redis.database import Database
+from windlass.storage.redis.durability import Durability, check_durability, check_server
+from windlass.storage.redis.jobs import RedisJobs
+from windlass.storage.redis.leader import RedisLeader
+from windlass.storage.redis.limits import RedisLimits
+from windlass.storage.redis.maintenance import RedisMaintenance
+from windlass.storage.redis.scripts import script
+from windlass.storage.redis.urls import parse_url
+from windlass.storage.redis.wakeups import RedisWakeups
+from windlass.storage.redis.workers import RedisWorkers
+
+__all__ = ["RedisStorage", "open_redis"]
+
+_NOW = script("now")
+_LAYOUT = 1
+"""Raised when an older Windlass could not read what this one writes."""
+
+
+class RedisStorage:
+    """A `Storage` on one Redis or Valkey server, a Sentinel service or one slot of a Cluster."""
+
+    def __init__(
+        self, database: Database, dialer: Dialer, locks: WorkerLocks | None, description: str
+    ) -> None:
+        self._db, self._locks, self._description = database, locks, description
+        self._closed = False
+        self.jobs = RedisJobs(database)
+        self.workers = RedisWorkers(database, forget=self._forget_worker)
+        self.leader = RedisLeader(database)
+        self.limits = RedisLimits(database)
+        self.maintenance = RedisMaintenance(database, locks)
+        self.admin = RedisAdmin(database)
+        self.wakeups = RedisWakeups(database, dialer)
+
+    @property
+    def shared(self) -> bool:
+        return True
+
+    def describe(self) -> str:
+        return self._description
+
+    def prove_dead(self, worker: WorkerStart) -> bool:
+        return self._locks is not None and self._locks.prove_dead(worker)
+
+    def hold_worker_lock(self, worker: str) -> tuple[str, int, int]:
+        return ("", 0, 0) if self._locks is None else self._locks.hold(worker)
+
+    def release_worker_lock(self, worker: str) -> None:
+        if self._locks is not None:
+            self._locks.release(worker)
+
+    def _forget_worker(self, worker: str) -> None:
+        if self._locks is not None:
+            self._locks.forget(worker)
+
+    async def now(self) -> datetime:
+        return instant_of(await self._db.run_aside(_NOW))
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        await self.wakeups.close()
+        await self._db.close()
+        if self._locks is not None:
+            self._locks.close()
+
+
+async def open_redis(
+    url: str,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    prefix: str = "windlass",
+    durability: Durability | None = None,
+    replicas: int = 1,
+) -> RedisStorage:
+    """Open the storage at ``url`` for the running event loop; make it where there is none.
+
+    Every key starts with ``{prefix}:``. ``replicas`` must confirm each write before it counts,
+    where ``durability`` is ``"replicated"``. ``clock`` is for tests.
+    """
+    if not prefix or set(prefix) & set("{}*?[]\\ "):
+        raise ConfigError(
+            f"prefix is a name such as windlass, without any of {{}}*?[]\\, got {prefix!r}"
+        )
+    dialer = Dialer(parse_url(url), whole := f"{{{prefix}}}:")
+    line = Line(dialer)
+    try:
+        server = await check_server(line, dialer.place)
+        kept = await check_durability(line, dialer.place, durability)
+        epoch = await _epoch(line, whole)
+    finally:
+        await line.close()
+    database = Database(
+        dialer,
+        clock=clock,
+        prefix=whole,
+        epoch=epoch,
+        replicas=replicas if kept == "replicated" else 0,
+    )
+    description = f"{server} at {dialer.place}, prefix {prefix}, durability {kept}"
+    storage = RedisStorage(database, dialer, _locks(epoch), description)
+    try:
+        await database.confirm()
+    except BaseException:
+        await storage.close()
+        raise
+    return storage
+
+
+async def _epoch(line: Line, prefix: str) -> bytes:
+    """What tells these jobs from all that were ever here: made once, checked by every script."""
+    await line.ask("SET", prefix + "epoch", f"{_LAYOUT}-{new_job_id()}", "NX")
+    epoch = await line.ask("GET", prefix + "epoch")
+    layout = bytes(epoch or b"").partition(b"-")[0]
+    if not layout.isdigit():
+        raise StorageError(
+            f"The key {prefix}epoch holds something else than Windlass wrote. Use another prefix."
+        )
+    if int(layout) > _LAYOUT:
+        raise SchemaTooNew(
+            f"The jobs under {prefix} were written by a newer Windlass (layout {int(layout)}, this "
+            f"one knows {_LAYOUT}). Upgrade this process."
+        )
+    return bytes(epoch)
+
+
+def _locks(epoch: bytes) -> WorkerLocks | None:
+    """One folder per set of jobs: workers of others prove nothing here."""
+    directory = runtime_directory()
+    return None if directory is None else WorkerLocks(str(Path(directory, epoch.decode())))

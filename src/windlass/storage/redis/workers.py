@@ -1,0 +1,128 @@
+"""Who works here, and who is believed dead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from windlass.core.instant import span_us
+from windlass.core.job import Claim, ClaimedJob, JobId
+from windlass.core.transition import Transition
+from windlass.storage.calendar import instant_of
+from windlass.storage.protocol import (
+    Applied,
+    Beat,
+    WorkerRecord,
+    WorkerStart,
+    WorkerState,
+)
+from windlass.storage.redis.apply import answers_of, pack_transition
+from windlass.storage.redis.database import Database
+from windlass.storage.redis.records import claimed_of
+from windlass.storage.redis.scripts import script
+
+__all__ = ["RedisPulse", "RedisWorkers"]
+
+_REGISTER, _BEAT, _CANCEL_REQUESTS = script("register"), script("beat"), script("cancel_requests")
+_BURY, _OVERDUE, _ORPHANS = script("bury"), script("overdue"), script("orphans")
+_LEAVE, _WORKERS = script("leave"), script("workers")
+
+_encode_start = msgspec.msgpack.Encoder().encode
+_decode_start = msgspec.msgpack.Decoder(WorkerStart).decode
+
+
+class RedisWorkers:
+    """A `WorkerStore`. Leases are judged by the server's clock."""
+
+    def __init__(self, database: Database, forget: Callable[[str], None]) -> None:
+        """``forget`` is told of workers that were buried, whose lock proves nothing any more."""
+        self._db, self._forget = database, forget
+
+    def pulse(self) -> RedisPulse:
+        return RedisPulse(self._db)
+
+    async def register(self, start: WorkerStart) -> datetime:
+        row = (start.id, _encode_start(start), span_us(start.lease))
+        return instant_of(await self._db.run(_REGISTER, *row))
+
+    async def beat(self, worker: str) -> Beat:
+        return _beat_of(await self._db.run(_BEAT, worker))
+
+    async def cancel_requests(self, worker: str) -> Sequence[Claim]:
+        return _claims_of(await self._db.run(_CANCEL_REQUESTS, worker))
+
+    async def bury(self, workers: Sequence[str]) -> Sequence[str]:
+        return await self._bury("any", workers)
+
+    async def bury_overdue(self, workers: Sequence[str]) -> Sequence[str]:
+        return await self._bury("overdue", workers)
+
+    async def _bury(self, which: str, workers: Sequence[str]) -> Sequence[str]:
+        found = await self._db.run_aside(_BURY, which, *workers)
+        buried = [worker.decode() for worker in found]
+        for worker in buried:
+            self._forget(worker)
+        return buried
+
+    async def overdue(self) -> Sequence[str]:
+        return [worker.decode() for worker in await self._db.run_aside(_OVERDUE)]
+
+    async def orphans(self, limit: int) -> Sequence[ClaimedJob]:
+        found = await self._db.run_aside(_ORPHANS, limit)
+        return [
+            msgspec.structs.replace(claimed_of(asked, kept, error), payload=b"")
+            for asked, kept, error in found
+        ]
+
+    async def leave(self, worker: str, releases: Sequence[Transition]) -> Applied:
+        now, answers = await self._db.run(_LEAVE, worker, *map(pack_transition, releases))
+        self._db.wake()
+        return Applied(instant_of(now), answers_of(answers))
+
+    async def live(self) -> Sequence[WorkerStart]:
+        return [_decode_start(row[0]) for row in await self._db.run_aside(_WORKERS, "live")]
+
+    async def workers(self) -> Sequence[WorkerRecord]:
+        return [_record_of(row) for row in await self._db.run_aside(_WORKERS, "all")]
+
+
+class RedisPulse:
+    """A `Pulse` with a connection of its own, made on the loop of its first beat."""
+
+    def __init__(self, database: Database) -> None:
+        self._db, self._line = database, database.line()
+
+    async def beat(self, worker: str) -> Beat:
+        return _beat_of(await self._db.run_on(self._line, _BEAT, worker))
+
+    async def close(self) -> None:
+        await self._line.close()
+
+
+def _beat_of(reply: Sequence[Any]) -> Beat:
+    live, now, rows = reply
+    cancelled = [row for row in rows if row[3]]
+    return Beat(
+        bool(live), instant_of(now), cancelled=_claims_of(cancelled), holding=_claims_of(rows)
+    )
+
+
+def _claims_of(rows: Sequence[Sequence[Any]]) -> list[Claim]:
+    claims = [Claim(JobId(row[0].hex()), row[1], row[2]) for row in rows]
+    claims.sort(key=lambda claim: claim.seq)
+    return claims
+
+
+def _record_of(row: Sequence[Any]) -> WorkerRecord:
+    start, state, started_at, beat_at, ended_at, running = row
+    return WorkerRecord(
+        start=_decode_start(start),
+        state=WorkerState(state.decode()),
+        started_at=instant_of(int(started_at)),
+        beat_at=instant_of(int(beat_at)),
+        ended_at=None if ended_at is None else instant_of(int(ended_at)),
+        running=running,
+    )
