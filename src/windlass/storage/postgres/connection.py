@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from windlass.errors import StorageError, StorageUnavailable
+from windlass.errors import StorageError
 from windlass.seams import chance, monotonic
 from windlass.storage.postgres.translate import Cause, cause_of, translate
 from windlass.storage.postgres.url import Address, Host

@@ -56,12 +56,17 @@ class Database:
         self.notify_through: Link | None = None
         """The listener's connection, which has nothing else to do; None: the work connection."""
 
+    @property
+    def durable(self) -> bool:
+        """Whether what is answered must be on disk."""
+        return self.durability == "full"
+
     def instant(self) -> datetime | None:
         """The test instant; None: the server's own clock."""
         return None if self.clock is SYSTEM_CLOCK else self.clock.now()
 
     def sql(self, text: str) -> str:
-        """A statement with the schema in place of ``windlass.``"""
+        """A statement with the schema in place of the word ``windlass`` before a dot."""
         return _in_schema(text, self.schema)
 
     async def fetch(self, sql: str, *args: object, again: bool = True) -> list[Row]:

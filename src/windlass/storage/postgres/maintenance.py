@@ -36,7 +36,7 @@ class PostgresMaintenance:
         return int(rows[0][0])
 
     async def promote(self, limit: int) -> int:
-        moved = await self._count(_PROMOTE, limit)
+        moved = await self._count(_PROMOTE, self._db.durable, limit)
         if moved:
             self._db.wake()
         return moved
@@ -50,7 +50,7 @@ class PostgresMaintenance:
         return due
 
     async def expire(self, limit: int) -> int:
-        ended = await self._count(_EXPIRE, limit)
+        ended = await self._count(_EXPIRE, self._db.durable, limit)
         if ended:
             self._db.wake()
         return ended

@@ -57,7 +57,7 @@ async def prepare(
     if stored < migrations[-1].version:
         applied = await _migrate(connection, schema, migrations, place)
     return Facts(
-        version=f"{number.major}.{number.minor}",
+        version=str(connection.get_settings().server_version).split()[0],
         pooled=row[0] != connection.get_server_pid(),
         applied=applied,
     )
@@ -79,7 +79,9 @@ async def _migrate(
     try:
         async with connection.transaction(isolation="read_committed"):
             # However little time a role's statements are given: this is no ordinary one.
-            await connection.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '60s'")
+            await connection.execute(
+                "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '60s'"
+            )
             lock = zlib.crc32(schema.encode()) - 2**31
             await connection.execute("SELECT pg_advisory_xact_lock($1, $2)", _LOCK, lock)
             await _make_schema(connection, schema)

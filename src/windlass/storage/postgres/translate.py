@@ -19,7 +19,7 @@ from windlass.errors import (
 __all__ = ["Cause", "Refused", "cause_of", "translate"]
 
 
-class Refused(Exception):  # noqa: N818 -- an answer of our own functions, not an accident
+class Refused(Exception):
     """A function in the database raised one of its own codes: ``WLxxx``.
 
     For the store that called it, which knows what the code means.
@@ -104,25 +104,33 @@ def translate(error: BaseException, where: str) -> Exception:
 _TEXTS: dict[str, tuple[type[StorageError], str]] = {
     "25006": (
         StorageUnavailable,
-        "takes no writes: it is a standby, or default_transaction_read_only is on. Use the "
-        "primary's host; with several hosts in the URL the one that takes writes is found",
+        (
+            "takes no writes: it is a standby, or default_transaction_read_only is on. Use the "
+            "primary's host; with several hosts in the URL the one that takes writes is found"
+        ),
     ),
     "53100": (StorageFull, "has no disk space left. Free some on the server"),
     "53200": (StorageUnavailable, "is out of memory. Lower work_mem or give the server more"),
     "53300": (
         StorageUnavailable,
-        "has no connection left. A worker process needs four; raise max_connections, or put "
-        "PgBouncer between",
+        (
+            "has no connection left. A worker process needs four; raise max_connections, or put "
+            "PgBouncer between"
+        ),
     ),
     "55P03": (
         StoreBusy,
-        "holds a lock on what was asked for longer than may be waited; somebody's transaction is "
-        "open. Try again",
+        (
+            "has locked what was asked for longer than may be waited: somebody's transaction is "
+            "open. Try again"
+        ),
     ),
     "57014": (
         StoreBusy,
-        "cancelled a statement: statement_timeout is shorter than it needed, or somebody called "
-        "pg_cancel_backend. Give the role at least ALTER ROLE ... SET statement_timeout = '30s'",
+        (
+            "cancelled a statement: statement_timeout is shorter than it needed, or somebody "
+            "called pg_cancel_backend. Give the role at least ALTER ROLE ... SET statement_timeout = '30s'"
+        ),
     ),
     "25P04": (StoreBusy, "ended a transaction: transaction_timeout is shorter than it needed"),
     "28P01": (StorageUnavailable, "refused the password. Check user and password in the URL"),
@@ -134,8 +142,10 @@ _TEXTS: dict[str, tuple[type[StorageError], str]] = {
     "57P04": (StorageUnavailable, "dropped the database. Create it again, or correct the URL"),
     "42501": (
         StorageUnavailable,
-        "does not allow this role to do that. The role needs USAGE on the schema, and ALL on its "
-        "tables, sequences and functions; simplest is that it owns the schema",
+        (
+            "does not allow this role to do that. It needs USAGE on the schema, and ALL on its "
+            "tables, sequences and functions; simplest is that it owns the schema"
+        ),
     ),
 }
 _GONE = {"3F000", "42P01", "42883", "42703"}

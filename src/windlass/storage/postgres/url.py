@@ -92,7 +92,7 @@ def _seconds(text: str | None) -> float | None:
 
 
 def _hosts(netloc: str) -> tuple[Host, ...]:
-    """The hosts of ``user:password@a:5432,b:5433``; a socket's folder is written %2Frun%2F…"""
+    """The hosts of ``user:password@a:5432,b:5433``; a socket's folder is percent-encoded."""
     spec = netloc.rpartition("@")[2]
     if netloc.count("@") > 1:
         raise ConfigError(

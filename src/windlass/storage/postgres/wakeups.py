@@ -93,7 +93,7 @@ class Listener:
         self._stop_hearing()
 
     async def _check(self, connection: asyncpg.Connection) -> None:
-        if connection is self._connection:
+        if self._connection is not None and connection is self._connection:
             await connection.execute("SELECT 1")
             return
         self._stop_hearing()

@@ -1,14 +1,5 @@
 -- Who works here, what people order, and the chores. Codes that are raised are read in admin.py.
-
--- What a person orders, and what a producer was told, is on disk when it is answered, whatever the
--- role's setting. A stronger setting stays.
-CREATE FUNCTION make_durable() RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-BEGIN
-    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
-    END IF;
-END $$;
+-- What a person orders is on disk when it is answered.
 
 -- The worker's lease is renewed if its row is live. At least one row comes back, without a job if
 -- the worker holds none.
@@ -79,9 +70,9 @@ DECLARE
     v_at timestamptz := coalesce(p_at, clock_timestamp());
     v_seqs bigint[];
     v_row record;
-    v_holder record;
+    v_holder bigint;
 BEGIN
-    PERFORM make_durable();
+    PERFORM commit_durably(true);
     v_seqs := ARRAY(SELECT seq FROM require(p_ids, '{3,4,5}'));
     -- A window until the start stays released, whether the job ever started or not.
     FOR v_row IN
@@ -89,18 +80,11 @@ BEGIN
          WHERE seq = ANY (v_seqs) AND key IS NOT NULL AND key_window <> 'until_started'
          ORDER BY key, seq
     LOOP
-        -- A hold whose time is up is none.
-        INSERT INTO keys AS k (key, seq, until)
-        VALUES (v_row.key, v_row.seq, ends_after(v_at, v_row.key_period))
-        ON CONFLICT (key) DO UPDATE SET seq = excluded.seq, until = excluded.until
-         WHERE k.until <= v_at;
-        IF NOT FOUND THEN
-            SELECT k.seq, j.id INTO v_holder
-              FROM keys k LEFT JOIN jobs j ON j.seq = k.seq WHERE k.key = v_row.key;
-            IF v_holder.seq <> v_row.seq THEN
-                RAISE EXCEPTION 'the key is held' USING ERRCODE = 'WL423',
-                    DETAIL = concat(replace(v_holder.id::text, '-', ''), ' ', v_row.key);
-            END IF;
+        v_holder := take_key(v_row.key, v_row.seq, after(v_at, v_row.key_period), v_at);
+        IF v_holder IS NOT NULL THEN
+            RAISE EXCEPTION 'the key is held' USING ERRCODE = 'WL423', DETAIL = concat(
+                (SELECT replace(j.id::text, '-', '') FROM jobs j WHERE j.seq = v_holder),
+                ' ', v_row.key);
         END IF;
     END LOOP;
     RETURN QUERY
@@ -112,23 +96,12 @@ BEGIN
     RETURNING *;
 END $$;
 
--- When a hold of this period, beginning now, ends. NULL for ever; never beyond the calendar.
-CREATE FUNCTION ends_after(p_at timestamptz, p_period bigint) RETURNS timestamptz
-LANGUAGE sql IMMUTABLE SET search_path FROM CURRENT SET timezone TO 'UTC' AS $$
-    SELECT CASE
-        WHEN p_period IS NULL THEN NULL
-        WHEN p_period >= extract(epoch FROM timestamptz '9000-01-01 00:00:00+00' - p_at) * 1000000
-            THEN timestamptz '9000-01-01 00:00:00+00'
-        ELSE p_at + p_period * interval '1 microsecond'
-    END
-$$;
-
 CREATE FUNCTION discard(p_at timestamptz, p_ids uuid[], p_reason text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     v_seqs bigint[];
 BEGIN
-    PERFORM make_durable();
+    PERFORM commit_durably(true);
     v_seqs := ARRAY(SELECT seq FROM require(p_ids, '{3}'));
     UPDATE jobs
        SET state = 5, finished_at = coalesce(p_at, clock_timestamp()), reason = p_reason
@@ -141,7 +114,7 @@ LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout TO '3s' AS $$
 DECLARE
     v_at timestamptz := coalesce(p_at, clock_timestamp());
 BEGIN
-    PERFORM make_durable();
+    PERFORM commit_durably(true);
     PERFORM 1 FROM jobs WHERE id = ANY (p_ids) AND state = 0 ORDER BY seq FOR UPDATE;
     UPDATE jobs
        SET due = v_at, ready = CASE WHEN solo THEN 3 WHEN gates IS NULL THEN 1 ELSE 0 END
@@ -152,7 +125,7 @@ END $$;
 CREATE FUNCTION pause(p_queue text, p_paused boolean) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout TO '3s' AS $$
 BEGIN
-    PERFORM make_durable();
+    PERFORM commit_durably(true);
     IF p_paused THEN
         INSERT INTO queues (name, paused) VALUES (p_queue, true)
         ON CONFLICT (name) DO UPDATE SET paused = true;

@@ -98,10 +98,10 @@ SELECT minute, queue, task, counts, wait, array_lower(wait, 1) AS wait_from,
   FROM windlass.rollups WHERE minute >= $1 AND minute < $2;
 
 -- name: promote
-SELECT windlass.promote($1, NULL, $2);
+SELECT windlass.promote_due($1, $2, $3);
 
 -- name: expire
-SELECT windlass.expire($1, $2);
+SELECT windlass.expire_waiting($1, $2, $3);
 
 -- name: forget_gates
 SELECT windlass.forget_gates($1, $2, $3);
