@@ -34,14 +34,15 @@ from windlass.core.job import Job as JobRecord
 from windlass.core.job import JobId
 from windlass.errors import AppClosed, ConfigError, UnknownTask, suggestion
 from windlass.handle import Job
+from windlass.outbox import Outbox, Wake, check_connection
 from windlass.runtime.descent import descended, descended_all
 from windlass.runtime.engine import Surroundings
 from windlass.runtime.hooks import Hooks
 from windlass.runtime.worker import Worker
 from windlass.seams import SYSTEM_CLOCK, Clock, Seams
 from windlass.storage.open import Opener
-from windlass.storage.protocol import CancelAnswer, Storage
-from windlass.task import Call, RunIn, Task, TaskOptions, TaskRegistry, tag_names
+from windlass.storage.protocol import CancelAnswer, Storage, UserConnection
+from windlass.task import Call, Decorator, RunIn, Task, TaskOptions, TaskRegistry, tag_names
 
 __all__ = ["Windlass"]
 
@@ -60,27 +61,6 @@ class _Link(msgspec.Struct):
 _INHERITED: list[_Link] = []
 """Links of a parent process. A forked child must neither use nor close them, so that it never
 touches its parent's database; kept here, their destructors never run."""
-
-
-class _Decorator:
-    """``@app.task(...)``, typed."""
-
-    def __init__(self, app: Windlass, options: Mapping[str, Any]) -> None:
-        self._app = app
-        self._options = options
-
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]
-    ) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R]) -> Task[P, R]: ...
-    def __call__(self, function: Callable[..., Any]) -> Task[..., Any]:
-        return self._app._register(function, self._options)  # noqa: SLF001
 
 
 class Windlass(Hooks):
@@ -107,6 +87,7 @@ class Windlass(Hooks):
         self.settings: Settings = load_settings(url, settings, config=config)
         self.tasks = TaskRegistry()
         self.blocking = Blocking(self)
+        self._outbox = Outbox(self, self.blocking.start)
         self.admin = Admin(self.storage, self.bus)
         self._seams = seams or Seams()
         self._opener = Opener(self.settings, clock)
@@ -145,13 +126,13 @@ class Windlass(Hooks):
         tags: Sequence[str] = (),
         expires: timedelta | float | None = None,
         on_crash: Literal["fail", "retry"] = "fail",
-    ) -> _Decorator: ...
+    ) -> Decorator: ...
     def task(self, *function: Any, **options: Any) -> Any:
         """Register a function as a task: ``@app.task`` or ``@app.task(queue="mail", ...)``."""
         if function:
             (target,) = function
             return self._register(target, options)
-        return _Decorator(self, options)
+        return Decorator(self._register, options)
 
     def _register(self, function: Callable[..., Any], given: Mapping[str, Any]) -> Task[..., Any]:
         if isinstance(function, Task):
@@ -189,6 +170,10 @@ class Windlass(Hooks):
 
     async def enqueue_call(self, call: Call) -> Job[Any]:
         """Store one call made by ``task.call(...)``."""
+        ask = call.options
+        if ask.connection is not None:
+            jobs = await self.enqueue_many([call], connection=ask.connection, wake=ask.wake)
+            return jobs[0]
         self._check_own((call,))
         if (job := running()) is not None:
             call = descended(call, job)
@@ -196,17 +181,36 @@ class Windlass(Hooks):
 
     def enqueue_call_sync(self, call: Call) -> Job[Any]:
         """The same, from code without an event loop."""
+        ask = call.options
+        if ask.connection is not None:
+            return self.blocking.enqueue_many([call], connection=ask.connection, wake=ask.wake)[0]
         instead = f"{call.task.name.rpartition('.')[2]}.enqueue(...)"
         return self.blocking.run(self.enqueue_call(call), instead=instead)
 
-    async def enqueue_many(self, calls: Iterable[Call]) -> list[Job[Any]]:
-        """Store calls in one transaction, all or none; the handles are in order."""
+    async def enqueue_many(
+        self,
+        calls: Iterable[Call],
+        *,
+        connection: UserConnection | None = None,
+        wake: Wake | None = None,
+    ) -> list[Job[Any]]:
+        """Store calls in one transaction, all or none; the handles are in order.
+
+        ``connection``: yours; the jobs are part of the transaction that is open on it.
+        """
+        every = self._checked(calls, connection, wake)
+        if connection is not None:
+            return await self._outbox.enqueue(every, connection, wake)
+        return await (await self._client()).enqueue_many(every)
+
+    def _checked(
+        self, calls: Iterable[Call], connection: UserConnection | None, wake: Wake | None
+    ) -> list[Call]:
         every = list(calls)
         check_calls(every)
+        check_connection(every, connection, wake)
         self._check_own(every)
-        if (job := running()) is not None:
-            every = descended_all(every, job)
-        return await (await self._client()).enqueue_many(every)
+        return every if (job := running()) is None else descended_all(every, job)
 
     def _check_own(self, calls: Sequence[Call]) -> None:
         """A task of another app would be stored under a name that nobody here can run."""

@@ -3,30 +3,45 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 import weakref
 from collections.abc import Coroutine, Iterable
+from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
 from windlass.core.job import Job as JobRecord
 from windlass.errors import BlockingCallOnLoop
 from windlass.handle import Job
+from windlass.outbox import Outbox, Wake
 from windlass.seams import start_thread
-from windlass.storage.protocol import CancelAnswer
+from windlass.storage.protocol import CancelAnswer, UserConnection
 from windlass.task import Call
 
 __all__ = ["Blocking"]
 
 R = TypeVar("R")
+log = logging.getLogger("windlass")
 
 _PATIENCE = 0.05
 """Seconds between two looks at what is still under way."""
 
 
 class _App(Protocol):
-    async def enqueue_many(self, calls: Iterable[Call]) -> list[Job[Any]]: ...
+    async def enqueue_many(
+        self,
+        calls: Iterable[Call],
+        *,
+        connection: UserConnection | None = None,
+        wake: Wake | None = None,
+    ) -> list[Job[Any]]: ...
+    def _checked(
+        self, calls: Iterable[Call], connection: UserConnection | None, wake: Wake | None
+    ) -> list[Call]: ...
+    @property
+    def _outbox(self) -> Outbox: ...
     async def close(self) -> None: ...
     async def _settle(self) -> None: ...
 
@@ -107,9 +122,22 @@ class Blocking:
         self._lock = threading.Lock()
         self._serving: _LoopThread | None = None
 
-    def enqueue_many(self, calls: Iterable[Call]) -> list[Job[Any]]:
-        """``await app.enqueue_many(calls)``."""
-        return self.run(self._app.enqueue_many(calls), instead="app.enqueue_many(...)")
+    def enqueue_many(
+        self,
+        calls: Iterable[Call],
+        *,
+        connection: UserConnection | None = None,
+        wake: Wake | None = None,
+    ) -> list[Job[Any]]:
+        """``await app.enqueue_many(calls)``; with ``connection``, on yours and on this thread."""
+        if connection is not None:
+            every = self._app._checked(calls, connection, wake)  # noqa: SLF001
+            jobs = self._app._outbox.enqueue_sync(every, connection, wake)  # noqa: SLF001
+            if jobs is not None:
+                return jobs
+            calls = every
+        work = self._app.enqueue_many(calls, connection=connection, wake=wake)
+        return self.run(work, instead="app.enqueue_many(...)")
 
     def result(self, job: Job[R], timeout: timedelta | float | None = None) -> R:
         """``await job.result(timeout)``."""
@@ -133,6 +161,17 @@ class Blocking:
             return asyncio.run_coroutine_threadsafe(work, serving.loop).result()
         finally:
             serving.end()
+
+    def start(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run something nobody waits for, from any thread; what goes wrong is only logged."""
+        serving = self._begin()
+
+        def ended(future: Future[object]) -> None:
+            serving.end()
+            if not future.cancelled() and (error := future.exception()) is not None:
+                log.debug("something in the background went wrong: %s", error)
+
+        asyncio.run_coroutine_threadsafe(work, serving.loop).add_done_callback(ended)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    overload,
+)
 
 import msgspec
 
@@ -26,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BoundTask",
     "Call",
+    "Decorator",
     "Enqueuer",
     "JobOptions",
     "RunIn",
@@ -37,6 +48,7 @@ __all__ = [
 ]
 
 P = ParamSpec("P")
+R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
@@ -206,6 +218,33 @@ class BoundTask(Generic[P, R_co]):
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
         """A call with these options, for ``app.enqueue_many``."""
         return self._task._make(args, kwargs, self._options)
+
+
+class Decorator:
+    """``@app.task(...)``, typed."""
+
+    def __init__(
+        self,
+        register: Callable[[Callable[..., Any], Mapping[str, Any]], Task[..., Any]],
+        options: Mapping[str, Any],
+    ) -> None:
+        """Made by ``app.task``."""
+        self._register = register
+        self._options = options
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]
+    ) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Task[P, R]: ...
+    def __call__(self, function: Callable[..., Any]) -> Task[..., Any]:
+        """Register ``function``."""
+        return self._register(function, self._options)
 
 
 class TaskRegistry:

@@ -17,6 +17,7 @@ __all__ = [
     "Beat",
     "CancelAnswer",
     "ClaimReply",
+    "Ended",
     "Ending",
     "Inserted",
     "Settled",
@@ -101,6 +102,14 @@ class Ending(StrEnum):
     """It was rolled back: the job is still running under this claim."""
     LOST = "lost"
     """The claim was ended otherwise."""
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """The answer to `TransactionStore.ended`."""
+
+    what: Ending
+    at: datetime
+    """When the job succeeded, if it did; else the store's now."""
 
 
 class Settled(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from windlass.seams import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
     from windlass.storage.memory import MemoryDatabase
-    from windlass.storage.protocol import Storage
+    from windlass.storage.protocol import Storage, UserTransactionStore
 
 __all__ = ["Durability", "Opener", "check_url"]
 
@@ -110,6 +110,14 @@ class Opener:
     def shared(self) -> bool:
         """Whether other processes see the same jobs."""
         return self.scheme != "memory"
+
+    def transactions(self) -> UserTransactionStore | None:
+        """Jobs on connections of the user's, without opening anything; None: not here."""
+        if self.scheme not in {"postgresql", "postgres"}:
+            return None
+        from windlass.storage.postgres.transactions import UserTransactions
+
+        return UserTransactions(self._settings.schema, self.clock)
 
     async def open(self) -> Storage:
         """A storage for the running event loop."""

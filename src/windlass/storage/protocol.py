@@ -23,6 +23,7 @@ from windlass.storage.answers import (
     Beat,
     CancelAnswer,
     ClaimReply,
+    Ended,
     Ending,
     Inserted,
     Settled,
@@ -41,6 +42,7 @@ __all__ = [
     "Beat",
     "CancelAnswer",
     "ClaimReply",
+    "Ended",
     "Ending",
     "Inserted",
     "JobFilter",
@@ -55,6 +57,7 @@ __all__ = [
     "Storage",
     "TransactionStore",
     "UserConnection",
+    "UserTransactionStore",
     "Verdict",
     "Wakeups",
     "Want",
@@ -374,11 +377,10 @@ class UserConnection(Protocol):
     def execute(self) -> Callable[..., Any]: ...
 
 
-class TransactionStore(Protocol):
+class UserTransactionStore(Protocol):
     """Jobs in the user's own transactions: there if they commit, as if never asked for if not.
 
-    Only for backends that can be written to from a connection of the user's. Everything but
-    `ended` and `wake` runs on that connection alone and needs no open storage; the ``_sync`` twins
+    Everything runs on the user's connection alone and needs no open storage; the ``_sync`` twins
     are for connections that block. A connection of the wrong kind, or of no known kind, raises
     InvalidArgument before anything is written. After any other error the user's transaction, or
     their savepoint, has to be rolled back, as after any statement that failed.
@@ -415,7 +417,11 @@ class TransactionStore(Protocol):
         """
         ...
 
-    async def ended(self, transition: Transition) -> Ending:
+
+class TransactionStore(UserTransactionStore, Protocol):
+    """The same as part of an opened storage, which can also look what became of it."""
+
+    async def ended(self, transition: Transition) -> Ended:
         """What has become of a claim that `finish` was called for. Waits for no lock. Frees what a
         stored success has left to be freed, and wakes those who wait for it.
         """

@@ -1,0 +1,137 @@
+"""The producer's side inside somebody else's transaction: jobs that exist if that one commits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Literal, Protocol
+
+from windlass.client import Client, new_jobs
+from windlass.config import Settings
+from windlass.core.job import NewJob
+from windlass.errors import ConfigError, InvalidArgument
+from windlass.handle import Job, JobClient
+from windlass.options import check_wake
+from windlass.seams import Seams
+from windlass.storage.open import Opener, check_url
+from windlass.storage.protocol import Inserted, Storage, UserConnection, UserTransactionStore
+from windlass.task import Call
+
+__all__ = ["Home", "Outbox", "Wake", "check_connection"]
+
+Wake = Literal["commit"]
+
+
+class _Link(Protocol):
+    @property
+    def storage(self) -> Storage: ...
+
+
+class Home(JobClient, Protocol):
+    """What an outbox needs from its app."""
+
+    settings: Settings
+    _opener: Opener
+    _seams: Seams
+    _pid: int
+
+    @property
+    def _links(self) -> Mapping[asyncio.AbstractEventLoop, _Link]: ...
+    async def _client(self) -> Client: ...
+    async def storage(self) -> Storage:
+        """Opened for this event loop."""
+        ...
+
+
+class Outbox:
+    """Stores calls on connections of the user's. Keeps nothing."""
+
+    def __init__(self, home: Home, start: Callable[[Coroutine[Any, Any, object]], None]) -> None:
+        """``start`` runs something in the background, from any thread."""
+        self._home = home
+        self._start = start
+
+    async def enqueue(
+        self, calls: Sequence[Call], connection: UserConnection, wake: Wake | None
+    ) -> list[Job[Any]]:
+        """For connections that are awaited. The app is opened first, as for any other call."""
+        store = self._store()
+        client = await self._home._client()  # noqa: SLF001 -- a part of the app
+        if store is None:
+            return await client.enqueue_many(calls)
+        replies = await store.insert(connection, self._new(calls), notify=wake == "commit")
+        if wake is None:
+            store.on_commit(connection, self._committed)
+        return self._handles(calls, replies)
+
+    def enqueue_sync(
+        self, calls: Sequence[Call], connection: UserConnection, wake: Wake | None
+    ) -> list[Job[Any]] | None:
+        """For connections that block; nothing is opened for it. None: the app is isolated."""
+        store = self._store()
+        if store is None:
+            return None
+        replies = store.insert_sync(connection, self._new(calls), notify=wake == "commit")
+        if wake is None:
+            store.on_commit(connection, self._committed)
+        return self._handles(calls, replies)
+
+    def _store(self) -> UserTransactionStore | None:
+        """None: isolated for a test, where jobs are stored at once, in memory."""
+        opener = self._home._opener  # noqa: SLF001
+        store = opener.transactions()
+        if store is None and opener.scheme == check_url(self._home.settings.url):
+            message = (
+                f"connection= puts a job into a PostgreSQL transaction of yours, and the jobs of "
+                f"this app are in {opener.scheme}://, which has no part in it. Use postgresql:// "
+                f"for them, in the same database; or leave connection= out and enqueue after "
+                f"your commit."
+            )
+            raise ConfigError(message)
+        return store
+
+    def _new(self, calls: Sequence[Call]) -> list[NewJob]:
+        home = self._home
+        return new_jobs(calls, home.settings, home._seams.new_job_ids(len(calls)))  # noqa: SLF001
+
+    def _handles(self, calls: Sequence[Call], replies: Sequence[Inserted]) -> list[Job[Any]]:
+        return [
+            Job(self._home, reply.id, created=reply.created, task=call.task)
+            for call, reply in zip(calls, replies, strict=True)
+        ]
+
+    def _committed(self) -> None:
+        """Called after their commit, on whatever thread that was: let workers know."""
+        if self._home._pid == os.getpid():  # noqa: SLF001 -- what a parent opened is the parent's
+            for loop, link in list(self._home._links.items()):  # noqa: SLF001
+                # A loop that ends just now takes no more calls; the next one may.
+                with suppress(RuntimeError):
+                    if loop.is_running():
+                        loop.call_soon_threadsafe(_wake, link.storage)
+                        return
+        self._start(self._open_and_wake())
+
+    async def _open_and_wake(self) -> None:
+        _wake(await self._home.storage())
+
+
+def _wake(storage: Storage) -> None:
+    if storage.transactions is not None:
+        storage.transactions.wake()
+
+
+def check_connection(
+    calls: Sequence[Call], connection: UserConnection | None, wake: Wake | None
+) -> None:
+    """A batch has one connection, given with it: no call may bring another one."""
+    check_wake(wake, connection)
+    for call in calls:
+        own = call.options.connection
+        if own is not None and own is not connection:
+            message = (
+                f"a call of {call.task.name} was made with options(connection=...), and one "
+                f"transaction stores them all: give it once, enqueue_many(calls, connection=...)"
+            )
+            raise InvalidArgument(message)

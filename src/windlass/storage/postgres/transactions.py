@@ -1,0 +1,262 @@
+"""Jobs stored and finished on the user's own connection, inside the user's own transaction.
+
+Each operation is one call of one function in the schema (see the migration ``transactions``): one
+JSON text in, one text out. Nothing of ours has to be open for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+
+import msgspec
+
+from windlass.core.instant import span_us
+from windlass.core.job import JobId, NewJob
+from windlass.core.transition import Transition
+from windlass.errors import (
+    AlreadyFinished,
+    ClaimLost,
+    KeyBusy,
+    LimitUnknown,
+    SchemaMissing,
+)
+from windlass.seams import SYSTEM_CLOCK, Clock
+from windlass.storage.calendar import within
+from windlass.storage.postgres.database import Database, channel_of, quoted_schema
+from windlass.storage.postgres.foreign import Statement, ask, ask_sync, when_committed
+from windlass.storage.protocol import Ended, Ending, Inserted, UserConnection
+
+__all__ = ["PostgresTransactions", "UserTransactions"]
+
+_INSERT = "SELECT windlass.insert_for_user(CAST($1 AS text))"
+_FINISH = "SELECT windlass.finish_for_user(CAST($1 AS text))"
+_ENDED = "SELECT what, at FROM windlass.ended_for_user($1, $2, $3, $4, $5)"
+
+_encode = msgspec.json.encode
+_holders = msgspec.json.Decoder(dict[int, str]).decode
+
+
+class _Job(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One job of a request. Durations are microseconds, the payload travels as base64."""
+
+    id: JobId
+    task: str
+    queue: str
+    payload: bytes
+    priority: int
+    max_attempts: int
+    due: datetime | None = None
+    delay: int | None = None
+    timeout: int | None = None
+    expires: int | None = None
+    key: str | None = None
+    key_window: str | None = None
+    key_period: int | None = None
+    limits: str | None = None
+    backoff: str | None = None
+    tags: str | None = None
+    tenant: str | None = None
+    principal: str | None = None
+    correlation_id: str | None = None
+    trace: str | None = None
+    parent: str | None = None
+
+
+class _Insert(msgspec.Struct, frozen=True):
+    at: datetime | None
+    """The test instant; None: the server's own clock."""
+    channel: str | None
+    """Where their commit is to be told; None: nowhere."""
+    jobs: Sequence[_Job]
+
+
+class _Finish(msgspec.Struct, frozen=True):
+    at: datetime | None
+    id: JobId
+    seq: int
+    number: int
+    by: str
+    result: bytes | None
+    keep: bool
+
+
+def _job(new: NewJob) -> _Job:
+    unique = new.unique
+    uses = [(use.gate, use.cost) for use in new.limits]
+    return _Job(
+        id=new.id,
+        task=new.task,
+        queue=new.queue,
+        payload=new.payload,
+        priority=new.priority,
+        max_attempts=new.max_attempts,
+        due=None if new.at is None else within(new.at),
+        delay=None if new.delay is None else span_us(new.delay),
+        timeout=None if new.timeout is None else span_us(new.timeout),
+        expires=None if new.expires is None else span_us(new.expires),
+        key=None if unique is None else unique.key,
+        key_window=None if unique is None else str(unique.window),
+        key_period=None if unique is None or unique.period is None else span_us(unique.period),
+        limits=_encode(uses).decode() if uses else None,
+        backoff=None if new.backoff is None else _encode(new.backoff).decode(),
+        tags=_encode(new.tags).decode() if new.tags else None,
+        tenant=new.tenant,
+        principal=new.principal,
+        correlation_id=new.correlation_id,
+        trace=new.trace,
+        parent=new.parent,
+    )
+
+
+class UserTransactions:
+    """What runs on the user's connection: `TransactionStore` without `ended` and `wake`."""
+
+    def __init__(self, schema: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        """``schema`` as it is set, without quotes."""
+        self._schema, self._clock = schema, clock
+        self._channel = channel_of(schema)
+        place = f"{quoted_schema(schema)}."
+        self._insert = Statement(_INSERT.replace("windlass.", place))
+        self._finish = Statement(_FINISH.replace("windlass.", place))
+
+    async def insert(
+        self, connection: UserConnection, jobs: Sequence[NewJob], *, notify: bool = False
+    ) -> Sequence[Inserted]:
+        request = self._insertion(jobs, notify=notify)
+        with self._translated():
+            answer = await ask(connection, self._insert, request, doing="enqueue")
+        return _inserted(jobs, answer)
+
+    def insert_sync(
+        self, connection: UserConnection, jobs: Sequence[NewJob], *, notify: bool = False
+    ) -> Sequence[Inserted]:
+        request = self._insertion(jobs, notify=notify)
+        with self._translated():
+            answer = ask_sync(connection, self._insert, request, doing="enqueue")
+        return _inserted(jobs, answer)
+
+    async def finish(self, connection: UserConnection, transition: Transition) -> None:
+        request = self._finishing(transition)
+        with self._translated(transition):
+            await ask(connection, self._finish, request, doing="finish")
+
+    def finish_sync(self, connection: UserConnection, transition: Transition) -> None:
+        request = self._finishing(transition)
+        with self._translated(transition):
+            ask_sync(connection, self._finish, request, doing="finish")
+
+    def on_commit(self, connection: UserConnection, callback: Callable[[], None]) -> bool:
+        return when_committed(connection, callback)
+
+    def _insertion(self, jobs: Sequence[NewJob], *, notify: bool) -> str:
+        channel = self._channel if notify else None
+        return _encode(_Insert(self._instant(), channel, [_job(new) for new in jobs])).decode()
+
+    def _finishing(self, transition: Transition) -> str:
+        claim = transition.claim
+        order = _Finish(
+            at=self._instant(),
+            id=claim.job,
+            seq=claim.seq,
+            number=claim.number,
+            by=transition.by,
+            result=transition.result,
+            keep=transition.keep,
+        )
+        return _encode(order).decode()
+
+    def _instant(self) -> datetime | None:
+        return None if self._clock is SYSTEM_CLOCK else self._clock.now()
+
+    @contextmanager
+    def _translated(self, transition: Transition | None = None) -> Iterator[None]:
+        """What our own functions say, in our own words; everything else is the driver's to say."""
+        try:
+            yield
+        except Exception as error:
+            told = self._told(error, transition)
+            if told is None:
+                raise
+            raise told from error
+
+    def _told(self, error: Exception, transition: Transition | None) -> Exception | None:
+        state, detail = _said(error)
+        job = "" if transition is None else str(transition.claim.job)
+        match state:
+            case "WL001":
+                return LimitUnknown(detail, ())
+            case "WL010":
+                why = "its claim was lost: the worker was taken for dead, or the run had ended"
+                return ClaimLost(job, why)
+            case "WL011":
+                return AlreadyFinished(job, "finish() has succeeded before, and was committed")
+            case "55P03":
+                return KeyBusy(
+                    "A unique key of these jobs is being decided by somebody else's open "
+                    "transaction. Roll back, and try again when that one has ended."
+                )
+            case "3F000" | "42883" | "42P01":
+                return SchemaMissing(
+                    f"The database of this connection has no tables of Windlass in the schema "
+                    f"{self._schema!r}, or old ones. Open the app once to make them (`async with "
+                    f"app:`, or a worker), and check that the connection leads to the database "
+                    f"in the app's URL."
+                )
+            case _:
+                return None
+
+
+def _said(error: BaseException) -> tuple[str, str]:
+    """SQLSTATE and detail of a driver's error, also of one that SQLAlchemy has wrapped."""
+    seen: BaseException | None = error
+    for _ in range(4):
+        if seen is None:
+            break
+        state = getattr(seen, "sqlstate", None) or getattr(seen, "pgcode", None)
+        if isinstance(state, str):
+            detail = getattr(seen, "detail", None)
+            if not isinstance(detail, str):
+                diagnosis = getattr(seen, "diag", None)
+                detail = getattr(diagnosis, "message_detail", None)
+            if isinstance(detail, str) or seen.__cause__ is None:
+                return state, detail if isinstance(detail, str) else ""
+        following = getattr(seen, "orig", None)
+        seen = following if isinstance(following, BaseException) else seen.__cause__
+    return "", ""
+
+
+def _inserted(jobs: Sequence[NewJob], answer: str | None) -> list[Inserted]:
+    """All were stored but those that the answer names, by their place from 1."""
+    held: Mapping[int, str] = {} if answer is None else _holders(answer)
+    return [
+        Inserted(JobId(held.get(place, new.id)), created=place not in held)
+        for place, new in enumerate(jobs, 1)
+    ]
+
+
+class PostgresTransactions(UserTransactions):
+    """A `TransactionStore` of an opened storage."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database.schema.strip('"'), database.clock)
+        self._db = database
+
+    async def ended(self, transition: Transition) -> Ended:
+        claim = transition.claim
+        rows = await self._db.fetch_aside(
+            self._db.sql(_ENDED),
+            self._db.instant(),
+            claim.seq,
+            claim.number,
+            transition.by,
+            transition.keep,
+        )
+        what = Ending(rows[0]["what"])
+        if what is Ending.STORED:
+            self.wake()
+        return Ended(what, rows[0]["at"])
+
+    def wake(self) -> None:
+        self._db.wake()
