@@ -303,10 +303,7 @@ class SqliteStage:
         for storage, writer in self._opened.pop(process, ()):
             writer.transactor.close()
             storage._db._drop_reader()
-            locks: dict[str, Any] = storage._place._locks  # type: ignore[attr-defined]
-            for lock in locks.values():
-                lock._file.close()
-            locks.clear()
+            storage._place.close()  # abandons the locks, which is what a death does
 
     def close(self) -> None:
         """Leave nothing behind."""
