@@ -13,11 +13,12 @@ Jobs
     errors           HASH     id -> msgpack [kind, message]; there is one where flag ERROR is set
     tracebacks       HASH     id -> text, where it is not empty
     progress         HASH     id -> msgpack [fraction, note]
-    history:<id>     LIST     msgpack [number, attempt, verb, worker, started, ended, kind|nil,
-                              message, traceback] of ended claims, oldest first, newest 32
-    dead             LIST     msgpack [id, instant, reason, asked record, state record] of what could
-                              not be read, newest first, at most 1000
-    keys             HASH     unique key -> id, then the instant until it is held (a double; 0: no end)
+    history:<id>     LIST     msgpack [number, attempt, verb, worker, started, ended, error,
+                              traceback] of ended claims, oldest first, newest 32; the error is
+                              as in ``errors``, or empty
+    dead             LIST     msgpack [id, instant, reason, asked record, state record] of what
+                              could not be read, newest first, at most 1000
+    keys             HASH     unique key -> id, then until when it is held (a double; 0: no end)
 
 Lines. A job waits in exactly one of them
     later:<queue>    ZSET     place, then its priority as 8 bytes, by due time: not ready
@@ -28,8 +29,8 @@ Lines. A job waits in exactly one of them
     expiring         ZSET     id by expiry: every waiting job that has one
     lane_expiring:<queue> ZSET place, then lane, by expiry: those in lanes
 
-    place: 34 bytes that sort like (due, number): sign byte (1, or 0 before 1970), due as a big-endian
-    double, number as one, id, kind byte. Kind: '0' nothing special, '1' look closer (it has a state
+    place: 34 bytes that sort like (due, number): sign byte (1, or 0 before 1970), due and number as
+    big-endian doubles, id, kind byte. Kind: '0' nothing special, '1' look closer (it has a state
     record, an expiry or a key to be freed at its start), '2' in a lane, '3' solo.
 
 Running and ended
@@ -63,9 +64,9 @@ Limits. See the SQLite backend's lanes.py for what lanes and bays are
     bay: length of the queue's name, ':', queue, ':', cost, ':', gate; the cost is -1 for a unit.
 
 The asked record is a msgpack array of fixed positions, so that Lua finds what it needs with one
-``struct.unpack`` and Python decodes the rest. The state record is `STATE`, then worker, queue, task
-and who ended the last claim (each with its length in 2 bytes), then the result of a job that
-succeeded (flag RESULT) or the reason (flag REASON).
+``struct.unpack`` and Python decodes the rest. The state record is `STATE`, then worker, queue and
+task (each with its length in 2 bytes, and all three with theirs), who ended the last claim (with
+its length), then the result of a job that succeeded (flag RESULT) or the reason (flag REASON).
 """
 
 from __future__ import annotations
@@ -79,7 +80,6 @@ __all__ = [
     "CANCEL",
     "CODES",
     "ERROR",
-    "FRESH",
     "REASON",
     "RESULT",
     "SOLO",
@@ -96,9 +96,9 @@ VERBS: Final = tuple(Verb)
 """Verb by the number it is stored as, in state records."""
 VERB_CODES: Final = {verb: code for code, verb in enumerate(VERBS)}
 
-STATE: Final = struct.Struct(">BBIIqIqqqqqIB")
-"""state, flags, claim number, attempt, max attempts, lost, due, started, finished, expires, missed,
-ended number, ended verb. Instants that are missing are 0."""
+STATE: Final = struct.Struct(">BBqIIqIqqqqqIB")
+"""state, flags, job number, claim number, attempt, max attempts, lost, due, started, finished,
+expires, missed, ended number, ended verb. Instants that are missing are 0."""
 
 CANCEL: Final = 1
 """Flags of a state record: a cancel is requested."""
@@ -106,6 +106,3 @@ SOLO: Final = 2
 ERROR: Final = 4
 RESULT: Final = 8
 REASON: Final = 16
-
-FRESH: Final = b""
-"""In replies, the state record of a job that has none."""

@@ -1,0 +1,131 @@
+"""Ending claims: transitions as apply.lua reads them, and its answers."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from windlass.core.instant import span_us
+from windlass.core.job import AttemptError
+from windlass.core.state import FINISHING, Verb
+from windlass.core.transition import Transition
+from windlass.storage.calendar import LAST_US
+from windlass.storage.protocol import Answer, Verdict
+from windlass.storage.redis.layout import VERB_CODES
+from windlass.storage.redis.records import known_id
+
+__all__ = ["Ordered", "answers_of", "error_bytes", "items", "transition_bytes"]
+
+Ordered = Sequence[int] | None
+"""For each answer the place of its transition; None: they are in order."""
+
+_CLAIM = struct.Struct(">16sId")
+_BY = struct.Struct(">cH")
+_RESULT = struct.Struct(">BI")
+_NOBODY = b"\0" * 16
+_NONE = -1
+
+_SUCCEED = Verb.SUCCEED
+_pack = msgspec.msgpack.Encoder().encode
+
+_ANSWERS: Final = {
+    **{65 + VERB_CODES[verb]: Answer(Verdict.APPLIED, verb) for verb in FINISHING},
+    **{97 + VERB_CODES[verb]: Answer(Verdict.REPEATED, verb) for verb in FINISHING},
+    ord("-"): Answer(Verdict.REFUSED),
+    ord("?"): Answer(Verdict.UNKNOWN),
+}
+
+
+def items(transitions: Sequence[Transition]) -> tuple[list[bytes], Ordered]:
+    """The arguments of apply.lua, and which answer is whose."""
+    seqs = {transition.claim.seq for transition in transitions}
+    if len(seqs) < len(transitions):
+        # One job twice in a batch: each must see what the one before it did.
+        return [b"T" + transition_bytes(transition) for transition in transitions], None
+    groups: dict[tuple[str, bytes | None], list[int]] = {}
+    others: list[int] = []
+    for place, transition in enumerate(transitions):
+        if (
+            transition.verb is _SUCCEED
+            and transition.keep
+            and transition.if_cancelled is None
+            and not transition.lost
+            and not transition.solo
+        ):
+            group = (transition.by, transition.result)
+            places = groups.get(group)
+            if places is None:
+                places = groups[group] = []
+            places.append(place)
+        else:
+            others.append(place)
+    texts = [
+        _successes(by, result, [transitions[place] for place in places])
+        for (by, result), places in groups.items()
+    ]
+    texts += [b"T" + transition_bytes(transitions[place]) for place in others]
+    if len(groups) + (1 if others else 0) <= 1:
+        return texts, None
+    return texts, [place for places in (*groups.values(), others) for place in places]
+
+
+def _successes(by: str, result: bytes | None, transitions: Sequence[Transition]) -> bytes:
+    name, given = by.encode(), result is not None
+    pack, fromhex = _CLAIM.pack, bytes.fromhex
+    parts = [
+        _BY.pack(b"S", len(name)),
+        name,
+        _RESULT.pack(given, len(result or b"")),
+        result or b"",
+    ]
+    for transition in transitions:
+        claim = transition.claim
+        try:
+            parts.append(pack(fromhex(claim.job), claim.number, claim.seq))
+        except (ValueError, struct.error):
+            parts.append(pack(_NOBODY, 0, 0))  # what cannot be stored is never found
+    return b"".join(parts)
+
+
+def transition_bytes(transition: Transition) -> bytes:
+    """A transition as shared/endings.lua reads it."""
+    claim, error = transition.claim, transition.error
+    cancelled = transition.if_cancelled
+    return _pack(
+        (
+            known_id(claim.job),
+            claim.number,
+            claim.seq,
+            VERB_CODES[transition.verb],
+            _NONE if cancelled is None else VERB_CODES[cancelled],
+            transition.by,
+            max(0, min(span_us(transition.delay), LAST_US)),
+            transition.refund,
+            False if transition.result is None else transition.result,
+            b"" if error is None else error_bytes(error),
+            "" if error is None else error.traceback,
+            transition.lost,
+            transition.solo,
+            transition.missed,
+            transition.keep,
+        )
+    )
+
+
+def error_bytes(error: AttemptError) -> bytes:
+    """An error as it is stored, without its traceback."""
+    return _pack((error.kind, error.message))
+
+
+def answers_of(characters: bytes, order: Ordered) -> list[Answer]:
+    """The answers, in the order of the transitions."""
+    given = [_ANSWERS[character] for character in characters]
+    if order is None:
+        return given
+    answers = list(given)
+    for place, answer in zip(order, given, strict=True):
+        answers[place] = answer
+    return answers

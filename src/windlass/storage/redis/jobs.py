@@ -1,0 +1,117 @@
+"""Where jobs wait, are claimed and are finished."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from windlass.core.job import Claim, JobId, NewJob, Progress
+from windlass.core.transition import Transition
+from windlass.storage.calendar import instant_of
+from windlass.storage.protocol import Applied, CancelAnswer, ClaimReply, Inserted, Settled, Want
+from windlass.storage.redis import apply, insert
+from windlass.storage.redis.claim import Unread, read_claim
+from windlass.storage.redis.database import Argument, Database
+from windlass.storage.redis.records import known_id, settled_of
+from windlass.storage.redis.scripts import script
+
+__all__ = ["RedisJobs"]
+
+log = logging.getLogger("windlass")
+
+_INSERT, _CLAIM, _APPLY, _CANCEL = (script(name) for name in ("insert", "claim", "apply", "cancel"))
+_CLAIMABLE, _ACTIVE, _REPORT, _SETTLED = (
+    script(name) for name in ("claimable", "active", "report", "settled")
+)
+_DAMAGED = script("damaged")
+
+_CANCELLED = {
+    ord("c"): CancelAnswer.CANCELLED,
+    ord("r"): CancelAnswer.REQUESTED,
+    ord("l"): CancelAnswer.TOO_LATE,
+    ord("?"): CancelAnswer.UNKNOWN,
+}
+
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class RedisJobs:
+    """A `JobStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        if not jobs:
+            return []
+        reply = await self._db.run(_INSERT, *insert.items(jobs))
+        answers = insert.inserted(jobs, reply)
+        self._db.wake()
+        return answers
+
+    async def claim(
+        self, worker: str, wants: Sequence[Want], *, total: int, solo: bool = False
+    ) -> ClaimReply:
+        wanted: list[Argument] = [worker, total, "1" if solo else ""]
+        for want in wants:
+            wanted += (want.queue, want.limit)
+        taken = read_claim(worker, await self._db.run(_CLAIM, *wanted))
+        for job in taken.aside:
+            log.error("job %s cannot be read; its record was put into the list of dead ones", job)
+        if taken.unread:
+            await self._fail(worker, taken.unread)
+        if taken.reply.expired or taken.aside:
+            self._db.wake()  # for those who wait for their results
+        return taken.reply
+
+    async def _fail(self, worker: str, unread: Sequence[Unread]) -> None:
+        """Jobs that cannot be decoded fail at once: nobody else could run them either."""
+        given: list[Argument] = [worker]
+        for job in unread:
+            given += (job.id, job.number, _blame(job.reason))
+            log.error("job %s cannot be read and has failed: %s", job.id.hex(), job.reason)
+        await self._db.run(_DAMAGED, *given)
+        self._db.wake()
+
+    async def apply(self, transitions: Sequence[Transition]) -> Applied:
+        items, order = apply.items(transitions)
+        now, answers = await self._db.run(_APPLY, *items)
+        self._db.wake()
+        return Applied(instant_of(now), apply.answers_of(answers, order))
+
+    async def claimable(self, queues: Sequence[str]) -> bool:
+        return bool(await self._db.run(_CLAIMABLE, *queues))
+
+    async def active(self, queues: Sequence[str]) -> bool:
+        return bool(await self._db.run(_ACTIVE, *queues))
+
+    async def report(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
+        given: list[Argument] = []
+        for claim, done in progress:
+            said = _pack((float(done.fraction), done.note))
+            given += (known_id(claim.job), claim.number, claim.seq, said)
+        await self._db.run(_REPORT, *given)
+
+    async def settled(self, ids: Sequence[JobId]) -> Sequence[Settled]:
+        reply = await self._db.run(_SETTLED, *(known_id(job) for job in ids))
+        answers: list[Settled] = []
+        for job, record, said in zip(ids, reply[::2], reply[1::2], strict=True):
+            if record is None:
+                answers.append(Settled(job, None))
+            elif record:
+                answers.append(settled_of(job, record, said))
+        return answers
+
+    async def cancel(self, ids: Sequence[JobId]) -> Sequence[CancelAnswer]:
+        answers = await self._db.run(_CANCEL, *(known_id(job) for job in ids))
+        self._db.wake()
+        return [_CANCELLED[character] for character in answers]
+
+
+def _blame(reason: str) -> str:
+    return (
+        f"This job's record cannot be read, so it was not run: {reason}. Its record is in the "
+        f"list of dead ones; discard the job and enqueue it again."
+    )

@@ -1,0 +1,61 @@
+"""The limits' definitions, and how their budgets stand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from windlass.core.instant import span_us
+from windlass.core.limit import LimitSpec
+from windlass.storage.calendar import instant_of
+from windlass.storage.protocol import LimitState
+from windlass.storage.redis.database import Database
+from windlass.storage.redis.scripts import script
+
+__all__ = ["RedisLimits"]
+
+_DEFINE, _LIMITS, _STATES = script("define_limits"), script("limits"), script("limit_states")
+
+_json = msgspec.json.Encoder().encode
+_pack = msgspec.msgpack.Encoder().encode
+_spec_of = msgspec.json.Decoder(LimitSpec).decode
+_stored_of = msgspec.msgpack.Decoder(tuple[str, int | None, int | None, int | None]).decode
+
+
+class RedisLimits:
+    """A `LimitStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def define(self, specs: Sequence[LimitSpec]) -> None:
+        given = [text for spec in specs for text in (spec.name, _stored(spec))]
+        await self._db.run(_DEFINE, *given)
+        self._db.wake()
+
+    async def specs(self) -> Sequence[LimitSpec]:
+        stored = await self._db.run(_LIMITS)
+        specs = [_spec_of(_stored_of(text)[0]) for text in stored]
+        return sorted(specs, key=lambda spec: spec.name)
+
+    async def states(self, name: str) -> Sequence[LimitState]:
+        reply = await self._db.run(_STATES, name)
+        states = [
+            LimitState(
+                name=name,
+                key=key.decode(errors="replace"),
+                running=running,
+                spent_until=instant_of(int(spent)) if spent else None,
+                parked=parked,
+            )
+            for key, running, spent, parked in zip(*(iter(reply),) * 4, strict=True)
+        ]
+        return sorted(states, key=lambda state: state.key)
+
+
+def _stored(spec: LimitSpec) -> bytes:
+    """The spec, and what Lua needs of it: see ``spec_of`` in gates.lua."""
+    rate = spec.rate
+    spacing, burst = (None, None) if rate is None else (span_us(rate.spacing), rate.burst)
+    return _pack((_json(spec).decode(), spacing, burst, spec.concurrency))
