@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from windlass.core.job import ClaimedJob, JobId, Progress
 from windlass.errors import InvalidArgument, WindlassError
+from windlass.storage.protocol import UserConnection
 
 if TYPE_CHECKING:
     from windlass.task import Call
@@ -66,6 +67,14 @@ class Host(Protocol):
 
     async def enqueue_from(self, job: ClaimedJob, call: Call) -> Any:
         """Enqueue follow-up work of a job."""
+        ...
+
+    async def finish(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
+        """Write a job's success into the user's transaction."""
+        ...
+
+    def finish_sync(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
+        """The same on a connection that blocks; from any thread."""
         ...
 
 
@@ -158,6 +167,19 @@ class Context:
         correlation id and tenant, unless the call says otherwise.
         """
         return await self._host.enqueue_from(self.claimed, call)
+
+    async def finish(self, result: object = None, *, connection: UserConnection) -> None:
+        """Write this job's success, with ``result``, into the transaction open on ``connection``.
+
+        Your writes there and the success are committed together or not at all. Commit before you
+        return; what you return is then not stored. Raises ClaimLost, and no commit is possible,
+        if the job is not this run's any more.
+        """
+        await self._host.finish(self.claimed, result, connection)
+
+    def finish_sync(self, result: object = None, *, connection: UserConnection) -> None:
+        """The same for plain functions, and connections that block."""
+        self._host.finish_sync(self.claimed, result, connection)
 
 
 _CURRENT: ContextVar[Context] = ContextVar("windlass_context")

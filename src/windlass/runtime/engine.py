@@ -19,12 +19,14 @@ from windlass.core.event import JobMoved, ordered
 from windlass.core.job import Claim, ClaimedJob, JobId, Progress
 from windlass.core.outcome import Missing, Outcome, Policy
 from windlass.core.state import Verb
+from windlass.core.transition import Transition
 from windlass.errors import StorageError
 from windlass.observe.bus import Bus
 from windlass.observe.log import brief
 from windlass.runtime.claimer import Claimer
 from windlass.runtime.descent import descended
 from windlass.runtime.finisher import Finisher
+from windlass.runtime.finishing import Finishing, Stored
 from windlass.runtime.hooks import Layer
 from windlass.runtime.identity import Identity
 from windlass.runtime.progress import ProgressReporter
@@ -32,7 +34,7 @@ from windlass.runtime.runner import Run, Runner
 from windlass.runtime.settle import settle
 from windlass.runtime.slots import Slots
 from windlass.seams import Seams
-from windlass.storage.protocol import Storage
+from windlass.storage.protocol import Storage, UserConnection
 from windlass.task import Call, TaskRegistry
 
 __all__ = ["Engine", "Surroundings"]
@@ -87,7 +89,16 @@ class Engine:
             error_limit=settings.error_limit,
             on_overstay=self._overstays,
             layers=around.layers,
+            resolve=self._resolve,
         )
+        self.finishing = Finishing(
+            storage,
+            self.runner.active,
+            self._settle,
+            self.progress.mute,
+            result_limit=settings.result_limit,
+        )
+        self.runner.finishing = self.finishing.asked
         self.claimer = Claimer(
             storage,
             self.slots,
@@ -190,12 +201,28 @@ class Engine:
         """Enqueue follow-up work that remembers where it came from."""
         return await self._around.enqueue(descended(call, job))
 
+    async def finish(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
+        """Write a job's success into the user's transaction."""
+        await self.finishing.finish(job, result, connection)
+
+    def finish_sync(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
+        """The same from a thread."""
+        self.finishing.finish_sync(job, result, connection)
+
+    async def _resolve(self, run: Run, outcome: Outcome) -> Outcome:
+        return await self.finishing.resolve(run, outcome)
+
+    def _settle(self, job: ClaimedJob, outcome: Outcome) -> Transition:
+        return settle(job, outcome, self.policy, by=job.worker, chance=self._chance)
+
     def _ended(self, run: Run, outcome: Outcome) -> None:
         job = run.job
         try:
-            self.finisher.add(
-                job, settle(job, outcome, self.policy, by=job.worker, chance=self._chance)
-            )
+            transition = settle(job, outcome, self.policy, by=job.worker, chance=self._chance)
+            if isinstance(outcome, Stored):
+                self.finisher.tell(job, transition, outcome.at)
+            else:
+                self.finisher.add(job, transition)
         finally:
             self._free(run)
         if isinstance(outcome, Missing):

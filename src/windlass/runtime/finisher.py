@@ -58,6 +58,10 @@ class Finisher:
         self._next[job.claim] = (job, transition)
         self._added.set()
 
+    def tell(self, job: ClaimedJob, transition: Transition, at: datetime) -> None:
+        """It is stored already: count it and tell."""
+        self._record([(job, transition)], [Answer(Verdict.APPLIED, transition.verb)], at)
+
     def holds(self, claim: Claim) -> bool:
         """Whether an outcome of this claim waits to be stored."""
         return claim in self._next or claim in self._sending

@@ -24,6 +24,7 @@ class ProgressReporter:
         """Idle until somebody reports."""
         self._jobs = jobs
         self._notes: dict[Claim, Progress] = {}
+        self._muted: set[Claim] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -44,8 +45,17 @@ class ProgressReporter:
     def forget(self, claim: Claim) -> None:
         """The run has ended: what it said last is history."""
         self._notes.pop(claim, None)
+        if self._muted:
+            self._muted.discard(claim)
+
+    def mute(self, claim: Claim) -> None:
+        """Store nothing more of this run, which goes on; safe from any thread."""
+        self._muted.add(claim)
+        self._notes.pop(claim, None)
 
     def _keep(self, claim: Claim, progress: Progress) -> None:
+        if claim in self._muted:
+            return
         self._notes[claim] = progress
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._store())

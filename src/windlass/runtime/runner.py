@@ -7,7 +7,7 @@ import contextvars
 import functools
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from enum import IntEnum
 from typing import Any
@@ -62,6 +62,7 @@ class _Misfit(Exception):
 
 
 OnEnd = Callable[[Run, Outcome], None]
+Resolve = Callable[[Run, Outcome], Awaitable[Outcome]]
 
 _FARTHEST = timedelta(days=3650)
 """Whoever asks for more time is asked again then; beyond the calendar no store could keep it."""
@@ -85,6 +86,7 @@ class Runner:
         result_limit: int,
         error_limit: int,
         on_overstay: Callable[[Run], None] | None = None,
+        resolve: Resolve | None = None,
         layers: Sequence[Layer] = (),
     ) -> None:
         """``on_end`` is called once for every started run.
@@ -100,7 +102,10 @@ class Runner:
         self._on_overstay = on_overstay
         self._layers = layers
         self._threads = Threads()
+        self._resolve = resolve
         self.active: dict[Claim, Run] = {}
+        self.finishing: Mapping[Claim, object] = {}
+        """Runs that were finished in a transaction of their handlers'."""
 
     def start(self, jobs: Iterable[ClaimedJob]) -> None:
         """Run these in the background, each in a task of its own."""
@@ -153,6 +158,8 @@ class Runner:
                 outcome = _NOTHING if value is None else self._returned(task, value)
         except BaseException as error:  # noqa: BLE001 -- a handler may raise anything
             outcome = self._judged(run, error)
+        if self.finishing and job.claim in self.finishing and self._resolve is not None:
+            outcome = await self._resolve(run, outcome)
         # The task holds its context variables, they hold the run: cut here, or every job would
         # be left to the garbage collector.
         run.body = None

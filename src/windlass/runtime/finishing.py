@@ -1,0 +1,152 @@
+"""Runs that end in a transaction of the handler's own, and what became of that transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from windlass.core.job import AttemptError, Claim, ClaimedJob
+from windlass.core.outcome import Outcome, Raised, Succeeded
+from windlass.core.payload import encode_any
+from windlass.core.transition import Transition
+from windlass.errors import ClaimLost, ConfigError, StorageError, StorageReplaced
+from windlass.runtime.runner import Run, Why
+from windlass.storage.protocol import Ended, Ending, Storage, TransactionStore, UserConnection
+
+__all__ = ["Finishing", "Stored"]
+
+log = logging.getLogger("windlass")
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.005, 1.0
+_PATIENCE = 5.0
+"""Seconds after which a transaction that outlives its handler is spoken of."""
+
+
+class Stored(Succeeded, frozen=True, kw_only=True):
+    """The success was committed with the handler's own writes: there is nothing left to store."""
+
+    at: datetime
+
+
+class Finishing:
+    """``ctx.finish``: writes a success into the user's transaction, and reads it back at the end.
+
+    A commit whose answer was lost, a rollback, a transaction that somebody forgot: the handler may
+    say what it likes, the claim says what happened.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        active: Mapping[Claim, Run],
+        settle: Callable[[ClaimedJob, Outcome], Transition],
+        mute: Callable[[Claim], None],
+        *,
+        result_limit: int,
+    ) -> None:
+        """``settle`` decides what follows from an outcome; ``mute`` stops progress notes."""
+        self._storage = storage
+        self._active = active
+        self._settle = settle
+        self._mute = mute
+        self._result_limit = result_limit
+        self.asked: dict[Claim, Transition] = {}
+        """Runs that have called finish, and what they asked to be written."""
+
+    async def finish(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
+        """On a connection that is awaited."""
+        store, success = self._begin(job, result)
+        await store.finish(connection, success)
+
+    def finish_sync(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
+        """On a connection that blocks: from any thread."""
+        store, success = self._begin(job, result)
+        store.finish_sync(connection, success)
+
+    def _begin(self, job: ClaimedJob, result: object) -> tuple[TransactionStore, Transition]:
+        store = self._storage.transactions
+        if store is None:
+            message = (
+                f"ctx.finish(connection=...) writes the job's success into a PostgreSQL "
+                f"transaction of yours, and this job is in {self._storage.describe()}. Use "
+                f"postgresql:// for jobs, in the same database; or return the result, and let "
+                f"the handler be safe to repeat."
+            )
+            raise ConfigError(message)
+        if job.claim not in self._active:
+            raise ClaimLost(job.claim.job, "its time was up, or it was told to end, and it is over")
+        what = f"the result of {job.task}"
+        encoded = (
+            None if result is None else encode_any(result, limit=self._result_limit, what=what)
+        )
+        success = self._settle(job, Succeeded(encoded))
+        # From now on the row may be locked by the user's transaction: a note about progress would
+        # have to wait for its end, and the notes of every other job with it.
+        self._mute(job.claim)
+        self.asked[job.claim] = success
+        return store, success
+
+    async def resolve(self, run: Run, outcome: Outcome) -> Outcome:
+        """What a run that has called finish comes to, whatever its handler did afterwards."""
+        success = self.asked.pop(run.job.claim)
+        ended = await self._look(run, success)
+        if ended is None or ended.what is Ending.LOST:
+            return outcome  # the store will not take it, or knows better than we do
+        if ended.what is Ending.STORED:
+            if not isinstance(outcome, Succeeded):
+                log.warning(
+                    "job %s was finished and committed by its handler, which then ended "
+                    "otherwise (%s): the success stands",
+                    run.job.claim.job,
+                    getattr(getattr(outcome, "error", None), "kind", type(outcome).__name__),
+                )
+            return Stored(success.result, at=ended.at)
+        if not isinstance(outcome, Succeeded):
+            return outcome
+        message = (
+            "the handler called ctx.finish() and returned, but the transaction was not committed: "
+            "its writes and the success are undone. Let its errors pass, and commit before "
+            "returning."
+        )
+        return Raised(AttemptError("NotCommitted", message))
+
+    async def _look(self, run: Run, success: Transition) -> Ended | None:
+        """Ask until it is decided; None when this run may not wait for that."""
+        store, pause, waited = self._storage.transactions, _FIRST_WAIT, 0.0
+        while store is not None:
+            try:
+                ended = await store.ended(success)
+                if ended.what is not Ending.OPEN:
+                    return ended
+                await asyncio.sleep(pause)
+            except asyncio.CancelledError:
+                if run.why is not Why.CANCEL:
+                    return None  # the worker stops, or was buried: fenced writes decide
+            except StorageReplaced:
+                return None
+            except StorageError as error:
+                log.debug("cannot see yet what became of job %s: %s", run.job.claim.job, error)
+                if not await _rest(pause, run):
+                    return None
+            except Exception:
+                log.exception("cannot see what became of job %s", run.job.claim.job)
+                return None
+            if waited < _PATIENCE <= waited + pause:
+                log.warning(
+                    "the handler of job %s has ended, and a transaction in which it called "
+                    "ctx.finish() is still open; commit it or roll it back",
+                    run.job.claim.job,
+                )
+            waited, pause = waited + pause, min(pause * 2, _LONGEST_WAIT)
+        return None
+
+
+async def _rest(seconds: float, run: Run) -> bool:
+    """Sleep; False when the run has to end now."""
+    try:
+        await asyncio.sleep(seconds)
+    except asyncio.CancelledError:
+        return run.why is Why.CANCEL
+    return True
