@@ -26,6 +26,7 @@ _COMMANDS = {
     "demo": _Entry(
         "windlass.cli.demo:demo", "See it work: a small shop's jobs, on a scratch file."
     ),
+    "db": _Entry("windlass.cli.db:db", "Make a storage ready, and say what it is."),
     "bench": _Entry("windlass.cli.bench:bench", "Measure it on this machine."),
 }
 

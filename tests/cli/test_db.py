@@ -1,0 +1,42 @@
+"""``windlass db``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.processes import windlass
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "postgres", "redis"])
+def test_a_storage_is_made_ready_and_again_without_harm(
+    tmp_path: Path, backend: str, request: pytest.FixtureRequest
+) -> None:
+    fixture = {"postgres": "postgres_url", "redis": "redis_url"}.get(backend)
+    url = request.getfixturevalue(fixture) if fixture else "sqlite:///jobs.db"
+    for _ in range(2):
+        ended = windlass("db", "migrate", "--url", url, cwd=tmp_path)
+        assert ended.returncode == 0, ended.stderr
+        assert "ready for this version" in ended.stdout
+
+
+def test_an_app_says_where_its_jobs_are(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        "from windlass import Windlass\napp = Windlass('sqlite:///shop.db')\n"
+    )
+    ended = windlass("db", "info", "shop:app", "--json", cwd=tmp_path)
+    assert "shop.db" in json.loads(ended.stdout)["storage"]
+
+
+def test_neither_an_app_nor_a_url_is_an_error_that_says_so(tmp_path: Path) -> None:
+    ended = windlass("db", "migrate", cwd=tmp_path)
+    assert ended.returncode == 1
+    assert "needs a storage URL" in ended.stderr
+
+
+def test_an_app_and_a_url_are_too_much(tmp_path: Path) -> None:
+    ended = windlass("db", "info", "shop:app", "--url", "sqlite:///a.db", cwd=tmp_path)
+    assert ended.returncode == 1
+    assert "not both" in ended.stderr
