@@ -358,3 +358,22 @@ BEGIN
         PERFORM place_waiting(v_limited, v_now);
     END IF;
 END $$;
+
+-- The same for jobs with unique keys: waits no longer than p_patience for whoever decides one.
+CREATE FUNCTION insert_keyed_jobs(
+    p_patience text, p_at timestamptz, p_durable boolean,
+    p_ids uuid[], p_queues text[], p_tasks text[], p_priorities integer[],
+    p_dues timestamptz[], p_delays bigint[], p_max_attempts integer[], p_payloads bytea[],
+    p_timeouts bigint[], p_expires bigint[], p_keys text[], p_windows text[], p_periods bigint[],
+    p_limits text[], p_backoffs text[], p_tags text[], p_tenants text[], p_principals text[],
+    p_correlation_ids text[], p_traces text[], p_parents text[]
+) RETURNS TABLE (place integer, holder text)
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM set_config('lock_timeout', p_patience, true);
+    RETURN QUERY
+    SELECT i.place, i.holder FROM insert_jobs(
+        p_at, p_durable, true, p_ids, p_queues, p_tasks, p_priorities, p_dues, p_delays,
+        p_max_attempts, p_payloads, p_timeouts, p_expires, p_keys, p_windows, p_periods, p_limits,
+        p_backoffs, p_tags, p_tenants, p_principals, p_correlation_ids, p_traces, p_parents) AS i;
+END $$;

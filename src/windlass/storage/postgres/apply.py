@@ -1,0 +1,72 @@
+"""Transitions as arguments of a statement, and its answer as verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from windlass.core.state import FINISHING, Verb
+from windlass.core.transition import Transition
+from windlass.storage.postgres.rows import stored_span, stored_text
+from windlass.storage.protocol import Answer, Verdict
+
+__all__ = ["answers_of", "by_seq", "transition_args"]
+
+_APPLIED = {verb: Answer(Verdict.APPLIED, verb) for verb in FINISHING}
+_VERBLESS = {verdict: Answer(verdict) for verdict in (Verdict.REFUSED, Verdict.UNKNOWN)}
+
+
+def by_seq(transitions: Sequence[Transition]) -> list[int]:
+    """Their places, in the order in which everybody locks rows; of one job, as they were given."""
+    seqs = [transition.claim.seq for transition in transitions]
+    return sorted(range(len(seqs)), key=seqs.__getitem__)
+
+
+def transition_args(transitions: Sequence[Transition]) -> tuple[Any, ...]:
+    """From ``p_seqs`` to ``p_if_cancelleds`` of ``apply_transitions``."""
+    claims = [transition.claim for transition in transitions]
+    verbs = [transition.verb for transition in transitions]
+    results = [transition.result for transition in transitions]
+    keeps = [transition.keep for transition in transitions]
+    return (
+        [claim.seq for claim in claims],
+        [claim.number for claim in claims],
+        verbs,
+        [transition.by for transition in transitions],
+        None if not any(result is not None for result in results) else results,
+        None if all(keeps) else keeps,
+        *(_other_args(transitions) if set(verbs) != {Verb.SUCCEED} else _NO_OTHERS),
+    )
+
+
+_NO_OTHERS = (None,) * 9
+
+
+def _other_args(transitions: Sequence[Transition]) -> tuple[Any, ...]:
+    """What no success has."""
+    errors = [transition.error for transition in transitions]
+    return (
+        [stored_span(transition.delay) for transition in transitions],
+        [transition.refund for transition in transitions],
+        [None if error is None else stored_text(error.kind) for error in errors],
+        [None if error is None else stored_text(error.message) for error in errors],
+        [None if error is None else stored_text(error.traceback) for error in errors],
+        [transition.lost for transition in transitions],
+        [transition.solo for transition in transitions],
+        [transition.missed for transition in transitions],
+        [transition.if_cancelled for transition in transitions],
+    )
+
+
+def answers_of(
+    transitions: Sequence[Transition],
+    verdicts: Sequence[str] | None,
+    verbs: Sequence[str | None] | None,
+) -> list[Answer]:
+    """The answer of ``apply_transitions``, in the order of the transitions it was given."""
+    if verdicts is None or verbs is None:
+        return [_APPLIED[transition.verb] for transition in transitions]
+    return [
+        _VERBLESS[Verdict(verdict)] if verb is None else Answer(Verdict(verdict), Verb(verb))
+        for verdict, verb in zip(verdicts, verbs, strict=True)
+    ]

@@ -1,0 +1,92 @@
+"""New jobs as arguments of a statement: arrays side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from windlass.core.job import NewJob
+from windlass.storage.calendar import within
+from windlass.storage.postgres.rows import stored_id, stored_span
+
+__all__ = ["extra_args", "is_keyed", "plain_args"]
+
+_encode = msgspec.json.Encoder().encode
+
+
+def is_keyed(jobs: Sequence[NewJob]) -> bool:
+    """Whether somebody else's open transaction may have to be waited for."""
+    return any(job.unique is not None for job in jobs)
+
+
+def plain_args(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
+    """What every job has: from ``p_ids`` to ``p_payloads`` of ``insert_jobs``."""
+    return (
+        [stored_id(job.id) for job in jobs],
+        [job.queue for job in jobs],
+        [job.task for job in jobs],
+        [job.priority for job in jobs],
+        [None if job.at is None else within(job.at) for job in jobs],
+        [None if job.delay is None else stored_span(job.delay) for job in jobs],
+        [job.max_attempts for job in jobs],
+        [job.payload for job in jobs],
+    )
+
+
+def _period(job: NewJob) -> int | None:
+    return None if job.unique is None else stored_span(job.unique.period)
+
+
+def _limits(job: NewJob) -> str | None:
+    if not job.limits:
+        return None
+    return _encode([(use.gate, use.cost) for use in job.limits]).decode()
+
+
+_EXTRAS: tuple[Callable[[NewJob], object], ...] = (
+    lambda job: stored_span(job.timeout),
+    lambda job: stored_span(job.expires),
+    lambda job: None if job.unique is None else job.unique.key,
+    lambda job: None if job.unique is None else job.unique.window.value,
+    _period,
+    _limits,
+    lambda job: None if job.backoff is None else _encode(job.backoff).decode(),
+    lambda job: _encode(job.tags).decode() if job.tags else None,
+    lambda job: job.tenant,
+    lambda job: job.principal,
+    lambda job: job.correlation_id,
+    lambda job: job.trace,
+    lambda job: job.parent,
+)
+
+
+def extra_args(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
+    """What few jobs have: from ``p_timeouts`` to ``p_parents``; None: none of these has any.
+
+    A column that no job of the batch fills is None as a whole, and costs nothing.
+    """
+    if all(map(_is_plain, jobs)):
+        return None
+    columns: list[Any] = []
+    for value_of in _EXTRAS:
+        column = [value_of(job) for job in jobs]
+        columns.append(column if any(value is not None for value in column) else None)
+    return tuple(columns)
+
+
+def _is_plain(job: NewJob) -> bool:
+    return (
+        not job.limits
+        and not job.tags
+        and job.unique is None
+        and job.timeout is None
+        and job.expires is None
+        and job.backoff is None
+        and job.tenant is None
+        and job.principal is None
+        and job.correlation_id is None
+        and job.trace is None
+        and job.parent is None
+    )

@@ -1,0 +1,186 @@
+"""Where jobs wait, are claimed and are finished."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from windlass.core.job import Claim, JobId, NewJob, Progress
+from windlass.core.state import TERMINAL
+from windlass.core.transition import Transition
+from windlass.errors import KeyBusy, LimitUnknown, StoreBusy
+from windlass.storage.calendar import instant_of
+from windlass.storage.postgres.apply import answers_of, by_seq, transition_args
+from windlass.storage.postgres.connection import Row
+from windlass.storage.postgres.database import Database
+from windlass.storage.postgres.insert import extra_args, is_keyed, plain_args
+from windlass.storage.postgres.records import STATES, known_ids
+from windlass.storage.postgres.rows import claimed_jobs, stored_text
+from windlass.storage.postgres.translate import Refused
+from windlass.storage.protocol import (
+    Applied,
+    CancelAnswer,
+    ClaimReply,
+    Inserted,
+    Settled,
+    Want,
+)
+from windlass.storage.queries import load
+
+__all__ = ["PostgresJobs"]
+
+_SQL = load("windlass.storage.postgres.sql", "jobs.sql")
+_INSERT_PLAIN, _INSERT = _SQL["insert_plain"], _SQL["insert"]
+_INSERT_KEYED, _LIMIT_NAMES = _SQL["insert_keyed"], _SQL["limit_names"]
+_CLAIM, _APPLY, _CLAIMABLE, _ACTIVE = (
+    _SQL["claim"],
+    _SQL["apply"],
+    _SQL["claimable"],
+    _SQL["active"],
+)
+_REPORT, _SETTLED, _CANCEL = _SQL["report"], _SQL["settled"], _SQL["cancel"]
+
+_UNKNOWN_LIMIT = "WL001"
+_MANY = 2**31 - 1
+
+
+class PostgresJobs:
+    """A `JobStore`. Every operation is one statement, and so one transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        if not jobs:
+            return []
+        try:
+            held = {place - 1: holder for place, holder in await self._insert(jobs)}
+        except Refused as refused:
+            if refused.code != _UNKNOWN_LIMIT:
+                raise
+            known = await self._db.fetch(self._db.sql(_LIMIT_NAMES))
+            raise LimitUnknown(refused.detail, {name for (name,) in known}) from None
+        self._db.wake()
+        if not held:
+            return [Inserted(job.id, True) for job in jobs]  # noqa: FBT003 -- per job
+        return [
+            Inserted(JobId(held.get(place, job.id)), created=place not in held)
+            for place, job in enumerate(jobs)
+        ]
+
+    async def _insert(self, jobs: Sequence[NewJob]) -> list[Row]:
+        args: tuple[Any, ...] = (self._db.instant(), self._db.durable, *plain_args(jobs))
+        extras = extra_args(jobs)
+        if extras is None:
+            return await self._db.fetch(self._db.sql(_INSERT_PLAIN), *args)
+        if not is_keyed(jobs):
+            return await self._db.fetch(self._db.sql(_INSERT), *args, *extras)
+        # On a connection of its own: whoever waits for a key must not keep others waiting.
+        try:
+            return await self._db.fetch_aside(self._db.sql(_INSERT_KEYED), *args, *extras)
+        except StoreBusy as error:
+            raise KeyBusy(
+                "A unique key of these jobs is being decided by somebody else's open transaction, "
+                "or was for too long. Nothing was stored; enqueue again, and keep transactions "
+                "that enqueue with a key short."
+            ) from error
+
+    async def claim(
+        self, worker: str, wants: Sequence[Want], *, total: int, solo: bool = False
+    ) -> ClaimReply:
+        *rows, about = await self._db.fetch(
+            self._db.sql(_CLAIM),
+            self._db.instant(),
+            worker,
+            [want.queue for want in wants],
+            [min(max(want.limit, 0), _MANY) for want in wants],
+            min(max(total, 0), _MANY),
+            solo,
+        )
+        at, next_us, expired = about["due"], about["timeout"], about["extras"]
+        if expired:
+            self._db.wake()  # for those who wait for their results
+        return ClaimReply(
+            claimed_jobs(rows, at, worker),
+            at,
+            live=about["number"] == 1,
+            next_at=None if next_us is None else instant_of(next_us),
+            solo_due=about["attempt"] == 1,
+            expired=expired or (),
+        )
+
+    async def apply(self, transitions: Sequence[Transition]) -> Applied:
+        order = by_seq(transitions)
+        ordered = [transitions[place] for place in order]
+        args = transition_args(ordered)
+        rows = await self._db.fetch(
+            self._db.sql(_APPLY),
+            self._db.instant(),
+            self._db.durable,
+            *args,
+            len(set(args[0])) < len(ordered),
+        )
+        self._db.wake()
+        at, verdicts, verbs = rows[0]
+        answers = answers_of(ordered, verdicts, verbs)
+        found = dict(zip(order, answers, strict=True))
+        return Applied(at, [found[place] for place in range(len(order))])
+
+    async def claimable(self, queues: Sequence[str]) -> bool:
+        return await self._asked(_CLAIMABLE, queues)
+
+    async def active(self, queues: Sequence[str]) -> bool:
+        return await self._asked(_ACTIVE, queues)
+
+    async def _asked(self, statement: str, queues: Sequence[str]) -> bool:
+        rows = await self._db.fetch(self._db.sql(statement), self._db.instant(), list(queues))
+        return bool(rows[0][0])
+
+    async def report(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
+        if not progress:
+            return
+        await self._db.fetch(
+            self._db.sql(_REPORT),
+            [claim.seq for claim, _ in progress],
+            [claim.number for claim, _ in progress],
+            [float(done.fraction) for _, done in progress],
+            [stored_text(done.note) for _, done in progress],
+        )
+
+    async def settled(self, ids: Sequence[JobId]) -> Sequence[Settled]:
+        rows = await self._db.fetch(self._db.sql(_SETTLED), known_ids(ids))
+        found = {row["id"].hex(): row for row in rows}
+        return [answer for job in ids if (answer := _settled(job, found.get(job))) is not None]
+
+    async def cancel(self, ids: Sequence[JobId]) -> Sequence[CancelAnswer]:
+        known = known_ids(ids)
+        rows = await self._db.fetch_aside(
+            self._db.sql(_CANCEL), self._db.instant(), self._db.durable, known
+        )
+        self._db.wake()
+        found = {
+            job.hex: CancelAnswer(answer) for job, answer in zip(known, rows[0][0], strict=True)
+        }
+        answers: list[CancelAnswer] = []
+        for job in ids:
+            answer = found.get(job, CancelAnswer.UNKNOWN)
+            answers.append(answer)
+            if answer is CancelAnswer.CANCELLED:
+                found[job] = CancelAnswer.TOO_LATE  # named twice: the first one did it
+        return answers
+
+
+def _settled(job: JobId, row: Row | None) -> Settled | None:
+    if row is None:
+        return Settled(job, None)
+    state = STATES[row["state"]]
+    if state not in TERMINAL:
+        return None
+    return Settled(
+        job,
+        state,
+        row["result"],
+        row["error_kind"] or "",
+        row["error_message"] or "",
+        row["reason"],
+    )

@@ -1,0 +1,115 @@
+"""Between rows and records, on the path of every job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import msgspec
+
+from windlass.core.backoff import Backoff
+from windlass.core.instant import span_us
+from windlass.core.job import AttemptError, Claim, ClaimedJob, JobId
+from windlass.errors import InvalidArgument
+from windlass.storage.calendar import LAST_US, instant_of
+from windlass.storage.postgres.connection import Row
+
+__all__ = ["claimed_jobs", "stored_id", "stored_span", "stored_text"]
+
+T = TypeVar("T")
+_UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError)
+"""What decoding raises for what nobody stored."""
+
+_HEX = frozenset("0123456789abcdef")
+
+
+# --- what goes in -----------------------------------------------------------------------------
+
+
+def stored_id(job: JobId) -> JobId:
+    """An id that is to be stored."""
+    if len(job) != 32 or not _HEX.issuperset(job):
+        raise InvalidArgument(f"a job id is 32 hex digits, got {job!r}")
+    return job
+
+
+def stored_span(span: timedelta | None) -> int | None:
+    """A duration in microseconds, within what a bigint and the calendar hold."""
+    return None if span is None else min(span_us(span), LAST_US)
+
+
+def stored_text(text: str) -> str:
+    """Text that nobody chose for a database: what PostgreSQL cannot store is spelled out."""
+    return text.replace("\x00", "\\x00") if "\x00" in text else text
+
+
+# --- what comes out ---------------------------------------------------------------------------
+
+# Few tasks carry their own timeout, backoff or tags, and those that do repeat them.
+
+
+@lru_cache(maxsize=256)
+def _span_of(us: int) -> timedelta:
+    return timedelta(microseconds=us)
+
+
+@lru_cache(maxsize=256)
+def _backoff_of(text: str) -> Backoff:
+    return msgspec.json.decode(text, type=Backoff)
+
+
+@lru_cache(maxsize=256)
+def _tags_of(text: str) -> tuple[str, ...]:
+    return msgspec.json.decode(text, type=tuple[str, ...])
+
+
+def _readable(decode: Callable[[str], T], text: str | None) -> T | None:
+    """What is stored, or None: also where it cannot be read."""
+    try:
+        return None if text is None else decode(text)
+    except _UNREADABLE:
+        return None
+
+
+def claimed_jobs(rows: Sequence[Row], started_at: datetime, worker: str) -> list[ClaimedJob]:
+    """Rows of ``claim`` in jobs.sql. A plain job does not pay for what others carry."""
+    jobs: list[ClaimedJob] = []
+    for row in rows:
+        seq, uid, number, attempt, most, budget, due, timeout, queue, task, payload, extras = row
+        more: tuple[Any, ...] = ()
+        if extras is not None:
+            more = (None if timeout is None else _span_of(timeout), *_extras_of(extras))
+        elif timeout is not None:
+            more = (_span_of(timeout),)
+        jobs.append(
+            ClaimedJob(
+                Claim(uid.hex(), number, seq),
+                task,
+                queue,
+                payload,
+                attempt,
+                most,
+                budget,
+                due,
+                started_at,
+                worker,
+                *more,
+            )
+        )
+    return jobs
+
+
+def _extras_of(extras: Sequence[str | None]) -> tuple[Any, ...]:
+    """The fields of a claimed job from ``lost`` on, as ``extras_of`` in the schema has them."""
+    lost, solo, missed_at, backoff, kind, text, *who, tags = extras
+    return (
+        int(lost or 0),
+        solo is not None,
+        _readable(_backoff_of, backoff),
+        None if missed_at is None else instant_of(int(missed_at)),
+        None if kind is None else AttemptError(kind, text or ""),
+        *who,
+        _readable(_tags_of, tags) or (),
+    )

@@ -1,0 +1,52 @@
+-- Jobs and limits. Each operation is one call of one function: see the migrations.
+
+-- name: insert_plain
+SELECT place, holder
+  FROM windlass.insert_jobs($1, $2, true, $3, $4, $5, $6, $7, $8, $9, $10);
+
+-- name: insert
+SELECT place, holder
+  FROM windlass.insert_jobs($1, $2, true, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
+                            $15, $16, $17, $18, $19, $20, $21, $22, $23);
+
+-- name: insert_keyed
+-- A key may be under decision in somebody's open transaction: so long, and then KeyBusy.
+SELECT place, holder
+  FROM windlass.insert_keyed_jobs('3s', $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,
+                                  $14, $15, $16, $17, $18, $19, $20, $21, $22, $23);
+
+-- name: limit_names
+SELECT name FROM windlass.limits ORDER BY name;
+
+-- name: claim
+SELECT seq, id, number, attempt, max_attempts, budget, due, timeout, queue, task, payload, extras
+  FROM windlass.claim_jobs($1, $2, $3, $4, $5, $6);
+
+-- name: apply
+SELECT at, verdicts, verbs
+  FROM windlass.apply_transitions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
+                                  $15, $16, $17, $18);
+
+-- name: claimable
+SELECT windlass.is_claimable($1, $2);
+
+-- name: active
+SELECT windlass.is_active($1, $2);
+
+-- name: report
+SELECT windlass.report_progress($1, $2, $3, $4);
+
+-- name: settled
+SELECT id, state, result, error_kind, error_message, reason FROM windlass.settled_jobs($1);
+
+-- name: cancel
+SELECT windlass.cancel_jobs($1, $2, $3);
+
+-- name: define
+SELECT windlass.define_limits($1, $2, $3, $4, $5, $6, $7);
+
+-- name: specs
+SELECT spec FROM windlass.limits ORDER BY name;
+
+-- name: limit_states
+SELECT gate, running, spent_until, parked FROM windlass.limit_states($1);
