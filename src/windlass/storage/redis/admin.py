@@ -15,8 +15,8 @@ from windlass.errors import JobNotFound, KeyConflict, WindlassError, WrongState
 from windlass.storage.protocol import JobFilter, QueueCounts
 from windlass.storage.redis.database import Database
 from windlass.storage.redis.layout import CODES, STATES
+from windlass.storage.redis.records import attempt_of, job_of, known_id, rollup_of
 from windlass.storage.redis.scripts import script
-from windlass.storage.redis.shown import attempt_of, job_of, known_id, rollups_of
 
 __all__ = ["RedisAdmin"]
 
@@ -54,7 +54,7 @@ class RedisAdmin:
     async def _each(self, ids: Sequence[bytes]) -> AsyncIterator[Job | None]:
         for start in range(0, len(ids), _AT_ONCE):
             for row in await self._db.run_aside(_GET, *ids[start : start + _AT_ONCE]):
-                yield job_of(row) if row else None
+                yield _shown(row) if row else None
 
     async def find(self, wanted: JobFilter, *, limit: int) -> Sequence[Job]:
         if limit <= 0 or (wanted.states is not None and not wanted.states):
@@ -97,7 +97,7 @@ class RedisAdmin:
             before, *rows = await self._db.run_aside(
                 _FIND, before, states, wanted.queue or "", wanted.task or "", bite
             )
-            jobs += [job_of(row) for row in rows]
+            jobs += [_shown(row) for row in rows]
             if not before or len(jobs) >= limit:
                 return jobs
 
@@ -127,7 +127,7 @@ class RedisAdmin:
         while True:
             found = await self._db.run_aside(_ROLLUPS, start, end, _MINUTES)
             for minute, fields in _pairs(found):
-                rollups += rollups_of(int(minute), _pairs(fields))
+                rollups += rollup_of(int(minute), dict(_pairs(fields)))
                 start = int(minute) + 1
             if len(found) < 2 * _MINUTES:
                 return rollups
@@ -139,7 +139,7 @@ class RedisAdmin:
         if found[0] != b"done":
             raise _refusal(found, ids, "requeue", "failed, cancelled or discarded")
         self._db.wake()
-        return [job_of(row) for row in found[1:]]
+        return [_shown(row) for row in found[1:]]
 
     async def discard(self, ids: Sequence[JobId], *, reason: str) -> None:
         found = await self._db.run_aside(_DISCARD, reason, *map(known_id, dict.fromkeys(ids)))
@@ -158,6 +158,14 @@ class RedisAdmin:
     async def resume(self, queue: str) -> None:
         await self._db.run_aside(_RESUME, queue)
         self._db.wake()
+
+
+def _shown(row: Sequence[Any]) -> Job:
+    """A job from what shown.lua says of it."""
+    asked, kept, error, traceback, progress, held = row
+    return job_of(
+        asked, kept, key_held=bool(held), error=error, traceback=traceback, progress=progress
+    )
 
 
 def _pairs(flat: Sequence[Any]) -> Iterable[tuple[Any, Any]]:

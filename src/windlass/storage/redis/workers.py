@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from windlass.core.instant import span_us
 from windlass.core.job import Claim, ClaimedJob, JobId
@@ -19,9 +20,10 @@ from windlass.storage.protocol import (
     WorkerStart,
     WorkerState,
 )
-from windlass.storage.redis.apply import answers_of, pack_transition
+from windlass.storage.redis.apply import answers_of, transition_bytes
+from windlass.storage.redis.claim import claimed_job
 from windlass.storage.redis.database import Database
-from windlass.storage.redis.records import claimed_of
+from windlass.storage.redis.records import UNREADABLE, job_of
 from windlass.storage.redis.scripts import script
 
 __all__ = ["RedisPulse", "RedisWorkers"]
@@ -72,15 +74,13 @@ class RedisWorkers:
 
     async def orphans(self, limit: int) -> Sequence[ClaimedJob]:
         found = await self._db.run_aside(_ORPHANS, limit)
-        return [
-            msgspec.structs.replace(claimed_of(asked, kept, error), payload=b"")
-            for asked, kept, error in found
-        ]
+        return [replace(_orphan(*row), payload=b"") for row in found]
 
     async def leave(self, worker: str, releases: Sequence[Transition]) -> Applied:
-        now, answers = await self._db.run(_LEAVE, worker, *map(pack_transition, releases))
+        items = [b"T" + transition_bytes(release) for release in releases]
+        now, answers = await self._db.run(_LEAVE, worker, *items)
         self._db.wake()
-        return Applied(instant_of(now), answers_of(answers))
+        return Applied(instant_of(now), answers_of(answers, None))
 
     async def live(self) -> Sequence[WorkerStart]:
         return [_decode_start(row[0]) for row in await self._db.run_aside(_WORKERS, "live")]
@@ -100,6 +100,28 @@ class RedisPulse:
 
     async def close(self) -> None:
         await self._line.close()
+
+
+def _orphan(asked: bytes, kept: bytes, error: bytes) -> ClaimedJob:
+    try:
+        return claimed_job(asked, kept, error)
+    except UNREADABLE:
+        # Whoever ends the claim needs little of it: what cannot be read must not keep it running.
+        job = job_of(asked, kept, key_held=False, error=None)
+    return ClaimedJob(
+        Claim(job.id, job.claim_number, job.seq),
+        job.task,
+        job.queue,
+        b"",
+        job.attempt,
+        job.max_attempts,
+        job.budget,
+        job.due,
+        job.started_at or job.due,
+        job.worker or "",
+        lost=job.lost,
+        solo=job.solo,
+    )
 
 
 def _beat_of(reply: Sequence[Any]) -> Beat:
