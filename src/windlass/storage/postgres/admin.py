@@ -8,7 +8,7 @@ from uuid import UUID
 
 from windlass.core.job import Attempt, Job, JobId
 from windlass.core.rollup import Rollup, merge
-from windlass.core.state import FINISHING, State
+from windlass.core.state import State
 from windlass.errors import JobNotFound, KeyConflict, WindlassError, WrongState
 from windlass.storage.postgres.connection import Row
 from windlass.storage.postgres.database import Database
@@ -132,7 +132,7 @@ def _rollup_of(row: Row) -> Rollup:
         queue=row["queue"],
         task=row["task"],
         counts={
-            verb.value: count for verb, count in zip(FINISHING, row["counts"], strict=True) if count
+            verb: count for verb, count in zip(row["verbs"], row["counts"], strict=True) if count
         },
         wait=_histogram_of(row["wait"], row["wait_from"]),
         run=_histogram_of(row["run"], row["run_from"]),

@@ -18,7 +18,7 @@ _SQL = load("windlass.storage.postgres.sql", "admin.sql")
 _NEXT_DUE, _NEXT_ANYWHERE = _SQL["next_due"], _SQL["next_due_anywhere"]
 _PRUNE, _PRUNE_ROLLUPS = _SQL["prune"], _SQL["prune_rollups"]
 _PRUNE_WORKERS, _PROMOTE, _EXPIRE = _SQL["prune_workers"], _SQL["promote"], _SQL["expire"]
-_FORGET_GATES = _SQL["forget_gates"]
+_FORGET_GATES, _SWEEP_HOLDS = _SQL["forget_gates"], _SQL["sweep_holds"]
 
 _GATES_AT_ONCE = 500
 
@@ -67,6 +67,9 @@ class PostgresMaintenance:
         return await self._count(_PRUNE_WORKERS, span_us(older_than), limit)
 
     async def tidy(self) -> None:
+        # Units of limits that came back unheard, with a commit of the user's own.
+        if (await self._db.fetch_aside(self._db.sql(_SWEEP_HOLDS)))[0][0]:
+            self._db.wake()
         after: str | None = ""
         while after is not None:
             rows = await self._db.fetch_aside(

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from windlass.core.instant import span_us
 from windlass.core.job import Claim, ClaimedJob
 from windlass.core.transition import Transition
+from windlass.storage.postgres.apply import answers_of, by_seq, transition_args
 from windlass.storage.postgres.connection import Link, Row
 from windlass.storage.postgres.database import Database
 from windlass.storage.postgres.records import claim_of, orphan_of
@@ -19,7 +20,7 @@ __all__ = ["PostgresPulse", "PostgresWorkers"]
 _SQL = load("windlass.storage.postgres.sql", "workers.sql")
 _REGISTER, _BEAT, _BURY, _OVERDUE = _SQL["register"], _SQL["beat"], _SQL["bury"], _SQL["overdue"]
 _ORPHANS, _CANCEL_REQUESTS = _SQL["orphans"], _SQL["cancel_requests"]
-_LIVE, _WORKERS = _SQL["live"], _SQL["workers"]
+_LEAVE, _LIVE, _WORKERS = _SQL["leave"], _SQL["live"], _SQL["workers"]
 
 _BEAT_SECONDS = 10.0
 """A beat that takes longer goes over a new connection: the lease is not much longer."""
@@ -85,7 +86,19 @@ class PostgresWorkers:
         return [claim_of(row) for row in rows]
 
     async def leave(self, worker: str, releases: Sequence[Transition]) -> Applied:
-        raise RuntimeError("waits for apply")
+        places = by_seq(releases)
+        ordered = [releases[place] for place in places]
+        rows = await self._db.fetch(
+            self._db.sql(_LEAVE),
+            self._db.instant(),
+            self._db.durable,
+            worker,
+            *transition_args(ordered),
+        )
+        self._db.wake()
+        at, verdicts, verbs = rows[0]
+        answers = dict(zip(places, answers_of(ordered, verdicts, verbs), strict=True))
+        return Applied(at, [answers[place] for place in range(len(releases))])
 
     async def live(self) -> Sequence[WorkerStart]:
         rows = await self._db.fetch_aside(self._db.sql(_LIVE))

@@ -41,6 +41,48 @@ BEGIN
     RETURNING id;
 END $$;
 
+-- Goodbye: the transitions of `apply_transitions`, then a release of whatever the worker still
+-- holds, then the end of its row, all or nothing. The answer is that of `apply_transitions`.
+CREATE FUNCTION leave_worker(
+    p_at timestamptz, p_durable boolean, p_worker text,
+    p_seqs bigint[], p_numbers integer[], p_verbs text[], p_bys text[], p_results bytea[],
+    p_keeps boolean[], p_delays bigint[], p_refunds boolean[], p_error_kinds text[],
+    p_error_messages text[], p_error_tracebacks text[], p_losts integer[], p_solos boolean[],
+    p_misseds boolean[], p_if_cancelleds text[],
+    OUT at timestamptz, OUT verdicts text[], OUT verbs text[]
+)
+LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout TO '10s' AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := coalesce(p_at, clock_timestamp());
+    v_held record;
+BEGIN
+    -- The lock on lanes comes before those on jobs, also before those of the second half.
+    IF EXISTS (SELECT 1 FROM jobs WHERE seq = ANY (p_seqs) AND gates IS NOT NULL)
+       OR EXISTS (SELECT 1 FROM jobs
+                   WHERE worker = p_worker AND state = 1 AND gates IS NOT NULL) THEN
+        PERFORM lock_lanes();
+    END IF;
+    SELECT a.at, a.verdicts, a.verbs INTO at, verdicts, verbs FROM apply_transitions(
+        v_now, p_durable, p_seqs, p_numbers, p_verbs, p_bys, p_results, p_keeps, p_delays,
+        p_refunds, p_error_kinds, p_error_messages, p_error_tracebacks, p_losts, p_solos,
+        p_misseds, p_if_cancelleds) AS a;
+    SELECT array_agg(j.seq) AS seqs, array_agg(j.claim_number) AS numbers,
+           array_agg(j.lost) AS losts, array_agg(j.solo) AS solos, count(*)::integer AS count
+      INTO v_held
+      FROM (SELECT * FROM jobs WHERE worker = p_worker AND state = 1 ORDER BY seq) AS j;
+    IF v_held.count > 0 THEN
+        PERFORM apply_transitions(
+            v_now, p_durable, v_held.seqs, v_held.numbers,
+            array_fill('release'::text, ARRAY[v_held.count]),
+            array_fill(p_worker, ARRAY[v_held.count]),
+            p_refunds => array_fill(true, ARRAY[v_held.count]),
+            p_losts => v_held.losts, p_solos => v_held.solos,
+            p_if_cancelleds => array_fill('cancel'::text, ARRAY[v_held.count]));
+    END IF;
+    UPDATE workers SET state = 'gone', ended_at = v_now WHERE id = p_worker AND state = 'live';
+END $$;
+
 -- All of the jobs, locked, in one of the states, or an error before anything has changed: the
 -- first of p_ids that is to blame.
 CREATE FUNCTION require(p_ids uuid[], p_states smallint[]) RETURNS SETOF jobs

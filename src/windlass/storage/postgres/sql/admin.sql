@@ -92,10 +92,8 @@ SELECT windlass.prune_workers($1, $2, $3);
 SELECT coalesce($1::timestamptz, clock_timestamp());
 
 -- name: rollups
--- An array comes to Python without its bounds, and the first bucket is one.
-SELECT minute, queue, task, counts, wait, array_lower(wait, 1) AS wait_from,
-       run, array_lower(run, 1) AS run_from
-  FROM windlass.rollups WHERE minute >= $1 AND minute < $2;
+SELECT minute, queue, task, verbs, counts, wait_from, wait, run_from, run
+  FROM windlass.read_rollups($1, $2);
 
 -- name: promote
 SELECT windlass.promote_due($1, $2, $3);
@@ -105,3 +103,6 @@ SELECT windlass.expire_waiting($1, $2, $3);
 
 -- name: forget_gates
 SELECT windlass.forget_gates($1, $2, $3);
+
+-- name: sweep_holds
+SELECT windlass.sweep_holds();

@@ -39,6 +39,11 @@ SELECT seq, id, claim_number, task, queue, attempt, max_attempts, budget, due, s
                     WHERE workers.id = jobs.worker AND workers.state = 'live')
  ORDER BY worker, started_at, seq LIMIT $1;
 
+-- name: leave
+SELECT at, verdicts, verbs
+  FROM windlass.leave_worker($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
+                             $17, $18);
+
 -- name: live
 SELECT id, host, pid, version, queues, slots, lease, lock_boot, lock_device, lock_inode
   FROM windlass.workers WHERE state = 'live' ORDER BY seq DESC;
