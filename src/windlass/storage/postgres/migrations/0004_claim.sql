@@ -111,13 +111,13 @@ END $$;
 -- The first solo job of a queue that its limits admit, among the first 64; a refused one closes its
 -- lane behind it. Read-only. With p_discard the caller will discard those that have expired; without
 -- it they count like others: somebody has to ask for them.
---   found     its seq; NULL: there is none
+--   job       its seq; NULL: there is none
 --   opens_at  when the first refused one may be admitted, microseconds since the epoch
 --   expired   those met on the way that have expired
 --   more      there are more than were looked at
 CREATE FUNCTION find_solo(
     p_queue text, p_now timestamptz, p_discard boolean,
-    OUT found bigint, OUT opens_at bigint, OUT expired bigint[], OUT more boolean
+    OUT job bigint, OUT opens_at bigint, OUT expired bigint[], OUT more boolean
 )
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
@@ -149,7 +149,7 @@ BEGIN
         CONTINUE WHEN v_lane::text = ANY (v_closed);
         SELECT s.gate, s.opens_at INTO v_shut FROM find_shut(v_job.gates, v_job.costs, v_us) AS s;
         IF v_shut.gate IS NULL THEN
-            found := v_job.seq;
+            job := v_job.seq;
             RETURN;
         END IF;
         v_closed := v_closed || v_lane::text;
@@ -227,11 +227,11 @@ BEGIN
     SELECT bool_or(
                EXISTS (SELECT 1 FROM bays b WHERE b.queue = q.queue)
                OR EXISTS (SELECT 1 FROM jobs j WHERE j.queue = q.queue AND j.ready = 3)
-               OR EXISTS (SELECT 1 FROM (SELECT j.gates FROM jobs j
+               OR EXISTS (SELECT 1 FROM (SELECT j.gates, j.solo FROM jobs j
                                           WHERE j.queue = q.queue AND j.ready = 0
                                             AND j.due <= v_now
                                           ORDER BY j.due, j.seq LIMIT 500) AS d
-                           WHERE d.gates IS NOT NULL))
+                           WHERE d.solo OR d.gates IS NOT NULL))
       INTO v_locked FROM unnest(p_queues) AS q (queue);
     IF v_locked THEN
         PERFORM lock_lanes();
@@ -273,9 +273,9 @@ BEGIN
             SELECT s.* INTO v_solo FROM find_solo(v_queue, v_now, true) AS s;
             v_expired := v_expired || end_waiting(v_solo.expired, 5, 'expired', v_now);
             v_next := least(v_next, to_timestamp(0) + v_solo.opens_at * interval '1 microsecond');
-            CONTINUE WHEN v_solo.found IS NULL;
+            CONTINUE WHEN v_solo.job IS NULL;
             v_take := ARRAY(SELECT j.seq FROM jobs j
-                             WHERE j.seq = v_solo.found AND j.ready + 0 = 3 FOR UPDATE SKIP LOCKED);
+                             WHERE j.seq = v_solo.job AND j.ready + 0 = 3 FOR UPDATE SKIP LOCKED);
             CONTINUE WHEN v_take = '{}';
         ELSE
             IF v_look.laned THEN
@@ -391,7 +391,7 @@ BEGIN
     END LOOP;
     FOR i IN 1 .. cardinality(v_with_solo) LOOP
         SELECT s.* INTO v_solo FROM find_solo(v_with_solo[i], v_now, false) AS s;
-        v_solo_due := v_solo_due OR v_solo.found IS NOT NULL;
+        v_solo_due := v_solo_due OR v_solo.job IS NOT NULL;
         v_next := least(v_next, to_timestamp(0) + v_solo.opens_at * interval '1 microsecond');
     END LOOP;
     seq := NULL;

@@ -378,7 +378,7 @@ BEGIN
         END IF;
         CONTINUE WHEN NOT EXISTS (SELECT 1 FROM jobs j WHERE j.queue = v_queue AND j.ready = 3);
         SELECT s.* INTO v_solo FROM find_solo(v_queue, v_now, true) AS s;
-        IF v_solo.found IS NOT NULL OR v_solo.expired <> '{}' OR v_solo.more THEN
+        IF v_solo.job IS NOT NULL OR v_solo.expired <> '{}' OR v_solo.more THEN
             RETURN true;
         END IF;
     END LOOP;
