@@ -200,9 +200,9 @@ class UserTransactions:
             case "3F000" | "42883" | "42P01":
                 return SchemaMissing(
                     f"The database of this connection has no tables of Windlass in the schema "
-                    f"{self._schema!r}, or old ones. Open the app once to make them (`async with "
-                    f"app:`, or a worker), and check that the connection leads to the database "
-                    f"in the app's URL."
+                    f"{self._schema!r}, or old ones. Run `windlass db migrate`, or open the app "
+                    f"once, to make them; and check that the connection leads to the database in "
+                    f"the app's URL."
                 )
             case _:
                 return None

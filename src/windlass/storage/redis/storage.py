@@ -45,6 +45,7 @@ class RedisStorage:
         self.maintenance = RedisMaintenance(database, locks)
         self.admin = RedisAdmin(database)
         self.wakeups = RedisWakeups(database, dialer)
+        self.transactions = None
 
     @property
     def shared(self) -> bool:

@@ -1,0 +1,1 @@
+"""Jobs in the user's own PostgreSQL transactions, with every driver that is accepted."""
