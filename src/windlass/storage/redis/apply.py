@@ -25,6 +25,7 @@ Ordered = Sequence[int] | None
 _CLAIM = struct.Struct(">16sId")
 _BY = struct.Struct(">cH")
 _RESULT = struct.Struct(">BI")
+_STR32 = struct.Struct(">BI")
 _NOBODY = b"\0" * 16
 _NONE = -1
 
@@ -96,7 +97,7 @@ def transition_bytes(transition: Transition) -> bytes:
     cancelled = transition.if_cancelled
     return _pack(
         (
-            known_id(claim.job),
+            _text(known_id(claim.job)),
             claim.number,
             claim.seq,
             VERB_CODES[transition.verb],
@@ -104,8 +105,8 @@ def transition_bytes(transition: Transition) -> bytes:
             transition.by,
             max(0, min(span_us(transition.delay), LAST_US)),
             transition.refund,
-            False if transition.result is None else transition.result,
-            b"" if error is None else error_bytes(error),
+            False if transition.result is None else _text(transition.result),
+            "" if error is None else _text(error_bytes(error)),
             "" if error is None else error.traceback,
             transition.lost,
             transition.solo,
@@ -113,6 +114,11 @@ def transition_bytes(transition: Transition) -> bytes:
             transition.keep,
         )
     )
+
+
+def _text(value: bytes) -> msgspec.Raw:
+    """Bytes as msgpack text: Lua's strings are bytes, and its decoder knows no other kind."""
+    return msgspec.Raw(_STR32.pack(0xDB, len(value)) + value)
 
 
 def error_bytes(error: AttemptError) -> bytes:

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-import msgspec
-
 from windlass.core.job import Claim, ClaimedJob, JobId
 from windlass.storage.calendar import instant_of
 from windlass.storage.protocol import ClaimReply
@@ -26,7 +24,6 @@ from windlass.storage.redis.records import (
 
 __all__ = ["Taken", "Unread", "claimed_job", "read_claim"]
 
-_earlier_of = msgspec.msgpack.Decoder(tuple[tuple[int, bytes, bytes], ...]).decode
 _FIRST_RECORD = 7
 _ID = 16
 
@@ -52,7 +49,10 @@ def read_claim(worker: str, reply: Sequence[Any]) -> Taken:
     """The reply of claim.lua as records."""
     now, live, next_at, solo_due, expired, aside, earlier = reply[:_FIRST_RECORD]
     at, records = moment(now), reply[_FIRST_RECORD:]
-    before = {place: (kept, said) for place, kept, said in _earlier_of(earlier)} if earlier else {}
+    before = {
+        place: (kept, said)
+        for place, kept, said in zip(earlier[::3], earlier[1::3], earlier[2::3], strict=True)
+    }
     unread: list[Unread] = []
     if before:
         jobs = _read_mixed(records, before, at, worker, unread)

@@ -13,11 +13,11 @@ Jobs
     errors           HASH     id -> msgpack [kind, message]; there is one where flag ERROR is set
     tracebacks       HASH     id -> text, where it is not empty
     progress         HASH     id -> msgpack [fraction, note]
-    history:<id>     LIST     msgpack [number, attempt, verb, worker, started, ended, error,
-                              traceback] of ended claims, oldest first, newest 32; the error is
-                              as in ``errors``, or empty
-    dead             LIST     msgpack [id, instant, reason, asked record, state record] of what
-                              could not be read, newest first, at most 1000
+    history:<id>     LIST     ended claims, oldest first, newest 32: number, attempt, verb, start,
+                              end, length of the error (``>IIBqqI``), error as in ``errors``, worker
+                              with its length in 2 bytes, traceback
+    dead             LIST     what could not be read, newest first, at most 1000: id, instant, size
+                              of reason and asked record (``>16sdII``), both, state record
     keys             HASH     unique key -> id, then until when it is held (a double; 0: no end)
 
 Lines. A job waits in exactly one of them

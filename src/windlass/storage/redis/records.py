@@ -33,10 +33,12 @@ from windlass.storage.redis.layout import (
 __all__ = [
     "UNREADABLE",
     "Asked",
+    "Dead",
     "Extras",
     "Kept",
     "asked_record",
     "attempt_of",
+    "dead_of",
     "decode_asked",
     "error_of",
     "id_of",
@@ -65,6 +67,8 @@ _FIXED = struct.Struct(">BqBqBBBB16sBH")
 _TEXT = struct.Struct(">BH")
 _BYTES = struct.Struct(">BI")
 _LENGTH = struct.Struct(">H")
+_ENDED = struct.Struct(">IIBqqI")
+_DEAD = struct.Struct(">16sdII")
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -127,9 +131,6 @@ _NO_EXTRAS = Extras()
 decode_asked = msgspec.msgpack.Decoder(Asked).decode
 _error_parts = msgspec.msgpack.Decoder(tuple[str, str]).decode
 _progress_parts = msgspec.msgpack.Decoder(tuple[float, str]).decode
-_history_parts = msgspec.msgpack.Decoder(
-    tuple[int, int, int, str, int, int, bytes | str, bytes | str]
-).decode
 
 
 # --- values -----------------------------------------------------------------------------------
@@ -174,16 +175,12 @@ def span_of(us: int | None) -> timedelta | None:
     return None if us is None else timedelta(microseconds=us)
 
 
-def error_of(said: bytes, traceback: bytes | str | None = b"") -> AttemptError | None:
+def error_of(said: bytes, traceback: bytes | None = None) -> AttemptError | None:
     """The error of msgpack [kind, message]; None for nothing."""
     if not said:
         return None
     kind, message = _error_parts(said)
-    return AttemptError(kind, message, _text(traceback or ""))
-
-
-def _text(value: bytes | str) -> str:
-    return value if isinstance(value, str) else value.decode(errors="replace")
+    return AttemptError(kind, message, (traceback or b"").decode(errors="replace"))
 
 
 # --- what is asked for ------------------------------------------------------------------------
@@ -386,7 +383,9 @@ def settled_of(job: JobId, record: bytes, said: bytes) -> Settled:
 
 def attempt_of(entry: bytes) -> Attempt:
     """An entry of a job's history."""
-    number, attempt, verb, worker, started, ended, said, traceback = _history_parts(entry)
+    number, attempt, verb, started, ended, length = _ENDED.unpack_from(entry)
+    error = _ENDED.size + length
+    worker, rest = _named(entry, error)
     return Attempt(
         claim_number=number,
         attempt=attempt,
@@ -394,7 +393,32 @@ def attempt_of(entry: bytes) -> Attempt:
         worker=worker,
         started_at=instant_of(started),
         ended_at=instant_of(ended),
-        error=error_of(said.encode() if isinstance(said, str) else said, traceback),
+        error=error_of(entry[_ENDED.size : error], entry[rest:]),
+    )
+
+
+class Dead(NamedTuple):
+    """What could not be read, as it was stored."""
+
+    id: JobId
+    at: datetime
+    reason: str
+    asked: bytes
+    kept: bytes
+
+
+def dead_of(entry: bytes) -> Dead:
+    """An entry of the list of dead records."""
+    uid, at, reason, asked = _DEAD.unpack_from(entry)
+    reason_at = _DEAD.size
+    asked_at = reason_at + reason
+    kept_at = asked_at + asked
+    return Dead(
+        JobId(uid.hex()),
+        instant_of(int(at)),
+        entry[reason_at:asked_at].decode(errors="replace"),
+        entry[asked_at:kept_at],
+        entry[kept_at:],
     )
 
 

@@ -1,13 +1,13 @@
 -- JobStore.claim.
 -- ARGV: worker, total, '1' for a solo claim or '', then queue and limit of each want.
 -- Answer: now, 1 if the worker is live, next_at or -1, 1 if solo_due, the ids of expired jobs and those
--- of jobs that could not be read (each one string), msgpack [place in the list, state record, error]
--- of the jobs that have a state record from before, and then the asked records of all, in order.
+-- of jobs that could not be read (each one string), a list with the place among the claimed, the state
+-- record and the error of those that have a state record from before; then all asked records.
 -- use: visits
 
 local worker, room, alone = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1'
 if not redis.call('ZSCORE', prefix .. 'live', worker) then
-  return { now, 0, -1, 0, '', '', '' }
+  return { now, 0, -1, 0, '', '', {} }
 end
 if alone then
   room = math.min(room, 1)
@@ -17,7 +17,7 @@ local PROMOTED = 500 -- due jobs of one queue made ready, and bays whose tokens 
 local EXPIRIES = 500 -- expired jobs that one claim discards
 local SOLO_LOOKS = 64 -- solo jobs that a claim asks the limits for
 
-local answer = { now, 1, -1, 0, '', '', '' }
+local answer = { now, 1, -1, 0, '', '', {} }
 local ids, states, earlier, expired, damaged = {}, {}, {}, {}, {}
 local expiries = EXPIRIES
 local next_at
@@ -59,7 +59,8 @@ local function start(job)
   end
   if job.kept then
     local said = has(job.flags, ERROR) and redis.call('HGET', prefix .. 'errors', job.id)
-    earlier[#earlier + 1] = { #ids, job.kept, said or '' }
+    local n = #earlier
+    earlier[n + 1], earlier[n + 2], earlier[n + 3] = #ids, job.kept, said or ''
     redis.call('HDEL', prefix .. 'progress', job.id)
   end
   if has(job.marks, STARTED) then
@@ -291,8 +292,5 @@ if #expired > 0 or #damaged > 0 then
   wake()
 end
 answer[3] = next_at or -1
-answer[5], answer[6] = table.concat(expired), table.concat(damaged)
-if #earlier > 0 then
-  answer[7] = cmsgpack.pack(earlier)
-end
+answer[5], answer[6], answer[7] = table.concat(expired), table.concat(damaged), earlier
 return answer

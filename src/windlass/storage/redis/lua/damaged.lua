@@ -7,10 +7,7 @@ for i = 2, #ARGV, 3 do
   local id, number, reason = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
   local job = load_job(id)
   if job and job.state == RUNNING and job.number == number then
-    redis.call(
-      'LPUSH', prefix .. 'dead', cmsgpack.pack({ id, now, reason, job.asked, job.kept })
-    )
-    redis.call('LTRIM', prefix .. 'dead', 0, DEAD - 1)
+    note_dead(id, reason, job.asked, job.kept)
     local said = cmsgpack.pack({ 'Damaged', reason })
     end_claim({
       id, number, job.seq, FAIL, -1, ARGV[1], 0, false, false, said, '', 0, false, false, true,

@@ -41,11 +41,13 @@ end
 
 -- Every claim that did not succeed stays in the history.
 local function remember(job, verb, transition)
-  local entry = {
-    job.number, job.attempt, verb, job.worker, job.started, now, transition[10], transition[11],
-  }
+  local error = transition[10]
+  local entry = struct.pack(
+    '>I4I4Bi8i8I4c0Hc0', job.number, job.attempt, verb, job.started, now, #error, error,
+    #job.worker, job.worker
+  ) .. transition[11]
   local history = prefix .. 'history:' .. job.id
-  redis.call('RPUSH', history, cmsgpack.pack(entry))
+  redis.call('RPUSH', history, entry)
   if job.number > HISTORY then
     redis.call('LTRIM', history, -HISTORY, -1)
   end

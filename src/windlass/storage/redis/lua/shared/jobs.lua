@@ -171,11 +171,17 @@ end
 
 -- --- the end of a record ---
 
--- Keep what cannot be read for people, and take its job away.
+-- Keep for people what cannot be read.
+local function note_dead(id, reason, asked, kept)
+  asked = asked or ''
+  local entry = struct.pack('>c16dI4I4', id, now, #reason, #asked) .. reason .. asked .. (kept or '')
+  redis.call('LPUSH', prefix .. 'dead', entry)
+  redis.call('LTRIM', prefix .. 'dead', 0, DEAD - 1)
+end
+
+-- The same, and take its job away.
 local function bury_record(id, reason, asked, kept)
-  local dead = prefix .. 'dead'
-  redis.call('LPUSH', dead, cmsgpack.pack({ id, now, reason, asked or '', kept or '' }))
-  redis.call('LTRIM', dead, 0, DEAD - 1)
+  note_dead(id, reason, asked, kept)
   redis.call('HDEL', prefix .. 'jobs', id)
   redis.call('HDEL', prefix .. 'state', id)
   redis.call('ZREM', prefix .. 'all', id)

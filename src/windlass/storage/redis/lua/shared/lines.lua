@@ -46,9 +46,7 @@ end
 local function fail_unreadable(job)
   local message = "The limits of this job's record cannot be read, so it was not run. "
     .. 'Its record is in the list of dead ones.'
-  local dead = { job.id, now, 'its limits cannot be read', job.asked, job.kept or '' }
-  redis.call('LPUSH', prefix .. 'dead', cmsgpack.pack(dead))
-  redis.call('LTRIM', prefix .. 'dead', 0, DEAD - 1)
+  note_dead(job.id, 'its limits cannot be read', job.asked, job.kept)
   redis.call('HSET', prefix .. 'errors', job.id, cmsgpack.pack({ 'Damaged', message }))
   count(job.queue, job.state, -1)
   count(job.queue, FAILED, 1)
