@@ -322,6 +322,20 @@ async def test_urgent_ops_go_ahead_of_the_queue(writer: Writer, files: DatabaseF
     assert stored(files) == ["first", "second", "later", "later"]
 
 
+async def test_what_slots_wait_for_goes_ahead_and_ends_its_group(
+    writer: Writer, files: DatabaseFiles
+) -> None:
+    gate = Gate()
+    first = writer.submit(gate)
+    await gate.inside()
+    later = [writer.submit(insert("later")), writer.submit(insert("later"))]
+    soon = [writer.submit_soon(insert("soon")), writer.submit_first(insert("first"))]
+    gate.leave.set()
+    await asyncio.gather(first, *later, *soon)
+    assert stored(files) == ["first", "soon", "later", "later"]
+    assert writer.transactor.groups == [3, 2]  # type: ignore[attr-defined]
+
+
 async def test_a_failing_op_fails_its_submitter_alone(writer: Writer, files: DatabaseFiles) -> None:
     gate = Gate()
     first = writer.submit(gate)

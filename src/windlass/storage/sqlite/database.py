@@ -26,6 +26,8 @@ class AnyWriter(Protocol):
 
     def submit_first(self, op: Callable[[apsw.Connection], T]) -> asyncio.Future[T]: ...
 
+    def submit_soon(self, op: Callable[[apsw.Connection], T]) -> asyncio.Future[T]: ...
+
     async def close(self) -> None: ...
 
 
@@ -66,6 +68,10 @@ class Database:
     def write_first(self, op: Callable[[apsw.Connection, int], T]) -> asyncio.Future[T]:
         """Ahead of everything else: for what keeps a worker alive."""
         return self._writer.submit_first(lambda connection: op(connection, self.now()))
+
+    def write_soon(self, op: Callable[[apsw.Connection, int], T]) -> asyncio.Future[T]:
+        """Ahead of what can wait, and committed at once: for what free slots are waiting for."""
+        return self._writer.submit_soon(lambda connection: op(connection, self.now()))
 
     def read(self, op: Callable[[apsw.Connection, int], T]) -> T:
         """Run ``op``, which must exhaust its cursors, on the reader."""

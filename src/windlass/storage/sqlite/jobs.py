@@ -29,6 +29,10 @@ _SQL = load("windlass.storage.sqlite.sql", "jobs.sql")
 _BY_IDS, _REQUEST_CANCEL, _REPORT = _SQL["by_ids"], _SQL["request_cancel"], _SQL["report"]
 _SETTLED, _CLAIMABLE, _ACTIVE = _SQL["settled"], _SQL["claimable"], _SQL["active"]
 
+_MANY = 100
+"""A claim of fewer is for slots that fell free beside others: what it waits for is the sync, so it
+does not wait for another's. One of more shares its commit with the finishes before it."""
+
 
 class SqliteJobs:
     """A `JobStore`."""
@@ -44,7 +48,8 @@ class SqliteJobs:
     async def claim(
         self, worker: str, wants: Sequence[Want], *, total: int, solo: bool = False
     ) -> ClaimReply:
-        taken = await self._db.write(
+        write = self._db.write_soon if total < _MANY else self._db.write
+        taken = await write(
             lambda connection, now: claim(
                 connection, worker, wants, total=total, solo=solo, now=now
             )

@@ -48,13 +48,12 @@ _PATIENCE = 1.0
 class _Ticket:
     """An op on its way: who waits for it, and until when it may be left waiting."""
 
-    __slots__ = ("deadline", "future", "loop", "op")
+    __slots__ = ("deadline", "ends_group", "future", "loop", "op")
 
     def __init__(self, op: Op, future: asyncio.Future[Any], loop: Loop, deadline: float) -> None:
-        self.op = op
-        self.future = future
-        self.loop = loop
-        self.deadline = deadline
+        self.op, self.deadline = op, deadline
+        self.future, self.loop = future, loop
+        self.ends_group = False
 
 
 class _Line:
@@ -63,15 +62,16 @@ class _Line:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.first: deque[_Ticket] = deque()
+        self.soon: deque[_Ticket] = deque()
         self.rest: deque[_Ticket] = deque()
 
     def __len__(self) -> int:
-        return len(self.first) + len(self.rest)
+        return len(self.first) + len(self.soon) + len(self.rest)
 
     def next(self) -> _Ticket | None:
         """Take the next op whose submitter still waits; from here on it is begun."""
         with self.lock:
-            while waiting := self.first or self.rest:
+            while waiting := self.first or self.soon or self.rest:
                 ticket = waiting.popleft()
                 if not ticket.future.cancelled():
                     return ticket
@@ -82,7 +82,7 @@ class _Line:
         late: list[_Ticket] = []
         upcoming = math.inf
         with self.lock:
-            for waiting in (self.first, self.rest):
+            for waiting in (self.first, self.soon, self.rest):
                 tickets = [*waiting]
                 waiting.clear()
                 for ticket in tickets:
@@ -96,9 +96,9 @@ class _Line:
 
     def clear(self) -> list[_Ticket]:
         with self.lock:
-            waiting = [*self.first, *self.rest]
-            self.first.clear()
-            self.rest.clear()
+            waiting = [*self.first, *self.soon, *self.rest]
+            for part in (self.first, self.soon, self.rest):
+                part.clear()
         return waiting
 
 
@@ -153,6 +153,14 @@ class _Submissions(abc.ABC):
         """Like `submit`, ahead of everything submitted that way: for what keeps a worker alive."""
         return self._accept(op, self._line.first, timeout)
 
+    def submit_soon(
+        self, op: Callable[[apsw.Connection], T], *, timeout: timedelta = DEADLINE
+    ) -> asyncio.Future[T]:
+        """Like `submit`, ahead of everything submitted that way, and committed without waiting
+        for what comes behind it: for a claim, whose answer free slots are waiting for.
+        """
+        return self._accept(op, self._line.soon, timeout)
+
     def _accept(self, op: Op, waiting: deque[_Ticket], timeout: timedelta) -> asyncio.Future[Any]:
         if os.getpid() != self._pid:
             raise StorageError(
@@ -161,6 +169,7 @@ class _Submissions(abc.ABC):
             )
         loop = asyncio.get_running_loop()
         ticket = _Ticket(op, loop.create_future(), loop, loop.time() + timeout.total_seconds())
+        ticket.ends_group = waiting is self._line.soon
         with self._line.lock:
             if self._refusal is not None:
                 raise self._refusal()
@@ -223,6 +232,8 @@ class _Submissions(abc.ABC):
         while len(tickets) < _GROUP_OPS and (ticket := self._line.next()) is not None:
             tickets.append(ticket)
             yield ticket.op
+            if ticket.ends_group:
+                return
             # The simulation gives no time: its groups must not depend on how fast it runs.
             if end < math.inf and monotonic() >= end:
                 return
@@ -258,8 +269,7 @@ class Writer(_Submissions):
     def __init__(self, transactor: Transactor) -> None:
         super().__init__(transactor)
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._idle = False
-        self._stopping = False
+        self._idle = self._stopping = False
         self._ended: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._ended.set_running_or_notify_cancel()  # nobody who waits for it can cancel it
         start_thread("sqlite-writer", self._run)
