@@ -42,7 +42,7 @@ from windlass.runtime.worker import Worker
 from windlass.seams import SYSTEM_CLOCK, Clock, Seams
 from windlass.storage.open import Opener
 from windlass.storage.protocol import CancelAnswer, Storage, UserConnection
-from windlass.task import Call, Decorator, RunIn, Task, TaskOptions, TaskRegistry, tag_names
+from windlass.task import Call, Decorator, RunIn, Task, TaskOptions, tag_names
 
 __all__ = ["Windlass"]
 
@@ -85,7 +85,6 @@ class Windlass(Hooks):
         """
         super().__init__()
         self.settings: Settings = load_settings(url, settings, config=config)
-        self.tasks = TaskRegistry()
         self.blocking = Blocking(self)
         self._outbox = Outbox(self, self.blocking.start)
         self.admin = Admin(self.storage, self.bus)
@@ -302,6 +301,7 @@ class Windlass(Hooks):
             state=lambda: self.state,
             layers=self.layers,
             living=self.living,
+            locate=self.locate,
         )
 
     # --- opening and closing ---

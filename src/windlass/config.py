@@ -66,6 +66,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     grace: timedelta = timedelta(seconds=30)
     slots: int = 10
     on_isolation: Literal["continue", "cancel"] = "continue"
+    child_max_jobs: int | None = None
+    """A child process of ``run_in="process"`` is replaced after so many jobs …"""
+    child_max_megabytes: int | None = None
+    """… or when it uses more memory than this after one."""
+    child_memory_limit: int | None = None
+    """Megabytes at which a child process is killed while it runs a job."""
     imports: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -101,6 +107,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             if getattr(self, name) > _MAX_TEXT:
                 message = f"{name} may be at most {_MAX_TEXT:,} bytes, got {getattr(self, name):,}"
                 raise ConfigError(message)
+        _some_or_none(self, "child_max_jobs", "child_max_megabytes", "child_memory_limit")
         for name in ("heartbeat", "lease", "reap_every", "poll"):
             if getattr(self, name) <= timedelta(0):
                 message = f"{name} must be longer than nothing"
@@ -133,10 +140,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
         if (self.queues is not None and not self.queues) or not self.shared:
             message = "a worker needs at least one queue: queue=..., or --queue NAME"
             raise ConfigError(message)
-        for name in ("max_jobs", "max_megabytes"):
-            value = getattr(self, name)
-            if value is not None:
-                _at_least(name, value, 1)
+        _some_or_none(self, "max_jobs", "max_megabytes")
 
     @property
     def served(self) -> tuple[str, ...]:
@@ -147,6 +151,13 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     def total_slots(self) -> int:
         """How many jobs run at once."""
         return sum(self.queues.values()) if self.queues is not None else self.slots
+
+
+def _some_or_none(settings: msgspec.Struct, *names: str) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None:
+            _at_least(name, value, 1)
 
 
 def _at_least(name: str, value: int, least: int) -> None:
@@ -286,7 +297,7 @@ def _wanted(kind: Any) -> str:
             return _wanted(part)
     if get_origin(kind) is Literal:
         return " or ".join(map(repr, get_args(kind)))
-    if kind is int:
+    if kind is int or kind == int | None:
         return "a whole number"
     if kind is bool:
         return "true or false"

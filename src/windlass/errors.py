@@ -9,6 +9,9 @@ __all__ = [
     "AlreadyFinished",
     "AppClosed",
     "BlockingCallOnLoop",
+    "ChildDied",
+    "ChildError",
+    "ChildNotStarted",
     "ClaimLost",
     "ConfigError",
     "DefinitionError",
@@ -233,6 +236,24 @@ class ResultError(WindlassError):
 
 class JobTimeout(WindlassError):
     """A run took longer than its timeout. Never raised to you: it is the ``kind`` of a failure."""
+
+
+class ChildError(WindlassError):
+    """A handler raised in a child process: what middleware sees of it. ``kind`` and ``text`` say
+    what; the exception itself stays there.
+    """
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(f"{kind}: {text}" if text else kind)
+        self.kind, self.text = kind, text
+
+
+class ChildDied(ChildError):
+    """A child process has ended in the middle of its job: killed, crashed, or out of memory."""
+
+
+class ChildNotStarted(WindlassError):
+    """A child process could not be started, or could not import the app."""
 
 
 class JobFailed(ResultError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -25,7 +25,7 @@ __all__ = [
     "window",
 ]
 
-RunIn = Literal["auto", "loop", "thread"]
+RunIn = Literal["auto", "loop", "thread", "process"]
 
 _PRIORITIES = range(-(2**15), 2**15)
 _MOST_ATTEMPTS = 1_000_000
@@ -54,8 +54,9 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
         _check_shared(self.queue, self.max_attempts, self.priority, self.backoff)
         some_time(self.timeout, "timeout")
         some_time(self.expires, "expires")
-        if self.run_in not in ("auto", "loop", "thread"):
-            message = f"run_in must be 'auto', 'loop' or 'thread', got {shown(self.run_in)}"
+        if self.run_in not in get_args(RunIn):
+            choice = "'auto', 'loop', 'thread' or 'process'"
+            message = f"run_in must be {choice}, got {shown(self.run_in)}"
             raise InvalidArgument(message)
         if self.on_crash not in ("fail", "retry"):
             message = f"on_crash must be 'fail' or 'retry', got {shown(self.on_crash)}"

@@ -95,6 +95,7 @@ class Task(Generic[P, R_co]):
         self.settings = options = msgspec.structs.replace(options, name=importable(options.name))
         self._enqueuer = enqueuer
         self.takes_context = _wants_context(function)
+        self.in_process = options.run_in == "process"
         self.is_async = inspect.iscoroutinefunction(function) or (
             # A decorator may run the coroutine itself; then run_in="thread" says so.
             options.run_in != "thread" and is_coroutine(function)

@@ -235,7 +235,7 @@ def test_a_task_is_not_registered_twice(app: Windlass) -> None:
         ({"timeout": -1}, InvalidArgument, "must not be negative"),
         ({"timeout": 0}, InvalidArgument, "longer than nothing"),
         ({"expires": 0}, InvalidArgument, "longer than nothing"),
-        ({"run_in": "process"}, InvalidArgument, "'auto', 'loop' or 'thread'"),
+        ({"run_in": "fork"}, InvalidArgument, "'auto', 'loop', 'thread' or 'process'"),
         ({"on_crash": "ignore"}, InvalidArgument, "'fail' or 'retry'"),
         ({"backoff": 5}, InvalidArgument, r"Backoff\.fixed\(5\)"),
         ({"backoff": timedelta(seconds=5)}, InvalidArgument, r"Backoff\.fixed\(5\)"),

@@ -74,6 +74,9 @@ def test_every_setting_can_come_from_the_environment() -> None:
         "WINDLASS_GRACE": "5m",
         "WINDLASS_SLOTS": "3",
         "WINDLASS_ON_ISOLATION": "cancel",
+        "WINDLASS_CHILD_MAX_JOBS": "1000",
+        "WINDLASS_CHILD_MAX_MEGABYTES": "200",
+        "WINDLASS_CHILD_MEMORY_LIMIT": "500",
         "WINDLASS_IMPORTS": "a,b.c",
     }
     assert {f"WINDLASS_{name.upper()}" for name in Settings.__struct_fields__} == set(environment)
@@ -102,6 +105,9 @@ def test_every_setting_can_come_from_the_environment() -> None:
         grace=timedelta(minutes=5),
         slots=3,
         on_isolation="cancel",
+        child_max_jobs=1000,
+        child_max_megabytes=200,
+        child_memory_limit=500,
         imports=("a", "b.c"),
     )
 

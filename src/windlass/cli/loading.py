@@ -56,6 +56,7 @@ def load_app(target: str) -> Windlass:
         found = _attribute(found, name, module_name)
     if not isinstance(found, Windlass):
         raise AppNotFound(_not_an_app(target, found, module))
+    found.target = target
     try:
         found.load()
     except (Exception, SystemExit) as error:

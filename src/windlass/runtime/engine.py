@@ -23,6 +23,8 @@ from windlass.core.transition import Transition
 from windlass.errors import StorageError
 from windlass.observe.bus import Bus
 from windlass.observe.log import brief
+from windlass.runtime.address import Address
+from windlass.runtime.children import Children
 from windlass.runtime.claimer import Claimer
 from windlass.runtime.descent import descended
 from windlass.runtime.finisher import Finisher
@@ -60,6 +62,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """The middleware, outermost first; it may still grow."""
     living: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     """What surrounds a worker's life."""
+    locate: Callable[[], Address] | None = None
+    """Where child processes find the app; None: tasks that ask for one run in this process."""
 
 
 class Engine:
@@ -81,6 +85,9 @@ class Engine:
             storage.jobs, around.bus, around.seams.chance, on_taken=self._slot_freed
         )
         self.progress = ProgressReporter(storage.jobs)
+        self.children = (
+            None if around.locate is None else Children(around.locate, settings, self, around.tasks)
+        )
         self.runner = Runner(
             around.tasks,
             self,
@@ -90,6 +97,7 @@ class Engine:
             on_overstay=self._overstays,
             layers=around.layers,
             resolve=self._resolve,
+            children=self.children,
         )
         self.finishing = Finishing(
             storage,
@@ -225,7 +233,7 @@ class Engine:
                 self.finisher.add(job, transition)
         finally:
             self._free(run)
-        if isinstance(outcome, Missing):
+        if isinstance(outcome, Missing) and self._around.tasks.find(job.task) is None:
             self._tell_missing(job.task)
 
     def _tell_missing(self, name: str) -> None:

@@ -13,6 +13,8 @@ from windlass.core.event import Event
 from windlass.core.function import where
 from windlass.errors import DefinitionError
 from windlass.observe.bus import Bus
+from windlass.runtime.address import Address, address_of
+from windlass.task import TaskRegistry
 
 __all__ = ["Hooks", "Layer", "Next", "through"]
 
@@ -37,6 +39,9 @@ class Hooks:
     def __init__(self) -> None:
         """Nothing hangs there yet."""
         self.bus = Bus()
+        self.tasks = TaskRegistry()
+        self.target: str | None = None
+        """``module:variable``, if it was loaded by that name."""
         self.state: Any = None
         """Anything your handlers need: ``ctx.state``."""
         self.layers: list[Layer] = []
@@ -90,6 +95,10 @@ class Hooks:
             raise DefinitionError(message)
         self.lifespans.append(make)
         return around
+
+    def locate(self) -> Address:
+        """Where a child process finds this app; ConfigError when it cannot."""
+        return address_of(self, self.tasks, self.target)
 
     @asynccontextmanager
     async def living(self) -> AsyncIterator[None]:

@@ -18,7 +18,8 @@ from windlass.core import outcome as core
 from windlass.core.job import AttemptError, Claim, ClaimedJob
 from windlass.core.outcome import Outcome
 from windlass.core.payload import encode_any
-from windlass.errors import JobTimeout, UnknownTask
+from windlass.errors import ChildNotStarted, JobTimeout, UnknownTask
+from windlass.runtime.children import Children, outcome_in
 from windlass.runtime.failure import describe
 from windlass.runtime.hooks import Layer, through
 from windlass.runtime.threads import Return, Threads
@@ -88,11 +89,13 @@ class Runner:
         on_overstay: Callable[[Run], None] | None = None,
         resolve: Resolve | None = None,
         layers: Sequence[Layer] = (),
+        children: Children | None = None,
     ) -> None:
         """``on_end`` is called once for every started run.
 
         ``on_overstay`` for a coroutine that its timeout has cancelled and that goes on. ``layers``
-        is the middleware, outermost first; it may still grow.
+        is the middleware, outermost first; it may still grow. Without ``children`` tasks that ask
+        for a process of their own run in this one.
         """
         self._tasks = tasks
         self._host = host
@@ -101,6 +104,7 @@ class Runner:
         self._error_limit = error_limit
         self._on_overstay = on_overstay
         self._layers = layers
+        self._children = children
         self._threads = Threads()
         self._resolve = resolve
         self.active: dict[Claim, Run] = {}
@@ -137,8 +141,10 @@ class Runner:
             self.stop(claim, why)
 
     def close(self) -> None:
-        """Let idle threads go."""
+        """Let idle threads go, and end what runs in child processes."""
         self._threads.close()
+        if self._children is not None:
+            self._children.close()
 
     async def _live(self, run: Run) -> None:
         job = run.job
@@ -149,6 +155,8 @@ class Runner:
             elif task is None:
                 unknown = UnknownTask(job.task, self._tasks.names)
                 outcome = core.Missing(AttemptError("UnknownTask", str(unknown)))
+            elif task.in_process and self._children is not None:
+                outcome = await self._in_child(run, task, self._children)
             else:
                 args, kwargs = self._arguments(run, task)
                 if task.is_async and job.timeout is None and not self._layers:
@@ -224,6 +232,24 @@ class Runner:
             run.on_loop = True
         return await value if inspect.isawaitable(value) else value
 
+    async def _in_child(self, run: Run, task: Task[..., Any], children: Children) -> Outcome:
+        """The handler in a child process; its middleware runs here, around the call."""
+        run.on_loop = True  # cancelling this body ends the child's run
+        job, limit = run.job, run.job.timeout
+        async with children.seat() as seat:
+            if not self._layers:
+                outcome: Outcome = await self._in_time(run, limit, seat.run(job))
+            else:
+                context = Context(job, self._host, run)
+                enter(context)
+                inner = functools.partial(seat.value, job)
+                value = await self._in_time(run, limit, through(self._layers, context, inner))
+                outcome = _NOTHING if value is None else self._returned(task, value)
+        stopped = run.why is not None and run.why is not Why.CANCEL
+        if run.why is not None and stopped and not isinstance(outcome, core.Succeeded):
+            return _stopped(run.why)
+        return outcome
+
     async def _in_time(self, run: Run, limit: timedelta | None, work: Awaitable[Any]) -> Any:
         if limit is None:
             return await work
@@ -271,6 +297,10 @@ class Runner:
         if run.why is not None and run.why is not Why.CANCEL:
             return _stopped(run.why)
         match error:
+            case Exception() if (kept := outcome_in(error)) is not None:
+                return kept
+            case ChildNotStarted():
+                return core.Missing(self._describe(error))
             case _Misfit(__cause__=Exception() as cause):
                 return core.GaveUp(self._describe(cause))
             case asyncio.CancelledError() if run.why is not None:

@@ -15,6 +15,8 @@ from typing import Any
 from windlass.config import WorkerSettings
 from windlass.core.event import WorkerChanged
 from windlass.errors import StorageError, StorageReplaced
+from windlass.runtime.address import child_tasks
+from windlass.runtime.birth import refuse_in_child
 from windlass.runtime.engine import Engine, Surroundings
 from windlass.runtime.heartbeat import Heartbeat
 from windlass.runtime.leader import Leader
@@ -107,6 +109,7 @@ class Worker:
 
     async def run(self) -> StopReason:
         """Work until told to stop, or until there is a reason of its own."""
+        refuse_in_child()
         try:
             async with self._around.living():
                 return await self._run()
@@ -118,6 +121,7 @@ class Worker:
         settings = around.settings
         loop = asyncio.get_running_loop()
         engine.progress.bind(loop)
+        self._warm()
         await engine.identity.register()
         presence = Presence(beat=settings.heartbeat, lease=settings.lease, clock=around.seams.boot)
         presence.reached()
@@ -150,6 +154,15 @@ class Worker:
             await self._put_down(heart, leader, said=said)
         return self.reason or StopReason.ASKED
 
+    def _warm(self) -> None:
+        """A task that needs a child process has one ready; an app that no child can find is told
+        so before anything is claimed.
+        """
+        around, children = self._around, self.engine.children
+        if children is not None and around.locate is not None and child_tasks(around.tasks):
+            around.locate()
+            children.warm()
+
     async def _put_down(self, heart: Aside, leader: Leader, *, said: bool) -> None:
         """What is left once the store has been told, or could not be: no call may hold it up."""
         with suppress(TimeoutError):
@@ -160,6 +173,10 @@ class Worker:
             with suppress(StorageError, TimeoutError):
                 async with asyncio.timeout(_LAST_CALL):
                     await leader.resign()
+        if self.engine.children is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_CALL):
+                    await self.engine.children.leave()
         self.engine.runner.close()
         await self.engine.progress.close()
         if said:

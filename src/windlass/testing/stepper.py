@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+import msgspec
+
 from windlass.app import Windlass
 from windlass.config import WorkerSettings
 from windlass.core.event import Event, JobMoved
@@ -125,7 +127,9 @@ async def stepping(app: Windlass, patience: timedelta = PATIENCE) -> AsyncIterat
     """A stepper for an isolated app."""
     opener_of(app)
     app.load()
-    stepper = Stepper(await app.surroundings(), patience)
+    # In this process whatever run_in says: what a test has replaced is replaced nowhere else.
+    around = msgspec.structs.replace(await app.surroundings(), locate=None)
+    stepper = Stepper(around, patience)
     deaf = app.bus.subscribe(stepper.note)
     try:
         yield stepper

@@ -1,0 +1,162 @@
+"""What a worker and its children say to each other: length, then MessagePack."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import msgspec
+
+from windlass.core import outcome as core
+from windlass.core.job import ClaimedJob, Progress
+from windlass.core.outcome import Outcome
+from windlass.runtime.address import Address
+
+__all__ = [
+    "HEAD",
+    "Answer",
+    "Ask",
+    "Begin",
+    "Ended",
+    "Failed",
+    "FromChild",
+    "Hello",
+    "Leave",
+    "Logged",
+    "Noted",
+    "Ready",
+    "Stop",
+    "ToChild",
+    "ended",
+    "framed",
+    "from_child",
+    "outcome_of",
+    "to_child",
+]
+
+HEAD = struct.Struct("!I")
+
+
+# --- to the child ---
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """Who you are going to be. Said once."""
+
+    address: Address
+    levels: dict[str, int]
+    """Loggers and their levels, the root's under the empty name."""
+    result_limit: int
+    error_limit: int
+
+
+class Begin(msgspec.Struct, frozen=True, tag="run"):
+    """Run this."""
+
+    job: ClaimedJob
+
+
+class Stop(msgspec.Struct, frozen=True, tag="stop"):
+    """Whatever runs should end now; it will be killed soon."""
+
+
+class Leave(msgspec.Struct, frozen=True, tag="leave"):
+    """No more jobs: end in order."""
+
+
+class Answer(msgspec.Struct, frozen=True, tag="answer"):
+    """To an `Ask`."""
+
+    number: int
+    job: str = ""
+    created: bool = False
+    error: str | None = None
+
+
+ToChild = Hello | Begin | Stop | Leave | Answer
+
+
+# --- from the child ---
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """The app is imported and its lifespan has begun."""
+
+    kib: int
+    """Peak memory so far, as the system counts it for this process."""
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """It could not get ready, and ends."""
+
+    text: str
+
+
+class Noted(msgspec.Struct, frozen=True, tag="noted"):
+    """How far the run is."""
+
+    progress: Progress
+
+
+class Logged(msgspec.Struct, frozen=True, tag="logged"):
+    """A log record, its text already made."""
+
+    record: dict[str, Any]
+
+
+class Ask(msgspec.Struct, frozen=True, tag="ask"):
+    """Enqueue this for me."""
+
+    number: int
+    task: str
+    payload: bytes
+    options: dict[str, Any]
+    """The fields of its options that say something."""
+
+
+class Ended(msgspec.Struct, frozen=True, tag="ended"):
+    """The run has ended."""
+
+    kind: str
+    """The name of the outcome's class."""
+    outcome: bytes
+    megabytes: float
+    """What the process uses now."""
+
+
+FromChild = Ready | Failed | Noted | Logged | Ask | Ended
+
+_encode = msgspec.msgpack.Encoder().encode
+to_child = msgspec.msgpack.Decoder(ToChild).decode
+from_child = msgspec.msgpack.Decoder(FromChild).decode
+
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        core.Succeeded,
+        core.Raised,
+        core.GaveUp,
+        core.Crashed,
+        core.Snoozed,
+        core.Throttled,
+        core.Missing,
+        core.Cancelled,
+    )
+}
+
+
+def framed(frame: ToChild | FromChild) -> bytes:
+    """What goes over the line."""
+    body = _encode(frame)
+    return HEAD.pack(len(body)) + body
+
+
+def ended(outcome: Outcome, megabytes: float) -> Ended:
+    """An outcome for the line."""
+    return Ended(type(outcome).__name__, _encode(outcome), megabytes)
+
+
+def outcome_of(frame: Ended) -> Outcome:
+    """The outcome that was sent."""
+    outcome: Outcome = msgspec.msgpack.decode(frame.outcome, type=_KINDS[frame.kind])
+    return outcome

@@ -1,0 +1,204 @@
+"""A child process from the inside: the worker's own runner, at the other end of a line."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import socket
+import sys
+import threading
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from windlass.context import Host
+from windlass.core.job import ClaimedJob, JobId, Progress
+from windlass.core.outcome import Outcome
+from windlass.errors import InvalidArgument, WindlassError
+from windlass.handle import Job, JobClient
+from windlass.runtime import frames
+from windlass.runtime.birth import end_with_family
+from windlass.runtime.hooks import Hooks
+from windlass.runtime.recycle import megabytes_used
+from windlass.runtime.runner import Run, Runner, Why
+from windlass.seams import start_thread
+from windlass.task import Call, TaskRegistry
+
+__all__ = ["Inside", "Line", "LineLog"]
+
+_PLAIN = (str, int, float, bool, type(None))
+
+
+class Line:
+    """The child's end of the line. Any thread may speak; one listens."""
+
+    def __init__(self, fd: int) -> None:
+        """``fd`` was passed on by the worker."""
+        self._socket = socket.socket(fileno=fd)
+        self._socket.set_inheritable(False)
+        self._speaking = threading.Lock()
+
+    def say(self, frame: frames.FromChild) -> None:
+        """Send; waits while the worker is busy."""
+        framed = frames.framed(frame)
+        with self._speaking:
+            self._socket.sendall(framed)
+
+    def hear(self) -> frames.ToChild | None:
+        """The next frame; None when the worker is gone."""
+        head = self._exactly(frames.HEAD.size)
+        if head is None:
+            return None
+        body = self._exactly(frames.HEAD.unpack(head)[0])
+        return None if body is None else frames.to_child(body)
+
+    def _exactly(self, size: int) -> bytes | None:
+        parts = bytearray()
+        while len(parts) < size:
+            try:
+                part = self._socket.recv(size - len(parts))
+            except OSError:
+                return None
+            if not part:
+                return None
+            parts += part
+        return bytes(parts)
+
+
+class LineLog(logging.Handler):
+    """Log records go to the worker, which knows where they belong."""
+
+    def __init__(self, line: Line) -> None:
+        super().__init__()
+        self._line = line
+        self._words = logging.Formatter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send it as text: what it was made of stays here."""
+        told = {k: v if isinstance(v, _PLAIN) else repr(v) for k, v in vars(record).items()}
+        told["msg"], told["args"] = record.getMessage(), None
+        if record.exc_info:
+            told["exc_text"] = record.exc_text or self._words.formatException(record.exc_info)
+        told["exc_info"] = None
+        try:
+            self._line.say(frames.Logged(told))
+        except (OSError, UnicodeEncodeError, OverflowError):
+            self.handleError(record)
+
+
+class Inside:
+    """Runs what the worker sends, one job after the other, until it is told to leave."""
+
+    def __init__(self, app: Any, line: Line, hello: frames.Hello) -> None:
+        """``app`` is the Windlass that this child has imported."""
+        self._hooks: Hooks = app
+        self._tasks: TaskRegistry = app.tasks
+        self._client: JobClient = app
+        self._line = line
+        self._asks: dict[int, asyncio.Future[frames.Answer]] = {}
+        self._numbers = count(1)
+        self._runner = Runner(
+            self._tasks,
+            _Deputy(self),
+            self._ended,
+            result_limit=hello.result_limit,
+            error_limit=hello.error_limit,
+        )
+        self._left = asyncio.Event()
+
+    async def serve(self) -> None:
+        """Live from the app's lifespan on to its end."""
+        loop = asyncio.get_running_loop()
+        start_thread("line", lambda: self._listen(loop))
+        async with self._hooks.living():
+            kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            self._line.say(frames.Ready(kib // (1024 if sys.platform == "darwin" else 1)))
+            await self._left.wait()
+        self._runner.close()
+
+    @property
+    def state(self) -> Any:
+        """The application's own object, in this process."""
+        return self._hooks.state
+
+    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        while (frame := self._line.hear()) is not None:
+            if isinstance(frame, frames.Stop):
+                # At once: a handler may block the loop and still look at its token.
+                for run in list(self._runner.active.values()):
+                    run.set()
+            loop.call_soon_threadsafe(self._obey, frame)
+        end_with_family()
+
+    def _obey(self, frame: frames.ToChild) -> None:
+        match frame:
+            case frames.Begin(job):
+                self._runner.start([job])
+            case frames.Stop():
+                self._runner.stop_all(Why.CANCEL)
+            case frames.Answer(number):
+                asked = self._asks.pop(number, None)
+                if asked is not None and not asked.done():
+                    asked.set_result(frame)
+            case frames.Leave():
+                self._left.set()
+            case frames.Hello():
+                pass  # said before this one listened
+
+    def _ended(self, run: Run, outcome: Outcome) -> None:
+        del self._runner.active[run.job.claim]
+        self._line.say(frames.ended(outcome, megabytes_used()))
+
+    def note(self, progress: Progress) -> None:
+        """Pass on how far the run is."""
+        self._line.say(frames.Noted(progress))
+
+    async def ask(self, call: Call) -> Any:
+        """Let the worker enqueue ``call``."""
+        options = call.options
+        if options.connection is not None:
+            message = (
+                "ctx.enqueue(...) goes through the worker, which has no connection of yours. In a "
+                "child process use task.options(connection=...).enqueue(...)"
+            )
+            raise InvalidArgument(message)
+        said = {k: v for k, v in msgspec.structs.asdict(options).items() if v is not None}
+        number = next(self._numbers)
+        answered = self._asks[number] = asyncio.get_running_loop().create_future()
+        self._line.say(frames.Ask(number, call.task.name, call.payload, said))
+        answer = await answered
+        if answer.error is not None:
+            raise WindlassError(answer.error)
+        return Job(self._client, JobId(answer.job), created=answer.created, task=call.task)
+
+
+class _Deputy(Host):
+    """What a context can ask for in a child."""
+
+    def __init__(self, inside: Inside) -> None:
+        self._inside = inside
+
+    @property
+    def state(self) -> Any:
+        return self._inside.state
+
+    def note(self, job: ClaimedJob, progress: Progress) -> None:  # noqa: ARG002 -- there is one job
+        words = progress.note.encode("utf-8", "replace").decode("utf-8")
+        self._inside.note(Progress(progress.fraction, words))
+
+    async def enqueue_from(self, job: ClaimedJob, call: Call) -> Any:  # noqa: ARG002
+        return await self._inside.ask(call)
+
+    async def finish(self, *_: object) -> None:
+        raise WindlassError(_NO_FINISH)
+
+    def finish_sync(self, *_: object) -> None:
+        raise WindlassError(_NO_FINISH)
+
+
+_NO_FINISH = (
+    "ctx.finish(connection=...) does not work in a child process: the claim is its worker's. "
+    'Leave run_in="process" out for this task, or return the result and write your rows before'
+)
