@@ -88,6 +88,14 @@ def postgres_schema(fresh_postgres: FreshPostgres) -> Iterator[tuple[str, str]]:
 
 
 @pytest.fixture
+def clean_schema(fresh_postgres: FreshPostgres) -> Iterator[tuple[str, str]]:
+    """The same, cheaper still: the tables may be there, empty, and must be left as they are."""
+    schema = fresh_postgres.take_schema()
+    yield fresh_postgres.home, schema
+    fresh_postgres.give_back_schema(schema)
+
+
+@pytest.fixture
 def redis_url(servers: SharedServers) -> str:
     """The URL of an empty Redis database of this test's own."""
     from tests.servers.fresh import new_redis_database  # noqa: PLC0415 -- as above

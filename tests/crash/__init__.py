@@ -1,1 +1,1 @@
-"""Real processes on real SQLite files, killed, stopped and starved on purpose."""
+"""Real processes on real stores, killed, stopped and starved on purpose."""

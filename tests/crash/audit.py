@@ -1,4 +1,4 @@
-"""The accounting: after every kill the file must tell one story, and the effects the same one."""
+"""The accounting: after every kill the store must tell one story, and the effects the same one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def audit(
     _effects_agree(jobs, effects)
     _rollups_equal_a_recount(store, jobs, histories)
     _nobody_is_left(store)
-    assert store.rows("SELECT key FROM keys") == [], "keys of jobs that are finished"
+    assert store.held_keys() == [], "keys of jobs that are finished"
 
 
 def _everything_acknowledged_is_there(
@@ -75,12 +75,15 @@ def _effects_agree(jobs: Collection[StoredJob], effects: Collection[Effect]) -> 
 def _rollups_equal_a_recount(
     store: Store, jobs: Collection[StoredJob], histories: dict[int, list[Ended]]
 ) -> None:
+    rollups = store.rollups()
+    by_worker = all(rollup.worker for rollup in rollups)
     verbs: dict[Key, Counter[str]] = defaultdict(Counter)
     runs: dict[Key, Counter[str]] = defaultdict(Counter)
-    for key, verb, lasted in _finishes(jobs, histories):
+    for (minute, queue, task, worker), verb, lasted in _finishes(jobs, histories):
+        key = (minute, queue, task, worker if by_worker else "")
         verbs[key][verb] += 1
         runs[key][str(bucket_of(lasted))] += 1
-    stored = {(r.minute, r.queue, r.task, r.worker): r for r in store.rollups()}
+    stored = {(r.minute, r.queue, r.task, r.worker): r for r in rollups}
     assert {key: counts_of(rollup.counts) for key, rollup in stored.items()} == verbs
     assert {key: counts_of(rollup.run) for key, rollup in stored.items()} == runs
     for key, rollup in stored.items():

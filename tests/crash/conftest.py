@@ -1,4 +1,4 @@
-"""A zygote for the whole run, and a scene for each test."""
+"""A zygote for the whole run, and a scene for each test, on every durable backend."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash.places import DURABLE, POSTGRES, SQLITE, Place, on_file, on_prefix, on_schema
 from tests.crash.processes import Processes
 from tests.crash.scene import Scene
 
@@ -17,9 +18,20 @@ def processes() -> Iterator[Processes]:
         yield made
 
 
+@pytest.fixture(params=DURABLE)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Where the jobs live. Tests for one backend say so: parametrize("place", [SQLITE], …)."""
+    if request.param == SQLITE:
+        return on_file(tmp_path / "jobs.db")
+    if request.param == POSTGRES:
+        return on_schema(*request.getfixturevalue("clean_schema"))
+    return on_prefix(*request.getfixturevalue("redis_prefix"))
+
+
 @pytest.fixture
-def scene(tmp_path: Path, processes: Processes) -> Iterator[Scene]:
-    made = Scene(tmp_path, processes)
+def scene(tmp_path: Path, processes: Processes, place: Place) -> Iterator[Scene]:
+    made = Scene(tmp_path, processes, place)
     yield made
     made.open_gate()
     processes.end_all()
+    made.store.close()

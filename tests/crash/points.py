@@ -6,6 +6,7 @@ sends itself a signal when it comes past. A further point is one line in `POINTS
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import importlib
 import inspect
@@ -14,7 +15,11 @@ import signal
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from tests.crash.places import POSTGRES, REDIS, SQLITE
 from windlass.storage.protocol import WorkerState
+
+_TURNS = 10
+"""Of the event loop: enough for a request to get through locks and batches to the socket."""
 
 WORKER = "worker"
 """A worker with one job to run."""
@@ -40,7 +45,8 @@ class Point(NamedTuple):
     where: str
     """``module:name`` or ``module:Class.name``, as production code looks it up."""
     when: str
-    """"before" the function is called, or "after" it has returned."""
+    """"before" the function is called, "after" it has returned, or, on a server, "amid" it: what
+    was asked is on its way and is carried out, and nobody is there to hear the answer."""
     who: str
     attempts: int
     """What the job's attempt must be in the end, after another worker has finished it."""
@@ -87,61 +93,109 @@ def _leaves(given: tuple[Any, ...], result: Any) -> bool:
     return bool(result) and given[2] is WorkerState.GONE
 
 
-POINTS = {
-    # --- a worker's first steps
+class Stores(NamedTuple):
+    """A backend's own classes, as ``module:Class``."""
+
+    jobs: str
+    workers: str
+    pulse: str
+
+
+_STORES = {
+    SQLITE: Stores(
+        f"{_JOBS}:SqliteJobs", f"{_WORKERS}:SqliteWorkers", "windlass.storage.pulse:SharedPulse"
+    ),
+    POSTGRES: Stores(
+        "windlass.storage.postgres.jobs:PostgresJobs",
+        "windlass.storage.postgres.workers:PostgresWorkers",
+        "windlass.storage.postgres.workers:PostgresPulse",
+    ),
+    REDIS: Stores(
+        "windlass.storage.redis.jobs:RedisJobs",
+        "windlass.storage.redis.workers:RedisWorkers",
+        "windlass.storage.redis.workers:RedisPulse",
+    ),
+}
+
+
+def _everywhere(jobs: str, workers: str, pulse: str) -> dict[str, Point]:
+    return {
+        # --- a worker's first steps
+        "registration, not begun": Point(_REGISTER, "before", WORKER, 1, 1),
+        "registration, lock held": Point(f"{workers}.register", "before", WORKER, 1, 1),
+        "registration, stored": Point(_REGISTER, "after", WORKER, 1, 1),
+        # --- the claim
+        "claim, answered": Point(f"{jobs}.claim", "after", WORKER, 2, 1, _answered),
+        # --- the run
+        "run, about to begin": Point(f"{_RUNNER}:Runner.start", "before", WORKER, 2, 1),
+        "run, before the handler": Point(f"{_RUNNER}:enter", "before", WORKER, 2, 1),
+        "run, in the handler": Point("tests.crash.shop:halfway", "before", WORKER, 2, 2),
+        "run, after the handler": Point(f"{_RUNNER}:encode_any", "before", WORKER, 2, 2),
+        # --- the finish
+        "finish, decided": Point(f"{_FINISHER}.add", "after", WORKER, 2, 2),
+        "finish, before it is sent": Point(f"{_FINISHER}._send", "before", WORKER, 2, 2),
+        "finish, after its commit": Point(f"{jobs}.apply", "after", WORKER, 1, 1),
+        "finish, answered": Point(f"{_FINISHER}._settle", "after", WORKER, 1, 1),
+        # --- the heartbeat
+        "beat, before it": Point(f"{pulse}.beat", "before", BEATING, 2, 2, at=3),
+        "beat, after its commit": Point(f"{pulse}.beat", "after", BEATING, 2, 2, at=3),
+        # --- the reaper
+        "burial, after its commit": Point(f"{workers}.bury", "after", REAPER, 2, 2),
+        "reaping, between look and write": Point(f"{_REAPER}._lost", "before", REAPER, 2, 2),
+        "reaping, after its commit": Point(f"{_REAPER}._tell", "before", REAPER, 2, 2),
+        # --- the stop
+        "release, after its commit": Point(f"{_FINISHER}._settle", "before", STOPPING, 1, 2),
+        "leaving, not begun": Point(f"{workers}.leave", "before", STUBBORN, 2, 2),
+        "leaving, after its commit": Point(f"{workers}.leave", "after", STUBBORN, 1, 2),
+        # --- the producer
+        "enqueue, after its commit": Point(f"{jobs}.insert", "after", PRODUCER, 1, 1),
+    }
+
+
+_IN_THE_FILE = {
     "schema, in its transaction": Point(
         "windlass.storage.migrate:apply_sqlite", "after", OPENER, 1, 1, locked=True
     ),
     "opening, about to be answered": Point(
         "windlass.storage.sqlite.writer:_settle", "before", WORKER, 1, 1
     ),
-    "registration, not begun": Point(_REGISTER, "before", WORKER, 1, 1),
-    "registration, lock held": Point(f"{_WORKERS}:SqliteWorkers.register", "before", WORKER, 1, 1),
-    "registration, stored": Point(_REGISTER, "after", WORKER, 1, 1),
-    # --- the claim
     "claim, before its commit": Point(f"{_JOBS}:claim", "after", WORKER, 1, 1, _claimed, 1, True),
     "claim, after its commit": Point(_CLAIM, "before", WORKER, 2, 1, _holds_claims),
-    "claim, answered": Point(f"{_JOBS}:SqliteJobs.claim", "after", WORKER, 2, 1, _answered),
-    # --- the run
-    "run, about to begin": Point(f"{_RUNNER}:Runner.start", "before", WORKER, 2, 1),
-    "run, before the handler": Point(f"{_RUNNER}:enter", "before", WORKER, 2, 1),
-    "run, in the handler": Point("tests.crash.shop:halfway", "before", WORKER, 2, 2),
-    "run, after the handler": Point(f"{_RUNNER}:encode_any", "before", WORKER, 2, 2),
-    # --- the finish
-    "finish, decided": Point(f"{_FINISHER}.add", "after", WORKER, 2, 2),
-    "finish, before it is sent": Point(f"{_FINISHER}._send", "before", WORKER, 2, 2),
     "finish, in the midst of its writes": Point(
         "windlass.storage.sqlite.rollups:Tallies.store", "before", WORKER, 2, 2, locked=True
     ),
     "finish, before its commit": Point(f"{_JOBS}:apply", "after", WORKER, 2, 2, locked=True),
-    "finish, after its commit": Point(f"{_JOBS}:SqliteJobs.apply", "after", WORKER, 1, 1),
-    "finish, answered": Point(f"{_FINISHER}._settle", "after", WORKER, 1, 1),
-    # --- the heartbeat
-    "beat, before it": Point(f"{_WORKERS}:SqliteWorkers.beat", "before", BEATING, 2, 2, at=3),
-    "beat, after its commit": Point(f"{_WORKERS}:SqliteWorkers.beat", "after", BEATING, 2, 2, at=3),
-    # --- the reaper
     "burial, before its commit": Point(f"{_WORKERS}:_end", "after", REAPER, 2, 2, _buries, 1, True),
-    "burial, after its commit": Point(f"{_WORKERS}:SqliteWorkers.bury", "after", REAPER, 2, 2),
-    "reaping, between look and write": Point(f"{_REAPER}._lost", "before", REAPER, 2, 2),
     "reaping, before its commit": Point(f"{_JOBS}:apply", "after", REAPER, 2, 2, locked=True),
-    "reaping, after its commit": Point(f"{_REAPER}._tell", "before", REAPER, 2, 2),
-    # --- the stop
     "release, before its commit": Point(f"{_JOBS}:apply", "after", STOPPING, 2, 2, locked=True),
-    "release, after its commit": Point(f"{_FINISHER}._settle", "before", STOPPING, 1, 2),
-    "leaving, not begun": Point(f"{_WORKERS}:SqliteWorkers.leave", "before", STUBBORN, 2, 2),
     "leaving, before its commit": Point(
         f"{_WORKERS}:_end", "after", STUBBORN, 2, 2, _leaves, locked=True
     ),
-    "leaving, after its commit": Point(f"{_WORKERS}:SqliteWorkers.leave", "after", STUBBORN, 1, 2),
-    # --- the producer
     "enqueue, before its commit": Point(f"{_JOBS}:insert", "after", PRODUCER, 0, 0, _some, 1, True),
-    "enqueue, after its commit": Point(f"{_JOBS}:SqliteJobs.insert", "after", PRODUCER, 1, 1),
 }
 
 
-def arm(name: str, number: str) -> None:
+def _on_a_server(jobs: str, workers: str, _pulse: str) -> dict[str, Point]:
+    return {
+        "registration, on its way": Point(f"{workers}.register", "amid", WORKER, 1, 1),
+        "finish, on its way": Point(f"{jobs}.apply", "amid", WORKER, 1, 1),
+        "burial, on its way": Point(f"{workers}.bury", "amid", REAPER, 2, 2),
+        "reaping, on its way": Point(f"{jobs}.apply", "amid", REAPER, 2, 2),
+        "leaving, on its way": Point(f"{workers}.leave", "amid", STUBBORN, 1, 2),
+        "enqueue, on its way": Point(f"{jobs}.insert", "amid", PRODUCER, 1, 1),
+    }
+
+
+POINTS: dict[str, dict[str, Point]] = {
+    SQLITE: _everywhere(*_STORES[SQLITE]) | _IN_THE_FILE,
+    POSTGRES: _everywhere(*_STORES[POSTGRES]) | _on_a_server(*_STORES[POSTGRES]),
+    REDIS: _everywhere(*_STORES[REDIS]) | _on_a_server(*_STORES[REDIS]),
+}
+
+
+def arm(backend: str, name: str, number: str) -> None:
     """Send this process the signal ``number`` when it comes to the point. Once."""
-    point = POINTS[name]
+    point = POINTS[backend][name]
     owner, attribute = _find(point.where)
     original = getattr(owner, attribute)
     passings = 0
@@ -153,7 +207,7 @@ def arm(name: str, number: str) -> None:
             if passings == point.at:
                 os.kill(os.getpid(), signal.Signals[number])
 
-    setattr(owner, attribute, _patched(original, passed, before=point.when == "before"))
+    setattr(owner, attribute, _patched(original, passed, point.when))
 
 
 def _find(where: str) -> tuple[Any, str]:
@@ -170,8 +224,11 @@ def _find(where: str) -> tuple[Any, str]:
 
 
 def _patched(
-    original: Callable[..., Any], passed: Callable[[tuple[Any, ...], Any], None], *, before: bool
+    original: Callable[..., Any], passed: Callable[[tuple[Any, ...], Any], None], when: str
 ) -> Callable[..., Any]:
+    before = when == "before"
+    if when == "amid":
+        return _left_alone(original, passed)
     if inspect.iscoroutinefunction(original):
 
         @functools.wraps(original)
@@ -195,3 +252,18 @@ def _patched(
         return result
 
     return function
+
+
+def _left_alone(
+    original: Callable[..., Any], passed: Callable[[tuple[Any, ...], Any], None]
+) -> Callable[..., Any]:
+    @functools.wraps(original)
+    async def coroutine(*given: Any, **named: Any) -> Any:
+        call = asyncio.ensure_future(original(*given, **named))
+        # The answer is on this machine before the next look; the process dies without a look.
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+        passed(given, None)
+        return await call
+
+    return coroutine

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tests.crash import points
+from tests.crash import places, points
 from tests.crash.shop import Shop, from_environment
-from tests.crash.store import Store
+from tests.crash.sqlite_store import SqliteStore
 from windlass.cli.main import main
 from windlass.core.job import JobId
 from windlass.errors import StorageError
@@ -23,7 +23,7 @@ from windlass.task import Call
 def worker(arguments: Sequence[str] = (), point: str | None = None, signal: str = "SIGKILL") -> int:
     """``windlass worker``, as a user starts it; at ``point`` it sends itself ``signal``."""
     if point is not None:
-        points.arm(point, signal)
+        points.arm(places.from_environment(os.environ).backend, point, signal)
     return main(["worker", "tests.crash.served:app", *arguments])
 
 
@@ -37,7 +37,7 @@ def producer(
 ) -> int:
     """Enqueue, note what was acknowledged, and keep ``backlog`` jobs waiting; without end."""
     if point is not None:
-        points.arm(point, "SIGKILL")
+        points.arm(places.from_environment(os.environ).backend, point, "SIGKILL")
     asyncio.run(_produce(from_environment(), Path(known), random.Random(seed), backlog, count))
     return 0
 
@@ -47,7 +47,7 @@ async def _produce(
 ) -> None:
     file = os.open(known, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     latest: deque[str] = deque(maxlen=50)
-    store = Store(Path(shop.app.settings.url.removeprefix("sqlite:///")))
+    store = places.from_environment(os.environ).store()
     made = 0
     async with shop.app as app:
         while count is None or made < count:
@@ -94,7 +94,7 @@ async def _enqueue_patiently(shop: Shop, known: Path, waits: Path, gate: Path) -
 
 def look(*, path: str, sql: str, values: Sequence[object], answer: str) -> int:
     """Read the database from where it can be seen."""
-    Path(answer).write_text(repr(Store(Path(path)).rows(sql, values)), encoding="utf-8")
+    Path(answer).write_text(repr(SqliteStore(Path(path)).rows(sql, values)), encoding="utf-8")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""One database, its effects, and the processes that come and go around it."""
+"""One place for jobs, their effects, and the processes that come and go around it."""
 
 from __future__ import annotations
 
@@ -11,28 +11,27 @@ from typing import Any
 
 from tests.crash.audit import audit
 from tests.crash.effects import EffectLog
+from tests.crash.places import Place, on_file
 from tests.crash.processes import PATIENCE, Process, Processes, until
 from tests.crash.shop import EFFECTS, SETTINGS, Shop
-from tests.crash.store import RUNNING, Store, StoredJob
+from tests.crash.store import RUNNING, StoredJob
 
 
 class Scene:
-    """A folder with a database in it."""
+    """A folder, and a store: a database file in it, unless it is said to be elsewhere."""
 
-    def __init__(self, folder: Path, processes: Processes, **settings: str) -> None:
+    def __init__(self, folder: Path, processes: Processes, place: Place | None = None) -> None:
         self.folder = folder
         self.processes = processes
-        self.store = Store(folder / "jobs.db")
+        self.file = folder / "jobs.db"
+        """The database, unless it is elsewhere."""
+        self.place = place or on_file(self.file)
+        self.store = self.place.store()
         self.effects = EffectLog(folder / "effects")
         self.gate = folder / "gate"
         self.known: list[str] = []
         """Every job whose enqueue was acknowledged here."""
-        self.env = {
-            **SETTINGS,
-            **settings,
-            "WINDLASS_URL": f"sqlite:///{self.store.path}",
-            EFFECTS: str(folder / "effects"),
-        }
+        self.env = {**SETTINGS, **self.place.env, EFFECTS: str(folder / "effects")}
 
     # --- processes ---
 
@@ -62,14 +61,13 @@ class Scene:
     def beat_for(self, seconds: float) -> None:
         """Wait until every live worker has beaten and gone on beating for so long from now."""
         wanted = (time.time() + seconds) * 1_000_000
-        oldest = "SELECT min(beat_at) FROM workers WHERE state = 'live'"
-        until(lambda: bool(self.store.rows(oldest)[0][0] >= wanted), "every worker beats")
+        until(lambda: self.store.oldest_beat() >= wanted, "every worker beats")
 
     # --- jobs ---
 
     def enqueue(self, task: str, *arguments: object, count: int = 1, queue: str = "default") -> str:
         """Enqueue from this process; the id of the last one."""
-        shop = Shop(self.env["WINDLASS_URL"], self.env[EFFECTS])
+        shop = self.shop()
 
         async def enqueue() -> list[str]:
             async with shop.app as app:
@@ -78,6 +76,10 @@ class Scene:
 
         self.known += asyncio.run(enqueue())
         return self.known[-1]
+
+    def shop(self) -> Shop:
+        """The app, in this process."""
+        return Shop(self.env[EFFECTS], **self.place.settings)
 
     def job(self, job_id: str) -> StoredJob:
         return self.store.job(job_id)

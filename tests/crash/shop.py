@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.crash.effects import END, START, Effects
 from windlass import Backoff, Context, Windlass
@@ -29,8 +30,9 @@ def halfway() -> None:
 class Shop:
     """An app with its tasks. Built anew in every process, from its environment."""
 
-    def __init__(self, url: str, effects: str) -> None:
-        self.app = Windlass(url)
+    def __init__(self, effects: str, url: str | None = None, **settings: Any) -> None:
+        """Without a URL it is the environment that says where jobs live."""
+        self.app = Windlass(url, **settings)
         self.effects = Effects(effects)
         self.tasks: dict[str, Task[..., object]] = {}
         for name, handler in (
@@ -107,4 +109,4 @@ class Shop:
 
 def from_environment() -> Shop:
     """The shop of this process."""
-    return Shop(os.environ["WINDLASS_URL"], os.environ[EFFECTS])
+    return Shop(os.environ[EFFECTS])

@@ -12,7 +12,8 @@ import pytest
 
 from tests.crash.processes import Processes, stand_still, until
 from tests.crash.scene import Scene
-from tests.crash.store import SUCCEEDED, StoreElsewhere
+from tests.crash.sqlite_store import StoreElsewhere
+from tests.crash.store import SUCCEEDED
 
 pytestmark = pytest.mark.crash
 
@@ -30,7 +31,7 @@ def small_disk(tmp_path: Path) -> Iterator[Scene]:
         pytest.skip("a small file system cannot be mounted here")
     with Processes(prefix=in_it) as processes:
         scene = Scene(tmp_path, processes)
-        path = disk / "jobs.db"
+        path = scene.file = disk / "jobs.db"
 
         def ask(sql: str, values: Sequence[Any]) -> str:
             answer = tmp_path / "answer"
@@ -68,7 +69,7 @@ def test_running_jobs_are_finished_once_there_is_room_again(small_disk: Scene) -
     until(lambda: all(map(scene.running, jobs)), "the jobs run")
 
     # Twelve megabytes to give back: what stands in the write-ahead file needs its room twice.
-    reserve, crumbs = (str(scene.store.path.with_name(name)) for name in ("reserve", "crumbs"))
+    reserve, crumbs = (str(scene.file.with_name(name)) for name in ("reserve", "crumbs"))
     assert scene.start("fill", path=reserve, blocks=3072).wait() == 0
     said = enqueue(scene, "carry", "x" * 200_000, count=200, queue="later")
     assert "StorageFull: The disk that holds" in said

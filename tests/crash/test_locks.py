@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash.places import SQLITE
 from tests.crash.processes import until
 from tests.crash.scene import Scene
-from tests.crash.shop import EFFECTS, Shop
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.crash, pytest.mark.parametrize("place", [SQLITE], indirect=True)]
 
 HOURS_AGO = 10_000_000
 
 
 def locks(scene: Scene) -> set[Path]:
-    return set(Path(f"{scene.store.path}-workers").iterdir())
+    return set(Path(f"{scene.file}-workers").iterdir())
 
 
 def grow_old(paths: set[Path]) -> None:
@@ -28,7 +28,7 @@ def grow_old(paths: set[Path]) -> None:
 
 def tidy(scene: Scene) -> None:
     """What the leader does every minute."""
-    shop = Shop(scene.env["WINDLASS_URL"], scene.env[EFFECTS])
+    shop = scene.shop()
 
     async def run() -> None:
         async with shop.app as app:

@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from tests.crash import points
+from tests.crash.places import SQLITE
 from tests.crash.points import POINTS, Point
 from tests.crash.processes import Process, until
 from tests.crash.scene import Scene
@@ -14,8 +15,18 @@ from tests.crash.scene import Scene
 pytestmark = pytest.mark.crash
 
 
-def named(*who: str) -> list[str]:
-    return [name for name, point in POINTS.items() if point.who in who]
+def at_points_of(*who: str) -> pytest.MarkDecorator:
+    """On each backend, at each of its points that concern them."""
+    return pytest.mark.parametrize(
+        ("place", "name"),
+        [
+            pytest.param(backend, name, id=f"{backend}: {name}")
+            for backend, points_there in POINTS.items()
+            for name, point in points_there.items()
+            if point.who in who
+        ],
+        indirect=["place"],
+    )
 
 
 def dies(process: Process, name: str) -> None:
@@ -23,7 +34,8 @@ def dies(process: Process, name: str) -> None:
     assert process.wait() == -signal.SIGKILL, f"{name} was never reached:\n{process.text}"
 
 
-def finished_elsewhere(scene: Scene, job: str, point: Point) -> None:
+def finished_elsewhere(scene: Scene, job: str, name: str) -> None:
+    point = POINTS[scene.place.backend][name]
     scene.open_gate()
     scene.settle()
     assert scene.job(job).attempt == point.attempts
@@ -31,14 +43,14 @@ def finished_elsewhere(scene: Scene, job: str, point: Point) -> None:
     scene.audit()
 
 
-@pytest.mark.parametrize("name", named(points.WORKER))
+@at_points_of(points.WORKER)
 def test_a_worker_dies_with_one_job(scene: Scene, name: str) -> None:
     job = scene.enqueue("work", 0.01)
     dies(scene.worker(point=name), name)
-    finished_elsewhere(scene, job, POINTS[name])
+    finished_elsewhere(scene, job, name)
 
 
-@pytest.mark.parametrize("name", named(points.WORKER))
+@at_points_of(points.WORKER)
 def test_a_worker_dies_among_many_jobs(scene: Scene, name: str) -> None:
     scene.enqueue("work", 0.01, count=12)
     scene.enqueue("grind", 0.01, count=4)
@@ -47,22 +59,22 @@ def test_a_worker_dies_among_many_jobs(scene: Scene, name: str) -> None:
     scene.audit()
 
 
-@pytest.mark.parametrize("name", named(points.OPENER))
+@at_points_of(points.OPENER)
 def test_a_worker_dies_while_it_makes_the_database(scene: Scene, name: str) -> None:
     dies(scene.worker(point=name), name)
     job = scene.enqueue("work", 0.01)
-    finished_elsewhere(scene, job, POINTS[name])
+    finished_elsewhere(scene, job, name)
 
 
-@pytest.mark.parametrize("name", named(points.BEATING))
+@at_points_of(points.BEATING)
 def test_a_worker_dies_at_a_heartbeat(scene: Scene, name: str) -> None:
     job = scene.enqueue("hold", str(scene.gate))
     dies(scene.worker(point=name), name)
     assert scene.running(job)
-    finished_elsewhere(scene, job, POINTS[name])
+    finished_elsewhere(scene, job, name)
 
 
-@pytest.mark.parametrize("name", named(points.REAPER))
+@at_points_of(points.REAPER)
 def test_a_worker_dies_while_it_buries_another(scene: Scene, name: str) -> None:
     job = scene.enqueue("hold", str(scene.gate))
     first = scene.worker()
@@ -70,12 +82,13 @@ def test_a_worker_dies_while_it_buries_another(scene: Scene, name: str) -> None:
     first.kill()
     # It serves another queue, so that it cannot take the job before it dies.
     dies(scene.worker("--queue", "elsewhere", point=name), name)
-    finished_elsewhere(scene, job, POINTS[name])
+    finished_elsewhere(scene, job, name)
 
 
-@pytest.mark.parametrize("name", named(points.STOPPING, points.STUBBORN))
+@at_points_of(points.STOPPING, points.STUBBORN)
 def test_a_worker_dies_while_it_stops(scene: Scene, name: str) -> None:
-    task = "hold" if POINTS[name].who == points.STOPPING else "stand"
+    point = POINTS[scene.place.backend][name]
+    task = "hold" if point.who == points.STOPPING else "stand"
     job = scene.enqueue(task, str(scene.gate))
     worker = scene.worker(point=name)
     until(lambda: scene.running(job), "the job runs")
@@ -83,10 +96,10 @@ def test_a_worker_dies_while_it_stops(scene: Scene, name: str) -> None:
     until(lambda: "SIGTERM: no new jobs" in worker.text, "the first signal was heard")
     worker.signal(signal.SIGTERM)
     dies(worker, name)
-    finished_elsewhere(scene, job, POINTS[name])
+    finished_elsewhere(scene, job, name)
 
 
-@pytest.mark.parametrize("name", named(points.PRODUCER))
+@at_points_of(points.PRODUCER)
 def test_a_producer_dies_while_it_enqueues(scene: Scene, name: str) -> None:
     known = scene.folder / "known"
     dies(scene.start("producer", known=str(known), seed=1, count=1, point=name), name)
@@ -94,14 +107,15 @@ def test_a_producer_dies_while_it_enqueues(scene: Scene, name: str) -> None:
     scene.settle()
     stored = scene.store.jobs()
     # What it was not told of may be there, whole, or not be there; never half.
-    assert [job.attempt for job in stored] == [1] * POINTS[name].attempts
+    assert [job.attempt for job in stored] == [1] * POINTS[scene.place.backend][name].attempts
     scene.audit(unknown=len(stored))
 
 
 def test_a_point_that_does_not_exist_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(POINTS, "nowhere", Point("windlass.app:Windlass.gone", "before", "", 0, 0))
+    gone = Point("windlass.app:Windlass.gone", "before", "", 0, 0)
+    monkeypatch.setitem(POINTS[SQLITE], "nowhere", gone)
     with pytest.raises(LookupError, match=r"windlass\.app:Windlass\.gone does not exist"):
-        points.arm("nowhere", "SIGKILL")
+        points.arm(SQLITE, "nowhere", "SIGKILL")
 
 
 def test_every_point_is_killed_at() -> None:
@@ -114,4 +128,4 @@ def test_every_point_is_killed_at() -> None:
         points.STUBBORN,
         points.PRODUCER,
     }
-    assert {point.who for point in POINTS.values()} == played
+    assert {point.who for there in POINTS.values() for point in there.values()} == played

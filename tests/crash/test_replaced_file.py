@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash.places import SQLITE
 from tests.crash.processes import until
 from tests.crash.scene import Scene
-from tests.crash.store import Store
+from tests.crash.sqlite_store import SqliteStore
 from windlass.cli.codes import STORAGE_LOST
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.crash, pytest.mark.parametrize("place", [SQLITE], indirect=True)]
 
 
 def deleted(path: Path) -> None:
@@ -41,8 +42,8 @@ def test_nothing_more_is_acknowledged_and_everybody_says_why(
     known = scene.folder / "known"
     producer = scene.start("producer", known=str(known), seed=1)
     until(lambda: known.exists() and known.stat().st_size > 0, "the producer is heard")
-    kept = _keep(scene.store.path)
-    change(scene.store.path)
+    kept = _keep(scene.file)
+    change(scene.file)
 
     assert producer.wait() != 0
     assert "StorageReplaced" in producer.text
@@ -54,10 +55,10 @@ def test_nothing_more_is_acknowledged_and_everybody_says_why(
     assert kept.is_sound()
 
 
-def _keep(path: Path) -> Store:
+def _keep(path: Path) -> SqliteStore:
     """Second names for the files as they are: what was acknowledged must be in them."""
     folder = path.parent / "kept"
     folder.mkdir()
     for name in (path.name, f"{path.name}-wal"):
         os.link(path.with_name(name), folder / name)
-    return Store(folder / path.name)
+    return SqliteStore(folder / path.name)

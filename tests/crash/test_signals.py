@@ -8,6 +8,7 @@ import signal
 
 import pytest
 
+from tests.crash.places import SQLITE
 from tests.crash.processes import Process, running, stand_still, until
 from tests.crash.scene import Scene
 from tests.crash.store import RUNNING, SUCCEEDED, WAITING
@@ -59,6 +60,7 @@ def test_two_signals_at_random_end_it_in_bounded_time_and_give_every_attempt_bac
     scene.audit()
 
 
+@pytest.mark.parametrize("place", [SQLITE], indirect=True)
 def test_a_signal_while_the_store_is_opened_is_not_lost(scene: Scene) -> None:
     """It comes in a callback of the event loop, which would swallow what it raises there."""
     scene.enqueue("work", 0.01)

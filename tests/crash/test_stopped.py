@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from tests.crash import points
+from tests.crash.places import SQLITE
 from tests.crash.points import POINTS
 from tests.crash.processes import Process, stand_still, until
 from tests.crash.scene import Scene
@@ -18,12 +19,13 @@ LEASE = 1.0
 """What `tests.crash.shop.SETTINGS` says."""
 
 UNLOCKED = [
-    "claim, after its commit",
+    "claim, answered",
     "run, in the handler",
     "finish, before it is sent",
     "finish, after its commit",
 ]
-LOCKED = [name for name, p in POINTS.items() if p.who == points.WORKER and p.locked]
+LOCKED = [name for name, p in POINTS[SQLITE].items() if p.who == points.WORKER and p.locked]
+ON_A_FILE = pytest.mark.parametrize("place", [SQLITE], indirect=True)
 
 
 def state_of(scene: Scene, process: Process) -> list[str]:
@@ -48,12 +50,15 @@ def test_a_worker_stopped_beyond_its_lease_comes_back_as_somebody_else(
     other = scene.worker("--queue", "default")
     until(lambda: state_of(scene, zombie) == ["dead"], "the stopped worker is buried")
     until(lambda: scene.store.unfinished() == 0, "another worker has finished the job")
-    assert scene.job(job).attempt == POINTS[name].attempts
+    attempts = POINTS[scene.place.backend][name].attempts
+    assert scene.job(job).attempt == attempts
     zombie.signal(signal.SIGCONT)
     until(lambda: state_of(scene, zombie) == ["dead", "live"], "it takes a new identity")
     works_on(scene, zombie)
     scene.settle(zombie, other)
-    assert scene.job(job).attempt == POINTS[name].attempts, "what came late was refused"
+    assert scene.job(job).attempt == POINTS[scene.place.backend][name].attempts, (
+        "what came late was refused"
+    )
     scene.audit()
 
 
@@ -97,6 +102,7 @@ def test_a_worker_stopped_for_less_than_its_lease_keeps_its_job(scene: Scene) ->
     scene.audit()
 
 
+@ON_A_FILE
 @pytest.mark.parametrize("name", LOCKED)
 def test_nobody_is_buried_for_waiting_on_a_worker_stopped_in_its_transaction(
     scene: Scene, name: str
@@ -125,6 +131,7 @@ def test_nobody_is_buried_for_waiting_on_a_worker_stopped_in_its_transaction(
     scene.audit()
 
 
+@ON_A_FILE
 def test_an_enqueue_waits_for_a_worker_stopped_in_its_transaction_and_is_stored(
     scene: Scene,
 ) -> None:

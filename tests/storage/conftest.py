@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from windlass.storage.memory import MemoryDatabase, MemoryStorage
+from windlass.storage.postgres import open_postgres
 from windlass.storage.protocol import Storage
+from windlass.storage.redis import open_redis
 from windlass.storage.sqlite import open_sqlite
 from windlass.testing.clock import VirtualClock
 
@@ -39,10 +41,8 @@ def open_file(tmp_path: Path, clock: VirtualClock) -> Open:
 
 
 @pytest.fixture
-def open_schema(postgres_schema: tuple[str, str], clock: VirtualClock) -> Open:
-    from windlass.storage.postgres import open_postgres  # noqa: PLC0415
-
-    url, schema = postgres_schema
+def open_schema(clean_schema: tuple[str, str], clock: VirtualClock) -> Open:
+    url, schema = clean_schema
 
     async def opened() -> Storage:
         return await open_postgres(url, clock=clock, schema=schema)
@@ -52,8 +52,6 @@ def open_schema(postgres_schema: tuple[str, str], clock: VirtualClock) -> Open:
 
 @pytest.fixture
 def open_prefix(redis_prefix: tuple[str, str], clock: VirtualClock) -> Open:
-    from windlass.storage.redis import open_redis  # noqa: PLC0415
-
     url, prefix = redis_prefix
 
     async def opened() -> Storage:

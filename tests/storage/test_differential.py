@@ -1,13 +1,14 @@
-"""The same steps on SQLite and on the readable reference: every answer and every row agree."""
+"""The same steps on a backend and on the readable reference: every answer and every row agree."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -19,6 +20,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from tests.servers.fresh import FreshPostgres, new_name
 from windlass.core.job import AttemptError, Claim, ClaimedJob, Job, JobId, LimitUse, NewJob
 from windlass.core.limit import LimitSpec, Rate
 from windlass.core.outcome import (
@@ -38,7 +40,9 @@ from windlass.core.state import State
 from windlass.core.unique import Unique, Window
 from windlass.errors import WindlassError
 from windlass.storage.memory import MemoryDatabase, MemoryStorage
+from windlass.storage.postgres import open_postgres
 from windlass.storage.protocol import JobFilter, Storage, Want, WorkerStart
+from windlass.storage.redis import open_redis
 from windlass.storage.sqlite import open_in_memory
 from windlass.storage.sqlite.connection import MemorySource
 from windlass.testing.clock import VirtualClock
@@ -78,6 +82,13 @@ PLAIN = msgspec.structs.replace
 class Machine(RuleBasedStateMachine):
     """Every rule does one thing to both stores and compares what they say."""
 
+    histories_at_every_step: ClassVar[bool] = True
+    """A question per job: to a server only at the end."""
+
+    async def opened(self) -> Storage:
+        """The store under test, empty."""
+        return await open_in_memory(MemorySource(), clock=self.clock)
+
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
@@ -108,17 +119,15 @@ class Machine(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         memory = MemoryStorage(MemoryDatabase(self.clock))
-
-        async def opened() -> Storage:
-            return await open_in_memory(MemorySource(), clock=self.clock)
-
-        self.stores = [memory, self.run(opened())]
+        self.stores = [memory, self.run(self.opened())]
         self.claims = [{}, {}]
         for worker in WORKERS:
             self.register(worker)
         self.define(1, 2, 3)
 
     def teardown(self) -> None:
+        if self.stores and not self.histories_at_every_step:
+            self.agree(self._histories)
         for store in self.stores:
             self.run(store.close())
         self.loop.close()
@@ -317,12 +326,17 @@ class Machine(RuleBasedStateMachine):
     def every_row_is_the_same(self) -> None:
         if self.stores:
             self.agree(self._rows)
+            if self.histories_at_every_step:
+                self.agree(self._histories)
 
     async def _rows(self, store: Storage, _: int) -> object:
         jobs = await store.admin.find(JobFilter(), limit=1000)
-        histories = [list(await store.admin.history(job.id)) for job in jobs]
         workers = [(w.start.id, w.state, w.running) for w in await store.workers.workers()]
-        return [_comparable(job) for job in jobs], histories, workers
+        return [_comparable(job) for job in jobs], workers
+
+    async def _histories(self, store: Storage, _: int) -> object:
+        jobs = await store.admin.find(JobFilter(), limit=1000)
+        return [list(await store.admin.history(job.id)) for job in jobs]
 
     @invariant()
     def every_sum_is_the_same(self) -> None:
@@ -361,13 +375,44 @@ def _comparable(job: Job) -> Job:
     return PLAIN(job, seq=0)
 
 
-def test_sqlite_and_the_reference_agree_step_by_step() -> None:
+def compare(machine: type[Machine], *, examples: int, steps: int) -> None:
     run_state_machine_as_test(
-        Machine,
+        machine,
         settings=settings(
-            max_examples=200,
-            stateful_step_count=50,
+            max_examples=examples,
+            stateful_step_count=steps,
             deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+def test_sqlite_and_the_reference_agree_step_by_step() -> None:
+    compare(Machine, examples=200, steps=50)
+
+
+@pytest.mark.slow
+def test_postgres_and_the_reference_agree_step_by_step(fresh_postgres: FreshPostgres) -> None:
+    class OnPostgres(Machine):
+        histories_at_every_step = False
+
+        async def opened(self) -> Storage:
+            self.schema = fresh_postgres.take_schema()
+            return await open_postgres(fresh_postgres.home, clock=self.clock, schema=self.schema)
+
+        def teardown(self) -> None:
+            super().teardown()
+            fresh_postgres.give_back_schema(self.schema)
+
+    compare(OnPostgres, examples=20, steps=50)
+
+
+@pytest.mark.slow
+def test_redis_and_the_reference_agree_step_by_step(redis_url: str) -> None:
+    class OnRedis(Machine):
+        histories_at_every_step = False
+
+        async def opened(self) -> Storage:
+            return await open_redis(redis_url, clock=self.clock, prefix=new_name())
+
+    compare(OnRedis, examples=30, steps=50)
