@@ -317,10 +317,10 @@ class Lines(logging.Handler):
 
 
 @contextmanager
-def logged() -> Iterator[Lines]:
-    """Listen to the log of the library."""
+def logged(name: str = "windlass") -> Iterator[Lines]:
+    """Listen to the log of the library, or another one."""
     lines = Lines()
-    log = logging.getLogger("windlass")
+    log = logging.getLogger(name)
     before = log.level
     log.addHandler(lines)
     log.setLevel(logging.DEBUG)

@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from windlass.runtime.birth import be_a_child
@@ -24,14 +24,15 @@ def main() -> int:
     """Import the app as the worker has, and run what it sends."""
     be_a_child()
     from windlass.runtime.frames import Failed, Hello
-    from windlass.runtime.inside import Inside, Line, LineLog
+    from windlass.runtime.inside import Inside, Line, LineLog, set_levels
 
     line = Line(int(sys.argv[1]))
     sys.argv[1:] = []
     hello = line.hear()
     if not isinstance(hello, Hello):
         return 1
-    _log_to(LineLog(line), hello.levels)
+    logging.getLogger().addHandler(LineLog(line))
+    set_levels(hello.levels)
     here = os.getcwd()  # noqa: PTH109 -- sys.path wants text
     try:
         sys.path[:] = [here if entry == "." else entry for entry in hello.address.path]
@@ -41,12 +42,6 @@ def main() -> int:
         line.say(Failed(_told(error)))
         return 1
     return 0
-
-
-def _log_to(handler: logging.Handler, levels: Mapping[str, int]) -> None:
-    logging.getLogger().addHandler(handler)
-    for name, level in levels.items():
-        logging.getLogger(name or None).setLevel(level)
 
 
 def _load(target: str, modules: Sequence[str]) -> Windlass:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import signal
 import socket
@@ -41,6 +42,7 @@ def be_a_child() -> None:
     if sys.platform == "linux":
         # The line's end says the same, but not to code that never lets go of the interpreter.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    faulthandler.enable()  # the stack of a crash in native code goes to standard error
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # Service managers signal every process of a service. The worker hears it, too, and lets
         # its jobs end. Not SIG_IGN: programs that a handler starts would inherit that.

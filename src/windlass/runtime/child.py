@@ -65,6 +65,7 @@ class Child:
         self._burial: asyncio.Task[None] | None = None
         self._answers: set[asyncio.Task[None]] = set()
         self._pidfd: int | None = None
+        self._next_look: asyncio.TimerHandle | None = None
         self._doomed = False
         """Told to leave, or killed: nothing more will run in it."""
         self._over_limit = self._silent = False
@@ -112,16 +113,18 @@ class Child:
         self.jobs += 1
         # What the rules say is the worker's business, and so is the clock.
         bare = msgspec.structs.replace(job, backoff=None, timeout=None)
-        self._send(frames.Begin(bare))
+        self._send(frames.Start(bare, frames.levels()))
         self._look_at_memory()
         try:
             await _first(over, self.death)
         except asyncio.CancelledError:
             await self._stop(over)
-            if not over.done() or isinstance(over.result(), core.Cancelled):
-                raise
+            if not over.done() or not isinstance(over.result(), core.Succeeded):
+                raise  # whatever else it said: it ended because it was asked to
         finally:
             self._job = None
+            if self._next_look is not None:
+                self._next_look.cancel()
         if over.done():
             return over.result()
         return core.Lost(AttemptError("ChildDied", self.death.result().words))
@@ -148,7 +151,7 @@ class Child:
                 self.end_now()
                 return
         pause = _LOOK if self._limit is None else _CLOSE_LOOK
-        self._loop.call_later(pause, self._look_at_memory)
+        self._next_look = self._loop.call_later(pause, self._look_at_memory)
 
     # --- its end ---
 

@@ -16,10 +16,10 @@ from windlass.core import outcome as core
 from windlass.core.job import ClaimedJob
 from windlass.core.outcome import Outcome
 from windlass.core.payload import decode_any
-from windlass.errors import ChildDied, ChildError, ChildNotStarted
+from windlass.errors import ChildDied, ChildError, ChildNotStarted, ConfigError
 from windlass.runtime.address import Address
 from windlass.runtime.child import Child
-from windlass.runtime.frames import Hello
+from windlass.runtime.frames import Hello, levels
 from windlass.task import TaskRegistry
 
 __all__ = ["Children", "Seat", "opened", "outcome_in"]
@@ -110,7 +110,11 @@ class Children:
 
     async def _start(self) -> Child:
         settings = self._settings
-        hello = Hello(self._locate(), _levels(), settings.result_limit, settings.error_limit)
+        try:
+            address = self._locate()
+        except ConfigError as error:  # a task was defined after the worker had started
+            raise ChildNotStarted(str(error)) from None
+        hello = Hello(address, levels(), settings.result_limit, settings.error_limit)
         child = Child(hello, self._host, self._tasks, settings.child_memory_limit)
         self._all.add(child)
         child.death.add_done_callback(functools.partial(self._gone, child))
@@ -204,7 +208,3 @@ def outcome_in(error: Exception) -> Outcome | None:
     """What a child process said, if ``error`` is how middleware saw it and let it pass."""
     kept = vars(error).get("outcome")
     return kept if isinstance(kept, core.Outcome) else None
-
-
-def _levels() -> dict[str, int]:
-    return {name: logging.getLogger(name or None).level for name in ("", "windlass")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 from typing import Any
 
@@ -16,25 +17,29 @@ __all__ = [
     "HEAD",
     "Answer",
     "Ask",
-    "Begin",
     "Ended",
     "Failed",
     "FromChild",
     "Hello",
     "Leave",
+    "Levels",
     "Logged",
     "Noted",
     "Ready",
+    "Start",
     "Stop",
     "ToChild",
     "ended",
     "framed",
     "from_child",
+    "levels",
     "outcome_of",
     "to_child",
 ]
 
 HEAD = struct.Struct("!I")
+Levels = dict[str, int]
+"""Loggers and their levels, the root's under the empty name."""
 
 
 # --- to the child ---
@@ -44,16 +49,17 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """Who you are going to be. Said once."""
 
     address: Address
-    levels: dict[str, int]
-    """Loggers and their levels, the root's under the empty name."""
+    levels: Levels
     result_limit: int
     error_limit: int
 
 
-class Begin(msgspec.Struct, frozen=True, tag="run"):
+class Start(msgspec.Struct, frozen=True, tag="start"):
     """Run this."""
 
     job: ClaimedJob
+    levels: Levels
+    """Again: they may have changed since."""
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
@@ -73,7 +79,7 @@ class Answer(msgspec.Struct, frozen=True, tag="answer"):
     error: str | None = None
 
 
-ToChild = Hello | Begin | Stop | Leave | Answer
+ToChild = Hello | Start | Stop | Leave | Answer
 
 
 # --- from the child ---
@@ -143,6 +149,11 @@ _KINDS: dict[str, type[Any]] = {
         core.Cancelled,
     )
 }
+
+
+def levels() -> Levels:
+    """Those of this process."""
+    return {name: logging.getLogger(name or None).level for name in ("", "windlass")}
 
 
 def framed(frame: ToChild | FromChild) -> bytes:

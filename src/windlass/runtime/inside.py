@@ -26,9 +26,15 @@ from windlass.runtime.runner import Run, Runner, Why
 from windlass.seams import start_thread
 from windlass.task import Call, TaskRegistry
 
-__all__ = ["Inside", "Line", "LineLog"]
+__all__ = ["Inside", "Line", "LineLog", "set_levels"]
 
 _PLAIN = (str, int, float, bool, type(None))
+
+
+def set_levels(levels: frames.Levels) -> None:
+    """Log as much as the worker does."""
+    for name, level in levels.items():
+        logging.getLogger(name or None).setLevel(level)
 
 
 class Line:
@@ -106,6 +112,7 @@ class Inside:
             result_limit=hello.result_limit,
             error_limit=hello.error_limit,
         )
+        self._levels = hello.levels
         self._left = asyncio.Event()
 
     async def serve(self) -> None:
@@ -134,7 +141,10 @@ class Inside:
 
     def _obey(self, frame: frames.ToChild) -> None:
         match frame:
-            case frames.Begin(job):
+            case frames.Start(job, levels):
+                if levels != self._levels:  # else the app may have its own way
+                    self._levels = levels
+                    set_levels(levels)
                 self._runner.start([job])
             case frames.Stop():
                 self._runner.stop_all(Why.CANCEL)

@@ -17,6 +17,7 @@ from windlass.core.event import WorkerChanged
 from windlass.errors import StorageError, StorageReplaced
 from windlass.runtime.address import child_tasks
 from windlass.runtime.birth import refuse_in_child
+from windlass.runtime.children import Children
 from windlass.runtime.engine import Engine, Surroundings
 from windlass.runtime.heartbeat import Heartbeat
 from windlass.runtime.leader import Leader
@@ -121,7 +122,7 @@ class Worker:
         settings = around.settings
         loop = asyncio.get_running_loop()
         engine.progress.bind(loop)
-        self._warm()
+        children = self._found_by_children()
         await engine.identity.register()
         presence = Presence(beat=settings.heartbeat, lease=settings.lease, clock=around.seams.boot)
         presence.reached()
@@ -136,6 +137,8 @@ class Worker:
                 chores = self._chores(leader, presence, chores_end)
                 running = [group.create_task(self._part(chore)) for chore in chores]
                 claiming = group.create_task(self._part(engine.claimer.run))
+                if children is not None:
+                    children.warm()
                 self.started.set()
                 await self._stop.wait()
                 engine.claimer.stop()
@@ -154,14 +157,13 @@ class Worker:
             await self._put_down(heart, leader, said=said)
         return self.reason or StopReason.ASKED
 
-    def _warm(self) -> None:
-        """A task that needs a child process has one ready; an app that no child can find is told
-        so before anything is claimed.
-        """
-        around, children = self._around, self.engine.children
-        if children is not None and around.locate is not None and child_tasks(around.tasks):
-            around.locate()
-            children.warm()
+    def _found_by_children(self) -> Children | None:
+        """The pool, if a task needs it; an app that no child could find is refused here."""
+        around = self._around
+        if around.locate is None or not child_tasks(around.tasks):
+            return None
+        around.locate()
+        return self.engine.children
 
     async def _put_down(self, heart: Aside, leader: Leader, *, said: bool) -> None:
         """What is left once the store has been told, or could not be: no call may hold it up."""

@@ -1,0 +1,268 @@
+"""An app whose tasks do the same on the loop, on threads and in child processes."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextvars import ContextVar
+from typing import Any
+
+import windlass
+from windlass import Backoff, Context, GiveUp, Retry, Snooze, Throttled, Windlass
+
+URL = os.environ.get("HEAVY_URL", "memory://")
+app = Windlass(URL, grace=0.2, lease=30)
+small = Windlass("memory://", child_memory_limit=150)
+worn = Windlass("memory://", child_max_jobs=2)
+fat = Windlass("memory://", child_max_megabytes=1)
+log = logging.getLogger("shop")
+
+colour: ContextVar[str] = ContextVar("colour", default="none")
+EXECUTORS = ("loop", "thread", "process", "process-async")
+
+
+@app.lifespan
+async def lifespan(app: Windlass) -> AsyncIterator[None]:
+    app.state = {"pid": os.getpid()}
+    yield
+    app.state = None
+    if path := os.environ.get("HEAVY_FAREWELL"):
+        with open(path, "a", encoding="utf-8") as file:  # noqa: PTH123
+            file.write(f"{os.getpid()}\n")
+
+
+def both(
+    name: str, plain: Callable[..., Any], coroutine: Callable[..., Any], **options: Any
+) -> None:
+    """Register the same work for every executor."""
+    options = {"max_attempts": 1, **options}
+    app.task(name=f"loop.{name}", **options)(coroutine)
+    app.task(name=f"thread.{name}", **options)(plain)
+    app.task(name=f"process.{name}", run_in="process", **options)(plain)
+    app.task(name=f"process-async.{name}", run_in="process", **options)(coroutine)
+
+
+def echo(value: int) -> int:
+    return value
+
+
+async def echo_async(value: int) -> int:
+    return value
+
+
+both("echo", echo, echo_async)
+
+
+def broken() -> None:
+    raise ValueError("no good")
+
+
+async def broken_async() -> None:
+    raise ValueError("no good")
+
+
+both("broken", broken, broken_async)
+
+
+def hang(ctx: Context) -> None:
+    ctx.progress(0.1)
+    assert ctx.cancelled.wait(60)
+    raise RuntimeError("given up half-way")
+
+
+async def hang_async(ctx: Context) -> None:
+    ctx.progress(0.1)
+    await asyncio.sleep(60)
+
+
+both("hang", hang, hang_async)
+both("brief", hang, hang_async, timeout=0.3)
+
+
+def stubborn(ctx: Context) -> str:
+    ctx.progress(0.1)
+    assert ctx.cancelled.wait(60)
+    return "done all the same"
+
+
+async def stubborn_async(ctx: Context) -> str:
+    ctx.progress(0.1)
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        return "done all the same"
+    return "never asked"
+
+
+both("stubborn", stubborn, stubborn_async)
+
+
+def about(ctx: Context) -> dict[str, Any]:
+    assert windlass.current() is ctx
+    before, _ = colour.get(), colour.set("red")
+    return {
+        "job": ctx.job_id,
+        "attempt": [ctx.attempt, ctx.max_attempts],
+        "identity": [ctx.tenant, ctx.principal, ctx.correlation_id],
+        "tags": list(ctx.tags),
+        "state": ctx.state["pid"] == os.getpid(),
+        "colour": before,
+    }
+
+
+async def about_async(ctx: Context) -> dict[str, Any]:
+    return about(ctx)
+
+
+both("about", about, about_async, max_attempts=3)
+
+
+def once_more(ctx: Context) -> str | None:
+    if ctx.attempt == 1:
+        raise ValueError("first")
+    return ctx.previous_error
+
+
+async def once_more_async(ctx: Context) -> str | None:
+    return once_more(ctx)
+
+
+both("once_more", once_more, once_more_async, max_attempts=2, backoff=Backoff.none())
+
+
+def tell(ctx: Context) -> None:
+    log.warning("from %s", "a library")
+    ctx.log("from the handler")
+    try:
+        raise KeyError("lost")
+    except KeyError:
+        log.exception("with a trace")
+
+
+async def tell_async(ctx: Context) -> None:
+    tell(ctx)
+
+
+both("tell", tell, tell_async)
+
+
+def steer(how: str) -> None:
+    ways = {
+        "snooze": Snooze(3600),
+        "throttle": Throttled(3600),
+        "give up": GiveUp("no"),
+        "retry": Retry("busy", after=3600),
+        "exit": SystemExit(3),
+    }
+    raise ways[how]
+
+
+async def steer_async(how: str) -> None:
+    steer(how)
+
+
+both("steer", steer, steer_async, max_attempts=3)
+
+
+def odd() -> object:
+    return object()
+
+
+async def odd_async() -> object:
+    return object()
+
+
+both("odd", odd, odd_async)
+
+
+@app.task(name="follow_up")
+async def follow_up() -> None: ...
+
+
+async def enqueue(ctx: Context) -> str:
+    return str((await ctx.enqueue(follow_up.call())).id)
+
+
+def enqueue_plain() -> str:
+    return str(follow_up.enqueue_sync().id)
+
+
+both("enqueue", enqueue_plain, enqueue)
+
+# --- in child processes only --------------------------------------------------------------------
+
+
+@app.task(run_in="process", max_attempts=1)
+def whoami() -> list[int]:
+    return [os.getpid(), os.getppid()]
+
+
+@app.task(run_in="process", max_attempts=5, backoff=Backoff.none())
+def segfault() -> None:
+    ctypes.string_at(0)
+
+
+@app.task(run_in="process", max_attempts=1)
+def leave(code: int) -> None:
+    os._exit(code)
+
+
+@app.task(run_in="process", max_attempts=1)
+def suicide(number: int) -> None:
+    os.kill(os.getpid(), number)
+    threading.Event().wait(60)
+
+
+@app.task(run_in="process", max_attempts=1, timeout=0.3)
+def deaf(ctx: Context) -> None:
+    time.sleep(60)
+
+
+@app.task(run_in="process", max_attempts=1)
+def with_family(ctx: Context) -> None:
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    ctx.progress(0.5, str(other.pid))
+    time.sleep(60)
+
+
+@app.task(run_in="process", max_attempts=1)
+def pids(ctx: Context) -> None:
+    ctx.progress(0.5, str(os.getpid()))
+    signal.raise_signal(signal.SIGTERM)  # what a service manager sends to everybody
+    ctx.cancelled.wait(60)
+    time.sleep(60)
+
+
+@app.task(run_in="process", max_attempts=1)
+async def elsewhere() -> None:
+    await follow_up.enqueue()
+
+
+@app.task(run_in="process", max_attempts=1)
+def closes_everything() -> None:
+    os.closerange(3, 256)
+    threading.Event().wait(60)
+
+
+@small.task(run_in="process", max_attempts=1)
+def hog() -> None:
+    kept = []
+    while True:
+        kept.append(bytearray(5_000_000))
+        time.sleep(0.005)
+
+
+def me() -> int:
+    return os.getpid()
+
+
+worn_me = worn.task(name="worn.me", run_in="process")(me)
+fat_me = fat.task(name="fat.me", run_in="process")(me)
