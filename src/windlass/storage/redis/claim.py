@@ -19,6 +19,7 @@ from windlass.storage.redis.records import (
     instant,
     kept_of,
     moment,
+    shown_asked,
     span_of,
 )
 
@@ -132,9 +133,9 @@ def _read_mixed(
         try:
             jobs.append(_started(record, kept, said, at, worker))
         except UNREADABLE as error:
-            # Its id stands at a fixed place, or the server could not have claimed it.
+            # The server has read what stands in front, or it could not have claimed it.
             number = kept_of(kept).number + 1 if kept else 1
-            unread.append(Unread(record[57 : 57 + _ID], number, f"{error}"))
+            unread.append(Unread(shown_asked(record).id, number, f"{error}"))
     return jobs
 
 

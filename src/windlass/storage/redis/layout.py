@@ -63,10 +63,12 @@ Limits. See the SQLite backend's lanes.py for what lanes and bays are
     gate: name, or name:key. lane: length of the queue's name, ':', queue, ':', `lane_key`.
     bay: length of the queue's name, ':', queue, ':', cost, ':', gate; the cost is -1 for a unit.
 
-The asked record is a msgpack array of fixed positions, so that Lua finds what it needs with one
-``struct.unpack`` and Python decodes the rest. The state record is `STATE`, then worker, queue and
-task (each with its length in 2 bytes, and all three with theirs), who ended the last claim (with
-its length), then the result of a job that succeeded (flag RESULT) or the reason (flag REASON).
+The asked record is a msgpack array that begins with values of fixed positions, so that Lua finds
+what it needs with one ``struct.unpack`` and Python decodes the rest: `records.Asked`. The state
+record is state and flags; job number, due, max attempts, queue and task, byte by byte as they stand
+in the asked record, which a claim copies; the numbers of `BACK`; worker and who ended the last
+claim, each with its length in 2 bytes; then the result (flag RESULT) or the reason
+(flag REASON).
 """
 
 from __future__ import annotations
@@ -77,13 +79,14 @@ from typing import Final
 from windlass.core.state import State, Verb
 
 __all__ = [
+    "BACK",
     "CANCEL",
     "CODES",
     "ERROR",
+    "FRONT",
     "REASON",
     "RESULT",
     "SOLO",
-    "STATE",
     "STATES",
     "VERBS",
     "VERB_CODES",
@@ -96,9 +99,11 @@ VERBS: Final = tuple(Verb)
 """Verb by the number it is stored as, in state records."""
 VERB_CODES: Final = {verb: code for code, verb in enumerate(VERBS)}
 
-STATE: Final = struct.Struct(">BBqIIqIqqqqqIB")
-"""state, flags, job number, claim number, attempt, max attempts, lost, due, started, finished,
-expires, missed, ended number, ended verb. Instants that are missing are 0."""
+FRONT: Final = struct.Struct(">BBxqxqxqxH")
+"""A state record begins with state, flags, job number, due, max attempts and the queue's length."""
+BACK: Final = struct.Struct(">IIIqqqqIBH")
+"""Further on: claim number, attempt, lost, started, finished, expires, missed, ended number, ended
+verb and the worker's length. Instants that are missing are 0."""
 
 CANCEL: Final = 1
 """Flags of a state record: a cancel is requested."""

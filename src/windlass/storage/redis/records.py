@@ -20,12 +20,13 @@ from windlass.errors import InvalidArgument
 from windlass.storage.calendar import LAST_US, instant_of
 from windlass.storage.protocol import Settled
 from windlass.storage.redis.layout import (
+    BACK,
     CANCEL,
     ERROR,
+    FRONT,
     REASON,
     RESULT,
     SOLO,
-    STATE,
     STATES,
     VERBS,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "moment",
     "rollup_of",
     "settled_of",
+    "shown_asked",
     "span_of",
 ]
 
@@ -63,7 +65,10 @@ _KEYED, _LIMITED, _STARTED = 1, 2, 4
 
 # The msgpack types of the fixed positions: 64-bit integer, 8-bit unsigned, binary, text, nothing.
 _INT, _BYTE, _BIN8, _BIN32, _STR16, _NIL = 0xD3, 0xCC, 0xC4, 0xC6, 0xDA, b"\xc0"
-_FIXED = struct.Struct(">BqBqBBBB16sBH")
+_FIXED = struct.Struct(">BqBH")
+_AFTER_TASK = struct.Struct(">BqBBBB16s")
+_HEAD = 37
+"""Bytes that the store puts in front."""
 _TEXT = struct.Struct(">BH")
 _BYTES = struct.Struct(">BI")
 _LENGTH = struct.Struct(">H")
@@ -89,16 +94,16 @@ class Extras(msgspec.Struct, array_like=True):
 class Asked(msgspec.Struct, array_like=True):
     """An asked record. Lua writes the first four values, `asked_record` the others."""
 
-    seq: int
     created: int
-    due: int
     expires: int
-    priority: int
+    seq: int
+    due: int
     budget: int
-    marks: int
-    id: bytes
     queue: str
     task: str
+    priority: int
+    marks: int
+    id: bytes
     special: bytes | None
     payload: bytes
     extras: Extras | None
@@ -110,11 +115,11 @@ class Kept(NamedTuple):
     state: int
     flags: int
     seq: int
+    due: int
+    max_attempts: int
     number: int
     attempt: int
-    max_attempts: int
     lost: int
-    due: int
     started: int
     finished: int
     expires: int
@@ -187,22 +192,19 @@ def error_of(said: bytes, traceback: bytes | None = None) -> AttemptError | None
 
 
 def asked_record(job: NewJob) -> bytes:
-    """The asked record from the priority on: the store puts number and instants in front."""
+    """The asked record from the budget on: the store puts instants and number in front."""
     unique, limits = job.unique, job.limits
     marks, special = 0, _NIL
     if unique is not None or limits:
         marks, special = _special_of(job)
     queue, task, payload = job.queue.encode(), job.task.encode(), job.payload
-    fixed = _FIXED.pack(
-        _INT, job.priority, _INT, job.max_attempts, _BYTE, marks, _BIN8, 16, id_of(job.id),
-        _STR16, len(queue),
-    )  # fmt: skip
     return b"".join(
         (
-            fixed,
+            _FIXED.pack(_INT, job.max_attempts, _STR16, len(queue)),
             queue,
             _TEXT.pack(_STR16, len(task)),
             task,
+            _AFTER_TASK.pack(_INT, job.priority, _BYTE, marks, _BIN8, 16, id_of(job.id)),
             special,
             _BYTES.pack(_BIN32, len(payload)),
             payload,
@@ -260,12 +262,13 @@ def _extras_of(job: NewJob) -> bytes:
 
 def kept_of(record: bytes) -> Kept:
     """The parts of a state record."""
-    numbers = STATE.unpack_from(record)
-    at = STATE.size + 2
-    (length,) = _LENGTH.unpack_from(record, STATE.size)
-    worker, _ = _named(record, at)
-    by, rest = _named(record, at + length)
-    return Kept._make((*numbers, worker, by, record[rest:]))
+    *front, length = FRONT.unpack_from(record)
+    _, at = _named(record, FRONT.size + length + 1)
+    *back, length = BACK.unpack_from(record, at)
+    by_at = at + BACK.size + length
+    worker = record[at + BACK.size : by_at].decode(errors="replace")
+    by, rest = _named(record, by_at)
+    return Kept._make((*front, *back, worker, by, record[rest:]))
 
 
 def _named(record: bytes, at: int) -> tuple[str, int]:
@@ -278,24 +281,25 @@ def _named(record: bytes, at: int) -> tuple[str, int]:
 def _untouched(asked: Asked) -> Kept:
     """What the state record of a job would say that has none."""
     return Kept(
-        0, 0, asked.seq, 0, 0, asked.budget, 0, asked.due, 0, 0, asked.expires, 0, 0, 0, "", "", b""
+        0, 0, asked.seq, asked.due, asked.budget, 0, 0, 0, 0, 0, asked.expires, 0, 0, 0, "", "", b""
     )
 
 
-def _decode_shown(record: bytes) -> Asked:
+def shown_asked(record: bytes) -> Asked:
     """An asked record for people: what cannot be decoded is shown as far as it can be."""
     try:
         return decode_asked(record)
     except UNREADABLE:
         pass
-    seq, created, due, expires = (struct.unpack_from(">q", record, 2 + 9 * n)[0] for n in range(4))
-    _, priority, _, budget, _, marks, _, _, uid, _, length = _FIXED.unpack_from(record, 37)
-    at = 37 + _FIXED.size
+    created, expires, seq, due = (struct.unpack_from(">q", record, 2 + 9 * n)[0] for n in range(4))
+    _, budget, _, length = _FIXED.unpack_from(record, _HEAD)
+    at = _HEAD + _FIXED.size
     queue = record[at : at + length].decode(errors="replace")
-    task, rest = _named(record, at + length + 1)
+    task, at = _named(record, at + length + 1)
+    _, priority, _, marks, _, _, uid = _AFTER_TASK.unpack_from(record, at)
     return Asked(
-        seq, created, due, expires, priority, budget, marks, uid, queue, task, None, record[rest:],
-        None,
+        created, expires, seq, due, budget, queue, task, priority, marks, uid, None,
+        record[at + _AFTER_TASK.size :], None,
     )  # fmt: skip
 
 
@@ -309,7 +313,7 @@ def job_of(
     progress: bytes | None = None,
 ) -> Job:
     """The whole job, for people."""
-    asked = _decode_shown(asked_bytes)
+    asked = shown_asked(asked_bytes)
     kept = kept_of(kept_bytes) if kept_bytes else _untouched(asked)
     extras = asked.extras or _NO_EXTRAS
     key, limits = _special_parts(asked.special)

@@ -8,64 +8,74 @@
 
 local SUCCESS = applied(SUCCEED)
 
+-- What many state records have in common from their claim number on: what it says, and what it says
+-- after the success. Jobs of one claim share it.
+local function read_back(back, by, result)
+  local number, attempt, _, started, _, expires, _, _, _, worker = struct.unpack(BACK, back)
+  local after_it = struct.pack(
+    BACK, number, attempt, 0, started, now, expires, 0, number, SUCCEED, #worker, worker, #by, by
+  ) .. result
+  return { number = number, started = started, run = bucket_of(now - started), worker = worker,
+    after_it = after_it, ids = {}, n = 0 }
+end
+
 -- Plain successes: those that free nothing and had no error before. The others take the long way.
 local function succeed_all(item)
   local by, given, result, first = struct.unpack('>xHc0BI4c0', item)
   local ids, numbers, seqs = {}, {}, {}
+  local take, sub, n = struct.unpack, string.sub, 0
   for at = first, #item, 28 do
-    local n = #ids + 1
-    ids[n], numbers[n], seqs[n] = struct.unpack('>c16I4d', item, at)
+    n = n + 1
+    ids[n], numbers[n], seqs[n] = take('>c16I4d', item, at)
   end
-  local key = prefix .. 'state'
+  local key, at = prefix .. 'state', string.format('%.0f', now)
   local kept = read_all('HMGET', key, ids)
-  local tail = struct.pack('>Hc0', #by, by) .. result
-  local flags = given == 1 and RESULT or 0
-  local answers, states, finished, gone, queues = {}, {}, {}, {}, {}
-  local whole = STATE .. 'Hc0'
+  local front = string.char(SUCCEEDED, given == 1 and RESULT or 0)
+  local answers, states, finished, backs, queues, n = {}, {}, {}, {}, {}, 0
   for i = 1, #ids do
-    local record = kept[i]
-    local plain = false
+    local id, record = ids[i], kept[i]
+    local answer
     if record then
-      local fine, state, its_flags, seq, number, attempt, most, _, due, started, _, expires, _, _, _,
-        whose = pcall(struct.unpack, whole, record)
-      -- A cancel request changes nothing: a success wins over it.
-      if fine and state == RUNNING and number == numbers[i] and seq == seqs[i]
-        and its_flags % 64 - its_flags % 4 == 0 then
-        plain = true
-        local n = #states
-        states[n + 1] = ids[i]
-        states[n + 2] = struct.pack(
-          whole, SUCCEEDED, flags, seq, number, attempt, most, 0, due, started, now, expires, 0,
-          number, SUCCEED, #whose, whose
-        ) .. tail
-        finished[n + 1], finished[n + 2] = now, ids[i]
-        tally(whose, SUCCEED, due, started)
-        local its = gone[whose]
-        if not its then
-          its = {}
-          gone[whose] = its
+      local fine, state, flags, seq, due, _, queue, task, last = pcall(take, FRONT, record)
+      -- A cancel request changes nothing: a success wins over it. Nor does the mark of a solo job.
+      if fine and state == RUNNING and seq == seqs[i] and flags < ERROR then
+        local tail = sub(record, last)
+        local back = backs[tail]
+        if not back then
+          back = read_back(tail, by, result)
+          backs[tail] = back
         end
-        its[#its + 1] = ids[i]
-        answers[i] = SUCCESS
+        if back.number == numbers[i] then
+          answer = SUCCESS
+          states[n + 1], states[n + 2] = id, front .. sub(record, 3, last - 1) .. back.after_it
+          finished[n + 1], finished[n + 2] = at, id
+          n = n + 2
+          back.n = back.n + 1
+          back.ids[back.n] = id
+          queues[queue] = (queues[queue] or 0) + 1
+          local its = tally_of(queue, task)
+          local wait = bucket_of(back.started - due)
+          its[1][SUCCEED] = (its[1][SUCCEED] or 0) + 1
+          its[2][wait] = (its[2][wait] or 0) + 1
+          its[3][back.run] = (its[3][back.run] or 0) + 1
+        end
       end
     end
-    if not plain then
-      local transition = {
-        ids[i], numbers[i], seqs[i], SUCCEED, -1, by, 0, false, given == 1 and result, '', '', 0,
-        false, false, true,
-      }
-      answers[i] = end_claim(transition)
-    end
+    answers[i] = answer or end_claim({
+      id, numbers[i], seqs[i], SUCCEED, -1, by, 0, false, given == 1 and result, '', '', 0, false,
+      false, true,
+    })
   end
-  if #states > 0 then
+  if n > 0 then
     wide('HSET', key, states, 2)
     wide('ZADD', prefix .. 'finished:' .. SUCCEEDED, finished, 2)
-    for whose, its in pairs(gone) do
-      local worker, queue = struct.unpack('>Hc0Hc0', whose)
-      wide('SREM', prefix .. 'running:' .. worker, its, 1)
-      idle[worker] = true
-      count(queue, RUNNING, -#its)
-      count(queue, SUCCEEDED, #its)
+    for _, back in pairs(backs) do
+      wide('SREM', prefix .. 'running:' .. back.worker, back.ids, 1)
+      idle[back.worker] = true
+    end
+    for queue, number in pairs(queues) do
+      count(queue, RUNNING, -number)
+      count(queue, SUCCEEDED, number)
     end
   end
   return table.concat(answers)

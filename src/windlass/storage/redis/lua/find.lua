@@ -19,12 +19,10 @@ end
 local function outline(id)
   local kept = record('state', id)
   if kept then
-    local fine, state, _, _, _, _, _, _, _, _, _, _, _, _, _, whose =
-      pcall(struct.unpack, STATE .. 'Hc0', kept)
-    if not fine then
+    local state, _, _, _, _, its_queue, its_task = glance(kept)
+    if not state then
       return nil
     end
-    local _, its_queue, its_task = struct.unpack('>Hc0Hc0Hc0', whose)
     return kept, nil, state, its_queue, its_task
   end
   if states ~= '' and not string.find(states, WAITING, 1, true) then

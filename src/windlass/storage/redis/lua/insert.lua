@@ -1,12 +1,12 @@
 -- JobStore.insert.
 -- ARGV: for each job how it is due (a byte: 0 now, 1 after, 2 at), that duration or instant, how long
--- until it expires (-1: never), and then its asked record from the priority on.
+-- until it expires (-1: never), and then its asked record from the budget on.
 -- Answer: for each job '' (stored, now or before), or the id of the job that holds its key. Or
 -- 'limit', a name that nobody defined, and the names that are: nothing is stored.
 -- use: lines
 
 local HEAD = '>BBi8Bi8Bi8Bi8'
-local BODY = '>xi8xi8xBxxc16xHc0xHc0'
+local BODY = '>xi8xHc0xHc0xi8xBxxc16'
 
 -- --- read everything first: what cannot be stored leaves nothing behind ---
 
@@ -14,7 +14,7 @@ local jobs, ids, limits = {}, {}, {}
 for i, item in ipairs(ARGV) do
   local how, span, expires, first = struct.unpack('>Bi8i8', item)
   local body = string.sub(item, first)
-  local priority, budget, marks, id, queue, task, rest = struct.unpack(BODY, body)
+  local _, queue, task, priority, marks, id, rest = struct.unpack(BODY, body)
   local due = now
   if how == 1 then
     due = after(now, span)
@@ -68,7 +68,7 @@ local function store(job)
   job.seq = last
   local n = #records
   records[n + 1] = job.id
-  records[n + 2] = struct.pack(HEAD, 157, 211, last, 211, now, 211, job.due, 211, job.expires)
+  records[n + 2] = struct.pack(HEAD, 157, INT, now, INT, job.expires, INT, last, INT, job.due)
     .. job.body
   all[n + 1], all[n + 2] = last, job.id
   known[job.id] = true

@@ -93,7 +93,7 @@ end
 
 -- Do what a transition says to a job whose claim it holds.
 local function accept(job, verb, transition)
-  tally(whose_of(job.worker, job.queue, job.task), verb, job.due, job.started)
+  tally(job.queue, job.task, verb, job.due, job.started)
   keep_error(job, verb, transition)
   if verb ~= SUCCEED and (transition[15] or not ENDS[verb]) then
     remember(job, verb, transition)

@@ -5,8 +5,15 @@
 -- asked record), queue, task, state, flags, number, attempt, most, lost, due, started, finished,
 -- expires, missed, ended_number, ended_verb, worker, by, tail (result or reason).
 
-local ASKED = '>xxi8xi8xi8xi8xi8xi8xBxxc16xHc0xHc0'
-local STATE = '>BBi8I4I4i8I4i8i8i8i8i8I4B'
+-- An asked record: created, expires, seq, due, budget, queue, task, priority, marks, id.
+local ASKED = '>xxi8xi8xi8xi8xi8xHc0xHc0xi8xBxxc16'
+-- A state record begins with state and flags; seq, due, most, queue and task stand in it just as they
+-- do in the asked record, so that a claim copies them in one piece.
+local FRONT = '>BBxi8xi8xi8xHc0xHc0'
+local FRONT_WRITTEN = '>BBBi8Bi8Bi8BHc0BHc0'
+-- Then number, attempt, lost, started, finished, expires, missed, ended number, ended verb, worker, by.
+local BACK = '>I4I4I4i8i8i8i8I4BHc0Hc0'
+local INT, TEXT = 211, 218 -- what stands in front of an integer and of a text
 local WAITING, RUNNING, SUCCEEDED, FAILED, CANCELLED, DISCARDED = 0, 1, 2, 3, 4, 5
 -- Flags of a state record. FREES: its end frees a key or a limit.
 local CANCEL, SOLO, ERROR, RESULT, REASON, FREES = 1, 2, 4, 8, 16, 32
@@ -55,7 +62,7 @@ local function parse_job(id, asked, kept)
   if not asked then
     return nil, 'its record is missing'
   end
-  local fine, seq, created, due, expires, priority, budget, marks, own, queue, task, rest =
+  local fine, created, expires, seq, due, budget, queue, task, priority, marks, own, rest =
     pcall(struct.unpack, ASKED, asked)
   if not fine or own ~= id then
     return nil, 'its record cannot be read'
@@ -68,18 +75,17 @@ local function parse_job(id, asked, kept)
     tail = '',
   }
   if kept then
-    local readable, state, flags, _, number, attempt, most, lost, its_due, started, finished,
-      its_expires, missed, ended_number, ended_verb, whose, by, tail =
-      pcall(struct.unpack, STATE .. 'Hc0Hc0', kept)
-    if not readable then
+    local front, state, flags, _, its_due, most, _, _, back = pcall(struct.unpack, FRONT, kept)
+    local whole, number, attempt, lost, started, finished, its_expires, missed, ended_number,
+      ended_verb, worker, by, tail = pcall(struct.unpack, BACK, kept, front and back or 0)
+    if not front or not whole then
       return nil, 'its state cannot be read'
     end
     job.state, job.flags, job.number, job.attempt, job.most = state, flags, number, attempt, most
     job.lost, job.due, job.started, job.finished = lost, its_due, started, finished
     job.expires, job.missed, job.ended_number, job.ended_verb =
       its_expires, missed, ended_number, ended_verb
-    job.by, job.tail = by, string.sub(kept, tail)
-    job.worker = struct.unpack('>Hc0', whose)
+    job.worker, job.by, job.tail = worker, by, string.sub(kept, tail)
   end
   return job
 end
@@ -101,17 +107,26 @@ local function load_job(id)
   return load_jobs({ id })[1]
 end
 
--- What a job's state record says in its last part: who runs it, and where it belongs.
-local function whose_of(worker, queue, task)
-  return struct.pack('>Hc0Hc0Hc0', #worker, worker, #queue, queue, #task, task)
+-- State, flags, seq, number, started, queue and task of a state record; nil if it cannot be read.
+local function glance(kept)
+  local fine, state, flags, seq, _, _, queue, task, back = pcall(struct.unpack, FRONT, kept)
+  if not fine then
+    return nil
+  end
+  local whole, number, _, _, started = pcall(struct.unpack, BACK, kept, back)
+  if not whole then
+    return nil
+  end
+  return state, flags, seq, number, started, queue, task
 end
 
 local function state_record(job)
-  local whose = whose_of(job.worker, job.queue, job.task)
   return struct.pack(
-    STATE .. 'Hc0Hc0', job.state, job.flags, job.seq, job.number, job.attempt, job.most, job.lost,
-    job.due, job.started, job.finished, job.expires, job.missed, job.ended_number, job.ended_verb,
-    #whose, whose, #job.by, job.by
+    FRONT_WRITTEN, job.state, job.flags, INT, job.seq, INT, job.due, INT, job.most, TEXT,
+    #job.queue, job.queue, TEXT, #job.task, job.task
+  ) .. struct.pack(
+    BACK, job.number, job.attempt, job.lost, job.started, job.finished, job.expires, job.missed,
+    job.ended_number, job.ended_verb, #job.worker, job.worker, #job.by, job.by
   ) .. job.tail
 end
 

@@ -9,7 +9,7 @@ local function kind_of(job)
     return '3'
   elseif has(job.marks, LIMITED) then
     return '2'
-  elseif job.kept or job.expires > 0 or has(job.marks, STARTED) then
+  elseif job.kept or job.expires > 0 or has(job.marks, KEYED) then
     return '1'
   end
   return '0'

@@ -11,18 +11,31 @@ local function bucket_of(us)
   return (exponent - 1) * 4 + math.floor(fraction * 8) - 8
 end
 
--- One accepted finish of a job. `whose`: the part of its state record that says worker, queue and
--- task.
-local function tally(whose, verb, due, started)
-  local counts = tallies[whose]
-  if not counts then
-    counts = {}
-    tallies[whose] = counts
+-- What was counted so far for a queue and a task: {verbs, waits, runs}.
+local function tally_of(queue, task)
+  local tasks = tallies[queue]
+  if not tasks then
+    tasks = {}
+    tallies[queue] = tasks
   end
-  local wait, run = 'w' .. bucket_of(started - due), 'r' .. bucket_of(now - started)
-  counts[verb] = (counts[verb] or 0) + 1
-  counts[wait] = (counts[wait] or 0) + 1
-  counts[run] = (counts[run] or 0) + 1
+  local its = tasks[task]
+  if not its then
+    its = { {}, {}, {} }
+    tasks[task] = its
+  end
+  return its
+end
+
+local function add(counts, what, number)
+  counts[what] = (counts[what] or 0) + number
+end
+
+-- One accepted finish.
+local function tally(queue, task, verb, due, started)
+  local its = tally_of(queue, task)
+  add(its[1], verb, 1)
+  add(its[2], bucket_of(started - due), 1)
+  add(its[3], bucket_of(now - started), 1)
 end
 
 local function write_tallies()
@@ -31,11 +44,15 @@ local function write_tallies()
   end
   local minute = string.format('%.0f', now - now % 60000000)
   redis.call('ZADD', prefix .. 'rollups', 'NX', minute, minute)
-  for whose, counts in pairs(tallies) do
-    local _, rest = struct.unpack('>Hc0', whose)
-    local start = string.sub(whose, rest)
-    for what, number in pairs(counts) do
-      redis.call('HINCRBY', prefix .. 'rollups:' .. minute, start .. what, number)
+  local key = prefix .. 'rollups:' .. minute
+  for queue, tasks in pairs(tallies) do
+    for task, its in pairs(tasks) do
+      local start = struct.pack('>Hc0Hc0', #queue, queue, #task, task)
+      for i, kind in ipairs({ '', 'w', 'r' }) do
+        for what, number in pairs(its[i]) do
+          redis.call('HINCRBY', key, start .. kind .. what, number)
+        end
+      end
     end
   end
   tallies = {}

@@ -31,8 +31,8 @@ local function claims_of(worker)
   local kept = read_all('HMGET', prefix .. 'state', ids)
   local claims = {}
   for i, id in ipairs(ids) do
-    local fine, state, flags, seq, number, _, _, _, _, started = pcall(struct.unpack, STATE, kept[i])
-    if fine and state == RUNNING then
+    local state, flags, seq, number, started = glance(kept[i])
+    if state == RUNNING then
       claims[#claims + 1] = { id, number, seq, has(flags, CANCEL) and 1 or 0, started }
     end
   end
