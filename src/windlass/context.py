@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from windlass.core.job import ClaimedJob, JobId, Progress
 from windlass.errors import InvalidArgument, WindlassError
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Context", "Host", "Token", "current", "enter", "running"]
 
 log = logging.getLogger("windlass.job")
+T = TypeVar("T")
 
 
 _MAKING = threading.Lock()
@@ -168,18 +169,28 @@ class Context:
         """
         return await self._host.enqueue_from(self.claimed, call)
 
-    async def finish(self, result: object = None, *, connection: UserConnection) -> None:
+    @overload
+    async def finish(self, *, connection: UserConnection) -> None: ...
+    @overload
+    async def finish(self, result: T, *, connection: UserConnection) -> T: ...
+    async def finish(self, result: Any = None, *, connection: UserConnection) -> Any:
         """Write this job's success, with ``result``, into the transaction open on ``connection``.
 
-        Your writes there and the success are committed together or not at all. Commit before you
-        return; what you return is then not stored. Raises ClaimLost, and no commit is possible,
-        if the job is not this run's any more.
+        Your writes there and the success are committed together or not at all. Commit before the
+        handler ends; what it returns is not stored any more. Raises ClaimLost, and no commit is
+        possible, if the job is not this run's any more. The answer is ``result``.
         """
         await self._host.finish(self.claimed, result, connection)
+        return result
 
-    def finish_sync(self, result: object = None, *, connection: UserConnection) -> None:
+    @overload
+    def finish_sync(self, *, connection: UserConnection) -> None: ...
+    @overload
+    def finish_sync(self, result: T, *, connection: UserConnection) -> T: ...
+    def finish_sync(self, result: Any = None, *, connection: UserConnection) -> Any:
         """The same for plain functions, and connections that block."""
         self._host.finish_sync(self.claimed, result, connection)
+        return result
 
 
 _CURRENT: ContextVar[Context] = ContextVar("windlass_context")

@@ -1,0 +1,361 @@
+"""A handler's writes and its job's success are committed together, or neither is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+
+from tests.transactions.drivers import DRIVERS, SOME, Open, Theirs
+from windlass import Context, Windlass
+from windlass.core.event import Event, JobMoved
+from windlass.core.job import AttemptError, LimitUse, NewJob
+from windlass.core.limit import LimitSpec
+from windlass.core.state import State, Verb
+from windlass.core.transition import fail, succeed
+from windlass.errors import AlreadyFinished, ClaimLost, JobFailed
+from windlass.seams import new_job_id
+from windlass.storage.protocol import Ending, Want, WorkerStart
+
+Body = Callable[[Context, Theirs], Awaitable[Any]]
+
+
+def orders(url: str) -> list[str]:
+    with psycopg.connect(url) as line:
+        return [name for (name,) in line.execute("SELECT name FROM orders ORDER BY name")]
+
+
+async def finish(ctx: Context, theirs: Theirs, result: object = None) -> None:
+    if theirs.blocks:
+        ctx.finish_sync(result, connection=theirs.connection)
+    else:
+        await ctx.finish(result, connection=theirs.connection)
+
+
+def task(app: Windlass, open_one: Open, body: Body, **options: Any) -> Any:
+    @app.task(name="work", **options)
+    async def work(ctx: Context) -> Any:
+        async with open_one(app.settings.url, None) as theirs:
+            return await body(ctx, theirs)
+
+    return work
+
+
+async def test_their_writes_and_the_success_are_one(
+    app: Windlass, driver: Open, postgres_url: str
+) -> None:
+    events: list[Event] = []
+    app.on_transition(events.append)
+
+    async def body(ctx: Context, theirs: Theirs) -> str:
+        await theirs.write("one")
+        await finish(ctx, theirs, {"paid": 3})
+        seen = await app.admin.get(ctx.job_id)
+        assert seen.state is State.RUNNING
+        await theirs.commit()
+        return "not this"
+
+    work = task(app, driver, body)
+    job = await work.enqueue()
+    async with app.worker():
+        assert await job.result(timeout=20) == {"paid": 3}
+    assert orders(postgres_url) == ["one"]
+    moves = [event.verb for event in events if isinstance(event, JobMoved)]
+    assert moves == [Verb.CLAIM, Verb.SUCCEED]
+    now = await (await app.storage()).now()
+    span = timedelta(minutes=2)
+    (rollup,) = await app.admin.rollups(now - span, now + span)
+    assert rollup.counts == {Verb.SUCCEED: 1}
+
+
+async def test_an_error_before_the_commit_undoes_both(
+    app: Windlass, driver: Open, postgres_url: str
+) -> None:
+    async def body(ctx: Context, theirs: Theirs) -> None:
+        await theirs.write("one")
+        await finish(ctx, theirs)
+        message = "after all"
+        raise ValueError(message)
+
+    job = await task(app, driver, body, max_attempts=1).enqueue()
+    async with app.worker():
+        with pytest.raises(JobFailed, match="after all"):
+            await job.result(timeout=20)
+    assert orders(postgres_url) == []
+
+
+@pytest.mark.parametrize("driver", SOME, indirect=True)
+async def test_an_error_after_the_commit_changes_nothing(
+    app: Windlass, driver: Open, postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body(ctx: Context, theirs: Theirs) -> None:
+        await theirs.write("one")
+        await finish(ctx, theirs, 7)
+        await theirs.commit()
+        message = "too late"
+        raise ValueError(message)
+
+    job = await task(app, driver, body).enqueue()
+    with caplog.at_level(logging.WARNING, "windlass"):
+        async with app.worker():
+            assert await job.result(timeout=20) == 7
+    assert orders(postgres_url) == ["one"]
+    assert "the success stands" in caplog.text
+
+
+@pytest.mark.parametrize("driver", SOME, indirect=True)
+async def test_a_rollback_that_nobody_mentions_is_no_success(
+    app: Windlass, driver: Open, postgres_url: str
+) -> None:
+    async def body(ctx: Context, theirs: Theirs) -> None:
+        await finish(ctx, theirs)
+        await theirs.rollback()
+
+    job = await task(app, driver, body, max_attempts=1).enqueue()
+    async with app.worker():
+        with pytest.raises(JobFailed, match="NotCommitted"):
+            await job.result(timeout=20)
+
+
+async def test_a_plain_function_finishes_on_its_thread(app: Windlass, postgres_url: str) -> None:
+    @app.task
+    def work(ctx: Context) -> str:
+        with psycopg.connect(postgres_url) as line:
+            line.execute("INSERT INTO orders VALUES ('one')")
+            ctx.progress(0.5)
+            ctx.finish_sync("done", connection=line)
+            ctx.progress(1.0)  # the row is locked: it must not make the worker wait
+        return "not this"
+
+    job = await work.enqueue()
+    async with app.worker():
+        assert await job.result(timeout=20) == "done"
+    assert orders(postgres_url) == ["one"]
+
+
+async def test_a_lost_claim_makes_their_commit_impossible(
+    app: Windlass, driver: Open, postgres_url: str
+) -> None:
+    caught: list[Exception] = []
+    over = asyncio.Event()
+
+    async def body(ctx: Context, theirs: Theirs) -> None:
+        await lose(app, ctx)
+        await theirs.write("one")
+        try:
+            await finish(ctx, theirs)
+        except ClaimLost as error:
+            caught.append(error)
+        try:
+            await theirs.commit()  # what a handler does that looks at nothing
+        except Exception as error:  # noqa: BLE001 -- each driver has its own
+            caught.append(error)
+        over.set()
+
+    await task(app, driver, body, max_attempts=1).enqueue()
+    async with app.worker():
+        await asyncio.wait_for(over.wait(), 20)
+    assert isinstance(caught[0], ClaimLost)
+    assert "cannot be finished by this run" in str(caught[0])
+    assert orders(postgres_url) == []
+
+
+async def lose(app: Windlass, ctx: Context) -> None:
+    """End the claim as a reaper would."""
+    error = AttemptError("Lost", "taken for dead")
+    await (await app.storage()).jobs.apply([fail(ctx.claimed, by="reaper", error=error)])
+
+
+@pytest.mark.parametrize("driver", SOME, indirect=True)
+async def test_a_second_finish_fails_so_that_nothing_is_written_twice(
+    app: Windlass, driver: Open, postgres_url: str
+) -> None:
+    caught: list[Exception] = []
+
+    async def body(ctx: Context, theirs: Theirs) -> None:
+        await theirs.write("one")
+        await finish(ctx, theirs, "first")
+        await theirs.commit()
+        async with driver(postgres_url, None) as again:
+            await again.write("two")
+            try:
+                await finish(ctx, again, "second")
+            except AlreadyFinished as error:
+                caught.append(error)
+                raise
+
+    job = await task(app, driver, body).enqueue()
+    async with app.worker():
+        assert await job.result(timeout=20) == "first"
+    assert len(caught) == 1
+    assert orders(postgres_url) == ["one"]
+
+
+@pytest.mark.parametrize("driver", SOME, indirect=True)
+async def test_after_a_rollback_it_can_be_finished_again(
+    app: Windlass, driver: Open, postgres_url: str
+) -> None:
+    async def body(ctx: Context, theirs: Theirs) -> None:
+        await finish(ctx, theirs, "first")
+        await theirs.rollback()
+        async with driver(postgres_url, None) as again:
+            await again.write("two")
+            await finish(ctx, again, "second")
+            await again.commit()
+
+    job = await task(app, driver, body).enqueue()
+    async with app.worker():
+        assert await job.result(timeout=20) == "second"
+    assert orders(postgres_url) == ["two"]
+
+
+@pytest.mark.parametrize("isolation", ["repeatable_read", "serializable"])
+async def test_stricter_isolation_works(
+    app: Windlass, driver: Open, postgres_url: str, isolation: str
+) -> None:
+    @app.task(name="work")
+    async def work(ctx: Context) -> None:
+        async with driver(postgres_url, isolation) as theirs:
+            await theirs.write(ctx.job_id)
+            await finish(ctx, theirs, "done")
+            await theirs.commit()
+
+    jobs = await app.enqueue_many([work.call() for _ in range(3)])
+    async with app.worker():
+        for job in jobs:
+            assert await job.result(timeout=20) == "done"
+    assert orders(postgres_url) == sorted(job.id for job in jobs)
+
+
+async def test_success_wins_over_a_cancel_request(app: Windlass, postgres_url: str) -> None:
+    @app.task(name="work")
+    async def work(ctx: Context) -> str:
+        connection = await asyncpg.connect(postgres_url)
+        try:
+            async with connection.transaction():
+                await app.cancel(ctx.job_id)
+                await connection.execute("INSERT INTO orders VALUES ('one')")
+                return await ctx.finish("done", connection=connection)
+        finally:
+            await connection.close()
+
+    job = await work.enqueue()
+    async with app.worker():
+        assert await job.result(timeout=20) == "done"
+    assert orders(postgres_url) == ["one"]
+
+
+async def test_an_unknown_commit_is_read_from_the_claim(app: Windlass, postgres_url: str) -> None:
+    """The commit is executed, and its answer is lost: the handler can only raise."""
+
+    @app.task(name="work", max_attempts=1)
+    async def work(ctx: Context) -> str:
+        async with DRIVERS["asyncpg_connection"](postgres_url, None) as theirs:
+            await theirs.write("one")
+            await ctx.finish("done", connection=theirs.connection)
+            await theirs.commit()
+            message = "connection was closed in the middle of operation"
+            raise ConnectionError(message)
+
+    job = await work.enqueue()
+    async with app.worker():
+        assert await job.result(timeout=20) == "done"
+
+
+async def test_a_transaction_that_is_still_open_is_waited_for(
+    app: Windlass, postgres_url: str
+) -> None:
+    """Only its end says what happened; meanwhile nobody else may have the job."""
+    line = psycopg.connect(postgres_url)
+    finished = asyncio.Event()
+
+    @app.task(name="work")
+    async def work(ctx: Context) -> str:
+        finished.set()
+        return ctx.finish_sync("done", connection=line)
+
+    @app.task(name="other")
+    async def other() -> str:
+        return "not kept waiting"
+
+    job = await work.enqueue()
+    try:
+        async with app.worker():
+            await asyncio.wait_for(finished.wait(), 20)
+            beside = await other.enqueue()
+            assert await beside.result(timeout=20) == "not kept waiting"
+            assert (await job.refresh()).state is State.RUNNING
+            assert line.info.transaction_status is psycopg.pq.TransactionStatus.INTRANS
+            line.commit()
+            assert await job.result(timeout=20) == "done"
+    finally:
+        line.close()
+
+
+async def test_its_key_is_free_and_a_row_that_is_not_kept_is_gone(postgres_url: str) -> None:
+    app = Windlass(postgres_url, keep_succeeded=0, poll=0.1)
+    succeeded = asyncio.Event()
+
+    @app.on_transition
+    def listen(event: Event) -> None:
+        if isinstance(event, JobMoved) and event.verb is Verb.SUCCEED:
+            succeeded.set()
+
+    @app.task(name="work")
+    async def work(ctx: Context) -> None:
+        connection = await asyncpg.connect(postgres_url)
+        try:
+            await ctx.finish("done", connection=connection)  # its own transaction: at once
+        finally:
+            await connection.close()
+
+    async with app:
+        await work.options(key="k").enqueue()
+        async with app.worker():
+            await asyncio.wait_for(succeeded.wait(), 20)
+        assert await app.admin.find() == []
+        assert (await work.options(key="k").enqueue()).created
+
+
+async def test_units_of_a_limit_come_back_with_the_commit(app: Windlass, postgres_url: str) -> None:
+    storage = await app.storage()
+    store = storage.transactions
+    assert store is not None
+    await storage.limits.define([LimitSpec(name="one", concurrency=1)])
+    await storage.workers.register(
+        WorkerStart(
+            id="w",
+            host="h",
+            pid=1,
+            version="1",
+            queues=["default"],
+            slots=1,
+            lease=timedelta(seconds=30),
+        )
+    )
+    news = [NewJob(id=new_job_id(), task="t", limits=(LimitUse("one"),)) for _ in range(3)]
+    await storage.jobs.insert(news)
+
+    async def claim() -> list[Any]:
+        return list((await storage.jobs.claim("w", [Want("default", 9)], total=9)).jobs)
+
+    for number, new in enumerate(news):
+        (job,) = await claim()
+        assert job.claim.job == new.id
+        success = succeed(job, by="w", result=None)
+        async with DRIVERS["asyncpg_connection"](postgres_url, None) as theirs:
+            await store.finish(theirs.connection, success)
+            assert (await store.ended(success)).what is Ending.OPEN
+            assert await claim() == []  # and nobody waits for theirs
+            await theirs.commit()
+        if number == 1:
+            await storage.maintenance.tidy()  # the worker did not live to see it
+        else:
+            assert (await store.ended(success)).what is Ending.STORED
+    assert await claim() == []
