@@ -75,9 +75,12 @@ def role(order: Order, postgres_url: str) -> Iterator[tuple[str, str]]:
 
 async def refused(url: str, **settings: str) -> StorageError | ConfigError:
     """What opening says."""
-    with pytest.raises((StorageError, ConfigError)) as caught:
-        await open_postgres(url, **settings)  # type: ignore[arg-type]
-    return caught.value
+    try:
+        storage = await open_postgres(url, **settings)  # type: ignore[arg-type]
+    except (StorageError, ConfigError) as error:
+        return error
+    await storage.close()
+    pytest.fail("it was opened")
 
 
 # --- opening ----------------------------------------------------------------------------------

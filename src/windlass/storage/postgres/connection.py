@@ -132,6 +132,7 @@ class Link:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._connection: asyncpg.Connection | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._failure: Exception | None = None
@@ -169,7 +170,8 @@ class Link:
         if self._closed:
             raise StorageError(f"PostgreSQL at {self.where} was closed; open the storage again.")
         deadline = monotonic() + PATIENCE
-        task = asyncio.get_running_loop().create_task(self._run(op, again, within, deadline))
+        self._loop = asyncio.get_running_loop()
+        task = self._loop.create_task(self._run(op, again, within, deadline))
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return await asyncio.shield(task)
@@ -262,20 +264,17 @@ class Link:
     async def close(self) -> None:
         """Finish what is under way, then hang up. Safe to repeat, on any loop, in any process."""
         self._closed = True
-        connection = self._connection
-        if connection is None and not self._tasks:
+        if self._loop is asyncio.get_running_loop():
+            await self.hang_up()
             return
-        loop = getattr(connection, "_loop", None)
-        if loop is not None and loop is not asyncio.get_running_loop():
-            self._connection = None
-            _sever(connection)
-            return
-        await self.hang_up()
+        # Never used, or its loop has ended: nobody will finish what was under way.
+        connection, self._connection = self._connection, None
+        _sever(connection)
 
     def leave_to_parent(self) -> None:
         """In a forked child: the connection is the parent's."""
         connection, self._connection = self._connection, None
-        self._closed = True
+        self._closed, self._loop = True, None
         if connection is not None:
             _inherited.append(connection)
             found = _socket_of(connection)

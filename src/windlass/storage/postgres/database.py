@@ -13,7 +13,7 @@ from windlass.seams import SYSTEM_CLOCK, Clock
 from windlass.storage.postgres.connection import Link, Row, Server
 from windlass.storage.postgres.notify import Notifier
 
-__all__ = ["Database", "Durability", "channel_of", "quoted_schema"]
+__all__ = ["Database", "Durability", "channel_of", "in_schema", "quoted_schema"]
 
 Durability = Literal["full", "normal"]
 
@@ -37,7 +37,8 @@ def channel_of(schema: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _in_schema(text: str, schema: str) -> str:
+def in_schema(text: str, schema: str) -> str:
+    """A statement with the quoted schema in place of the word ``windlass`` before a dot."""
     return _PLACE.sub(f"{schema}.", text)
 
 
@@ -67,7 +68,7 @@ class Database:
 
     def sql(self, text: str) -> str:
         """A statement with the schema in place of the word ``windlass`` before a dot."""
-        return _in_schema(text, self.schema)
+        return in_schema(text, self.schema)
 
     async def fetch(self, sql: str, *args: object, again: bool = True) -> list[Row]:
         """One statement, its own transaction, on the work connection.

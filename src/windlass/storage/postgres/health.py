@@ -17,6 +17,8 @@ log = logging.getLogger("windlass")
 
 _SQL = load("windlass.storage.postgres.sql", "health.sql")
 _DEAD_ROWS, _HOLDING_BACK = _SQL["dead_rows"], _SQL["holding_back"]
+_VACUUM = {name[7:]: text for name, text in _SQL.items() if name.startswith("vacuum_")}
+"""By table."""
 
 _DEAD_AT_LEAST = 5_000
 _DEAD_SHARE = 0.05
@@ -44,15 +46,11 @@ class Health:
     async def _vacuum(self) -> None:
         schema = self._db.schema.strip('"')
         for table, dead, live in await self._db.fetch_aside(_DEAD_ROWS, schema):
-            if dead > _DEAD_AT_LEAST + live * _DEAD_SHARE:
+            if table in _VACUUM and dead > _DEAD_AT_LEAST + live * _DEAD_SHARE:
                 await self._vacuum_table(table)
 
     async def _vacuum_table(self, table: str) -> None:
-        # The names are the schema's, which was checked, and the catalogue's; none can be a
-        # parameter. Without truncation, which would lock everybody out for a moment.
-        statement = (
-            f"VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) {self._db.schema}.{table}"
-        )
+        statement = self._db.sql(_VACUUM[table])
         try:
             await self._db.side.use(
                 lambda connection: connection.execute(statement),

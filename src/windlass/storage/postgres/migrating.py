@@ -15,11 +15,12 @@ import msgspec
 
 from windlass.errors import StorageError, StorageUnavailable
 from windlass.storage.migrate import Migration, check_known
-from windlass.storage.postgres.database import quoted_schema
+from windlass.storage.postgres.database import in_schema, quoted_schema
 
 __all__ = ["Facts", "prepare"]
 
 OLDEST = 13
+_NEWEST = "SELECT max(version) FROM windlass.schema_versions"
 _LOCK = 0x77696E64  # "wind": the first half of the lock's key, the schema is the second
 
 
@@ -67,8 +68,7 @@ async def _stored_version(connection: asyncpg.Connection, schema: str) -> int:
     table = f"{quoted_schema(schema)}.schema_versions"
     if await connection.fetchval("SELECT to_regclass($1) IS NULL", table):
         return 0
-    # The schema's name is checked and quoted; a name cannot be a parameter.
-    newest = await connection.fetchval(f"SELECT max(version) FROM {table}")  # noqa: S608
+    newest = await connection.fetchval(in_schema(_NEWEST, quoted_schema(schema)))
     return int(newest or 0)
 
 
@@ -107,7 +107,9 @@ async def _migrate(
 async def _make_schema(connection: asyncpg.Connection, schema: str) -> None:
     quoted = quoted_schema(schema)
     if not await connection.fetchval("SELECT to_regnamespace($1) IS NOT NULL", quoted):
-        await connection.execute(f"CREATE SCHEMA {quoted}")
+        await connection.execute(
+            await connection.fetchval("SELECT format('CREATE SCHEMA %I', $1::text)", schema)
+        )
     # What functions find, they find here: not in the search path of whoever calls them, and
     # before that caller's temporary tables.
     await connection.execute("SELECT set_config('search_path', $1, true)", f"{quoted}, pg_temp")

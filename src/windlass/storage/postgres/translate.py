@@ -129,7 +129,8 @@ _TEXTS: dict[str, tuple[type[StorageError], str]] = {
         StoreBusy,
         (
             "cancelled a statement: statement_timeout is shorter than it needed, or somebody "
-            "called pg_cancel_backend. Give the role at least ALTER ROLE ... SET statement_timeout = '30s'"
+            "called pg_cancel_backend. Give the role more time: ALTER ROLE ... SET "
+            "statement_timeout = '30s'"
         ),
     ),
     "25P04": (StoreBusy, "ended a transaction: transaction_timeout is shorter than it needed"),

@@ -24,3 +24,35 @@ UNION ALL
 SELECT 'replication slot ' || slot_name, '', '', CASE WHEN active THEN 'active' ELSE 'unused' END,
        xmin::text, NULL
   FROM pg_replication_slots WHERE xmin IS NOT NULL AND NOT active;
+
+-- One per table; without truncation, which would lock everybody out for a moment.
+
+-- name: vacuum_jobs
+VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) windlass.jobs;
+
+-- name: vacuum_keys
+VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) windlass.keys;
+
+-- name: vacuum_history
+VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) windlass.history;
+
+-- name: vacuum_rollups
+VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) windlass.rollups;
+
+-- name: vacuum_workers
+VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) windlass.workers;
+
+-- name: vacuum_leaders
+VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) windlass.leaders;
+
+-- name: vacuum_gates
+VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) windlass.gates;
+
+-- name: vacuum_holds
+VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) windlass.holds;
+
+-- name: vacuum_lanes
+VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) windlass.lanes;
+
+-- name: vacuum_bays
+VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) windlass.bays;
