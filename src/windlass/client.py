@@ -132,12 +132,29 @@ class Client:
         self._inserts: Batcher[NewJob, Inserted] = Batcher(insert, largest=_FLUSH)
         # Apart, because a unique conflict may wait for a stranger's open transaction.
         self._keyed: Batcher[NewJob, Inserted] = Batcher(insert, largest=_FLUSH)
+        self._last: tuple[Call | None, NewJob | None] = (None, None)
         self._waiter = ResultWaiter(storage)
 
     async def enqueue(self, call: Call) -> Job[Any]:
         """Store one call, merged with whatever is enqueued at the same time."""
-        (job,) = await self.enqueue_many([call])
-        return job
+        new = self._new(call)
+        (reply,) = await (self._inserts if new.unique is None else self._keyed).submit((new,))
+        if reply.created and self._bus.heard:
+            self._bus.publish(JobEnqueued(job=reply.id, task=new.task, queue=new.queue))
+        return Job(self._handles, reply.id, created=reply.created, task=call.task)
+
+    def _new(self, call: Call) -> NewJob:
+        """Calls in a row differ mostly in their arguments alone."""
+        (job_id,) = self._new_ids(1)
+        last, model = self._last
+        same = last is not None and call.task is last.task and call.options is last.options
+        if model is not None and same and call.arguments is None:
+            return msgspec.structs.replace(model, id=job_id, payload=call.payload)
+        new = new_job(call, self._settings, job_id)
+        if call.arguments is None:  # identity is read from them: such calls share nothing
+            empty = msgspec.structs.replace(call, payload=b"")
+            self._last = (empty, msgspec.structs.replace(new, payload=b""))
+        return new
 
     async def enqueue_many(self, calls: Sequence[Call]) -> list[Job[Any]]:
         """Store calls, all or none, in order."""

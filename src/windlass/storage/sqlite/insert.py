@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, groupby
 
 import apsw
+import msgspec
 
 from windlass.core.instant import span_us, to_us
 from windlass.core.job import JobId, NewJob
@@ -36,6 +37,11 @@ def _widened(one: str) -> str:
 
 _INSERT_MANY, _INSERT_MANY_PLAIN = _widened(_INSERT), _widened(_INSERT_PLAIN)
 
+_fields = msgspec.structs.astuple
+_CARRIED = NewJob.__struct_fields__.index("max_attempts") + 1
+_NOTHING = _fields(NewJob(id=JobId(""), task=""))[_CARRIED:]
+"""What stands behind the attempts in a job that carries nothing special."""
+
 _PLAIN, _FULL, _APART = range(3)
 """How a job is stored: by the short statement, by the long one, or after a look at its key."""
 
@@ -54,7 +60,7 @@ def insert(connection: apsw.Connection, jobs: Sequence[NewJob], now: int) -> lis
             continue
         together = list(run)
         if kind == _PLAIN:
-            rows = [_plain_row(job, now) for job in together]
+            rows = _plain_rows(together, now)
             _store(connection, rows, _INSERT_PLAIN, _INSERT_MANY_PLAIN)
         else:
             rows = [_row(job, lanes, now) for job in together]
@@ -76,20 +82,8 @@ def _store(connection: apsw.Connection, rows: list[Row], one: str, many: str) ->
 def _kind(job: NewJob) -> int:
     if job.unique is not None:
         return _APART
-    if (
-        not job.limits
-        and job.timeout is None
-        and job.expires is None
-        and job.backoff is None
-        and not job.tags
-        and job.tenant is None
-        and job.principal is None
-        and job.correlation_id is None
-        and job.trace is None
-        and job.parent is None
-    ):
-        return _PLAIN
-    return _FULL
+    # Compared in one go: this is asked of every job.
+    return _PLAIN if _fields(job)[_CARRIED:] == _NOTHING else _FULL
 
 
 def _require_limits(connection: apsw.Connection, jobs: Iterable[NewJob]) -> None:
@@ -121,20 +115,14 @@ def _due(job: NewJob, now: int) -> int:
     return now if job.at is None else min(to_us(job.at), LAST_US)
 
 
-def _plain_row(job: NewJob, now: int) -> Row:
-    due = _due(job, now)
-    return (
-        id_of(job.id),
-        job.queue,
-        job.task,
-        1 if due <= now else 0,
-        job.priority,
-        due,
-        job.max_attempts,
-        job.max_attempts,
-        now,
-        job.payload,
-    )
+def _plain_rows(jobs: Iterable[NewJob], now: int) -> list[Row]:
+    rows: list[Row] = []
+    for job in jobs:
+        uid, task, queue, payload, priority, delay, at, most, *_ = _fields(job)
+        due = now if delay is None and at is None else _due(job, now)
+        ready = 1 if due <= now else 0
+        rows.append((id_of(uid), queue, task, ready, priority, due, most, most, now, payload))
+    return rows
 
 
 def _row(job: NewJob, lanes: Lanes, now: int) -> Row:
