@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, LiteralString
 
 import psycopg
@@ -29,7 +29,11 @@ SELECT replace(jobs.id::text, '-', ''), history.claim_number FROM history JOIN j
  WHERE history.worker IN (SELECT id FROM dead)
    AND history.error_kind IN ('WorkerLost', 'Quarantined')
 """
-_ROLLUPS = "SELECT pg_temp.us(minute), queue, task, worker, counts, wait, run FROM rollups"
+_ROLLUPS = """
+SELECT pg_temp.us(minute), queue, task, worker, counts,
+       array_lower(wait, 1), wait, array_lower(run, 1), run
+  FROM rollups
+"""
 _US = """
 CREATE OR REPLACE FUNCTION pg_temp.us(timestamptz) RETURNS bigint LANGUAGE sql
 RETURN (extract(epoch FROM $1) * 1000000)::bigint
@@ -86,9 +90,14 @@ class PostgresStore(Store):
         verbs = self.rows("SELECT finishing_verbs()")[0][0]
         return [
             StoredRollup(
-                minute, queue, task, worker, _named(verbs, counts), _indexed(wait), _indexed(run)
+                *(minute, queue, task, worker),
+                counts=json.dumps(_present(zip(verbs, counts, strict=True))),
+                wait=json.dumps(_present(enumerate(wait, first_wait))),
+                run=json.dumps(_present(enumerate(run, first_run))),
             )
-            for minute, queue, task, worker, counts, wait, run in self.rows(_ROLLUPS)
+            for minute, queue, task, worker, counts, first_wait, wait, first_run, run in self.rows(
+                _ROLLUPS
+            )
         ]
 
     def ready(self) -> int:
@@ -106,8 +115,9 @@ class PostgresStore(Store):
 
     def is_sound(self) -> bool:
         """Every index holds exactly what its table does."""
-        self.rows("SET client_min_messages = error; SELECT 1")
-        self.rows("CREATE EXTENSION IF NOT EXISTS amcheck SCHEMA public; SELECT 1")
+        with psycopg.connect(self._url, autocommit=True) as line:
+            line.execute("SET client_min_messages = error")
+            line.execute("CREATE EXTENSION IF NOT EXISTS amcheck SCHEMA public")
         return bool(self.rows(_INDEXES))
 
 
@@ -116,9 +126,5 @@ def _constant(text: str) -> LiteralString:
     return text
 
 
-def _named(verbs: Sequence[str], counts: Sequence[int | None]) -> str:
-    return json.dumps({verb: count for verb, count in zip(verbs, counts, strict=True) if count})
-
-
-def _indexed(counts: dict[int, int | None]) -> str:
-    return json.dumps({str(bucket): count for bucket, count in counts.items() if count})
+def _present(counts: Iterable[tuple[object, int | None]]) -> dict[str, int]:
+    return {str(name): count for name, count in counts if count}

@@ -165,7 +165,7 @@ class RedisStore(Store):
 
 
 def _stored(job: Job, fence: tuple[int, ...] | None) -> StoredJob:
-    ended_number, ended_verb = (fence[11], fence[12]) if fence else (0, 0)
+    *_, ended_number, ended_verb = fence or (0, 0)
     return StoredJob(
         seq=job.seq,
         id=job.id,

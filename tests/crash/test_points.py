@@ -38,9 +38,14 @@ def finished_elsewhere(scene: Scene, job: str, name: str) -> None:
     point = POINTS[scene.place.backend][name]
     scene.open_gate()
     scene.settle()
-    assert scene.job(job).attempt == point.attempts
-    assert scene.runs(job) == point.runs
+    assert scene.job(job).attempt in _possible(point, point.attempts)
+    assert scene.runs(job) in _possible(point, point.runs)
     scene.audit()
+
+
+def _possible(point: Point, most: int) -> set[int]:
+    """What was on its way may have arrived, or not."""
+    return {most, most - 1} if point.when == "amid" else {most}
 
 
 @at_points_of(points.WORKER)
@@ -107,7 +112,9 @@ def test_a_producer_dies_while_it_enqueues(scene: Scene, name: str) -> None:
     scene.settle()
     stored = scene.store.jobs()
     # What it was not told of may be there, whole, or not be there; never half.
-    assert [job.attempt for job in stored] == [1] * POINTS[scene.place.backend][name].attempts
+    point = POINTS[scene.place.backend][name]
+    assert len(stored) in _possible(point, point.attempts)
+    assert {job.attempt for job in stored} <= {1}
     scene.audit(unknown=len(stored))
 
 

@@ -404,7 +404,7 @@ def test_postgres_and_the_reference_agree_step_by_step(fresh_postgres: FreshPost
             super().teardown()
             fresh_postgres.give_back_schema(self.schema)
 
-    compare(OnPostgres, examples=20, steps=50)
+    compare(OnPostgres, examples=60, steps=50)
 
 
 @pytest.mark.slow
@@ -415,4 +415,4 @@ def test_redis_and_the_reference_agree_step_by_step(redis_url: str) -> None:
         async def opened(self) -> Storage:
             return await open_redis(redis_url, clock=self.clock, prefix=new_name())
 
-    compare(OnRedis, examples=30, steps=50)
+    compare(OnRedis, examples=120, steps=50)
