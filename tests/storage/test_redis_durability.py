@@ -61,7 +61,7 @@ async def test_a_server_that_would_lose_jobs_is_refused_unless_the_loss_is_accep
     server = own_valkey(**settings)
     for durability in (None, "local", "replicated"):
         with pytest.raises(StorageError, match=advice) as caught:
-            await open_redis(server.url, durability=durability)  # type: ignore[arg-type]
+            await open_redis(server.url, durability=durability)
         assert 'durability="none"' in str(caught.value)
     async with opened(server.url, durability="none") as storage:
         await add(storage, a_job())

@@ -157,9 +157,24 @@ async def _connect(connection: AbstractConnection) -> None:
 
 
 async def disconnect(connection: AbstractConnection) -> None:
-    """Close a connection that may already be broken."""
-    with suppress(*_FAILURES):
+    """Close a connection that may already be broken, or whose event loop has ended."""
+    writer = connection._writer  # noqa: SLF001 -- after the call it is gone
+    try:
         await connection.disconnect(nowait=True)
+    except _FAILURES:
+        pass
+    except RuntimeError:
+        if writer is not None:
+            _abandon(writer.transport)
+
+
+def _abandon(transport: asyncio.BaseTransport) -> None:
+    """Close the socket of a transport whose loop is closed, which cannot do it any more."""
+    sock = getattr(transport.get_extra_info("socket"), "_sock", None)
+    if sock is not None:
+        sock.close()
+    if getattr(transport, "_sock", None) is sock:
+        transport._sock = None  # type: ignore[attr-defined]  # noqa: SLF001 -- or it complains
 
 
 class _Call(msgspec.Struct, eq=False, kw_only=True):
