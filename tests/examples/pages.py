@@ -11,6 +11,10 @@ FENCE = re.compile(
 )
 
 
+SERVER = "//localhost/shop"
+"""The server that the pages speak of: whoever runs them puts a real one in its place."""
+
+
 class Block(NamedTuple):
     """One block: the file it belongs to, or None for the story; and where it stands."""
 

@@ -25,11 +25,11 @@ TOLD = [page for page in PAGES if any(block.title is None for block in pages.blo
 WRITTEN = [page for page in PAGES if pages.files(page)]
 
 
-def run(folder: Path, *command: str) -> str:
+def run(folder: Path, *command: str, **environment: str) -> str:
     ran = subprocess.run(
         [sys.executable, "-W", "error", *command],
         cwd=folder,
-        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **environment},
         capture_output=True,
         text=True,
         timeout=100,
@@ -47,9 +47,14 @@ def write_files(page: Path, folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("page", TOLD, ids=lambda page: page.name)
-def test_the_story_of_a_page_can_be_lived(page: Path, tmp_path: Path) -> None:
+def test_the_story_of_a_page_can_be_lived(
+    page: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     write_files(page, tmp_path)
-    run(tmp_path, str(story.__file__), str(page))
+    environment = {}
+    if any(pages.SERVER in block.code for block in pages.blocks(page)):
+        environment["WINDLASS_TEST_POSTGRES"] = request.getfixturevalue("postgres_url")
+    run(tmp_path, str(story.__file__), str(page), **environment)
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
@@ -80,7 +85,7 @@ def test_a_story_that_goes_wrong_is_noticed(tmp_path: Path) -> None:
 
 def test_every_page_is_in_the_navigation() -> None:
     site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    listed = re.findall(r"^  - [^:\n]+: (\S+\.md)$", site, re.MULTILINE)
+    listed = re.findall(r"^ +- [^:\n]+: (\S+\.md)$", site, re.MULTILINE)
     assert sorted(listed) == sorted(page.name for page in DOCS.glob("*.md"))
 
 

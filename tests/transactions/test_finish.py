@@ -21,7 +21,7 @@ from windlass.core.state import State, Verb
 from windlass.core.transition import fail, succeed
 from windlass.errors import AlreadyFinished, ClaimLost, JobFailed
 from windlass.seams import new_job_id
-from windlass.storage.protocol import Ending, Want, WorkerStart
+from windlass.storage.protocol import CancelAnswer, Ending, Want, WorkerStart
 
 Body = Callable[[Context, Theirs], Awaitable[Any]]
 
@@ -234,16 +234,15 @@ async def test_stricter_isolation_works(
 
 
 async def test_success_wins_over_a_cancel_request(app: Windlass, postgres_url: str) -> None:
+    loop = asyncio.get_running_loop()
+
     @app.task(name="work")
-    async def work(ctx: Context) -> str:
-        connection = await asyncpg.connect(postgres_url)
-        try:
-            async with connection.transaction():
-                await app.cancel(ctx.job_id)
-                await connection.execute("INSERT INTO orders VALUES ('one')")
-                return await ctx.finish("done", connection=connection)
-        finally:
-            await connection.close()
+    def work(ctx: Context) -> str:
+        with psycopg.connect(postgres_url) as line:
+            line.execute("INSERT INTO orders VALUES ('one')")
+            asked = asyncio.run_coroutine_threadsafe(app.cancel(ctx.job_id), loop)
+            assert asked.result() is CancelAnswer.REQUESTED
+            return ctx.finish_sync("done", connection=line)
 
     job = await work.enqueue()
     async with app.worker():
