@@ -1,0 +1,294 @@
+"""Jobs on Redis: damaged records, batches, the keys scripts touch, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from windlass.core.backoff import Backoff
+from windlass.core.job import LimitUse, NewJob
+from windlass.core.limit import LimitSpec, Rate
+from windlass.core.state import State
+from windlass.core.transition import retry, succeed
+from windlass.core.unique import Unique, Window
+from windlass.errors import LimitUnknown, StorageError
+from windlass.storage.protocol import Storage, Verdict, Want
+from windlass.storage.redis import open_redis
+from windlass.storage.redis.records import dead_of, known_id
+from windlass.testing.clock import VirtualClock
+from windlass.testing.conformance.steps import (
+    MINUTE,
+    OOPS,
+    a_job,
+    add,
+    ask,
+    at_most,
+    claim,
+    claim_one,
+    end,
+    enlist,
+    ids,
+    limited,
+    look,
+    started,
+    total,
+)
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+async def server(redis_prefix: tuple[str, str]) -> AsyncIterator[Redis]:
+    """The bare server, for looking behind the storage."""
+    connected = Redis.from_url(redis_prefix[0])
+    yield connected
+    await connected.aclose()
+
+
+@pytest.fixture
+async def storage(redis_prefix: tuple[str, str], clock: VirtualClock) -> AsyncIterator[Storage]:
+    url, prefix = redis_prefix
+    opened = await open_redis(url, clock=clock, prefix=prefix)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def key(redis_prefix: tuple[str, str]) -> str:
+    """What every key starts with."""
+    return f"{{{redis_prefix[1]}}}:"
+
+
+async def dead(server: Redis, key: str) -> list[Any]:
+    found: list[bytes] = await server.lrange(key + "dead", 0, -1)  # type: ignore[misc]
+    return [dead_of(entry) for entry in found]
+
+
+class TestDamage:
+    """A record that cannot be read fails alone, and is kept for people."""
+
+    async def test_a_record_of_nonsense_stops_nobody_and_is_kept(
+        self, storage: Storage, server: Redis, key: str
+    ) -> None:
+        await enlist(storage)
+        before, broken, behind = await add(storage, a_job(), a_job(), a_job())
+        await server.hset(key + "jobs", known_id(broken), b"nonsense")  # type: ignore[misc,arg-type]
+        reply = await ask(storage, 10)
+        assert ids(list(reply.jobs)) == [before, behind]
+        (entry,) = await dead(server, key)
+        assert (entry.id, entry.asked) == (broken, b"nonsense")
+        assert "cannot be read" in entry.reason
+        assert (await total(storage), await storage.admin.get([broken])) == (2, [None])
+
+    async def test_a_record_that_is_missing_stops_nobody(
+        self, storage: Storage, server: Redis, key: str
+    ) -> None:
+        await enlist(storage)
+        broken, behind = await add(storage, a_job(), a_job())
+        await server.hdel(key + "jobs", known_id(broken))  # type: ignore[misc,arg-type]
+        assert ids(await claim(storage, 10)) == [behind]
+        assert [entry.id for entry in await dead(server, key)] == [broken]
+
+    async def test_a_record_that_only_the_worker_cannot_read_fails_its_job(
+        self, storage: Storage, server: Redis, key: str
+    ) -> None:
+        await enlist(storage)
+        backed = a_job(backoff=Backoff.fixed(MINUTE), correlation_id="c")
+        broken, behind = await add(storage, backed, a_job())
+        field: Any = known_id(broken)
+        stored = await server.hget(key + "jobs", field)  # type: ignore[misc]
+        await server.hset(key + "jobs", field, stored[:-3])  # type: ignore[misc,index]
+        reply = await ask(storage, 10)
+        assert (ids(list(reply.jobs)), reply.next_at) == ([behind], reply.at)
+        job = await look(storage, broken)
+        assert job.state is State.FAILED
+        assert job.error is not None
+        assert job.error.kind == "Damaged"
+        (entry,) = await dead(server, key)
+        assert entry.asked == stored[:-3]  # type: ignore[index]
+        assert await storage.jobs.active(["default"])
+        assert await claim(storage, 10) == []
+
+    async def test_a_limited_job_that_cannot_be_read_leaves_its_lane_to_the_next(
+        self, storage: Storage, server: Redis, key: str
+    ) -> None:
+        await at_most(storage, db=1)
+        broken, behind = await add(storage, limited("db"), limited("db"))
+        await server.hset(key + "jobs", known_id(broken), b"nonsense")  # type: ignore[misc,arg-type]
+        found = ids(await claim(storage, 10)) or ids(await claim(storage, 10))
+        assert found == [behind]
+
+    async def test_a_state_that_cannot_be_read_is_put_aside(
+        self, storage: Storage, server: Redis, key: str
+    ) -> None:
+        running = await started(storage)
+        await end(storage, retry(running, by="w1", error=OOPS, delay=timedelta(0)))
+        (behind,) = await add(storage, a_job(priority=1))
+        await server.hset(key + "state", known_id(running.claim.job), b"?")  # type: ignore[misc,arg-type]
+        assert ids(await claim(storage, 10)) == [behind]
+        assert [entry.kept for entry in await dead(server, key)] == [b"?"]
+
+
+class TestBatches:
+    async def test_ten_thousand_jobs_are_stored_claimed_and_finished_in_one_go_each(
+        self, storage: Storage
+    ) -> None:
+        await enlist(storage)
+        wanted = await add(storage, *(a_job() for _ in range(10_000)))
+        jobs = await claim(storage, 10_000)
+        assert ids(jobs) == wanted
+        answers = await end(storage, *(succeed(job, by="w1", result=b"1") for job in jobs))
+        assert {answer.verdict for answer in answers} == {Verdict.APPLIED}
+        (counts,) = await storage.admin.counts()
+        assert (counts.succeeded, counts.running, counts.ready) == (10_000, 0, 0)
+
+    async def test_a_repeated_batch_of_many_is_recognised(self, storage: Storage) -> None:
+        jobs = [a_job() for _ in range(3000)]
+        await add(storage, *jobs)
+        await add(storage, *jobs)
+        assert await total(storage) == 3000
+
+    async def test_a_batch_with_an_unknown_limit_leaves_not_one_key(
+        self, storage: Storage, server: Redis, key: str
+    ) -> None:
+        async def stored() -> set[bytes]:
+            return {found async for found in server.scan_iter(match=f"{key}*", count=1000)}
+
+        before = await stored()
+        with pytest.raises(LimitUnknown):
+            await storage.jobs.insert([a_job(), a_job(delay=MINUTE), limited("nobody")])
+        assert await stored() == before
+
+    async def test_a_mixed_batch_of_endings_is_answered_in_its_order(
+        self, storage: Storage
+    ) -> None:
+        await enlist(storage)
+        await add(storage, *(a_job() for _ in range(4)))
+        one, two, three, four = await claim(storage, 10)
+        answers = await end(
+            storage,
+            retry(one, by="w1", error=OOPS, delay=MINUTE),
+            succeed(two, by="w1", result=b"2"),
+            succeed(three, by="w1", result=None),
+            succeed(four, by="w2", result=None, keep=False),
+            succeed(two, by="w1", result=b"2"),
+        )
+        verbs = [(answer.verdict.value, answer.verb and answer.verb.value) for answer in answers]
+        assert verbs == [
+            ("applied", "retry"),
+            ("applied", "succeed"),
+            ("applied", "succeed"),
+            ("applied", "succeed"),
+            ("repeated", "succeed"),
+        ]
+        assert (await look(storage, two)).result == b"2"
+
+
+async def a_day(storage: Storage, clock: VirtualClock) -> None:
+    """One of everything the job half does."""
+    await storage.limits.define(
+        [LimitSpec(name="db", concurrency=1), LimitSpec(name="api", rate=Rate(1, MINUTE))]
+    )
+    await enlist(storage)
+    unique = Unique("k", Window.UNTIL_STARTED)
+    await add(
+        storage, a_job(), a_job(delay=MINUTE), a_job(unique=unique), a_job(expires=MINUTE / 2),
+        limited("db", "api"), limited("db"), limited("api:x", expires=MINUTE / 2),
+        a_job(queue="other", limits=(LimitUse("api", cost=3),)),
+    )  # fmt: skip
+    first = await claim_one(storage)
+    await end(storage, retry(first, by="w1", error=OOPS, delay=timedelta(0), solo=True, lost=2))
+    await claim(storage, solo=True)
+    jobs = await claim(storage, 10)
+    await storage.jobs.claimable(["default", "other"])
+    await storage.jobs.active(["default", "other"])
+    await storage.jobs.cancel([job.claim.job for job in jobs[:1]])
+    await end(storage, *(succeed(job, by="w1", result=b"1") for job in jobs))
+    await storage.jobs.settled([job.claim.job for job in jobs])
+    clock.advance(MINUTE)
+    await storage.maintenance.promote(10)
+    await storage.maintenance.expire(10)
+    await storage.limits.states("db")
+    await claim(storage, 10)
+
+
+class TestKeys:
+    async def test_every_key_that_a_script_touches_starts_with_the_prefix(
+        self, storage: Storage, server: Redis, key: str, clock: VirtualClock
+    ) -> None:  # Cluster and ACLs rest on it
+        seen: list[str] = []
+        async with server.monitor() as monitor:
+            await a_day(storage, clock)
+            await server.echo("the end")
+            async for event in monitor.listen():
+                if event["command"].endswith("the end"):
+                    break
+                if event["client_type"] == "lua":
+                    seen.append(event["command"])
+        keyless = {"TIME"}
+        named = [line.split(" ", 2) for line in seen if line.split(" ", 1)[0] not in keyless]
+        of_ours = [parts for parts in named if key in " ".join(parts[1:])]
+        assert len(of_ours) > 100
+        strays = [parts for parts in named if not parts[1].startswith(key)]
+        # Another test may work on the same server, under a prefix of its own.
+        assert [parts for parts in strays if not parts[1].startswith("{")] == []
+
+
+class TestCost:
+    @pytest.mark.parametrize("many", [100_000])
+    async def test_what_a_claim_calls_does_not_grow_with_what_is_stored(
+        self, storage: Storage, server: Redis, many: int
+    ) -> None:
+        await at_most(storage, db=1)
+        await add(storage, *(a_job(queue="few") for _ in range(20)))
+        few = await self.calls(storage, server, "few")
+        for _ in range(many // 10_000):
+            await add(storage, *(a_job(queue="much") for _ in range(5000)))
+            await add(storage, *(a_job(queue="much", delay=MINUTE) for _ in range(5000)))
+        much = await self.calls(storage, server, "much")
+        assert much <= few + 2
+
+    async def calls(self, storage: Storage, server: Redis, queue: str) -> int:
+        """Commands that one claim of ten and their finishes call inside the scripts."""
+        async with server.monitor() as monitor:
+            jobs = await claim(storage, 10, queue=queue)
+            await end(storage, *(succeed(job, by="w1", result=None) for job in jobs))
+            await server.echo("the end")
+            calls = 0
+            async for event in monitor.listen():
+                if event["command"].endswith("the end"):
+                    return calls
+                calls += event["client_type"] == "lua"
+        return 0
+
+    async def test_a_full_server_refuses_a_claim_and_loses_nothing(
+        self, own_valkey: Any, clock: VirtualClock
+    ) -> None:
+        valkey = own_valkey()
+        opened = await open_redis(valkey.url, clock=clock)
+        bare = Redis.from_url(valkey.url)
+        try:
+            await enlist(opened)
+            wanted = await add(opened, *(a_job() for _ in range(20)), a_job(unique=Unique("k")))
+            await bare.config_set("maxmemory", 1)
+            with pytest.raises(StorageError):
+                await claim(opened, 100)
+            await bare.config_set("maxmemory", 0)
+            assert ids(await claim(opened, 100)) == wanted
+        finally:
+            await bare.aclose()
+            await opened.close()
+
+
+async def test_instants_before_1970_order_jobs_too(storage: Storage, clock: VirtualClock) -> None:
+    await enlist(storage)
+    now = clock.now()
+    jobs: list[NewJob] = [a_job(at=now.replace(year=year)) for year in (1971, 1969, 1, 1700, 1970)]
+    await add(storage, *jobs)
+    reply = await storage.jobs.claim("w1", [Want("default", 9)], total=9)
+    wanted = [jobs[place].id for place in (2, 3, 1, 4, 0)]
+    assert [job.claim.job for job in reply.jobs] == wanted
