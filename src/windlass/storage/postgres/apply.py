@@ -10,7 +10,7 @@ from windlass.core.transition import Transition
 from windlass.storage.postgres.rows import stored_span, stored_text
 from windlass.storage.protocol import Answer, Verdict
 
-__all__ = ["answers_of", "by_seq", "transition_args"]
+__all__ = ["answers_of", "by_seq", "success_args", "transition_args"]
 
 _APPLIED = {verb: Answer(Verdict.APPLIED, verb) for verb in FINISHING}
 _VERBLESS = {verdict: Answer(verdict) for verdict in (Verdict.REFUSED, Verdict.UNKNOWN)}
@@ -20,6 +20,32 @@ def by_seq(transitions: Sequence[Transition]) -> list[int]:
     """Their places, in the order in which everybody locks rows; of one job, as they were given."""
     seqs = [transition.claim.seq for transition in transitions]
     return sorted(range(len(seqs)), key=seqs.__getitem__)
+
+
+def success_args(transitions: Sequence[Transition]) -> tuple[Any, ...] | None:
+    """From ``p_seqs`` to ``p_result`` of ``apply_successes``; None: they are not alike enough.
+
+    The numbers travel as one text: the driver looks at every element of an array.
+    """
+    if not transitions:
+        return None
+    first = transitions[0]
+    number, by, result = first.claim.number, first.by, first.result
+    seqs: set[int] = set()
+    for transition in transitions:
+        if (
+            transition.verb is not Verb.SUCCEED
+            or transition.claim.number != number
+            or transition.result != result
+            or transition.by != by
+            or not transition.keep
+        ):
+            return None
+        seqs.add(transition.claim.seq)
+    if len(seqs) < len(transitions):
+        return None
+    text = ",".join([str(transition.claim.seq) for transition in transitions])
+    return f"{{{text}}}", number, by, result
 
 
 def transition_args(transitions: Sequence[Transition]) -> tuple[Any, ...]:

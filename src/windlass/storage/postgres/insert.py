@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from windlass.core.job import NewJob
-from windlass.storage.calendar import within
+from windlass.storage.calendar import FIRST, within
 from windlass.storage.postgres.rows import stored_id, stored_span
 
 __all__ = ["extra_args", "is_keyed", "plain_args"]
@@ -28,11 +28,16 @@ def plain_args(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
         [job.queue for job in jobs],
         [job.task for job in jobs],
         [job.priority for job in jobs],
-        [None if job.at is None else within(job.at) for job in jobs],
-        [None if job.delay is None else stored_span(job.delay) for job in jobs],
+        _unless_empty([None if job.at is None else max(within(job.at), FIRST) for job in jobs]),
+        _unless_empty([None if job.delay is None else stored_span(job.delay) for job in jobs]),
         [job.max_attempts for job in jobs],
         [job.payload for job in jobs],
     )
+
+
+def _unless_empty(column: list[Any]) -> list[Any] | None:
+    """A column that no job of the batch fills is None as a whole, and costs nothing."""
+    return None if all(value is None for value in column) else column
 
 
 def _period(job: NewJob) -> int | None:
@@ -63,17 +68,10 @@ _EXTRAS: tuple[Callable[[NewJob], object], ...] = (
 
 
 def extra_args(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
-    """What few jobs have: from ``p_timeouts`` to ``p_parents``; None: none of these has any.
-
-    A column that no job of the batch fills is None as a whole, and costs nothing.
-    """
+    """What few jobs have: from ``p_timeouts`` to ``p_parents``; None: none of these has any."""
     if all(map(_is_plain, jobs)):
         return None
-    columns: list[Any] = []
-    for value_of in _EXTRAS:
-        column = [value_of(job) for job in jobs]
-        columns.append(column if any(value is not None for value in column) else None)
-    return tuple(columns)
+    return tuple(_unless_empty([value_of(job) for job in jobs]) for value_of in _EXTRAS)
 
 
 def _is_plain(job: NewJob) -> bool:

@@ -10,7 +10,7 @@ from windlass.core.state import TERMINAL
 from windlass.core.transition import Transition
 from windlass.errors import KeyBusy, LimitUnknown, StoreBusy
 from windlass.storage.calendar import instant_of
-from windlass.storage.postgres.apply import answers_of, by_seq, transition_args
+from windlass.storage.postgres.apply import answers_of, by_seq, success_args, transition_args
 from windlass.storage.postgres.connection import Row
 from windlass.storage.postgres.database import Database
 from windlass.storage.postgres.insert import extra_args, is_keyed, plain_args
@@ -32,12 +32,8 @@ __all__ = ["PostgresJobs"]
 _SQL = load("windlass.storage.postgres.sql", "jobs.sql")
 _INSERT_PLAIN, _INSERT = _SQL["insert_plain"], _SQL["insert"]
 _INSERT_KEYED, _LIMIT_NAMES = _SQL["insert_keyed"], _SQL["limit_names"]
-_CLAIM, _APPLY, _CLAIMABLE, _ACTIVE = (
-    _SQL["claim"],
-    _SQL["apply"],
-    _SQL["claimable"],
-    _SQL["active"],
-)
+_CLAIM, _APPLY, _SUCCEED = _SQL["claim"], _SQL["apply"], _SQL["succeed"]
+_CLAIMABLE, _ACTIVE = _SQL["claimable"], _SQL["active"]
 _REPORT, _SETTLED, _CANCEL = _SQL["report"], _SQL["settled"], _SQL["cancel"]
 
 _UNKNOWN_LIMIT = "WL001"
@@ -112,18 +108,17 @@ class PostgresJobs:
     async def apply(self, transitions: Sequence[Transition]) -> Applied:
         order = by_seq(transitions)
         ordered = [transitions[place] for place in order]
-        args = transition_args(ordered)
-        rows = await self._db.fetch(
-            self._db.sql(_APPLY),
-            self._db.instant(),
-            self._db.durable,
-            *args,
-            len(set(args[0])) < len(ordered),
-        )
+        alike = success_args(ordered)
+        now, durable = self._db.instant(), self._db.durable
+        if alike is not None:
+            rows = await self._db.fetch(self._db.sql(_SUCCEED), now, durable, *alike)
+        else:
+            args = transition_args(ordered)
+            twice = len(set(args[0])) < len(ordered)
+            rows = await self._db.fetch(self._db.sql(_APPLY), now, durable, *args, twice)
         self._db.wake()
         at, verdicts, verbs = rows[0]
-        answers = answers_of(ordered, verdicts, verbs)
-        found = dict(zip(order, answers, strict=True))
+        found = dict(zip(order, answers_of(ordered, verdicts, verbs), strict=True))
         return Applied(at, [found[place] for place in range(len(order))])
 
     async def claimable(self, queues: Sequence[str]) -> bool:

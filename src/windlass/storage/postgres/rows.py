@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -73,11 +75,22 @@ def _readable(decode: Callable[[str], T], text: str | None) -> T | None:
         return None
 
 
+_place = itemgetter(12, 6, 0)
+"""Priority, due time and number of a row of ``claim``."""
+_queue = itemgetter(8)
+
+
+def _in_order(rows: Sequence[Row]) -> Iterable[Row]:
+    """Queue by queue as they came, within each in claim order: an UPDATE returns rows in any."""
+    for _, same in groupby(rows, _queue):
+        yield from sorted(same, key=_place)
+
+
 def claimed_jobs(rows: Sequence[Row], started_at: datetime, worker: str) -> list[ClaimedJob]:
     """Rows of ``claim`` in jobs.sql. A plain job does not pay for what others carry."""
     jobs: list[ClaimedJob] = []
-    for row in rows:
-        seq, uid, number, attempt, most, budget, due, timeout, queue, task, payload, extras = row
+    for row in _in_order(rows):
+        seq, uid, number, attempt, most, budget, due, timeout, queue, task, payload, extras, _ = row
         more: tuple[Any, ...] = ()
         if extras is not None:
             more = (None if timeout is None else _span_of(timeout), *_extras_of(extras))

@@ -86,6 +86,8 @@ CREATE INDEX jobs_in_lane ON jobs (lane, priority, due, seq) WHERE ready = 2;
 CREATE INDEX jobs_solo ON jobs (queue, priority, due, seq) WHERE ready = 3;
 CREATE INDEX jobs_scheduled ON jobs (queue, due, seq) WHERE ready = 0;
 -- What falls due next in any queue: the promoter asks for it, and there may be a queue per tenant.
+-- Whoever asks about one queue must not walk this one, past the jobs of all others: he says
+-- "queue BETWEEN q AND q ORDER BY queue, due", which only jobs_scheduled has in order.
 CREATE INDEX jobs_due ON jobs (due, seq) WHERE ready = 0;
 CREATE INDEX jobs_expiring ON jobs (expires_at) WHERE ready IS NOT NULL AND expires_at IS NOT NULL;
 -- A claim looks for lanes of its own queue whose first job has expired.

@@ -70,6 +70,7 @@ $$;
 CREATE FUNCTION gate_usage(p_gate text, p_most bigint) RETURNS bigint
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 BEGIN
@@ -88,7 +89,8 @@ CREATE FUNCTION ask_bucket(
     p_gate text, p_cost float8, p_now bigint, OUT opens_at bigint, OUT spent_until bigint
 )
 LANGUAGE plpgsql
-SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_limit limits;
     v_full bigint;
@@ -117,7 +119,8 @@ CREATE FUNCTION find_shut(
     OUT gate text, OUT cost float8, OUT opens_at bigint
 )
 LANGUAGE plpgsql
-SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_most bigint;
     v_opens_at bigint;
@@ -145,7 +148,8 @@ CREATE FUNCTION charge_gates(
     p_gates text[], p_costs float8[], p_seq bigint, p_number integer, p_now bigint
 ) RETURNS void
 LANGUAGE plpgsql
-SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_spent bigint;
 BEGIN
@@ -164,7 +168,8 @@ END $$;
 
 CREATE FUNCTION find_bay(p_queue text, p_gate text, p_cost float8) RETURNS bigint
 LANGUAGE plpgsql
-SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_bay bigint;
 BEGIN
@@ -181,7 +186,8 @@ END $$;
 -- The lane of a queue's jobs with these limits; made where there is none.
 CREATE FUNCTION find_lane(p_queue text, p_gates text[]) RETURNS bigint
 LANGUAGE plpgsql
-SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_digest bytea;
     v_lane bigint;
@@ -201,7 +207,8 @@ END $$;
 -- Make a bay follow its lanes.
 CREATE FUNCTION settle_bay(p_bay bigint) RETURNS void
 LANGUAGE plpgsql
-SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_head record;
 BEGIN
@@ -225,6 +232,7 @@ CREATE FUNCTION settle_lane(
 ) RETURNS void
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
@@ -272,7 +280,8 @@ END $$;
 -- A unit of each of these gates has come back. Few bays, however many lanes: one per queue.
 CREATE FUNCTION open_gates(p_gates text[]) RETURNS void
 LANGUAGE plpgsql
-SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
     UPDATE bays SET opens_at = 0 WHERE gate = ANY (p_gates) AND opens_at IS NULL;
 END $$;
@@ -281,7 +290,7 @@ END $$;
 -- one without a key, and those whose names go on with a colon.
 CREATE FUNCTION open_limit(p_name text) RETURNS void
 LANGUAGE sql
-SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
     UPDATE bays SET opens_at = 0
      WHERE gate = p_name OR (gate >= p_name || ':' AND gate < p_name || ';')
 $$;
@@ -291,6 +300,7 @@ $$;
 CREATE FUNCTION postpone_bays(p_gates text[], p_now bigint) RETURNS void
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
@@ -319,7 +329,8 @@ CREATE FUNCTION define_limits(
     p_burst_spans bigint[], p_concurrencies bigint[]
 ) RETURNS integer
 LANGUAGE plpgsql
-SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_changed integer := 0;
 BEGIN
@@ -353,7 +364,8 @@ CREATE FUNCTION limit_states(p_name text)
 RETURNS TABLE (gate text, running bigint, spent_until bigint, parked bigint)
 LANGUAGE sql STABLE
 SET search_path FROM CURRENT
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off AS $$
     SELECT g.gate, gate_usage(g.gate, NULL), g.spent_until,
            (SELECT count(*) FROM bays b JOIN lanes l ON l.bay = b.id
              WHERE b.gate = g.gate AND b.opens_at IS DISTINCT FROM 0)
@@ -366,7 +378,8 @@ $$;
 -- p_after. The answer is where to go on; NULL: this was the last bite.
 CREATE FUNCTION forget_gates(p_at timestamptz, p_after text, p_limit integer) RETURNS text
 LANGUAGE plpgsql
-SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_now bigint;
     v_seen integer;

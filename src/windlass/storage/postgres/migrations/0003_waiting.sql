@@ -11,7 +11,8 @@
 CREATE FUNCTION take_key(p_key text, p_seq bigint, p_until timestamptz, p_now timestamptz)
 RETURNS bigint
 LANGUAGE plpgsql
-SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_held keys;
 BEGIN
@@ -43,6 +44,7 @@ END $$;
 CREATE FUNCTION free_keys(p_keys text[], p_seqs bigint[]) RETURNS void
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
@@ -62,6 +64,7 @@ END $$;
 CREATE FUNCTION place_waiting(p_seqs bigint[], p_now timestamptz) RETURNS void
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
@@ -93,7 +96,8 @@ END $$;
 CREATE FUNCTION promote_some(p_queue text, p_limit integer, p_now timestamptz, p_locked boolean)
 RETURNS integer
 LANGUAGE plpgsql
-SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_seqs bigint[];
 BEGIN
@@ -106,9 +110,9 @@ BEGIN
     ELSE
         v_seqs := ARRAY(
             SELECT seq FROM jobs
-             WHERE queue = p_queue AND ready = 0 AND due <= p_now
+             WHERE queue BETWEEN p_queue AND p_queue AND ready = 0 AND due <= p_now
                AND (p_locked OR solo OR gates IS NULL)
-             ORDER BY due, seq LIMIT p_limit FOR UPDATE SKIP LOCKED
+             ORDER BY queue, due, seq LIMIT p_limit FOR UPDATE SKIP LOCKED
         );
     END IF;
     IF cardinality(v_seqs) > 0 THEN
@@ -121,7 +125,8 @@ END $$;
 CREATE FUNCTION promote_due(p_at timestamptz, p_durable boolean, p_limit integer)
 RETURNS integer
 LANGUAGE plpgsql
-SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_now timestamptz := coalesce(p_at, clock_timestamp());
     v_limited boolean;
@@ -150,6 +155,7 @@ CREATE FUNCTION end_waiting(
 ) RETURNS text[]
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
@@ -183,7 +189,8 @@ END $$;
 CREATE FUNCTION expire_waiting(p_at timestamptz, p_durable boolean, p_limit integer)
 RETURNS integer
 LANGUAGE plpgsql
-SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_now timestamptz := coalesce(p_at, clock_timestamp());
     v_limited boolean;
@@ -236,6 +243,7 @@ CREATE FUNCTION insert_jobs(
 ) RETURNS TABLE (place integer, holder text)
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column

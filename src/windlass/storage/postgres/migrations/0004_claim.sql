@@ -14,7 +14,8 @@ CREATE FUNCTION visit_lanes(
     OUT chosen bigint[], OUT started bigint[], OUT charged text[], OUT cut_short boolean
 )
 LANGUAGE plpgsql
-SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_us bigint := us_of(p_now);
     v_visits integer := p_room + 64;
@@ -120,7 +121,8 @@ CREATE FUNCTION find_solo(
     OUT job bigint, OUT opens_at bigint, OUT expired bigint[], OUT more boolean
 )
 LANGUAGE plpgsql
-SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_us bigint := us_of(p_now);
     v_job record;
@@ -171,7 +173,8 @@ $$;
 
 -- `JobStore.claim`. p_queues and p_limits are the wants, side by side.
 --
--- Returns the claimed jobs in claim order; extras: see `extras_of`. The last row is about the claim itself: seq NULL; number 0 if the worker
+-- Returns the claimed jobs, want by want, those of one want in any order (the caller sorts them: that
+-- costs the server more); extras: see `extras_of`. The last row is about the claim itself: seq NULL; number 0 if the worker
 -- is not live; attempt 1 if a solo job is due; due, the store's now; timeout, when something
 -- becomes claimable (microseconds since the epoch); extras, the ids of the jobs that were discarded.
 CREATE FUNCTION claim_jobs(
@@ -179,10 +182,12 @@ CREATE FUNCTION claim_jobs(
     p_solo boolean
 ) RETURNS TABLE (
     seq bigint, id bytea, number integer, attempt integer, max_attempts integer, budget integer,
-    due timestamptz, timeout bigint, queue text, task text, payload bytea, extras text[]
+    due timestamptz, timeout bigint, queue text, task text, payload bytea, extras text[],
+    priority integer
 )
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
@@ -228,9 +233,9 @@ BEGIN
                EXISTS (SELECT 1 FROM bays b WHERE b.queue = q.queue)
                OR EXISTS (SELECT 1 FROM jobs j WHERE j.queue = q.queue AND j.ready = 3)
                OR EXISTS (SELECT 1 FROM (SELECT j.gates, j.solo FROM jobs j
-                                          WHERE j.queue = q.queue AND j.ready = 0
-                                            AND j.due <= v_now
-                                          ORDER BY j.due, j.seq LIMIT 500) AS d
+                                          WHERE j.queue BETWEEN q.queue AND q.queue
+                                            AND j.ready = 0 AND j.due <= v_now
+                                          ORDER BY j.queue, j.due, j.seq LIMIT 500) AS d
                            WHERE d.solo OR d.gates IS NOT NULL))
       INTO v_locked FROM unnest(p_queues) AS q (queue);
     IF v_locked THEN
@@ -241,8 +246,9 @@ BEGIN
         v_queue := p_queues[i];
         FOR again IN 1 .. 2 LOOP
             SELECT (SELECT q.paused FROM queues q WHERE q.name = v_queue) AS paused,
-                   (SELECT j.due FROM jobs j WHERE j.queue = v_queue AND j.ready = 0
-                     ORDER BY j.due LIMIT 1) AS due,
+                   (SELECT j.due FROM jobs j
+                     WHERE j.queue BETWEEN v_queue AND v_queue AND j.ready = 0
+                     ORDER BY j.queue, j.due LIMIT 1) AS due,
                    EXISTS (SELECT 1 FROM bays b WHERE b.queue = v_queue) AS laned,
                    EXISTS (SELECT 1 FROM jobs j WHERE j.queue = v_queue AND j.ready = 3) AS solo
               INTO v_look;
@@ -346,23 +352,17 @@ BEGIN
             v_take := v_take || v_started;
             RETURN QUERY
             SELECT j.seq, uuid_send(j.id), j.claim_number, j.attempt, j.max_attempts, j.budget,
-                   j.due, j.timeout, j.queue, j.task, j.payload, extras_of(j)
-              FROM jobs j WHERE j.seq = ANY (v_take) ORDER BY j.priority, j.due, j.seq;
+                   j.due, j.timeout, j.queue, j.task, j.payload, extras_of(j), j.priority
+              FROM jobs j WHERE j.seq = ANY (v_take);
         ELSIF v_take <> '{}' THEN
             RETURN QUERY
-            WITH claimed AS (
-                UPDATE jobs j
-                   SET state = 1, ready = NULL, attempt = j.attempt + 1,
-                       claim_number = j.claim_number + 1, started_at = v_now, worker = p_worker,
-                       cancel_requested = false, progress = NULL, progress_note = NULL
-                 WHERE j.seq = ANY (v_take)
-                RETURNING j.seq, uuid_send(j.id) AS id, j.claim_number, j.attempt, j.max_attempts,
-                          j.budget, j.due, j.timeout, j.queue, j.task, j.payload, j.priority,
-                          extras_of(j) AS extras
-            )
-            SELECT c.seq, c.id, c.claim_number, c.attempt, c.max_attempts, c.budget, c.due,
-                   c.timeout, c.queue, c.task, c.payload, c.extras
-              FROM claimed c ORDER BY c.priority, c.due, c.seq;
+            UPDATE jobs j
+               SET state = 1, ready = NULL, attempt = j.attempt + 1,
+                   claim_number = j.claim_number + 1, started_at = v_now, worker = p_worker,
+                   cancel_requested = false, progress = NULL, progress_note = NULL
+             WHERE j.seq = ANY (v_take)
+            RETURNING j.seq, uuid_send(j.id), j.claim_number, j.attempt, j.max_attempts, j.budget,
+                      j.due, j.timeout, j.queue, j.task, j.payload, extras_of(j), j.priority;
             IF p_solo THEN
                 PERFORM charge_gates(j.gates, j.costs, j.seq, j.claim_number, us_of(v_now))
                    FROM jobs j WHERE j.seq = ANY (v_take) AND j.gates IS NOT NULL;

@@ -30,13 +30,14 @@ CREATE FUNCTION add_rollup(
     p_verbs integer[], p_wait integer[], p_run integer[]
 ) RETURNS void
 LANGUAGE plpgsql
-SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_minute timestamptz := date_trunc('minute', p_now);
     v_counts bigint[];
     v_wait bigint[];
     v_run bigint[];
-    v_index integer;
+    v_part record;
 BEGIN
     LOOP
         SELECT r.counts, r.wait, r.run INTO v_counts, v_wait, v_run FROM rollups r
@@ -48,14 +49,15 @@ BEGIN
         VALUES (v_minute, p_queue, p_task, p_worker, '{0,0,0,0,0,0,0}', '{}', '{}')
         ON CONFLICT DO NOTHING;
     END LOOP;
-    FOREACH v_index IN ARRAY p_verbs LOOP
-        v_counts[v_index] := v_counts[v_index] + 1;
+    -- Most entries share a few buckets.
+    FOR v_part IN SELECT e.n, count(*) AS many FROM unnest(p_verbs) AS e (n) GROUP BY e.n LOOP
+        v_counts[v_part.n] := v_counts[v_part.n] + v_part.many;
     END LOOP;
-    FOREACH v_index IN ARRAY p_wait LOOP
-        v_wait[v_index] := coalesce(v_wait[v_index], 0) + 1;
+    FOR v_part IN SELECT e.n, count(*) AS many FROM unnest(p_wait) AS e (n) GROUP BY e.n LOOP
+        v_wait[v_part.n] := coalesce(v_wait[v_part.n], 0) + v_part.many;
     END LOOP;
-    FOREACH v_index IN ARRAY p_run LOOP
-        v_run[v_index] := coalesce(v_run[v_index], 0) + 1;
+    FOR v_part IN SELECT e.n, count(*) AS many FROM unnest(p_run) AS e (n) GROUP BY e.n LOOP
+        v_run[v_part.n] := coalesce(v_run[v_part.n], 0) + v_part.many;
     END LOOP;
     UPDATE rollups r SET counts = v_counts, wait = v_wait, run = v_run
      WHERE r.minute = v_minute AND r.queue = p_queue AND r.task = p_task AND r.worker = p_worker;
@@ -69,7 +71,7 @@ RETURNS TABLE (
     wait_from integer, wait bigint[], run_from integer, run bigint[]
 )
 LANGUAGE sql STABLE
-SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
     SELECT r.minute, r.queue, r.task, finishing_verbs(), r.counts, array_lower(r.wait, 1),
            r.wait, array_lower(r.run, 1), r.run
       FROM rollups r
@@ -92,7 +94,8 @@ CREATE FUNCTION apply_transition(
     OUT verdict text, OUT verb text, OUT opened text[], OUT place boolean
 )
 LANGUAGE plpgsql
-SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_job record;
     v_due timestamptz;
@@ -202,6 +205,7 @@ CREATE FUNCTION apply_transitions(
 )
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
@@ -215,7 +219,9 @@ DECLARE
 BEGIN
     at := coalesce(p_at, clock_timestamp());
     PERFORM commit_durably(p_durable);
-    IF EXISTS (SELECT 1 FROM jobs j WHERE j.seq = ANY (p_seqs) AND j.gates IS NOT NULL) THEN
+    -- A running job with limits holds something; where nobody does, there is nothing to look for.
+    IF EXISTS (SELECT 1 FROM holds)
+       AND EXISTS (SELECT 1 FROM jobs j WHERE j.seq = ANY (p_seqs) AND j.gates IS NOT NULL) THEN
         PERFORM lock_lanes();
     END IF;
     FOR v_group IN
@@ -278,6 +284,72 @@ BEGIN
     END IF;
 END $$;
 
+-- The same for the path of most jobs: successes under one claim number, by one worker, with one
+-- result, kept, no job named twice. Those that free keys or limits, or whose claim does not hold, go
+-- the long way.
+CREATE FUNCTION apply_successes(
+    p_at timestamptz, p_durable boolean,
+    p_seqs bigint[], p_number integer, p_by text, p_result bytea,
+    OUT at timestamptz, OUT verdicts text[], OUT verbs text[]
+)
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    v_group record;
+    v_done bigint[] := '{}';
+    v_rest bigint[];
+    v_many integer;
+    v_answer record;
+    v_place integer;
+BEGIN
+    at := coalesce(p_at, clock_timestamp());
+    PERFORM commit_durably(p_durable);
+    IF EXISTS (SELECT 1 FROM holds)
+       AND EXISTS (SELECT 1 FROM jobs j WHERE j.seq = ANY (p_seqs) AND j.gates IS NOT NULL) THEN
+        PERFORM lock_lanes();
+    END IF;
+    FOR v_group IN
+        WITH done AS (
+            UPDATE jobs j
+               SET state = 2, finished_at = at, ended_number = p_number, ended_verb = 'succeed',
+                   ended_by = p_by, result = p_result, lost = 0, solo = false, missed_at = NULL,
+                   error_kind = NULL, error_message = NULL, error_traceback = NULL
+             WHERE j.seq = ANY (p_seqs) AND j.claim_number = p_number AND j.state + 0 = 1
+               AND j.key IS NULL AND j.gates IS NULL
+            RETURNING j.seq, j.queue, j.task, j.worker,
+                      width_bucket(span_us(j.due, j.started_at), bucket_bottoms()) AS wait,
+                      width_bucket(span_us(j.started_at, at), bucket_bottoms()) AS run
+        )
+        SELECT d.queue, d.task, d.worker, array_agg(d.seq) AS seqs, array_agg(d.wait) AS wait,
+               array_agg(d.run) AS run
+          FROM done d GROUP BY d.queue, d.task, d.worker ORDER BY 1, 2, 3
+    LOOP
+        PERFORM add_rollup(at, v_group.queue, v_group.task, v_group.worker,
+                           array_fill(1, ARRAY[cardinality(v_group.seqs)]),
+                           v_group.wait, v_group.run);
+        v_done := v_done || v_group.seqs;
+    END LOOP;
+    IF cardinality(v_done) = cardinality(p_seqs) THEN
+        RETURN;
+    END IF;
+    v_rest := ARRAY(SELECT r.seq FROM unnest(p_seqs) AS r (seq) WHERE r.seq <> ALL (v_done)
+                     ORDER BY r.seq);
+    v_many := cardinality(v_rest);
+    SELECT a.verdicts, a.verbs INTO v_answer FROM apply_transitions(
+        at, p_durable, v_rest, array_fill(p_number, ARRAY[v_many]),
+        array_fill('succeed'::text, ARRAY[v_many]), array_fill(p_by, ARRAY[v_many]),
+        array_fill(p_result, ARRAY[v_many])) AS a;
+    verdicts := array_fill('applied'::text, ARRAY[cardinality(p_seqs)]);
+    verbs := array_fill('succeed'::text, ARRAY[cardinality(p_seqs)]);
+    FOR i IN 1 .. CASE WHEN v_answer.verdicts IS NULL THEN 0 ELSE v_many END LOOP
+        v_place := array_position(p_seqs, v_rest[i]);
+        verdicts[v_place] := v_answer.verdicts[i];
+        verbs[v_place] := v_answer.verbs[i];
+    END LOOP;
+END $$;
+
 -- --- orders and questions -----------------------------------------------------------------------
 
 -- `JobStore.report`: fenced, and nothing else happens.
@@ -286,6 +358,7 @@ CREATE FUNCTION report_progress(
 ) RETURNS void
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 BEGIN
@@ -301,6 +374,7 @@ END $$;
 CREATE FUNCTION cancel_jobs(p_at timestamptz, p_durable boolean, p_ids uuid[]) RETURNS text[]
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
@@ -317,7 +391,7 @@ BEGIN
     IF EXISTS (SELECT 1 FROM jobs j WHERE j.id = ANY (p_ids) AND j.gates IS NOT NULL) THEN
         PERFORM lock_lanes();
     END IF;
-    v_seqs := ARRAY(SELECT j.seq FROM jobs j WHERE j.id = ANY (p_ids) ORDER BY j.seq);
+    v_seqs := ARRAY(SELECT j.seq FROM jobs j WHERE j.id = ANY (p_ids));
     FOR v_job IN
         SELECT j.seq, j.id, j.state FROM jobs j WHERE j.seq = ANY (v_seqs)
          ORDER BY j.seq FOR UPDATE
@@ -350,7 +424,8 @@ RETURNS TABLE (
     id bytea, state smallint, result bytea, error_kind text, error_message text, reason text
 )
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
     RETURN QUERY
     SELECT uuid_send(j.id), j.state, j.result, j.error_kind, j.error_message, j.reason
@@ -360,7 +435,8 @@ END $$;
 -- `JobStore.claimable`: every part is one look into an index, until a solo job is met.
 CREATE FUNCTION is_claimable(p_at timestamptz, p_queues text[]) RETURNS boolean
 LANGUAGE plpgsql
-SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_now timestamptz := coalesce(p_at, clock_timestamp());
     v_queue text;
@@ -369,8 +445,9 @@ BEGIN
     FOREACH v_queue IN ARRAY p_queues LOOP
         CONTINUE WHEN EXISTS (SELECT 1 FROM queues q WHERE q.name = v_queue AND q.paused);
         IF EXISTS (SELECT 1 FROM jobs j WHERE j.queue = v_queue AND j.ready = 1)
-           OR EXISTS (SELECT 1 FROM jobs j WHERE j.queue = v_queue AND j.ready = 0
-                                             AND j.due <= v_now)
+           OR (SELECT j.due <= v_now FROM jobs j
+                WHERE j.queue BETWEEN v_queue AND v_queue AND j.ready = 0
+                ORDER BY j.queue, j.due LIMIT 1)
            OR EXISTS (SELECT 1 FROM bays b WHERE b.queue = v_queue AND b.opens_at = 0)
            OR EXISTS (SELECT 1 FROM bays b WHERE b.queue = v_queue AND b.opens_at > 0
                                              AND b.opens_at <= us_of(v_now)) THEN
@@ -389,7 +466,8 @@ END $$;
 -- which is no more than the slots of all workers.
 CREATE FUNCTION is_active(p_at timestamptz, p_queues text[]) RETURNS boolean
 LANGUAGE plpgsql STABLE
-SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_now timestamptz := coalesce(p_at, clock_timestamp());
     v_queue text;
@@ -399,8 +477,9 @@ BEGIN
            AND (EXISTS (SELECT 1 FROM jobs j WHERE j.queue = v_queue AND j.ready = 1)
                 OR EXISTS (SELECT 1 FROM bays b WHERE b.queue = v_queue)
                 OR EXISTS (SELECT 1 FROM jobs j WHERE j.queue = v_queue AND j.ready = 3)
-                OR EXISTS (SELECT 1 FROM jobs j WHERE j.queue = v_queue AND j.ready = 0
-                                                  AND j.due <= v_now)) THEN
+                OR (SELECT j.due <= v_now FROM jobs j
+                     WHERE j.queue BETWEEN v_queue AND v_queue AND j.ready = 0
+                     ORDER BY j.queue, j.due LIMIT 1)) THEN
             RETURN true;
         END IF;
     END LOOP;

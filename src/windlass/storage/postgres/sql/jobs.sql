@@ -19,13 +19,17 @@ SELECT place, holder
 SELECT name FROM windlass.limits ORDER BY name;
 
 -- name: claim
-SELECT seq, id, number, attempt, max_attempts, budget, due, timeout, queue, task, payload, extras
+SELECT seq, id, number, attempt, max_attempts, budget, due, timeout, queue, task, payload, extras,
+       priority
   FROM windlass.claim_jobs($1, $2, $3, $4, $5, $6);
 
 -- name: apply
 SELECT at, verdicts, verbs
   FROM windlass.apply_transitions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
                                   $15, $16, $17, $18);
+
+-- name: succeed
+SELECT at, verdicts, verbs FROM windlass.apply_successes($1, $2, $3::text::bigint[], $4, $5, $6);
 
 -- name: claimable
 SELECT windlass.is_claimable($1, $2);

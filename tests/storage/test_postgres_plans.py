@@ -1,0 +1,250 @@
+"""What every statement inside the functions costs: which index it walks, how many rows it meets.
+
+The server explains each statement that a function runs, as it ran. Tables are small and analysed
+in one world, where a planner left to itself reads them whole, and large in the other: what a
+session has planned in the first must be right when it is in the second.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
+
+import asyncpg
+import pytest
+
+from windlass.core.limit import LimitSpec
+from windlass.storage.postgres import open_postgres
+from windlass.storage.postgres.storage import PostgresStorage
+from windlass.testing.conformance.steps import a_job, a_worker, limited
+
+EXPLAIN = """
+LOAD 'auto_explain';
+SET auto_explain.log_min_duration = 0;
+SET auto_explain.log_nested_statements = on;
+SET auto_explain.log_analyze = on;
+SET auto_explain.log_format = json;
+SET auto_explain.log_level = notice;
+SET client_min_messages = notice;
+SET jit = off;
+"""
+
+MANY = 3000
+FILL = """
+SELECT insert_jobs(NULL, NULL, true,
+           array_agg(gen_random_uuid()), array_agg($1::text), array_agg('conform'::text),
+           array_agg(i % 3), NULL, array_agg($2::bigint), array_agg(5), array_agg('{}'::bytea),
+           p_limits => CASE WHEN $3::text IS NOT NULL
+                            THEN array_agg(json_build_array(
+                                     json_build_array($3 || ':' || i % 500, 1))::text) END,
+           p_expires => CASE WHEN $4::bigint IS NOT NULL THEN array_agg($4) END)
+  FROM generate_series(1, $5::integer) AS i
+"""
+
+
+class Session:
+    """One session of a server that explains what it does."""
+
+    def __init__(self, connection: asyncpg.Connection[Any]) -> None:
+        self._connection = connection
+        self._said: list[dict[str, Any]] = []
+
+    async def begin(self, schema: str) -> None:
+        self._connection.add_log_listener(self._listen)
+        await self._connection.execute(EXPLAIN)
+        await self._connection.execute(f'SET search_path = "{schema}"')
+
+    def _listen(self, _: object, message: Any) -> None:
+        _, found, text = message.message.partition("plan:\n")
+        # The driver asks the catalogue about types; that is its own business.
+        if found and "pg_catalog" not in text:
+            self._said.append(json.loads(text))
+
+    async def run(self, sql: str, *args: object) -> list[Any]:
+        """The rows of a call; what its statements did is to be had from `nodes`."""
+        self._said.clear()
+        return list(await self._connection.fetch(sql, *args))
+
+    async def fill(self, queue: str, count: int, **asked: Any) -> None:
+        values = (asked.get("delay"), asked.get("limit"), asked.get("expires"))
+        await self._connection.fetch(FILL, queue, *values, count)
+
+    async def claim(self, limit: int, *, queue: str = "default", solo: bool = False) -> list[Any]:
+        sql = "SELECT * FROM claim_jobs(NULL, 'w1', $1, $2, $3, $4) WHERE seq IS NOT NULL"
+        return await self.run(sql, [queue], [limit], limit, solo)
+
+    async def apply(self, rows: Sequence[Any], verb: str, delay: int = 0) -> None:
+        seqs, numbers = [row["seq"] for row in rows], [row["number"] for row in rows]
+        names = [verb] * len(rows)
+        await self.run(
+            "SELECT * FROM apply_transitions(NULL, true, $1, $2, $3, $4, p_delays => $5)",
+            seqs, numbers, names, ["w1"] * len(rows), [delay] * len(rows),
+        )  # fmt: skip
+
+    def nodes(self, about: str = "") -> Iterator[dict[str, Any]]:
+        """Every step of every plan of the last call whose statement contains ``about``."""
+        for said in self._said:
+            if about in " ".join(said["Query Text"].split()):
+                yield from _flat(said["Plan"])
+
+
+def _flat(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for child in node.get("Plans", ()):
+        yield from _flat(child)
+
+
+def met(node: dict[str, Any]) -> float:
+    """How many rows a step has looked at, in all its turns."""
+    removed: float = node.get("Rows Removed by Filter", 0)
+    rows: float = node.get("Actual Rows", 0)
+    return (rows + removed) * float(node.get("Actual Loops", 1))
+
+
+@pytest.fixture
+async def store(postgres_schema: tuple[str, str]) -> AsyncIterator[PostgresStorage]:
+    url, schema = postgres_schema
+    storage = await open_postgres(url, schema=schema)
+    await storage.workers.register(a_worker())
+    await storage.limits.define(
+        [LimitSpec(name="db", concurrency=2), LimitSpec(name="one", concurrency=1)]
+    )
+    yield storage
+    await storage.close()
+
+
+@pytest.fixture
+async def session(
+    store: PostgresStorage, postgres_schema: tuple[str, str]
+) -> AsyncIterator[Session]:
+    assert store.shared
+    url, schema = postgres_schema
+    connection = await asyncpg.connect(url)
+    session = Session(connection)
+    await session.begin(schema)
+    # A few rows, and statistics that say so: the smaller the table, the better a scan looks.
+    await session.fill("default", 5)
+    await connection.execute("ANALYZE")
+    yield session
+    await connection.close()
+
+
+async def everything(session: Session, check: Any) -> None:
+    """Every operation of the jobs' half, each followed by ``check(what)``."""
+    calls = {
+        "is_claimable": ("SELECT is_claimable(NULL, $1)", ["default", "limited", "none"]),
+        "is_active": ("SELECT is_active(NULL, $1)", ["none"]),
+        "limit_states": ("SELECT * FROM limit_states($1)", "one"),
+    }
+    await session.run(FILL, "default", None, None, None, 3)
+    check("insert")
+    await session.run(FILL, "limited", None, "db", None, 3)
+    check("insert limited")
+    rows = await session.claim(3)
+    check("claim")
+    await session.run("SELECT report_progress($1, $2, '{0.5}', '{half}')",
+                      [rows[0]["seq"]], [rows[0]["number"]])  # fmt: skip
+    check("report")
+    await session.apply(rows, "succeed")
+    check("succeed")
+    rows = await session.claim(3)
+    await session.run("SELECT * FROM apply_successes(NULL, true, $1, 1, 'w1', NULL)",
+                      [row["seq"] for row in rows])  # fmt: skip
+    check("succeed alike")
+    await session.apply(await session.claim(2), "retry", delay=1)
+    check("retry")
+    await session.apply(await session.claim(2), "fail")
+    check("fail")
+    rows = await session.claim(3, queue="limited")
+    check("claim limited")
+    await session.apply(rows, "release")
+    check("release limited")
+    await session.run("SELECT promote_due(NULL, true, 10)")
+    check("promote")
+    await session.fill("default", 2, expires=0)
+    await session.run("SELECT expire_waiting(NULL, true, 10)")
+    check("expire")
+    known = await session.run("SELECT id FROM jobs ORDER BY seq DESC LIMIT 2")
+    ids = [row["id"] for row in known]
+    await session.run("SELECT cancel_jobs(NULL, true, $1)", ids)
+    check("cancel")
+    await session.run("SELECT * FROM settled_jobs($1)", ids)
+    check("settled")
+    await session.run("SELECT forget_gates(NULL, '', 10)")
+    check("forget_gates")
+    for what, (sql, value) in calls.items():
+        await session.run(sql, value)
+        check(what)
+
+
+async def test_no_statement_of_a_function_reads_a_whole_table(session: Session) -> None:
+    found: dict[str, str] = {}
+
+    def check(what: str) -> None:
+        for node in session.nodes():
+            if node["Node Type"] in {"Seq Scan", "Hash Join", "Merge Join"}:
+                found[f"{what}: {node['Node Type']}"] = str(node.get("Relation Name"))
+
+    await everything(session, check)
+    assert found == {}
+
+
+async def test_a_session_that_planned_on_empty_tables_stays_quick_on_full_ones(
+    session: Session,
+) -> None:
+    found: dict[str, float] = {}
+
+    def nothing(_: str) -> None:
+        """The first time is for planning."""
+
+    def check(what: str) -> None:
+        for node in session.nodes():
+            # Rows that a call was given, or made, are as many as it was given.
+            if met(node) > 600 and node["Node Type"] not in {"Function Scan", "Aggregate"}:
+                found[f"{what}: {node['Node Type']} {node.get('Index Name', '')}"] = met(node)
+
+    await everything(session, nothing)
+    await session.fill("default", MANY)
+    await session.fill("default", MANY, delay=3_600_000_000)
+    await session.fill("elsewhere", MANY, delay=1)  # due by now, and nobody asks there
+    await session.fill("limited", MANY, limit="one")
+    await session.fill("other", MANY)
+    for _ in range(MANY // 1000):
+        await session.apply(await session.claim(1000, queue="other"), "succeed")
+    await everything(session, check)
+    assert found == {}
+
+
+async def test_a_claim_walks_the_index_of_the_ready_jobs_and_does_not_sort(
+    session: Session,
+) -> None:
+    assert len(await session.claim(3)) == 3
+    picked = list(session.nodes("j.key_window, coalesce("))
+    assert [node["Node Type"] for node in picked] == [
+        "Aggregate",
+        "Subquery Scan",
+        "Limit",
+        "LockRows",
+        "Index Scan",
+    ]
+    assert picked[-1]["Index Name"] == "jobs_ready"
+
+
+async def test_a_finish_finds_its_jobs_by_number_not_among_all_that_run(session: Session) -> None:
+    """The index of running jobs matches the fence and holds every dead entry: a trap."""
+    rows = await session.claim(3)
+    await session.run("SELECT * FROM apply_successes(NULL, true, $1, 1, 'w1', NULL)",
+                      [row["seq"] for row in rows])  # fmt: skip
+    used = {node["Index Name"] for node in session.nodes("UPDATE jobs") if "Index Name" in node}
+    assert used == {"jobs_pkey"}
+
+
+async def test_a_claim_takes_no_lock_of_limits_where_there_are_no_lanes(
+    session: Session, store: PostgresStorage
+) -> None:
+    await session.claim(1)
+    assert not list(session.nodes("lock_lanes"))
+    await store.jobs.insert([a_job(queue="mixed"), limited("db", queue="mixed")])
+    await session.claim(1, queue="mixed")
+    assert list(session.nodes("lock_lanes"))
