@@ -41,5 +41,8 @@ class Bus:
         for listener in self._listeners:
             try:
                 listener(event)
-            except Exception:
+            except KeyboardInterrupt:
+                raise
+            except BaseException:
+                # Also what is no ordinary exception: it would end the loop that stores outcomes.
                 log.exception("listener %r failed on %s", listener, type(event).__name__)

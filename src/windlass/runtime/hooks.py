@@ -20,7 +20,6 @@ __all__ = ["Hooks", "Layer", "Next", "through"]
 
 Next = Callable[[], Awaitable[Any]]
 Layer = Callable[[Context, Next], Awaitable[Any]]
-Lifespan = Callable[[Any], Any]
 
 L = TypeVar("L", bound=Callable[..., Any])
 
@@ -84,16 +83,14 @@ class Hooks:
         What stands before the ``yield`` has ended before the first job is claimed, what stands
         after it begins when the last one is stored. Child processes have one of their own.
         """
-        make: Lifespan = around
-        if inspect.isasyncgenfunction(around):
-            make = asynccontextmanager(around)
-        elif inspect.iscoroutinefunction(around) or not _takes(around, 1):
+        if inspect.iscoroutinefunction(around) or not _takes(around, 1):
             message = (
                 f"a lifespan is `async def name(app)` with one `yield`, or a function that gives "
                 f"an async context manager; {_name(around)} is neither"
             )
             raise DefinitionError(message)
-        self.lifespans.append(make)
+        generates = inspect.isasyncgenfunction(around)
+        self.lifespans.append(asynccontextmanager(around) if generates else around)
         return around
 
     def locate(self) -> Address:
