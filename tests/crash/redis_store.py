@@ -20,7 +20,8 @@ from windlass.core.job import Attempt, Job
 from windlass.core.state import State
 from windlass.storage.protocol import JobFilter, Storage
 from windlass.storage.redis import open_redis
-from windlass.storage.redis.layout import STATE, VERBS
+from windlass.storage.redis.layout import VERBS
+from windlass.storage.redis.records import Kept, kept_of
 
 T = TypeVar("T")
 _EVERYTHING = 1_000_000
@@ -64,9 +65,7 @@ class RedisStore(Store):
 
     def jobs(self) -> list[StoredJob]:
         found = self._found()
-        fences = {
-            key.hex(): STATE.unpack_from(record) for key, record in self._hash("state").items()
-        }
+        fences = {key.hex(): kept_of(record) for key, record in self._hash("state").items()}
         return [_stored(job, fences.get(job.id)) for job in found]
 
     def job(self, job_id: str) -> StoredJob:
@@ -164,8 +163,8 @@ class RedisStore(Store):
         return states == counted and running == holders and kept == len(jobs)
 
 
-def _stored(job: Job, fence: tuple[int, ...] | None) -> StoredJob:
-    *_, ended_number, ended_verb = fence or (0, 0)
+def _stored(job: Job, fence: Kept | None) -> StoredJob:
+    ended = fence is not None and fence.ended_number
     return StoredJob(
         seq=job.seq,
         id=job.id,
@@ -174,8 +173,8 @@ def _stored(job: Job, fence: tuple[int, ...] | None) -> StoredJob:
         state=_STATES.index(job.state),
         attempt=job.attempt,
         claim_number=job.claim_number,
-        ended_number=ended_number or None,
-        ended_verb=VERBS[ended_verb].value if ended_number else None,
+        ended_number=fence.ended_number if fence and ended else None,
+        ended_verb=VERBS[fence.ended_verb].value if fence and ended else None,
         worker=job.worker,
         started_at=to_us(job.started_at) if job.started_at else None,
         finished_at=to_us(job.finished_at) if job.finished_at else None,
