@@ -64,7 +64,7 @@ def key(redis_prefix: tuple[str, str]) -> str:
 
 
 async def dead(server: Redis, key: str) -> list[Any]:
-    found: list[bytes] = await server.lrange(key + "dead", 0, -1)  # type: ignore[misc]
+    found: Any = await server.lrange(key + "dead", 0, -1)
     return [dead_of(entry) for entry in found]
 
 
@@ -76,7 +76,7 @@ class TestDamage:
     ) -> None:
         await enlist(storage)
         before, broken, behind = await add(storage, a_job(), a_job(), a_job())
-        await server.hset(key + "jobs", known_id(broken), b"nonsense")  # type: ignore[misc,arg-type]
+        await server.hset(key + "jobs", known_id(broken), b"nonsense")
         reply = await ask(storage, 10)
         assert ids(list(reply.jobs)) == [before, behind]
         (entry,) = await dead(server, key)
@@ -89,7 +89,7 @@ class TestDamage:
     ) -> None:
         await enlist(storage)
         broken, behind = await add(storage, a_job(), a_job())
-        await server.hdel(key + "jobs", known_id(broken))  # type: ignore[misc,arg-type]
+        await server.hdel(key + "jobs", known_id(broken))
         assert ids(await claim(storage, 10)) == [behind]
         assert [entry.id for entry in await dead(server, key)] == [broken]
 
@@ -100,8 +100,8 @@ class TestDamage:
         backed = a_job(backoff=Backoff.fixed(MINUTE), correlation_id="c")
         broken, behind = await add(storage, backed, a_job())
         field: Any = known_id(broken)
-        stored = await server.hget(key + "jobs", field)  # type: ignore[misc]
-        await server.hset(key + "jobs", field, stored[:-3])  # type: ignore[misc,index]
+        stored: Any = await server.hget(key + "jobs", field)
+        await server.hset(key + "jobs", field, stored[:-3])
         reply = await ask(storage, 10)
         assert (ids(list(reply.jobs)), reply.next_at) == ([behind], reply.at)
         job = await look(storage, broken)
@@ -109,7 +109,7 @@ class TestDamage:
         assert job.error is not None
         assert job.error.kind == "Damaged"
         (entry,) = await dead(server, key)
-        assert entry.asked == stored[:-3]  # type: ignore[index]
+        assert entry.asked == stored[:-3]
         assert await storage.jobs.active(["default"])
         assert await claim(storage, 10) == []
 
@@ -118,7 +118,7 @@ class TestDamage:
     ) -> None:
         await at_most(storage, db=1)
         broken, behind = await add(storage, limited("db"), limited("db"))
-        await server.hset(key + "jobs", known_id(broken), b"nonsense")  # type: ignore[misc,arg-type]
+        await server.hset(key + "jobs", known_id(broken), b"nonsense")
         found = ids(await claim(storage, 10)) or ids(await claim(storage, 10))
         assert found == [behind]
 
@@ -128,7 +128,7 @@ class TestDamage:
         running = await started(storage)
         await end(storage, retry(running, by="w1", error=OOPS, delay=timedelta(0)))
         (behind,) = await add(storage, a_job(priority=1))
-        await server.hset(key + "state", known_id(running.claim.job), b"?")  # type: ignore[misc,arg-type]
+        await server.hset(key + "state", known_id(running.claim.job), b"?")
         assert ids(await claim(storage, 10)) == [behind]
         assert [entry.kept for entry in await dead(server, key)] == [b"?"]
 
