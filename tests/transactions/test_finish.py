@@ -38,6 +38,13 @@ async def finish(ctx: Context, theirs: Theirs, result: object = None) -> None:
         await ctx.finish(result, connection=theirs.connection)
 
 
+def worker(name: str) -> WorkerStart:
+    lease = timedelta(seconds=30)
+    return WorkerStart(
+        id=name, host="h", pid=1, version="1", queues=["default"], slots=9, lease=lease
+    )
+
+
 def task(app: Windlass, open_one: Open, body: Body, **options: Any) -> Any:
     @app.task(name="work", **options)
     async def work(ctx: Context) -> Any:
@@ -322,22 +329,29 @@ async def test_its_key_is_free_and_a_row_that_is_not_kept_is_gone(postgres_url: 
         assert (await work.options(key="k").enqueue()).created
 
 
+async def test_a_dead_worker_s_open_transaction_keeps_nobody_waiting(
+    app: Windlass, postgres_url: str
+) -> None:
+    """Its machine lost power, and the server has not noticed: only the row is out of reach."""
+    storage = await app.storage()
+    assert storage.transactions is not None
+    await storage.workers.register(worker("dead"))
+    await storage.jobs.insert([NewJob(id=new_job_id(), task="t") for _ in range(2)])
+    first, second = (await storage.jobs.claim("dead", [Want("default", 9)], total=9)).jobs
+    async with DRIVERS["asyncpg_connection"](postgres_url, None) as theirs:
+        await storage.transactions.finish(theirs.connection, succeed(first, by="dead", result=None))
+        await storage.workers.bury(["dead"])
+        assert [job.claim for job in await storage.workers.orphans(10)] == [second.claim]
+        await theirs.rollback()
+    assert [job.claim for job in await storage.workers.orphans(10)] == [first.claim, second.claim]
+
+
 async def test_units_of_a_limit_come_back_with_the_commit(app: Windlass, postgres_url: str) -> None:
     storage = await app.storage()
     store = storage.transactions
     assert store is not None
     await storage.limits.define([LimitSpec(name="one", concurrency=1)])
-    await storage.workers.register(
-        WorkerStart(
-            id="w",
-            host="h",
-            pid=1,
-            version="1",
-            queues=["default"],
-            slots=1,
-            lease=timedelta(seconds=30),
-        )
-    )
+    await storage.workers.register(worker("w"))
     news = [NewJob(id=new_job_id(), task="t", limits=(LimitUse("one"),)) for _ in range(3)]
     await storage.jobs.insert(news)
 

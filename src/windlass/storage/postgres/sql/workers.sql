@@ -30,6 +30,8 @@ SELECT id FROM windlass.workers
 
 -- name: orphans
 -- No more rows are running than there are slots in all workers, and there is an index of them.
+-- One that is locked is being finished by its handler, in a transaction of the user's that may stay
+-- open for long: whoever tried to end it would wait for that, and everybody behind him.
 SELECT seq, id, claim_number, task, queue, attempt, max_attempts, budget, due, started_at, worker,
        timeout, lost, solo, backoff, missed_at, error_kind, error_message, tenant, principal,
        correlation_id, trace, tags
@@ -37,7 +39,8 @@ SELECT seq, id, claim_number, task, queue, attempt, max_attempts, budget, due, s
  WHERE state = 1
    AND NOT EXISTS (SELECT 1 FROM windlass.workers
                     WHERE workers.id = jobs.worker AND workers.state = 'live')
- ORDER BY worker, started_at, seq LIMIT $1;
+ ORDER BY worker, started_at, seq LIMIT $1
+   FOR SHARE SKIP LOCKED;
 
 -- name: leave
 SELECT at, verdicts, verbs
