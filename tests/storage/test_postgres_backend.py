@@ -194,7 +194,10 @@ async def test_of_several_hosts_the_one_that_takes_writes_is_used(
 # --- secrets ----------------------------------------------------------------------------------
 
 
-async def test_the_password_is_never_shown(postgres_url: str) -> None:
+async def test_the_password_is_never_shown(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.storage.postgres.connection.PATIENCE", 0.2)
     secret = "s3cret%23word"
     url = postgres_url.replace("postgres@", f"postgres:{secret}@")
     storage = await open_postgres(url)

@@ -18,6 +18,7 @@ import pytest
 from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import Proxy
 from tests.servers.wires import PostgresWire
+from tests.storage.pooler import Pooler
 from windlass.core.state import State
 from windlass.core.transition import succeed
 from windlass.errors import StorageUnavailable
@@ -26,7 +27,18 @@ from windlass.storage.looks import JobFilter
 from windlass.storage.postgres import PostgresStorage, open_postgres
 from windlass.storage.postgres import wakeups as wakeups_module
 from windlass.storage.protocol import Storage, Verdict, Want
-from windlass.testing.conformance.steps import a_job, add, claim, enlist, look, started, total
+from windlass.testing.conformance.steps import (
+    a_job,
+    add,
+    at_most,
+    claim,
+    enlist,
+    limited,
+    look,
+    started,
+    succeeded,
+    total,
+)
 
 PATIENCE = 20.0
 MINE = "datname = current_database() AND application_name = 'windlass'"
@@ -487,3 +499,29 @@ def test_a_storage_whose_loop_has_ended_is_closed_from_another(
     with pytest.warns(ResourceWarning, match="unclosed"):
         _close_elsewhere(storages)
     asyncio.run(until(lambda: sessions(stranger) == 0))
+
+
+async def test_a_pool_in_transaction_mode_is_noticed_and_worked_with(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(wakeups_module, "_TEST_SECONDS", 0.2)
+    async with Pooler(postgres_url) as pooler:
+        storage = await open_postgres(pooler.url)
+        assert "through a pooler" in storage.describe()
+        await at_most(storage, api=1)
+        woken = Woken(storage)
+        pulse = storage.workers.pulse()
+        with caplog.at_level(logging.WARNING, "windlass"):
+            for _ in range(5):
+                await add(storage, limited("api"), a_job())
+                for running in await claim(storage, 5):
+                    await pulse.beat("w1")
+                    await succeeded(storage, running)
+                for operation in OPERATIONS.values():
+                    await operation(storage)
+            await until(lambda: "do not arrive" in caplog.text)
+        woken.forget()
+        await add(storage, a_job())
+        await woken.again()
+        await pulse.close()
+        await storage.close()
