@@ -65,6 +65,20 @@ def connections(server: ValkeyServer) -> int:
     return len(bytes(order(server, "CLIENT", "LIST")).splitlines()) - 1
 
 
+async def unanswered(task: asyncio.Future[Any], seconds: float) -> bool:
+    done, _ = await asyncio.wait([task], timeout=seconds)
+    return not done
+
+
+async def listening(storage: RedisStorage) -> asyncio.Event:
+    """Set by every hint from now on: the first one says that the stream is being read."""
+    woken = asyncio.Event()
+    storage.wakeups.subscribe(woken.set)
+    await asyncio.wait_for(woken.wait(), 5)
+    woken.clear()
+    return woken
+
+
 async def started_one(storage: RedisStorage) -> ClaimedJob:
     await add(storage, a_job())
     return await claim_one(storage)
@@ -135,11 +149,11 @@ async def test_work_goes_on_while_connections_are_cut(server: ValkeyServer) -> N
         assert len(await storage.admin.find(JobFilter(), limit=1000)) == len(stored) == 100
 
 
-async def test_claims_come_within_two_seconds_of_the_servers_return(server: ValkeyServer) -> None:
+async def test_claims_come_within_two_seconds_of_the_servers_return(own_valkey: Start) -> None:
+    server = own_valkey(appendfsync="always")
     async with opened(server.url) as storage:
         await enlist(storage)
         await add(storage, a_job())
-        await asyncio.sleep(1.1)  # appendfsync everysec
         server.crash()
 
         async def claimed() -> float:
@@ -151,7 +165,7 @@ async def test_claims_come_within_two_seconds_of_the_servers_return(server: Valk
                 return time.monotonic()
 
         waiting = asyncio.create_task(claimed())
-        await asyncio.sleep(1.5)
+        assert await unanswered(waiting, 1.5)
         server.start()
         back = time.monotonic()
         assert await waiting - back < 2
@@ -193,7 +207,7 @@ async def test_a_cancelled_caller_leaves_the_connection_in_step(server: ValkeySe
         server.pause()
         job = a_job()
         caller = asyncio.ensure_future(storage.jobs.insert([job]))
-        await asyncio.sleep(0.05)
+        assert await unanswered(caller, 0.1)
         caller.cancel()
         with pytest.raises(asyncio.CancelledError):
             await caller
@@ -256,10 +270,18 @@ async def test_somebodys_slow_script_is_waited_for(own_valkey: Start) -> None:
     server = own_valkey(busy_reply_threshold="10")
     async with opened(server.url) as storage:
         slow = asyncio.create_task(asyncio.to_thread(_run_for_ever, server))
-        await asyncio.sleep(0.3)
+        await becomes_true(lambda: _is_busy(server))
         asyncio.get_running_loop().call_later(0.5, order, server, "SCRIPT", "KILL")
         await add(storage, a_job())
         await slow
+
+
+def _is_busy(server: ValkeyServer) -> bool:
+    try:
+        order(server, "PING")
+    except redis.ResponseError as error:
+        return "BUSY" in str(error)
+    return False
 
 
 def _run_for_ever(server: ValkeyServer) -> None:
@@ -273,16 +295,13 @@ async def test_a_user_with_one_key_pattern_can_do_everything(
     url = a_user(own_valkey(), *ADMIN_RULES)
     caplog.set_level(logging.WARNING, "windlass")
     async with opened(url, durability="local") as storage:
-        woken = asyncio.Event()
-        storage.wakeups.subscribe(woken.set)
         await enlist(storage)
         for operation in OPERATIONS.values():
             await operation(storage)
         await succeeded(storage, await claim_one(storage))
         async with opened(url, durability="local") as other:
-            await asyncio.sleep(0.1)
-            woken.clear()
-            await add(other, a_job())
+            woken = await listening(other)
+            await add(storage, a_job())
             await asyncio.wait_for(woken.wait(), 5)
     assert not caplog.records
 
@@ -301,17 +320,12 @@ async def test_wakeups_come_from_other_storages_and_after_a_lost_connection(
     server: ValkeyServer,
 ) -> None:
     async with opened(server.url) as storage, opened(server.url) as other:
-        woken = asyncio.Event()
-        storage.wakeups.subscribe(woken.set)
-        await asyncio.wait_for(woken.wait(), 5)  # the stream is read from now on
-        woken.clear()
+        woken = await listening(storage)
         await add(other, a_job())
         await asyncio.wait_for(woken.wait(), 5)
-        await asyncio.sleep(0.05)
         woken.clear()
         cut(server)
         await asyncio.wait_for(woken.wait(), 5)  # whatever changed meanwhile: one wake
-        await asyncio.sleep(0.05)
         woken.clear()
         await add(other, a_job())
         await asyncio.wait_for(woken.wait(), 5)

@@ -190,7 +190,7 @@ class _Call(msgspec.Struct, eq=False, kw_only=True):
     """The server does not know the script: it gets the text."""
     trouble: Exception | None = None
 
-    def message(self) -> bytes:
+    def command(self) -> bytes:
         if self.script is None:
             return packed(self.arguments)
         if self.unknown:
@@ -287,21 +287,21 @@ class Line:
         fence = self._fence
         if fence is not None and not any(call.script and call.script.writes for call in calls):
             fence = None
-        messages = [call.message() for call in calls]
+        commands = [call.command() for call in calls]
         if fence is not None:
             # WAIT confirms what this connection wrote last. A repeated operation may write nothing
             # because a lost connection did: so that its write is confirmed, too, this one writes.
-            messages += [packed(("INCR", fence[0])), packed(("WAIT", fence[1], _CONFIRM_MS))]
+            commands += [packed(("INCR", fence[0])), packed(("WAIT", fence[1], _CONFIRM_MS))]
         for call in calls:
             call.sent = True
-        await connection.send_packed_command(messages, check_health=False)
+        await connection.send_packed_command(commands, check_health=False)
         answers: list[Any] = []
         try:
-            while len(answers) < len(messages):
+            while len(answers) < len(commands):
                 answers.append(await self._read(connection))
             self._failures = 0
         finally:
-            if fence is None or len(answers) == len(messages):
+            if fence is None or len(answers) == len(commands):
                 self._deliver(calls, answers, fence)
 
     def _deliver(
