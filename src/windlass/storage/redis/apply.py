@@ -14,8 +14,8 @@ from windlass.core.state import FINISHING, Verb
 from windlass.core.transition import Transition
 from windlass.storage.calendar import LAST_US
 from windlass.storage.protocol import Answer, Verdict
+from windlass.storage.redis.asked import known_id
 from windlass.storage.redis.layout import VERB_CODES
-from windlass.storage.redis.records import known_id
 
 __all__ = ["Ordered", "answers_of", "error_bytes", "items", "transition_bytes"]
 

@@ -9,19 +9,15 @@ from typing import Any, NamedTuple
 from windlass.core.job import Claim, ClaimedJob, JobId
 from windlass.storage.calendar import instant_of
 from windlass.storage.protocol import ClaimReply
-from windlass.storage.redis.layout import SOLO
-from windlass.storage.redis.records import (
+from windlass.storage.redis.asked import (
     UNREADABLE,
     Asked,
     Extras,
     decode_asked,
-    error_of,
-    instant,
-    kept_of,
-    moment,
     shown_asked,
-    span_of,
 )
+from windlass.storage.redis.layout import SOLO
+from windlass.storage.redis.records import error_of, instant, kept_of, moment, span_of
 
 __all__ = ["Taken", "Unread", "claimed_job", "read_claim"]
 

@@ -10,7 +10,7 @@ from windlass.core.job import JobId, NewJob
 from windlass.errors import LimitUnknown
 from windlass.storage.calendar import LAST_US
 from windlass.storage.protocol import Inserted
-from windlass.storage.redis.records import asked_record
+from windlass.storage.redis.asked import asked_record
 
 __all__ = ["inserted", "items"]
 

@@ -64,7 +64,7 @@ Limits. See the SQLite backend's lanes.py for what lanes and bays are
     bay: length of the queue's name, ':', queue, ':', cost, ':', gate; the cost is -1 for a unit.
 
 The asked record is a msgpack array that begins with values of fixed positions, so that Lua finds
-what it needs with one ``struct.unpack`` and Python decodes the rest: `records.Asked`. The state
+what it needs with one ``struct.unpack`` and Python decodes the rest: `asked.Asked`. The state
 record is state and flags; job number, due, max attempts, queue and task, byte by byte as they stand
 in the asked record, which a claim copies; the numbers of `BACK`; worker and who ended the last
 claim, each with its length in 2 bytes; then the result (flag RESULT) or the reason
