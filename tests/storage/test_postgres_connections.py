@@ -525,3 +525,11 @@ async def test_a_pool_in_transaction_mode_is_noticed_and_worked_with(
         await woken.again()
         await pulse.close()
         await storage.close()
+
+
+async def test_a_pool_that_refuses_our_settings_is_given_none(postgres_url: str) -> None:
+    async with Pooler(postgres_url) as pooler:
+        storage = await open_postgres(pooler.url + "?pgbouncer=false")
+        assert "through a pooler" in storage.describe()
+        await add(storage, a_job())
+        await storage.close()

@@ -89,6 +89,14 @@ class Server:
         _keep_watch(connection)
         return connection
 
+    def suspects_pooler(self, error: BaseException) -> bool:
+        """A pooler that does not know one of our settings says so at login; it gets none then."""
+        refused = getattr(error, "sqlstate", None) == "08P01"
+        if not refused or self.pooled is not False:
+            return False
+        self.pooled = True
+        return True
+
     def note_lost(self, error: BaseException) -> None:
         """Said once per outage, however many links find out."""
         if self._down_since is None:
@@ -224,8 +232,10 @@ class Link:
                 self._failure = error
                 self._pause = min(max(self._pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
                 self._not_before = monotonic() + self._pause * (0.5 + chance() / 2)
+                if self._server.suspects_pooler(error):
+                    continue
                 final = getattr(error, "sqlstate", None) in _FINAL_STATES
-                if final or (cause_of(error) is Cause.FINAL and not _unsupported(error)):
+                if final or cause_of(error) is Cause.FINAL:
                     raise translate(error, self.where) from error
                 self._server.note_lost(error)
             else:
@@ -284,11 +294,6 @@ class Link:
                 nowhere = os.open(os.devnull, os.O_RDWR)
                 os.dup2(nowhere, found.fileno(), inheritable=False)
                 os.close(nowhere)
-
-
-def _unsupported(error: BaseException) -> bool:
-    """A pooler that does not know one of our settings says so at login."""
-    return isinstance(error, asyncpg.PostgresError) and (error.sqlstate or "").startswith("08")
 
 
 def _sever(connection: asyncpg.Connection | None) -> None:

@@ -15,8 +15,7 @@ from windlass.storage.queries import load
 __all__ = ["PostgresMaintenance"]
 
 _SQL = load("windlass.storage.postgres.sql", "admin.sql")
-_NEXT_DUE, _NEXT_ANYWHERE = _SQL["next_due"], _SQL["next_due_anywhere"]
-_PRUNE, _PRUNE_ROLLUPS = _SQL["prune"], _SQL["prune_rollups"]
+_NEXT_DUE, _PRUNE, _PRUNE_ROLLUPS = _SQL["next_due"], _SQL["prune"], _SQL["prune_rollups"]
 _PRUNE_WORKERS, _PROMOTE, _EXPIRE = _SQL["prune_workers"], _SQL["promote"], _SQL["expire"]
 _FORGET_GATES, _SWEEP_HOLDS = _SQL["forget_gates"], _SQL["sweep_holds"]
 
@@ -42,11 +41,9 @@ class PostgresMaintenance:
         return moved
 
     async def next_due(self, queues: Sequence[str] | None = None) -> datetime | None:
-        if queues is None:
-            rows = await self._db.fetch_aside(self._db.sql(_NEXT_ANYWHERE))
-        else:
-            rows = await self._db.fetch_aside(self._db.sql(_NEXT_DUE), list(queues))
-        due: datetime | None = rows[0][0] if rows else None
+        asked = None if queues is None else list(queues)
+        rows = await self._db.fetch_aside(self._db.sql(_NEXT_DUE), asked)
+        due: datetime | None = rows[0][0]
         return due
 
     async def expire(self, limit: int) -> int:

@@ -1,12 +1,16 @@
 -- Who works here, what people order, and the chores. Codes that are raised are read in admin.py.
 -- What a person orders is on disk when it is answered.
+--
+-- The planner's settings hang on the functions: a plan that was made while the table was small, and
+-- reads all of it, must not outlive that.
 
 -- The worker's lease is renewed if its row is live. At least one row comes back, without a job if
 -- the worker holds none.
 CREATE FUNCTION beat(p_at timestamptz, p_worker text)
 RETURNS TABLE (live boolean, at timestamptz, id uuid, claim_number integer, seq bigint,
                cancel_requested boolean)
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 DECLARE
     v_at timestamptz := coalesce(p_at, clock_timestamp());
@@ -22,6 +26,40 @@ BEGIN
       FROM (SELECT 1) one
       LEFT JOIN (SELECT * FROM jobs WHERE worker = p_worker AND state = 1) j ON true
      ORDER BY j.seq;
+END $$;
+
+-- A worker holds no more claims than it has slots: reading them all is cheap.
+CREATE FUNCTION cancel_requests(p_worker text)
+RETURNS TABLE (id uuid, claim_number integer, seq bigint)
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+    SELECT j.id, j.claim_number, j.seq FROM jobs j
+     WHERE j.worker = p_worker AND j.state = 1 AND j.cancel_requested ORDER BY j.seq
+$$;
+
+-- No more rows are running than there are slots in all workers, and there is an index of them.
+CREATE FUNCTION orphans(p_limit integer) RETURNS SETOF jobs
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+    SELECT * FROM jobs j
+     WHERE j.state = 1
+       AND NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = j.worker AND w.state = 'live')
+     ORDER BY j.worker, j.started_at, j.seq LIMIT p_limit
+$$;
+
+-- When the next job that is not ready falls due, of some queues or (NULL) of all.
+CREATE FUNCTION next_due(p_queues text[]) RETURNS timestamptz
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+    IF p_queues IS NULL THEN
+        RETURN (SELECT due FROM jobs WHERE ready = 0 ORDER BY due LIMIT 1);
+    END IF;
+    RETURN (SELECT min(next.due)
+              FROM unnest(p_queues) AS asked (queue)
+             CROSS JOIN LATERAL (SELECT j.due FROM jobs j
+                                  WHERE j.ready = 0 AND j.queue = asked.queue
+                                  ORDER BY j.due LIMIT 1) AS next);
 END $$;
 
 -- Live rows become dead, by compare-and-set; p_overdue: only those whose lease has run out.
@@ -51,7 +89,9 @@ CREATE FUNCTION leave_worker(
     p_misseds boolean[], p_if_cancelleds text[],
     OUT at timestamptz, OUT verdicts text[], OUT verbs text[]
 )
-LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout TO '10s' AS $$
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off
+SET lock_timeout TO '10s' AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := coalesce(p_at, clock_timestamp());
@@ -86,7 +126,9 @@ END $$;
 -- All of the jobs, locked, in one of the states, or an error before anything has changed: the
 -- first of p_ids that is to blame.
 CREATE FUNCTION require(p_ids uuid[], p_states smallint[]) RETURNS SETOF jobs
-LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout TO '3s' AS $$
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off
+SET lock_timeout TO '3s' AS $$
 DECLARE
     v_culprit record;
 BEGIN
@@ -107,7 +149,9 @@ END $$;
 -- Limited jobs are put where due ones wait: the next claim stands them in their lanes, and so
 -- nobody waits for the limits here.
 CREATE FUNCTION requeue(p_at timestamptz, p_ids uuid[]) RETURNS SETOF jobs
-LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout TO '3s' AS $$
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off
+SET lock_timeout TO '3s' AS $$
 DECLARE
     v_at timestamptz := coalesce(p_at, clock_timestamp());
     v_seqs bigint[];
@@ -139,7 +183,8 @@ BEGIN
 END $$;
 
 CREATE FUNCTION discard(p_at timestamptz, p_ids uuid[], p_reason text) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_seqs bigint[];
 BEGIN
@@ -152,7 +197,9 @@ END $$;
 
 -- The waiting ones among the jobs, now due.
 CREATE FUNCTION run_now(p_at timestamptz, p_ids uuid[]) RETURNS SETOF uuid
-LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout TO '3s' AS $$
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off
+SET lock_timeout TO '3s' AS $$
 DECLARE
     v_at timestamptz := coalesce(p_at, clock_timestamp());
 BEGIN
@@ -179,11 +226,13 @@ END $$;
 -- Jobs that reached a terminal state longer ago, with their keys and their history.
 CREATE FUNCTION prune(p_at timestamptz, p_state smallint, p_older bigint, p_limit integer)
 RETURNS integer
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_before timestamptz := coalesce(p_at, clock_timestamp()) - p_older * interval '1 microsecond';
     v_seqs bigint[];
     v_keys text[];
+    v_holders bigint[];
 BEGIN
     WITH gone AS (
         DELETE FROM jobs
@@ -193,10 +242,11 @@ BEGIN
                     ORDER BY j.finished_at LIMIT p_limit FOR UPDATE SKIP LOCKED))
         RETURNING seq, key
     )
-    SELECT array_agg(seq), array_agg(key ORDER BY key) FILTER (WHERE key IS NOT NULL)
-      INTO v_seqs, v_keys FROM gone;
+    SELECT array_agg(seq), array_agg(key) FILTER (WHERE key IS NOT NULL),
+           array_agg(seq) FILTER (WHERE key IS NOT NULL)
+      INTO v_seqs, v_keys, v_holders FROM gone;
     IF v_keys IS NOT NULL THEN
-        DELETE FROM keys WHERE key = ANY (v_keys) AND seq = ANY (v_seqs);
+        PERFORM free_keys(v_keys, v_holders);
     END IF;
     DELETE FROM history WHERE seq = ANY (v_seqs);
     RETURN coalesce(cardinality(v_seqs), 0);
@@ -216,7 +266,8 @@ BEGIN
 END $$;
 
 CREATE FUNCTION prune_workers(p_at timestamptz, p_older bigint, p_limit integer) RETURNS integer
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_count integer;
 BEGIN

@@ -70,14 +70,7 @@ SELECT windlass.run_now($1, $2::uuid[]);
 SELECT windlass.pause($1, $2);
 
 -- name: next_due
-SELECT min(next.due)
-  FROM unnest($1::text[]) AS asked (queue)
- CROSS JOIN LATERAL (SELECT due FROM windlass.jobs
-                      WHERE ready = 0 AND jobs.queue = asked.queue
-                      ORDER BY due LIMIT 1) next;
-
--- name: next_due_anywhere
-SELECT due FROM windlass.jobs WHERE ready = 0 ORDER BY due LIMIT 1;
+SELECT windlass.next_due($1::text[]);
 
 -- name: prune
 SELECT windlass.prune($1, $2, $3, $4);

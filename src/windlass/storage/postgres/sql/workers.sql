@@ -15,8 +15,7 @@ SELECT at FROM clock;
 SELECT live, at, id, claim_number, seq, cancel_requested FROM windlass.beat($1, $2);
 
 -- name: cancel_requests
-SELECT id, claim_number, seq FROM windlass.jobs
- WHERE worker = $1 AND state = 1 AND cancel_requested ORDER BY seq;
+SELECT id, claim_number, seq FROM windlass.cancel_requests($1);
 
 -- name: bury
 SELECT windlass.bury($1, $2::text[], $3);
@@ -29,18 +28,10 @@ SELECT id FROM windlass.workers
  ORDER BY seq;
 
 -- name: orphans
--- No more rows are running than there are slots in all workers, and there is an index of them.
--- One that is locked is being finished by its handler, in a transaction of the user's that may stay
--- open for long: whoever tried to end it would wait for that, and everybody behind him.
 SELECT seq, id, claim_number, task, queue, attempt, max_attempts, budget, due, started_at, worker,
        timeout, lost, solo, backoff, missed_at, error_kind, error_message, tenant, principal,
        correlation_id, trace, tags
-  FROM windlass.jobs
- WHERE state = 1
-   AND NOT EXISTS (SELECT 1 FROM windlass.workers
-                    WHERE workers.id = jobs.worker AND workers.state = 'live')
- ORDER BY worker, started_at, seq LIMIT $1
-   FOR SHARE SKIP LOCKED;
+  FROM windlass.orphans($1);
 
 -- name: leave
 SELECT at, verdicts, verbs
