@@ -16,8 +16,8 @@ import pytest
 import windlass
 from tests.runtime import heavy
 from tests.runtime.world import Bench, World, bench, logged, simulate, until, working
-from windlass import Context, GiveUp, Snooze, Windlass, testing
-from windlass.core.event import Event
+from windlass import Backoff, Context, GiveUp, Snooze, Windlass, testing
+from windlass.core.event import Event, JobMoved
 from windlass.core.state import State
 from windlass.errors import ChildDied, ChildError, DefinitionError, JobFailed
 from windlass.handle import Job
@@ -498,3 +498,30 @@ async def test_what_a_call_says_itself_wins_over_what_it_would_inherit() -> None
         first, second = [await it.app.job(made).refresh() for made in await enqueued.result()]
         assert (first.tenant, first.principal, first.correlation_id) == ("acme", "7", "r-1")
         assert (second.tenant, second.principal, second.correlation_id) == ("other", "8", "r-2")
+
+
+async def test_a_listener_hears_where_a_job_came_from_and_where_it_went() -> None:
+    async with bench() as it:
+        moves: list[tuple[State | None, State]] = []
+
+        @it.app.on_transition
+        def note(event: Event) -> None:
+            if isinstance(event, JobMoved):
+                moves.append((event.previous, event.state))
+
+        @it.app.task(name="job", max_attempts=2, backoff=Backoff.none())
+        async def job() -> None:
+            raise ValueError("no")
+
+        record = await it.run(job.call())
+        await it.again(record)
+        await it.app.admin.requeue(record.id)
+        await it.app.cancel(record.id)
+        assert moves == [
+            (State.WAITING, State.RUNNING),
+            (State.RUNNING, State.WAITING),
+            (State.WAITING, State.RUNNING),
+            (State.RUNNING, State.FAILED),
+            (None, State.WAITING),
+            (State.WAITING, State.CANCELLED),
+        ]

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from windlass.core.job import AttemptError, Job, JobId
-from windlass.core.state import Verb
+from windlass.core.state import TRANSITIONS, State, Verb
 
 __all__ = ["Event", "JobEnqueued", "JobMoved", "WorkerChanged", "ordered"]
 
@@ -41,6 +41,19 @@ class JobMoved(msgspec.Struct, frozen=True, kw_only=True):
     error: AttemptError | None = None
     correlation_id: str | None = None
     tenant: str | None = None
+
+    @property
+    def state(self) -> State:
+        """The job's state from here on."""
+        return next(edges[self.verb] for edges in TRANSITIONS.values() if self.verb in edges)
+
+    @property
+    def previous(self) -> State | None:
+        """The state it was in; None for a requeue, which leads out of several."""
+        sources = [state for state, edges in TRANSITIONS.items() if self.verb in edges]
+        if self.verb is Verb.CANCEL:  # a worker's settles a run, anybody else's a waiting job
+            return State.RUNNING if self.worker else State.WAITING
+        return sources[0] if len(sources) == 1 else None
 
 
 def ordered(verb: Verb, job: Job, at: datetime) -> JobMoved:

@@ -10,12 +10,12 @@ import msgspec
 
 __all__ = ["Death", "Memory", "memory_of"]
 
-_HINTS: dict[int, str] = {
-    signal.SIGSEGV: " (a crash in native code)",
-    signal.SIGBUS: " (a crash in native code)",
-    signal.SIGILL: " (a crash in native code)",
-    signal.SIGABRT: " (native code gave up)",
-    signal.SIGKILL: " (out of memory, or somebody's kill -9)",
+_HINTS = {  # by name: clients on systems without these signals import this, too
+    "SIGSEGV": " (a crash in native code)",
+    "SIGBUS": " (a crash in native code)",
+    "SIGILL": " (a crash in native code)",
+    "SIGABRT": " (native code gave up)",
+    "SIGKILL": " (out of memory, or somebody's kill -9)",
 }
 
 
@@ -66,7 +66,8 @@ class Death(msgspec.Struct, frozen=True, kw_only=True):
         elif self.code is None:
             said = "has ended (its exit code was collected by somebody else)"
         elif self.code < 0:
-            said = f"was killed by {_name(-self.code)}{_HINTS.get(-self.code, '')}"
+            name = _name(-self.code)
+            said = f"was killed by {name}{_HINTS.get(name, '')}"
         else:
             said = f"ended with exit code {self.code} before the job did"
         peak = "" if self.peak is None else f"; its peak memory was {self.peak / 1024:.0f} MB"

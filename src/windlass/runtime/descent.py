@@ -14,9 +14,20 @@ from windlass.task import Call
 __all__ = ["descended", "descended_all"]
 
 
+_last: tuple[ClaimedJob | None, JobOptions | None, JobOptions] = (None, None, JobOptions())
+"""Calls in a row that shared their options still do: they cost less to store."""
+
+
 def descended(call: Call, job: ClaimedJob) -> Call:
     """``call`` as made by ``job``. What the call itself says, by options or arguments, wins."""
-    return msgspec.structs.replace(call, options=_options(call, job))
+    global _last  # noqa: PLW0603 -- one step from the next call of a loop
+    if call.arguments is not None:
+        return msgspec.structs.replace(call, options=_options(call, job))
+    parent, asked, options = _last
+    if parent is not job or asked is not call.options:
+        options = _options(call, job)
+        _last = (job, call.options, options)
+    return msgspec.structs.replace(call, options=options)
 
 
 def descended_all(calls: Sequence[Call], job: ClaimedJob) -> list[Call]:
