@@ -10,19 +10,20 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from benchmarks import drain, enqueue, flat, lanes, latency, memory, sleeping
+from benchmarks import drain, endurance, enqueue, flat, lanes, latency, memory, sleeping
 from benchmarks.figure import Figure
-from benchmarks.report import as_json, machine, show
+from benchmarks.place import BACKENDS, Backend, Place, open_place
+from benchmarks.report import as_json, as_run, machine, show
 from benchmarks.sizes import FULL, QUICK, TINY, Sizes
-from benchmarks.stage import Listener
+from benchmarks.stage import Stage
 
-MEASURES: dict[str, Callable[[Sizes, Listener], Awaitable[list[Figure]]]] = {
+MEASURES: dict[str, Callable[[Stage], Awaitable[list[Figure]]]] = {
     "drain": drain.measure,
     "enqueue": enqueue.measure,
     "latency": latency.measure,
@@ -30,14 +31,21 @@ MEASURES: dict[str, Callable[[Sizes, Listener], Awaitable[list[Figure]]]] = {
     "lanes": lanes.measure,
     "sleeping": sleeping.measure,
     "memory": memory.measure,
+    "endurance": endurance.measure,
 }
+BY_BACKEND: dict[Backend, tuple[str, ...]] = {
+    "sqlite": ("drain", "enqueue", "latency", "flat", "lanes", "sleeping", "memory"),
+    "postgres": ("drain", "latency", "flat", "endurance"),
+    "redis": ("drain", "latency", "flat"),
+}
+"""What is promised about each."""
 
 
 class _Display:
     """What is being measured: a moving line on a terminal, plain lines elsewhere."""
 
-    def __init__(self, console: Console, total: int) -> None:
-        self._console, self._total, self._name = console, total, ""
+    def __init__(self, console: Console, total: int, backend: Backend) -> None:
+        self._console, self._total, self._backend, self._name = console, total, backend, ""
         self._progress = Progress(
             SpinnerColumn(),
             BarColumn(bar_width=24),
@@ -64,10 +72,10 @@ class _Display:
 
     def begin(self, name: str, done: int) -> None:
         """The next measurement."""
-        self._name = name
-        self._progress.update(self._bar, completed=done, description=name)
+        self._name = f"{self._backend} {name}"
+        self._progress.update(self._bar, completed=done, description=self._name)
         if not self._console.is_terminal:
-            self._console.print(f"measuring {name} ({done + 1} of {self._total})")
+            self._console.print(f"measuring {self._name} ({done + 1} of {self._total})")
 
     def step(self, what: str) -> None:
         """Part of the current one."""
@@ -76,10 +84,13 @@ class _Display:
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--only", metavar="NAMES", help=f"Some of them: {','.join(MEASURES)}.")
-@click.option("--quick", is_flag=True, help="Smaller sizes, about two minutes.")
+@click.option("--backend", type=click.Choice(BACKENDS), help="One of them; all if left out.")
+@click.option("--quick", is_flag=True, help="Smaller sizes, a few minutes.")
 @click.option("--tiny", is_flag=True, hidden=True, help="To see that it works at all.")
 @click.option("--json", "as_json_", is_flag=True, help="For machines, on standard output.")
-def main(*, only: str | None, quick: bool, tiny: bool, as_json_: bool) -> None:
+def main(
+    *, only: str | None, backend: Backend | None, quick: bool, tiny: bool, as_json_: bool
+) -> None:
     """Every figure Windlass promises, measured here and now."""
     if sys.platform != "linux":
         raise click.ClickException("the figures read /proc, so they are measured on Linux")
@@ -89,23 +100,31 @@ def main(*, only: str | None, quick: bool, tiny: bool, as_json_: bool) -> None:
         raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(MEASURES)}")
     sizes = TINY if tiny else QUICK if quick else FULL
     talk = Console(stderr=True, highlight=False)
-    where = machine()
-    figures = asyncio.run(_measure(names, sizes, talk))
-    if as_json_:
-        click.echo(as_json(figures, where, sizes.name))
-        return
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 140
-    show(figures, where | {"sizes": sizes.name}, console)
+    runs: list[dict[str, Any]] = []
+    for one in BACKENDS if backend is None else (backend,):
+        chosen = [name for name in names if name in BY_BACKEND[one]]
+        if not chosen:
+            continue
+        where = machine()
+        with open_place(one) as place:
+            where["storage"] = place.version
+            figures = asyncio.run(_measure(chosen, sizes, place, talk))
+        runs.append(as_run(figures, where, sizes.name))
+        if not as_json_:
+            show(figures, where | {"sizes": sizes.name}, console)
+    if as_json_:
+        click.echo(as_json(runs))
 
 
-async def _measure(names: list[str], sizes: Sizes, console: Console) -> list[Figure]:
+async def _measure(names: list[str], sizes: Sizes, place: Place, console: Console) -> list[Figure]:
     figures: list[Figure] = []
-    with _Display(console, len(names)) as display:
+    with _Display(console, len(names), place.backend) as display:
         for done, name in enumerate(names):
             display.begin(name, done)
-            figures += await MEASURES[name](sizes, display)
+            figures += await MEASURES[name](Stage(sizes, place, display))
     return figures
 
 

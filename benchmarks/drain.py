@@ -1,45 +1,56 @@
 """Drain: how fast a worker runs jobs that do nothing.
 
-A file is filled with ``enqueue_many`` and closed. A worker process opens it, under uvloop, with
-200 slots and everything else as shipped. The clock runs from the moment before the worker is
-made, its registration and threads included, to the last committed finish. The yardstick is
-`benchmarks.bare.drain`, in a process of its own, in rounds that alternate with Windlass's; its
-share of the bare claim and finish statements is printed beside it.
+A place is filled with ``enqueue_many``. A worker process opens it, under uvloop, with 200 slots and
+everything else as shipped. The clock runs from the moment before the worker is made, its
+registration and threads included, to the last committed finish. The yardstick is the backend's bare
+loop (`benchmarks.bare`, `bare_postgres`, `bare_redis`), in a process of its own, in rounds that
+alternate with Windlass's; its share of the bare claim and finish statements is printed beside it.
+On PostgreSQL pgqueuer takes its turn in the same rounds.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 
-from benchmarks import bare
+from benchmarks import bare, bare_postgres, bare_redis, rival_pgqueuer
 from benchmarks.child import child, run
 from benchmarks.figure import Figure, Target
-from benchmarks.sizes import Sizes
-from benchmarks.stage import Listener, alternate, scratch
+from benchmarks.place import Place
+from benchmarks.stage import Rounds, Stage, alternate
 from benchmarks.worker import App, fill, make_calls, serve
 from windlass.task import Call
 
-__all__ = ["measure", "rate"]
+__all__ = ["SLOTS", "measure", "rate"]
 
 SLOTS = 200
+_RIVAL = "pgqueuer, "
 
 
-async def measure(sizes: Sizes, listener: Listener) -> list[Figure]:
-    """One worker process against the bare loop, and two against one."""
+async def measure(stage: Stage) -> list[Figure]:
+    """One worker process against the bare loop, two against one, and a rival where there is one."""
+    sizes, place, listener = stage
     jobs = sizes.drain_jobs
-    rounds = await alternate(
-        sizes.rounds,
-        {
-            "bare loop": functools.partial(run, bare.drain, jobs=jobs),
-            "one worker": functools.partial(_drain, jobs, 1),
-            "two workers": functools.partial(_drain, jobs, 2),
-            "bare claim and finish": functools.partial(run, bare.claim_and_finish, jobs=jobs),
-        },
-        listener,
-    )
+    ways: dict[str, Callable[[], Awaitable[float]]] = {
+        "bare loop": functools.partial(_bare, place, jobs, "drain"),
+        "one worker": functools.partial(_drain, place, jobs, 1),
+        "two workers": functools.partial(_drain, place, jobs, 2),
+        "bare claim and finish": functools.partial(_bare, place, jobs, "claim_and_finish"),
+    }
+    if place.backend == "postgres":
+        for name, (consumers, batch) in rival_pgqueuer.CONFIGURATIONS.items():
+            # It is several times slower, and a fifth of the jobs tells its rate as well.
+            fewer = max(jobs // 5, 200)
+            ways[_RIVAL + name] = functools.partial(_rival, place, fewer, consumers, batch)
+    rounds = await alternate(sizes.rounds, ways, listener)
+    return [*_figures(rounds, place, jobs), *_rivals(rounds, ways)]
+
+
+def _figures(rounds: Rounds, place: Place, jobs: int) -> list[Figure]:
     share = rounds["bare loop"] / rounds["bare claim and finish"]
+    # Two processes on one file take turns; servers are there to be shared.
+    least = 0.90 if place.backend == "sqlite" else 1.0
     return [
         Figure(
             name="drain",
@@ -59,8 +70,8 @@ async def measure(sizes: Sizes, listener: Listener) -> list[Figure]:
             unit="jobs/s",
             yardstick=rounds["one worker"],
             yardstick_name="one process",
-            target=Target("at least", 0.90, "ratio"),
-            note=f"one file; {rounds.spread('two workers')}",
+            target=Target("at least", least, "ratio"),
+            note=rounds.spread("two workers"),
         ),
         Figure(
             name="claim_and_finish",
@@ -74,18 +85,54 @@ async def measure(sizes: Sizes, listener: Listener) -> list[Figure]:
     ]
 
 
+def _rivals(rounds: Rounds, ways: dict[str, Callable[[], Awaitable[float]]]) -> list[Figure]:
+    names = [name for name in ways if name.startswith(_RIVAL)]
+    if not names:
+        return []
+    best = max(names, key=rounds.__getitem__)
+    others = "; ".join(f"{name.removeprefix(_RIVAL)} {rounds[name]:,.0f}" for name in names)
+    return [
+        Figure(
+            name="rival",
+            title="drain, one worker process, against pgqueuer",
+            measured=rounds["one worker"],
+            unit="jobs/s",
+            yardstick=rounds[best],
+            yardstick_name=best,
+            target=Target("at least", 1.0, "ratio"),
+            note=f"the best of its configurations counts: {others}",
+        )
+    ]
+
+
+async def _bare(place: Place, jobs: int, what: str) -> float:
+    if place.backend == "sqlite":
+        return float(await run(getattr(bare, what), jobs=jobs))
+    module = bare_postgres if place.backend == "postgres" else bare_redis
+    with place.scratch() as url:
+        return float(await run(getattr(module, what), url=url, jobs=jobs))
+
+
+async def _rival(place: Place, jobs: int, consumers: int, batch: int) -> float:
+    with place.scratch() as url:
+        answer = await run(
+            rival_pgqueuer.drain, url=url, jobs=jobs, consumers=consumers, batch=batch
+        )
+    return float(answer)
+
+
 def _noops(jobs: int, app: App) -> Sequence[Call]:
     return make_calls(app.noop, jobs)
 
 
-async def _drain(jobs: int, workers: int) -> float:
-    with scratch() as url:
-        await fill(url, functools.partial(_noops, jobs))
+async def _drain(place: Place, jobs: int, workers: int) -> float:
+    with place.scratch() as url:
+        await fill(place, url, functools.partial(_noops, jobs))
         return await rate(url, jobs, workers=workers, slots=SLOTS)
 
 
 async def rate(url: str, jobs: int, *, workers: int, slots: int) -> float:
-    """Jobs per second until this many worker processes have drained the file."""
+    """Jobs per second until this many worker processes have drained it all."""
     async with AsyncExitStack() as stack:
         crew = [
             await stack.enter_async_context(child(serve, url=url, slots=slots))

@@ -17,8 +17,7 @@ from typing import Any
 from benchmarks import bare
 from benchmarks.child import run
 from benchmarks.figure import Figure, Target, percentile
-from benchmarks.sizes import Sizes
-from benchmarks.stage import Listener, Rounds, alternate, scratch
+from benchmarks.stage import Rounds, Stage, alternate
 from benchmarks.worker import App, make_calls, store
 
 __all__ = ["measure", "produce"]
@@ -26,12 +25,13 @@ __all__ = ["measure", "produce"]
 AT_ONCE, BURSTS = 1_000, 5
 
 
-async def measure(sizes: Sizes, listener: Listener) -> list[Figure]:
+async def measure(stage: Stage) -> list[Figure]:
     """Bulk, single and concurrent enqueues."""
+    sizes, place, listener = stage
     jobs, answers = sizes.insert_jobs, []
 
     async def bulk() -> float:
-        with scratch() as url:
+        with place.scratch() as url:
             answers.append(await run(produce, url=url, jobs=jobs, singles=sizes.single_enqueues))
         return float(answers[-1]["bulk"])
 

@@ -2,16 +2,18 @@
 
 Files with 20 queues and 3 priorities hold as many waiting as scheduled as finished jobs: few of
 each, or very many. They are built by bulk statements through the schema that the product itself
-has made. Contiguous: the jobs of one queue and priority lie side by side, as after one large
-``enqueue_many``. Interleaved: neighbours in the table belong to different queues, priorities and
-states, so a hundred jobs lie on a hundred pages. What is timed is ``JobStore.claim`` of 100 jobs
-as a worker calls it, on its writer thread and synced to the disk; few and many alternate.
+has made; on servers through the store itself. Contiguous: the jobs of one queue and priority lie
+side by side, as after one large ``enqueue_many``. Interleaved: neighbours in the table belong to
+different queues, priorities and states, so a hundred jobs lie on a hundred pages. What is timed is
+``JobStore.claim`` of 100 jobs as a worker calls it, as safely stored as by default; few and many
+alternate.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
+from collections import Counter
 from datetime import timedelta
 from typing import Literal
 
@@ -20,15 +22,21 @@ import apsw
 from benchmarks.child import run
 from benchmarks.figure import Figure, Target, percentile
 from benchmarks.sizes import Sizes
-from benchmarks.stage import Listener, scratch
+from benchmarks.stage import Stage
 from benchmarks.worker import App
+from windlass.core.job import JobId, NewJob
+from windlass.core.transition import succeed
+from windlass.seams import new_job_ids
 from windlass.storage.protocol import Storage, Want, WorkerStart
 
-__all__ = ["build", "claim_in_turn", "enlist", "measure"]
+__all__ = ["build", "build_by_store", "claim_in_turn", "enlist", "measure"]
 
 Order = Literal["contiguous", "interleaved"]
 
 QUEUES, CLAIM = 20, 100
+_BUILDER = "w-build"
+_BITE = 6_000
+"""Rows that are stored before those among them that are to be finished are."""
 
 # Rows i of three kinds: 0 waiting, 1 scheduled, 2 finished.
 _SHAPES: dict[Order, str] = {
@@ -60,14 +68,17 @@ _PAYLOAD = (
 )
 
 
-async def measure(sizes: Sizes, listener: Listener) -> list[Figure]:
+async def measure(stage: Stage) -> list[Figure]:
     """Both orders, one queue at a time and all of them."""
+    sizes, place, listener = stage
     figures: list[Figure] = []
     for order in ("contiguous", "interleaved"):
-        with scratch() as few, scratch() as many:
+        with place.scratch() as few, place.scratch() as many:
             for url, each in ((few, sizes.few_rows), (many, sizes.many_rows)):
                 listener.step(f"{order}: building {3 * each:,} rows")
-                await run(build, url=url, each=each, order=order)
+                way = build if place.backend == "sqlite" else build_by_store
+                await run(way, url=url, each=each, order=order)
+                place.settle(url)
             listener.step(f"{order}: claiming")
             samples = await run(claim_in_turn, urls=[few, many], claims=sizes.claims)
         figures += _figures(order, sizes, *samples)
@@ -112,6 +123,55 @@ async def build(url: str, each: int, order: Order) -> str:
     return "built"
 
 
+async def build_by_store(url: str, each: int, order: Order) -> str:
+    """The same rows by the ways that jobs go. Those to be finished come first in their queues."""
+    app = App(url).windlass
+    storage = await app.storage()
+    queues = [f"queue-{number:02}" for number in range(QUEUES)]
+    await enlist(storage, queues, _BUILDER)
+    for start in range(0, 3 * each, _BITE):
+        rows = [_shape(i, each, order) for i in range(start, min(start + _BITE, 3 * each))]
+        ids = new_job_ids(len(rows))
+        news = [_new(job, *row) for job, row in zip(ids, rows, strict=True)]
+        for first in range(0, len(news), 1000):
+            await storage.jobs.insert(news[first : first + 1000])
+        finishing = Counter(queue for kind, queue, _ in rows if kind == 2)
+        await _finish(storage, {queues[queue]: n for queue, n in finishing.items()})
+    await storage.workers.leave(_BUILDER, [])
+    await app.close()
+    return "built"
+
+
+def _shape(i: int, each: int, order: Order) -> tuple[int, int, int]:
+    """Kind, queue and priority of row i: see `_SHAPES`."""
+    if order == "interleaved":
+        return i % 3, i // 3 % QUEUES, i // 60 % 3
+    # Finished ones first: a claim would find the others.
+    return (2, 0, 1)[i // each], i % each * QUEUES // each, i % each * 60 // each % 3
+
+
+def _new(job: JobId, kind: int, queue: int, priority: int) -> NewJob:
+    return NewJob(
+        id=job,
+        task="noop",
+        queue=f"queue-{queue:02}",
+        payload=_PAYLOAD,
+        priority=-1 if kind == 2 else priority,
+        delay=timedelta(days=1) if kind == 1 else None,
+    )
+
+
+async def _finish(storage: Storage, queues: dict[str, int]) -> None:
+    """Claim exactly these, which are the best in their queues, and end them."""
+    while queues:
+        wants = [Want(queue, min(count, 500)) for queue, count in queues.items()]
+        reply = await storage.jobs.claim(_BUILDER, wants, total=500)
+        await storage.jobs.apply([succeed(job, by=_BUILDER, result=None) for job in reply.jobs])
+        for queue, count in Counter(job.queue for job in reply.jobs).items():
+            queues[queue] -= count
+        queues = {queue: count for queue, count in queues.items() if count}
+
+
 async def claim_in_turn(urls: list[str], claims: int) -> list[dict[str, list[float]]]:
     """Seconds per claim on each file: of one queue after the other, and of all at once."""
     apps = [App(url).windlass for url in urls]
@@ -134,11 +194,11 @@ async def claim_in_turn(urls: list[str], claims: int) -> list[dict[str, list[flo
     return samples
 
 
-async def enlist(storage: Storage, queues: list[str]) -> None:
+async def enlist(storage: Storage, queues: list[str], worker: str = "w-bench") -> None:
     """A worker to claim for."""
-    boot, device, inode = storage.hold_worker_lock("w-bench")
+    boot, device, inode = storage.hold_worker_lock(worker)
     start = WorkerStart(
-        id="w-bench",
+        id=worker,
         host="here",
         pid=1,
         version="0",

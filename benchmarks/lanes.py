@@ -15,8 +15,7 @@ from datetime import timedelta
 from benchmarks.child import run
 from benchmarks.figure import Figure, Target
 from benchmarks.flat import CLAIM, enlist
-from benchmarks.sizes import Sizes
-from benchmarks.stage import Listener, scratch
+from benchmarks.stage import Stage
 from benchmarks.worker import App
 from windlass.core.job import ClaimedJob, LimitUse, NewJob
 from windlass.core.limit import LimitSpec, Rate
@@ -31,12 +30,13 @@ OWN = LimitSpec(name="own", concurrency=2)
 SHARED = LimitSpec(name="shared", rate=Rate(1000, per=timedelta(seconds=1), burst=CLAIM))
 
 
-async def measure(sizes: Sizes, listener: Listener) -> list[Figure]:
+async def measure(stage: Stage) -> list[Figure]:
     """Lanes of their own, and lanes that all share one rate."""
+    sizes, place, listener = stage
     figures = []
     for name, title in (("own", "limits of their own"), ("shared", "one shared rate")):
         listener.step(f"{sizes.lanes:,} lanes, {title}")
-        with scratch() as url:
+        with place.scratch() as url:
             seconds = await run(
                 claim_from_lanes, url=url, lanes=sizes.lanes, claims=sizes.claims, kind=name
             )

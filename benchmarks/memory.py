@@ -15,8 +15,7 @@ from pathlib import Path
 from benchmarks.child import child
 from benchmarks.drain import SLOTS
 from benchmarks.figure import Figure, Target
-from benchmarks.sizes import Sizes
-from benchmarks.stage import Listener, scratch
+from benchmarks.stage import Stage
 from benchmarks.worker import App, fill, make_calls, serve, store
 
 __all__ = ["measure"]
@@ -24,11 +23,12 @@ __all__ = ["measure"]
 PORTIONS = 10
 
 
-async def measure(sizes: Sizes, listener: Listener) -> list[Figure]:
+async def measure(stage: Stage) -> list[Figure]:
     """After the start, and the growth."""
+    sizes, place, listener = stage
     portion = sizes.memory_jobs // PORTIONS
-    with scratch() as url:
-        await fill(url, lambda _: ())
+    with place.scratch() as url:
+        await fill(place, url, lambda _: ())
         app = App(url)
         async with app.windlass, child(serve, url=url, slots=SLOTS) as worker:
             await worker.hear()

@@ -7,7 +7,6 @@ import platform
 from collections.abc import Sequence
 from typing import Any
 
-import apsw
 import msgspec
 from rich import box
 from rich.console import Console
@@ -17,7 +16,7 @@ from rich.text import Text
 from benchmarks.child import loop_factory
 from benchmarks.figure import Figure, Target
 
-__all__ = ["as_json", "machine", "show"]
+__all__ = ["as_json", "as_run", "machine", "show"]
 
 
 def machine() -> dict[str, Any]:
@@ -25,7 +24,6 @@ def machine() -> dict[str, Any]:
     loop = loop_factory()
     return {
         "python": platform.python_version(),
-        "sqlite": apsw.sqlite_lib_version(),
         "loop": "asyncio" if loop is None else loop.__module__.partition(".")[0],
         "system": f"{platform.system()} {platform.machine()}",
         "processors": os.cpu_count(),
@@ -80,11 +78,15 @@ def _verdict(figure: Figure) -> Text:
     return Text("met", "green") if figure.met else Text("missed", "bold red")
 
 
-def as_json(figures: Sequence[Figure], where: dict[str, Any], sizes: str) -> str:
-    """Everything, for machines."""
+def as_run(figures: Sequence[Figure], where: dict[str, Any], sizes: str) -> dict[str, Any]:
+    """Everything about one backend."""
     rows = [
         msgspec.to_builtins(figure) | {"ratio": figure.ratio, "met": figure.met}
         for figure in figures
     ]
-    text = msgspec.json.encode({"sizes": sizes, "machine": where, "figures": rows})
-    return msgspec.json.format(text, indent=2).decode()
+    return {"sizes": sizes, "machine": where, "figures": rows}
+
+
+def as_json(runs: Sequence[dict[str, Any]]) -> str:
+    """For machines: one entry per backend."""
+    return msgspec.json.format(msgspec.json.encode(runs), indent=2).decode()

@@ -23,6 +23,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     lanes: int
     sleeping_jobs: int
     memory_jobs: int
+    endurance_jobs: int
 
 
 FULL = Sizes(
@@ -39,6 +40,7 @@ FULL = Sizes(
     lanes=10_000,
     sleeping_jobs=20_000,
     memory_jobs=300_000,
+    endurance_jobs=500_000,
 )
 QUICK = Sizes(
     name="quick",
@@ -54,6 +56,7 @@ QUICK = Sizes(
     lanes=1_000,
     sleeping_jobs=5_000,
     memory_jobs=30_000,
+    endurance_jobs=50_000,
 )
 TINY = Sizes(
     name="tiny",
@@ -69,4 +72,5 @@ TINY = Sizes(
     lanes=50,
     sleeping_jobs=200,
     memory_jobs=500,
+    endurance_jobs=1_000,
 )

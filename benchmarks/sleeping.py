@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from benchmarks.child import run
 from benchmarks.drain import rate
 from benchmarks.figure import Figure, Target
-from benchmarks.sizes import Sizes
-from benchmarks.stage import Listener, alternate, scratch
+from benchmarks.place import Place
+from benchmarks.stage import Stage, alternate
 from benchmarks.worker import App, fill
 from windlass.task import Call
 
@@ -25,14 +25,15 @@ __all__ = ["bare_sleeps", "measure"]
 SLOTS, SECONDS = 100, 0.010
 
 
-async def measure(sizes: Sizes, listener: Listener) -> list[Figure]:
+async def measure(stage: Stage) -> list[Figure]:
     """Windlass against the semaphore."""
+    sizes, place, listener = stage
     jobs = sizes.sleeping_jobs
     rounds = await alternate(
         min(sizes.rounds, 5),
         {
             "bare semaphore": functools.partial(run, bare_sleeps, jobs=jobs),
-            "sleeping jobs": functools.partial(_drain, jobs),
+            "sleeping jobs": functools.partial(_drain, place, jobs),
         },
         listener,
     )
@@ -54,9 +55,9 @@ def _naps(jobs: int, app: App) -> Sequence[Call]:
     return [app.nap.call(SECONDS)] * jobs
 
 
-async def _drain(jobs: int) -> float:
-    with scratch() as url:
-        await fill(url, functools.partial(_naps, jobs))
+async def _drain(place: Place, jobs: int) -> float:
+    with place.scratch() as url:
+        await fill(place, url, functools.partial(_naps, jobs))
         return await rate(url, jobs, workers=1, slots=SLOTS)
 
 

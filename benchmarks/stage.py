@@ -1,15 +1,15 @@
-"""Files to measure on, rounds that alternate, and somebody who is told how far things are."""
+"""What a measurement needs: how much, where, rounds that alternate, somebody to tell."""
 
 from __future__ import annotations
 
 import statistics
-import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple, Protocol
 
-__all__ = ["Listener", "Rounds", "alternate", "scratch"]
+from benchmarks.place import Place
+from benchmarks.sizes import Sizes
+
+__all__ = ["Listener", "Rounds", "Stage", "alternate"]
 
 
 class Listener(Protocol):
@@ -18,11 +18,12 @@ class Listener(Protocol):
     def step(self, what: str) -> None: ...
 
 
-@contextmanager
-def scratch() -> Iterator[str]:
-    """The URL of a database that does not exist yet; TMPDIR chooses the disk."""
-    with tempfile.TemporaryDirectory(prefix="windlass-bench-") as folder:
-        yield f"sqlite:///{Path(folder) / 'jobs.db'}"
+class Stage(NamedTuple):
+    """What every measurement is given."""
+
+    sizes: Sizes
+    place: Place
+    listener: Listener
 
 
 class Rounds:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
-
-import apsw
+from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmarks.child import answer, requests
 from windlass import Windlass
 from windlass.runtime.worker import Worker
 from windlass.task import Call, Task
+
+if TYPE_CHECKING:  # its drivers and servers must not be in the memory of what is measured
+    from benchmarks.place import Place
 
 __all__ = ["App", "fill", "make_calls", "serve"]
 
@@ -52,18 +53,16 @@ def make_calls(task: Task[..., Any], count: int) -> list[Call]:
     ]
 
 
-async def fill(url: str, calls_of: Calls) -> None:
-    """Store calls in a fresh file and leave it as small and quiet as the yardstick's."""
+async def fill(place: Place, url: str, calls_of: Calls) -> None:
+    """Store calls where there are none yet and leave it as small and quiet as the yardstick's."""
     app = App(url)
     async with app.windlass:
         await store(app.windlass, calls_of(app))
-    connection = apsw.Connection(url.removeprefix("sqlite:///"))
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    connection.close()
+    place.settle(url)
 
 
 class Calls(Protocol):
-    """What to fill a file with."""
+    """What to fill a place with."""
 
     def __call__(self, app: App) -> Sequence[Call]: ...
 
@@ -79,8 +78,8 @@ async def serve(url: str, slots: int) -> None:
 
     ``"start"`` begins to work and answers with the instant before that; ``"drained"`` answers
     when nothing is left to do, with the instant of the last stored finish and the number of
-    finishes; ``{"finished": n}`` answers when that many are stored; ``"picked up"`` answers with
-    the seconds that `App.pick_up` took to be started.
+    finishes; ``{"finished": n}`` answers when that many are stored, with the instant;
+    ``"picked up"`` answers with the seconds that `App.pick_up` took to be started.
 
     Instants are on the machine's monotonic clock, which all of its processes share.
     """
@@ -99,7 +98,7 @@ async def serve(url: str, slots: int) -> None:
                         answer(await _drained(worker, storage))
                     case {"finished": count}:
                         await _finished(worker, count)
-                        answer(count)
+                        answer(time.monotonic())
                     case "picked up":
                         answer(app.picked_up)
     await app.windlass.close()

@@ -1,0 +1,128 @@
+"""Where jobs live while something is measured: a file, or a private server from a wheel.
+
+Servers are started for one run, on a port of their own, and end with it. PostgreSQL syncs every
+commit; Valkey, which speaks Redis, appends to a file that is synced every second.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Literal, Protocol
+
+import apsw
+import psycopg
+import redis
+
+from tests.servers.postgres import PostgresServer
+from tests.servers.valkey import ValkeyServer
+
+__all__ = ["BACKENDS", "Backend", "Place", "open_place"]
+
+Backend = Literal["sqlite", "postgres", "redis"]
+BACKENDS: tuple[Backend, ...] = ("sqlite", "postgres", "redis")
+
+
+class Place(Protocol):
+    """A backend to measure on."""
+
+    backend: Backend
+    version: str
+
+    def scratch(self) -> AbstractContextManager[str]:
+        """The URL of something empty; gone afterwards."""
+        ...
+
+    def settle(self, url: str) -> None:
+        """Write out what was stored, so that nobody else pays for it."""
+        ...
+
+
+class _Files:
+    backend: Backend = "sqlite"
+    version = f"SQLite {apsw.sqlite_lib_version()}"
+
+    @contextmanager
+    def scratch(self) -> Iterator[str]:
+        """TMPDIR chooses the disk."""
+        with tempfile.TemporaryDirectory(prefix="windlass-bench-") as folder:
+            yield f"sqlite:///{Path(folder) / 'jobs.db'}"
+
+    def settle(self, url: str) -> None:
+        connection = apsw.Connection(url.removeprefix("sqlite:///"))
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        connection.close()
+
+
+class _Postgres:
+    backend: Backend = "postgres"
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._server, self._numbers = server, count(1)
+        with psycopg.connect(server.url) as connection:
+            major, minor = divmod(connection.info.server_version, 10_000)
+        self.version = f"PostgreSQL {major}.{minor}, fsync on"
+
+    @contextmanager
+    def scratch(self) -> Iterator[str]:
+        name = f"bench{next(self._numbers)}"
+        self._order(f"CREATE DATABASE {name} TEMPLATE template0")
+        try:
+            yield self._server.url_of(name)
+        finally:
+            self._order(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def settle(self, url: str) -> None:  # noqa: ARG002 -- of the whole server
+        self._order("CHECKPOINT")
+
+    def _order(self, order: str) -> None:
+        with psycopg.connect(self._server.url, autocommit=True) as connection:
+            connection.execute(order.encode())
+
+
+class _Redis:
+    backend: Backend = "redis"
+
+    def __init__(self, server: ValkeyServer) -> None:
+        self._server = server
+        self._free = list(range(16))
+        with redis.Redis.from_url(server.url) as connection:
+            found = connection.info("server")
+        version = found.get("valkey_version", found["redis_version"])
+        self.version = f"Valkey {version}, appendfsync everysec"
+
+    @contextmanager
+    def scratch(self) -> Iterator[str]:
+        number = self._free.pop()
+        url = f"{self._server.url}/{number}"
+        try:
+            yield url
+        finally:
+            with redis.Redis.from_url(url) as connection:
+                connection.flushdb()
+            self._free.append(number)
+
+    def settle(self, url: str) -> None:
+        """It writes as it goes."""
+
+
+@contextmanager
+def open_place(backend: Backend) -> Iterator[Place]:
+    """A place to measure ``backend`` on, as long as the block lasts."""
+    if backend == "sqlite":
+        yield _Files()
+    elif backend == "postgres":
+        postgres = PostgresServer(durable=True, shared_buffers="256MB", max_wal_size="4GB")
+        try:
+            yield _Postgres(postgres)
+        finally:
+            postgres.close()
+    else:
+        valkey = ValkeyServer()
+        try:
+            yield _Redis(valkey)
+        finally:
+            valkey.close()

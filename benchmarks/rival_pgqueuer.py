@@ -1,0 +1,66 @@
+"""The rival on PostgreSQL: pgqueuer, configured as its own benchmark does it.
+
+That tool (``tools/benchmark.py --strategy drain`` in its repository) runs uvloop and asyncpg, five
+consumers in one process, each with a connection of its own, and batches of ten. Larger batches are
+faster for it, so it is measured with its defaults and with our batch, and the best one counts.
+Tables are the ones it installs by itself, which are logged and synced as ours are; the payload and
+the handler are those of all the others.
+
+    python -m benchmarks --backend postgres --only drain
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import asyncpg
+import msgspec
+from pgqueuer import PgQueuer
+from pgqueuer.db import AsyncpgDriver
+from pgqueuer.models import Job
+from pgqueuer.queries import Queries
+from pgqueuer.types import QueueExecutionMode
+
+from benchmarks.bare import BATCH, INSERT_BATCH, Payload
+
+__all__ = ["CONFIGURATIONS", "drain"]
+
+CONFIGURATIONS = {"its defaults": (5, 10), "our batch": (5, BATCH), "one consumer": (1, BATCH)}
+"""Consumers and batch size."""
+
+_decode = msgspec.json.Decoder(Payload).decode
+_encode = msgspec.json.Encoder().encode
+
+
+async def drain(url: str, jobs: int, consumers: int, batch: int) -> float:
+    """Jobs per second, from before the consumers' start until every job is logged as done."""
+    connection = await asyncpg.connect(url)
+    queries = Queries(AsyncpgDriver(connection))
+    await queries.install()
+    for start in range(0, jobs, INSERT_BATCH):
+        payloads: list[bytes | None] = [
+            _encode(Payload(f"{number}@example.com", "Your order is on its way", "shipped", number))
+            for number in range(start, min(start + INSERT_BATCH, jobs))
+        ]
+        await queries.enqueue(["noop"] * len(payloads), payloads, [0] * len(payloads))
+    await connection.execute("ANALYZE; CHECKPOINT")
+    crew = [PgQueuer(AsyncpgDriver(await asyncpg.connect(url))) for _ in range(consumers)]
+    done = 0
+
+    async def noop(job: Job) -> None:
+        nonlocal done
+        _decode(job.payload or b"")
+        done += 1
+
+    for one in crew:
+        one.entrypoint("noop")(noop)
+    began = time.perf_counter()
+    await asyncio.gather(
+        *(one.run(batch_size=batch, mode=QueueExecutionMode.drain) for one in crew)
+    )
+    seconds = time.perf_counter() - began
+    if done < jobs:
+        raise AssertionError(f"{done} of {jobs} jobs were run")
+    await connection.close()
+    return jobs / seconds
