@@ -122,6 +122,16 @@ class Proxy:
         """Cut one connection in the midst: after so many bytes "asked", or "answered"."""
         self._cut_after = (of, count)
 
+    def silence(self, match: Match) -> int:
+        """Let nothing more come from the server on connections where such a request was made.
+
+        They stay open: half of each is dead. The answer is how many there are.
+        """
+        found = [each for each in list(self._connections) if any(map(match, each.requests))]
+        for connection in found:
+            connection.silent = True
+        return len(found)
+
     @property
     def connections(self) -> int:
         return len(self._connections)
@@ -200,6 +210,8 @@ class _Connection:
         self._asked = 0
         self._answered = 0
         self._losing: tuple[Loss, int] | None = None
+        self.requests: set[str] = set()
+        self.silent = False
 
     async def run(self) -> None:
         pumps = [asyncio.ensure_future(pump) for pump in (self._pump_in(), self._pump_out())]
@@ -222,6 +234,7 @@ class _Connection:
                 await self._proxy.pass_on()
                 for request in self._wire.asked(heard):
                     self._asked += 1
+                    self.requests.add(request)
                     self._proxy.requests.append(request)
                     loss = self._proxy.to_lose(request)
                     if loss is not None:
@@ -240,6 +253,8 @@ class _Connection:
                         self.abort()
                         loss.happen()
                         return
+                elif self.silent:
+                    continue
                 elif not await self._forward(heard, self._client[1], "answered"):
                     return
 

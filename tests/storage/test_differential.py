@@ -84,6 +84,8 @@ class Machine(RuleBasedStateMachine):
 
     histories_at_every_step: ClassVar[bool] = True
     """A question per job: to a server only at the end."""
+    promotions_are_counted: ClassVar[bool] = True
+    """Not where a job that was made due may stand among the later ones until it is promoted."""
 
     async def opened(self) -> Storage:
         """The store under test, empty."""
@@ -313,7 +315,11 @@ class Machine(RuleBasedStateMachine):
 
     @rule(chore=st.sampled_from(["promote", "expire"]))
     def do_chore(self, chore: str) -> None:
-        self.agree(lambda store, _: getattr(store.maintenance, chore)(100))
+        async def ask(store: Storage, _: int) -> int:
+            done: int = await getattr(store.maintenance, chore)(100)
+            return done if chore == "expire" or self.promotions_are_counted else 0
+
+        self.agree(ask)
 
     @rule(state=st.sampled_from([State.SUCCEEDED, State.FAILED, State.CANCELLED, State.DISCARDED]))
     def prune(self, state: State) -> None:
@@ -395,6 +401,7 @@ def test_sqlite_and_the_reference_agree_step_by_step() -> None:
 def test_postgres_and_the_reference_agree_step_by_step(fresh_postgres: FreshPostgres) -> None:
     class OnPostgres(Machine):
         histories_at_every_step = False
+        promotions_are_counted = False
 
         async def opened(self) -> Storage:
             self.schema = fresh_postgres.take_schema()

@@ -1,0 +1,1 @@
+"""Servers that are restarted, connections that are cut, answers that never arrive."""

@@ -1,0 +1,184 @@
+"""Every operation of the storage contract, each with a scene in which it has an effect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+from tests.chaos.rig import Step
+from windlass.core.job import AttemptError, ClaimedJob, JobId, LimitUse, NewJob, Progress
+from windlass.core.limit import LimitSpec, Rate
+from windlass.core.outcome import Interrupted, Outcome, Policy, Raised, Succeeded, decide
+from windlass.core.state import State
+from windlass.core.transition import Transition
+from windlass.core.unique import Unique, Window
+from windlass.storage.protocol import JobFilter, Storage, Want, WorkerStart
+
+LONG = timedelta(hours=1)
+OOPS = AttemptError("ValueError", "no", "trace")
+LIMITS = [
+    LimitSpec(name="one", concurrency=1),
+    LimitSpec(name="rate", rate=Rate(1, timedelta(seconds=2), 2)),
+]
+
+
+class Operation(NamedTuple):
+    """What is there first, and what is then asked."""
+
+    before: Sequence[Step]
+    act: Step
+    at: int = 1
+    """Which of the requests it makes is the one that counts."""
+
+
+def job(number: int) -> JobId:
+    return JobId(f"{number:032x}")
+
+
+def new(number: int, **more: object) -> NewJob:
+    return NewJob(id=job(number), task="t", queue="a", **more)  # type: ignore[arg-type]
+
+
+def worker(name: str = "w1") -> WorkerStart:
+    return WorkerStart(
+        id=name, host="h", pid=1, version="0", queues=["a"], slots=4, lease=timedelta(seconds=9)
+    )
+
+
+def inserting(*jobs: NewJob) -> Step:
+    return lambda storage: storage.jobs.insert(jobs)
+
+
+def registering(name: str = "w1") -> Step:
+    return lambda storage: storage.workers.register(worker(name))
+
+
+async def claimed(storage: Storage, name: str = "w1") -> Sequence[ClaimedJob]:
+    """What a worker holds after a claim."""
+    return (await storage.jobs.claim(name, [Want("a", 2)], total=2)).jobs
+
+
+def ending(outcome: Outcome) -> Step:
+    """Claim, then end what was claimed; the claim is part of the scene."""
+
+    async def end(storage: Storage) -> object:
+        return await storage.jobs.apply(await transitions(storage, outcome))
+
+    return end
+
+
+async def transitions(storage: Storage, outcome: Outcome) -> list[Transition]:
+    """One for each claim that the store says the worker holds."""
+    beat = await storage.workers.beat("w1")
+    found = await storage.admin.get([claim.job for claim in beat.holding])
+    now = await storage.now()
+    running = {
+        one.id: ClaimedJob(
+            claim=claim,
+            task=one.task,
+            queue=one.queue,
+            payload=one.payload,
+            attempt=one.attempt,
+            max_attempts=one.max_attempts,
+            budget=one.budget,
+            due=one.due,
+            started_at=one.started_at or now,
+            worker="w1",
+        )
+        for claim, one in zip(beat.holding, found, strict=True)
+        if one is not None
+    }
+    return [
+        decide(running[name], outcome, Policy(), by="w1", now=now, chance=0.5)
+        for name in sorted(running)
+    ]
+
+
+FAILED: Sequence[Step] = (
+    registering(),
+    inserting(new(1, max_attempts=1)),
+    claimed,
+    ending(Raised(OOPS)),
+)
+RUNNING: Sequence[Step] = (registering(), inserting(new(1), new(2)), claimed)
+LIMITED = new(3, limits=(LimitUse("one"), LimitUse("rate")))
+KEYED = new(4, unique=Unique("k", Window.UNTIL_FINISHED))
+
+
+async def _report(storage: Storage) -> object:
+    holding = (await storage.workers.beat("w1")).holding
+    await storage.jobs.report([(claim, Progress(0.5, "half")) for claim in holding])
+    return None
+
+
+async def _leave(storage: Storage) -> object:
+    return await storage.workers.leave("w1", [])
+
+
+WRITES: dict[str, Operation] = {
+    "insert": Operation([], inserting(new(1), new(2), new(5, delay=LONG))),
+    "insert with a key": Operation([], inserting(KEYED)),
+    "insert with limits": Operation([lambda s: s.limits.define(LIMITS)], inserting(LIMITED)),
+    "cancel waiting": Operation([inserting(new(1))], lambda s: s.jobs.cancel([job(1)])),
+    "cancel running": Operation(RUNNING, lambda s: s.jobs.cancel([job(1)])),
+    "report": Operation(RUNNING, _report, at=2),
+    "register": Operation([], registering()),
+    "beat": Operation(RUNNING, lambda s: s.workers.beat("w1")),
+    "bury": Operation(RUNNING, lambda s: s.workers.bury(["w1"])),
+    "leave": Operation(RUNNING, _leave),
+    "lead": Operation([registering()], lambda s: s.leader.lead("chores", "w1", LONG)),
+    "resign": Operation(
+        [registering(), lambda s: s.leader.lead("chores", "w1", LONG)],
+        lambda s: s.leader.resign("w1"),
+    ),
+    "define": Operation([], lambda s: s.limits.define(LIMITS)),
+    "promote": Operation([inserting(new(1))], lambda s: s.maintenance.promote(10)),
+    "expire": Operation(
+        [inserting(new(1, expires=timedelta(0)))], lambda s: s.maintenance.expire(10)
+    ),
+    "prune": Operation(
+        FAILED,
+        lambda s: s.maintenance.prune(state=State.FAILED, older_than=timedelta(0), limit=10),
+    ),
+    "prune rollups": Operation(
+        FAILED, lambda s: s.maintenance.prune_rollups(older_than=LONG, limit=10)
+    ),
+    "prune workers": Operation(
+        [registering(), _leave],
+        lambda s: s.maintenance.prune_workers(older_than=timedelta(0), limit=10),
+    ),
+    "requeue": Operation(FAILED, lambda s: s.admin.requeue([job(1)])),
+    "discard": Operation(FAILED, lambda s: s.admin.discard([job(1)], reason="enough")),
+    "run now": Operation([inserting(new(1, delay=LONG))], lambda s: s.admin.run_now([job(1)])),
+    "pause": Operation([inserting(new(1))], lambda s: s.admin.pause("a")),
+    "resume": Operation(
+        [inserting(new(1)), lambda s: s.admin.pause("a")], lambda s: s.admin.resume("a")
+    ),
+    "tidy": Operation(RUNNING, lambda s: s.maintenance.tidy()),
+}
+"""Every one that writes, but for the claim and its end: see the tests."""
+
+READS: dict[str, Step] = {
+    "claimable": lambda s: s.jobs.claimable(["a"]),
+    "active": lambda s: s.jobs.active(["a"]),
+    "settled": lambda s: s.jobs.settled([job(1), job(9)]),
+    "overdue": lambda s: s.workers.overdue(),
+    "orphans": lambda s: s.workers.orphans(10),
+    "cancel requests": lambda s: s.workers.cancel_requests("w1"),
+    "live": lambda s: s.workers.live(),
+    "workers": lambda s: s.workers.workers(),
+    "specs": lambda s: s.limits.specs(),
+    "states": lambda s: s.limits.states("one"),
+    "next due": lambda s: s.maintenance.next_due(),
+    "get": lambda s: s.admin.get([job(1)]),
+    "find": lambda s: s.admin.find(JobFilter(), limit=10),
+    "history": lambda s: s.admin.history(job(1)),
+    "counts": lambda s: s.admin.counts(),
+}
+
+OUTCOMES: dict[str, Outcome] = {
+    "success": Succeeded(b"1"),
+    "retry": Raised(OOPS),
+    "release": Interrupted(),
+}
