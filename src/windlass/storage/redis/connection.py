@@ -26,7 +26,7 @@ from windlass.storage.redis.refusals import is_lost, passes, translate
 from windlass.storage.redis.scripts import Script
 from windlass.storage.redis.urls import Node, Place, RedisUrl
 
-__all__ = ["Argument", "Dialer", "Line", "pause"]
+__all__ = ["LOST", "Argument", "Dialer", "Line", "disconnect", "packed", "pause"]
 
 Argument = bytes | str | int
 
@@ -42,6 +42,8 @@ _AT_ONCE = 128
 _FIRST_PAUSE, _LAST_PAUSE = 0.02, 1.0
 
 _FAILURES = (RedisError, OSError, TimeoutError)
+LOST = (*_FAILURES, RuntimeError)
+"""What a connection raises when it is gone; RuntimeError is uvloop's word for it."""
 
 
 def packed(command: Sequence[Argument]) -> bytes:
@@ -274,7 +276,7 @@ class Line:
             if self._connection is None:
                 self._connection = await self._dialer.connect()
             await self._converse(self._connection, calls)
-        except _FAILURES as error:
+        except LOST as error:
             await self._drop()
             for call in calls:
                 if not call.future.done():

@@ -20,7 +20,7 @@ _PRUNE, _PRUNE_ROLLUPS = script("prune"), script("prune_rollups")
 _PRUNE_WORKERS, _LIVE = script("prune_workers"), script("live")
 _LIMIT_NAMES, _FORGET_GATES = script("limit_names"), script("forget_gates")
 
-_AT_ONCE = 1000
+_AT_ONCE = 500
 """What one script deletes at most: the server does nothing else meanwhile."""
 _ABANDONED_AFTER = timedelta(hours=1)
 """The age from which a lock without a live worker is litter: a starting one has no row yet."""

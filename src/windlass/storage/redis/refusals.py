@@ -30,6 +30,7 @@ _CODES: tuple[tuple[type[Exception], str], ...] = (
     (exceptions.ConnectionError, "LOST"),
     (exceptions.TimeoutError, "LOST"),
     (OSError, "LOST"),
+    (RuntimeError, "LOST"),  # what uvloop says of a transport that was closed under it
 )
 
 _PASSING = frozenset(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from pathlib import Path
 
@@ -28,6 +29,7 @@ __all__ = ["RedisStorage", "open_redis"]
 _NOW = script("now")
 _LAYOUT = 1
 """Raised when an older Windlass could not read what this one writes."""
+_EPOCH = re.compile(rb"([0-9]{1,9})-[0-9A-Za-z]{1,64}")
 
 
 class RedisStorage:
@@ -127,14 +129,15 @@ async def _epoch(line: Line, prefix: str) -> bytes:
     """What tells these jobs from all that were ever here: made once, checked by every script."""
     await line.ask("SET", prefix + "epoch", f"{_LAYOUT}-{new_job_id()}", "NX")
     epoch = await line.ask("GET", prefix + "epoch")
-    layout = bytes(epoch or b"").partition(b"-")[0]
-    if not layout.isdigit():
+    found = _EPOCH.fullmatch(bytes(epoch or b""))
+    if found is None:
         raise StorageError(
             f"The key {prefix}epoch holds something else than Windlass wrote. Use another prefix."
         )
-    if int(layout) > _LAYOUT:
+    layout = int(found[1])
+    if layout > _LAYOUT:
         raise SchemaTooNew(
-            f"The jobs under {prefix} were written by a newer Windlass (layout {int(layout)}, this "
+            f"The jobs under {prefix} were written by a newer Windlass (layout {layout}, this "
             f"one knows {_LAYOUT}). Upgrade this process."
         )
     return bytes(epoch)

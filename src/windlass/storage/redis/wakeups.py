@@ -9,9 +9,15 @@ from contextlib import suppress
 from typing import Any
 
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import RedisError
 
-from windlass.storage.redis.connection import Argument, Dialer, disconnect, packed, pause
+from windlass.storage.redis.connection import (
+    LOST,
+    Argument,
+    Dialer,
+    disconnect,
+    packed,
+    pause,
+)
 from windlass.storage.redis.database import Database
 from windlass.storage.redis.refusals import translate
 
@@ -67,7 +73,7 @@ class RedisWakeups:
                         last = await self._next(connection, last)
                 finally:
                     await disconnect(connection)
-            except (RedisError, OSError) as error:
+            except LOST as error:
                 self._lost(error)
                 await asyncio.sleep(pause(failures))
                 failures += 1
