@@ -49,7 +49,7 @@ class Pooler:
         self.url = f"postgresql://{self._user}@127.0.0.1:{port}/{self._database}"
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, *_how: object) -> None:
         self._server.close()
         for client in self._clients:
             client.cancel()
