@@ -32,6 +32,7 @@ local function succeed_all(item)
   local kept = read_all('HMGET', key, ids)
   local front = string.char(SUCCEEDED, given == 1 and RESULT or 0)
   local answers, states, finished, backs, queues, n = {}, {}, {}, {}, {}, 0
+  local its_queue, its_task, its, waits, runs -- of the job before: neighbours are mostly alike
   for i = 1, #ids do
     local id, record = ids[i], kept[i]
     local answer
@@ -52,12 +53,15 @@ local function succeed_all(item)
           n = n + 2
           back.n = back.n + 1
           back.ids[back.n] = id
-          queues[queue] = (queues[queue] or 0) + 1
-          local its = tally_of(queue, task)
-          local wait = bucket_of(back.started - due)
+          if queue ~= its_queue or task ~= its_task then
+            its_queue, its_task, its = queue, task, tally_of(queue, task)
+            waits, runs = its[2], its[3]
+          end
+          local wait, run = bucket_of(back.started - due), back.run
           its[1][SUCCEED] = (its[1][SUCCEED] or 0) + 1
-          its[2][wait] = (its[2][wait] or 0) + 1
-          its[3][back.run] = (its[3][back.run] or 0) + 1
+          waits[wait] = (waits[wait] or 0) + 1
+          runs[run] = (runs[run] or 0) + 1
+          queues[queue] = (queues[queue] or 0) + 1
         end
       end
     end

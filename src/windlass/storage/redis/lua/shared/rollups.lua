@@ -1,14 +1,15 @@
 -- Rollups: what the accepted finishes of one operation add to their minute.
 
 local tallies = {}
+local frexp, floor = math.frexp, math.floor
 
 -- As in core/rollup.py: exact below 8, then four per doubling.
 local function bucket_of(us)
   if us < 8 then
-    return math.max(us, 0)
+    return us > 0 and us or 0
   end
-  local fraction, exponent = math.frexp(us)
-  return (exponent - 1) * 4 + math.floor(fraction * 8) - 8
+  local fraction, exponent = frexp(us)
+  return exponent * 4 + floor(fraction * 8) - 12
 end
 
 -- What was counted so far for a queue and a task: {verbs, waits, runs}.
