@@ -22,8 +22,8 @@ _CODES: tuple[tuple[type[Exception], str], ...] = (
     (exceptions.ReadOnlyError, "READONLY"),
     (exceptions.OutOfMemoryError, "OOM"),
     (exceptions.NoPermissionError, "NOPERM"),
+    (exceptions.MovedError, "MOVED"),  # which is an AskError, too
     (exceptions.AskError, "ASK"),
-    (exceptions.MovedError, "MOVED"),
     (exceptions.TryAgainError, "TRYAGAIN"),
     (exceptions.MasterDownError, "MASTERDOWN"),
     (exceptions.ClusterDownError, "CLUSTERDOWN"),
@@ -135,8 +135,9 @@ def translate(error: BaseException, place: str, doing: str = "") -> StorageError
         detail = f" ({error})" if code == "NOPERM" else ""
         return kind(f"{server} {advice}.{detail}")
     if code == "LOST":
+        said = str(error).rstrip(". ")
         return StorageUnavailable(
-            f"{server} does not answer: {error}. Trying again is safe; check that it runs and can "
+            f"{server} does not answer: {said}. Trying again is safe; check that it runs and can "
             f"be reached from here."
         )
     what = f" {doing}" if doing else ""

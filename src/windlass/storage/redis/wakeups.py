@@ -41,7 +41,7 @@ class RedisWakeups:
         self._db, self._dialer = database, dialer
         self._stream = database.prefix + "wake"
         self._listening: asyncio.Task[None] | None = None
-        self._trouble = ""
+        self._away = False
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
         loop = asyncio.get_running_loop()
@@ -93,15 +93,15 @@ class RedisWakeups:
         return bytes(found[0][1][-1][0])
 
     def _lost(self, error: Exception) -> None:
-        told = str(translate(error, self._dialer.place))
-        if told != self._trouble:
+        if not self._away:  # once per outage, whatever it looks like meanwhile
+            told = translate(error, self._dialer.place)
             log.warning("no wake-ups for now, polling goes on: %s", told)
-        self._trouble = told
+        self._away = True
 
     def _found(self) -> None:
-        if self._trouble:
+        if self._away:
             log.info("wake-ups from %s work again", self._dialer.place)
-        self._trouble = ""
+        self._away = False
 
     async def close(self) -> None:
         self._db.sleepers.clear()
