@@ -37,6 +37,7 @@ _CLAIMABLE, _ACTIVE = _SQL["claimable"], _SQL["active"]
 _REPORT, _SETTLED, _CANCEL = _SQL["report"], _SQL["settled"], _SQL["cancel"]
 
 _UNKNOWN_LIMIT = "WL001"
+_LOCK_NOT_AVAILABLE = "55P03"
 _MANY = 2**31 - 1
 
 
@@ -75,10 +76,12 @@ class PostgresJobs:
         try:
             return await self._db.fetch_aside(self._db.sql(_INSERT_KEYED), *args, *extras)
         except StoreBusy as error:
+            if getattr(error.__cause__, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+                raise
             raise KeyBusy(
-                "A unique key of these jobs is being decided by somebody else's open transaction, "
-                "or was for too long. Nothing was stored; enqueue again, and keep transactions "
-                "that enqueue with a key short."
+                "A unique key of these jobs is being decided by somebody else's open transaction. "
+                "Nothing was stored; enqueue again, and keep transactions that enqueue with a key "
+                "short."
             ) from error
 
     async def claim(

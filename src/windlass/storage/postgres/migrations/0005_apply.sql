@@ -182,6 +182,20 @@ BEGIN
         ARRAY[width_bucket(span_us(v_job.started_at, p_now), bucket_bottoms())]);
 END $$;
 
+-- Claims of these jobs have ended: their units come back, and whoever waits for them may ask again.
+-- The caller has called `lock_lanes`.
+CREATE FUNCTION give_back(p_seqs bigint[]) RETURNS void
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+BEGIN
+    DELETE FROM holds h USING jobs j
+     WHERE j.seq = ANY (p_seqs) AND h.gate = ANY (j.gates) AND h.seq = j.seq;
+    PERFORM open_gates(ARRAY(SELECT DISTINCT g FROM jobs j, unnest(j.gates) AS g
+                              WHERE j.seq = ANY (p_seqs)));
+END $$;
+
 -- `JobStore.apply`. Arrays side by side, one entry per transition (core/transition.py), best in the
 -- order of p_seqs; one that no transition needs may be NULL as a whole. Verbs are names, delays
 -- microseconds. p_if_cancelled NULL: a cancel request changes nothing.
@@ -189,8 +203,7 @@ END $$;
 -- Returns one row: the store's now and, side by side, verdicts (applied, repeated, refused,
 -- unknown) and verbs; both NULL if every transition was applied as asked.
 --
--- Plain successes are one statement; whatever frees keys or limits, returns or fails is decided
--- job by job. p_one_by_one: everything is, because one job is named twice and each must see what
+-- Plain successes are one statement; whatever frees a key, returns or fails is decided job by job. p_one_by_one: everything is, because one job is named twice and each must see what
 -- the one before it did.
 CREATE FUNCTION apply_transitions(
     p_at timestamptz, p_durable boolean,
@@ -216,12 +229,15 @@ DECLARE
     v_opened text[];
     v_place bigint[];
     v_place_at integer;
+    v_limited boolean;
+    v_done_seqs bigint[] := '{}';
 BEGIN
     at := coalesce(p_at, clock_timestamp());
     PERFORM commit_durably(p_durable);
     -- A running job with limits holds something; where nobody does, there is nothing to look for.
-    IF EXISTS (SELECT 1 FROM holds)
-       AND EXISTS (SELECT 1 FROM jobs j WHERE j.seq = ANY (p_seqs) AND j.gates IS NOT NULL) THEN
+    v_limited := EXISTS (SELECT 1 FROM holds)
+        AND EXISTS (SELECT 1 FROM jobs j WHERE j.seq = ANY (p_seqs) AND j.gates IS NOT NULL);
+    IF v_limited THEN
         PERFORM lock_lanes();
     END IF;
     FOR v_group IN
@@ -236,7 +252,7 @@ BEGIN
              WHERE NOT p_one_by_one
                AND j.seq = t.seq AND j.claim_number = t.number AND j.state + 0 = 1
                AND t.verb = 'succeed' AND t.keep IS NOT FALSE
-               AND j.key IS NULL AND j.gates IS NULL
+               AND j.key IS NULL AND (v_limited OR j.gates IS NULL)
             RETURNING t.n::integer AS n, j.queue, j.task, j.worker,
                       width_bucket(span_us(j.due, j.started_at), bucket_bottoms()) AS wait,
                       width_bucket(span_us(j.started_at, at), bucket_bottoms()) AS run
@@ -249,6 +265,10 @@ BEGIN
                            array_fill(1, ARRAY[cardinality(v_group.places)]),
                            v_group.wait, v_group.run);
         v_done := v_done + cardinality(v_group.places);
+        IF v_limited THEN
+            v_done_seqs := v_done_seqs
+                || ARRAY(SELECT p_seqs[n] FROM unnest(v_group.places) AS n);
+        END IF;
         IF v_done < v_count OR verdicts IS NOT NULL THEN
             verdicts := coalesce(verdicts, array_fill(NULL::text, ARRAY[v_count]));
             FOREACH v_place_at IN ARRAY v_group.places LOOP
@@ -256,6 +276,9 @@ BEGIN
             END LOOP;
         END IF;
     END LOOP;
+    IF v_limited THEN
+        PERFORM give_back(v_done_seqs);
+    END IF;
     IF v_done = v_count THEN
         verdicts := NULL;
         RETURN;
@@ -285,8 +308,8 @@ BEGIN
 END $$;
 
 -- The same for the path of most jobs: successes under one claim number, by one worker, with one
--- result, kept, no job named twice. Those that free keys or limits, or whose claim does not hold, go
--- the long way.
+-- result, kept, no job named twice. Those that free keys, or whose claim does not hold, go the long
+-- way.
 CREATE FUNCTION apply_successes(
     p_at timestamptz, p_durable boolean,
     p_seqs bigint[], p_number integer, p_by text, p_result bytea,
@@ -303,11 +326,13 @@ DECLARE
     v_many integer;
     v_answer record;
     v_place integer;
+    v_limited boolean;
 BEGIN
     at := coalesce(p_at, clock_timestamp());
     PERFORM commit_durably(p_durable);
-    IF EXISTS (SELECT 1 FROM holds)
-       AND EXISTS (SELECT 1 FROM jobs j WHERE j.seq = ANY (p_seqs) AND j.gates IS NOT NULL) THEN
+    v_limited := EXISTS (SELECT 1 FROM holds)
+        AND EXISTS (SELECT 1 FROM jobs j WHERE j.seq = ANY (p_seqs) AND j.gates IS NOT NULL);
+    IF v_limited THEN
         PERFORM lock_lanes();
     END IF;
     FOR v_group IN
@@ -317,7 +342,7 @@ BEGIN
                    ended_by = p_by, result = p_result, lost = 0, solo = false, missed_at = NULL,
                    error_kind = NULL, error_message = NULL, error_traceback = NULL
              WHERE j.seq = ANY (p_seqs) AND j.claim_number = p_number AND j.state + 0 = 1
-               AND j.key IS NULL AND j.gates IS NULL
+               AND j.key IS NULL AND (v_limited OR j.gates IS NULL)
             RETURNING j.seq, j.queue, j.task, j.worker,
                       width_bucket(span_us(j.due, j.started_at), bucket_bottoms()) AS wait,
                       width_bucket(span_us(j.started_at, at), bucket_bottoms()) AS run
@@ -331,6 +356,9 @@ BEGIN
                            v_group.wait, v_group.run);
         v_done := v_done || v_group.seqs;
     END LOOP;
+    IF v_limited THEN
+        PERFORM give_back(v_done);
+    END IF;
     IF cardinality(v_done) = cardinality(p_seqs) THEN
         RETURN;
     END IF;
