@@ -170,12 +170,22 @@ async def test_an_isolated_app_stores_it_in_memory_and_needs_no_connection(
     postgres_url: str,
 ) -> None:
     app = Windlass(postgres_url)
-    work = plain(app)
     anything: Any = object()
+
+    @app.task(name="loop")
+    async def on_the_loop(ctx: Context) -> str:
+        return await ctx.finish("done", connection=anything)
+
+    @app.task(name="thread")
+    def on_a_thread(ctx: Context) -> str:
+        ctx.finish_sync("done", connection=anything)
+        return "not this"
+
     with isolated(app):
-        job = await work.options(connection=anything).enqueue()
+        first = await on_the_loop.options(connection=anything).enqueue()
+        (second,) = await app.enqueue_many([on_a_thread.call()], connection=anything)
         await drain(app)
-        assert await job.result() == "done"
+        assert [await first.result(), await second.result()] == ["done", "done"]
 
 
 async def test_follow_up_work_remembers_its_parent(app: Windlass, postgres_url: str) -> None:

@@ -66,6 +66,35 @@ def check(folder: Path, program: str) -> None:
     [
         pytest.param(
             """
+import psycopg
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
+
+async def main(session: AsyncSession, line: psycopg.Connection, other: Session) -> None:
+    await send.options(connection=session, wake="commit").enqueue("a", subject="b")
+    resize.options(connection=line).enqueue_sync("a.png")
+    await app.enqueue_many([resize.call("a.png")], connection=session)
+    app.blocking.enqueue_many([resize.call("a.png")], connection=other)
+    resize.options(connection="postgresql://x")  # E: arg-type UserConnection
+    await app.enqueue_many([], connection=5)  # E: arg-type UserConnection
+    resize.options(connection=line, wake="now")  # E: arg-type Literal['commit']
+
+@app.task
+async def pay(ctx: Context) -> int:
+    session = AsyncSession()
+    await ctx.finish(connection=session)
+    await ctx.finish("a", connection="b")  # E: call-overload No overload variant
+    return await ctx.finish(3, connection=session)
+
+@app.task
+def refund(ctx: Context) -> str:
+    with Session() as session:
+        return ctx.finish_sync(3, connection=session)  # E: return-value expected "str"
+""",
+            id="connections and what is finished on them",
+        ),
+        pytest.param(
+            """
 async def main() -> None:
     await send.enqueue("a", subject="b")
     await send.enqueue(to="a", subject="b", copies=2)
@@ -141,7 +170,7 @@ async def main() -> None:
     await send.enqueue("a")  # E: call-arg Missing named argument "subject"
     await send.enqueue("a", "b")  # E: call-arg
     await send.enqueue("a", subject="b", cc="c")  # E: call-arg Unexpected keyword argument "cc"
-    await send.options(delay=1).enqueue("a", subject=2)  # E: arg-type expected "str"
+    await send.options(delay=1).enqueue("a", subject=2)  # E: return-value expected "str"
     send.call("a", subject="b", copies="many")  # E: arg-type expected "int"
     resize.enqueue_sync(7)  # E: arg-type expected "str"
     resize.options(queue="x").enqueue_sync()  # E: call-arg Missing positional argument "path"
@@ -172,7 +201,7 @@ send.options(delay="soon")  # E: arg-type
 send.options(at=60)  # E: arg-type
 send.options(unique="sometimes")  # E: arg-type
 send.options(prioriti=1)  # E: call-arg Unexpected keyword argument
-@app.task(run_in="process")  # E: call-overload
+@app.task(run_in="fork")  # E: call-overload
 def wrong() -> None: ...
 @app.task(backoff=5)  # E: call-overload
 def wrong_too() -> None: ...

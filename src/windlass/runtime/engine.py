@@ -105,6 +105,7 @@ class Engine:
             self._settle,
             self.progress.mute,
             result_limit=settings.result_limit,
+            isolated=storage.transactions is None and settings.url.startswith("postgres"),
         )
         self.runner.finishing = self.finishing.asked
         self.claimer = Claimer(

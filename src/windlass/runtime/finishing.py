@@ -13,7 +13,7 @@ from windlass.core.payload import encode_any
 from windlass.core.transition import Transition
 from windlass.errors import ClaimLost, ConfigError, StorageError, StorageReplaced
 from windlass.runtime.runner import Run, Why
-from windlass.storage.protocol import Ended, Ending, Storage, TransactionStore, UserConnection
+from windlass.storage.protocol import Ended, Ending, Storage, UserConnection
 
 __all__ = ["Finishing", "Stored"]
 
@@ -45,29 +45,35 @@ class Finishing:
         mute: Callable[[Claim], None],
         *,
         result_limit: int,
+        isolated: bool,
     ) -> None:
-        """``settle`` decides what follows from an outcome; ``mute`` stops progress notes."""
+        """``settle`` decides what follows from an outcome; ``mute`` stops progress notes.
+
+        ``isolated``: a test has put the app's jobs into memory; the success is stored at the end.
+        """
         self._storage = storage
         self._active = active
         self._settle = settle
         self._mute = mute
         self._result_limit = result_limit
+        self._isolated = isolated
         self.asked: dict[Claim, Transition] = {}
         """Runs that have called finish, and what they asked to be written."""
 
     async def finish(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
         """On a connection that is awaited."""
-        store, success = self._begin(job, result)
-        await store.finish(connection, success)
+        success = self._begin(job, result)
+        if self._storage.transactions is not None:
+            await self._storage.transactions.finish(connection, success)
 
     def finish_sync(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
         """On a connection that blocks: from any thread."""
-        store, success = self._begin(job, result)
-        store.finish_sync(connection, success)
+        success = self._begin(job, result)
+        if self._storage.transactions is not None:
+            self._storage.transactions.finish_sync(connection, success)
 
-    def _begin(self, job: ClaimedJob, result: object) -> tuple[TransactionStore, Transition]:
-        store = self._storage.transactions
-        if store is None:
+    def _begin(self, job: ClaimedJob, result: object) -> Transition:
+        if self._storage.transactions is None and not self._isolated:
             message = (
                 f"ctx.finish(connection=...) writes the job's success into a PostgreSQL "
                 f"transaction of yours, and this job is in {self._storage.describe()}. Use "
@@ -86,11 +92,13 @@ class Finishing:
         # have to wait for its end, and the notes of every other job with it.
         self._mute(job.claim)
         self.asked[job.claim] = success
-        return store, success
+        return success
 
     async def resolve(self, run: Run, outcome: Outcome) -> Outcome:
         """What a run that has called finish comes to, whatever its handler did afterwards."""
         success = self.asked.pop(run.job.claim)
+        if self._storage.transactions is None and isinstance(outcome, Succeeded):
+            return Succeeded(success.result)
         ended = await self._look(run, success)
         if ended is None or ended.what is Ending.LOST:
             return outcome  # the store will not take it, or knows better than we do

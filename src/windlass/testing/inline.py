@@ -59,6 +59,10 @@ class InlineClient(Client):
         self._app = app
         self._errors = errors
 
+    async def enqueue(self, call: Call) -> Job[Any]:
+        (job,) = await self.enqueue_many([call])
+        return job
+
     async def enqueue_many(self, calls: Sequence[Call]) -> list[Job[Any]]:
         depth = _DEPTH.get()
         if depth >= _DEEPEST:
