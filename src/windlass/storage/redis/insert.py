@@ -22,7 +22,7 @@ _PLAIN = _HEAD.pack(_NOW, 0, _NEVER)
 
 def items(jobs: Sequence[NewJob]) -> list[bytes]:
     """The arguments of insert.lua."""
-    return [_head(job) + asked_record(job) for job in jobs]
+    return [part for job in jobs for part in (_head(job), asked_record(job))]
 
 
 def _head(job: NewJob) -> bytes:
