@@ -48,8 +48,14 @@ def asks_for(home: Home, operation: str) -> Match:
     if home.backend == REDIS:
         wanted = f"EVALSHA {script(operation).sha}".upper()
         return lambda request: request == wanted
-    function = {"claim": "claim_jobs(", "apply": "apply_", "insert": "insert_"}
-    return lambda request: function.get(operation, f"{operation}(") in request
+    said = {
+        "register": ".workers (id, host,",
+        "claim": ".claim_jobs(",
+        "apply": ".apply_",
+        "beat": ".beat(",
+        "leave": ".leave_worker(",
+    }
+    return lambda request: said[operation] in request
 
 
 def test_a_worker_goes_on_whichever_answer_is_lost(scene: Scene, home: Home, wire: Proxy) -> None:
