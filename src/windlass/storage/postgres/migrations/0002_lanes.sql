@@ -3,6 +3,8 @@
 --
 -- Planner settings hang on the functions. A plan is kept by the session that made it, also one
 -- made while the tables were empty, and must be right for millions of rows: by index, row by row.
+-- Setting them takes time, too: the small functions that a claim calls for every limited job have
+-- none, and are only called by functions that have all of them.
 
 -- --- one lock -----------------------------------------------------------------------------------
 
@@ -68,11 +70,7 @@ $$;
 
 -- What the running rows say; no further than to p_most, which is enough to know.
 CREATE FUNCTION gate_usage(p_gate text, p_most bigint) RETURNS bigint
-LANGUAGE plpgsql
-SET search_path FROM CURRENT
-SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (
         SELECT count(*) FROM (
@@ -88,9 +86,7 @@ END $$;
 CREATE FUNCTION ask_bucket(
     p_gate text, p_cost float8, p_now bigint, OUT opens_at bigint, OUT spent_until bigint
 )
-LANGUAGE plpgsql
-SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_limit limits;
     v_full bigint;
@@ -118,9 +114,7 @@ CREATE FUNCTION find_shut(
     p_gates text[], p_costs float8[], p_now bigint,
     OUT gate text, OUT cost float8, OUT opens_at bigint
 )
-LANGUAGE plpgsql
-SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_most bigint;
     v_opens_at bigint;
@@ -147,9 +141,7 @@ END $$;
 CREATE FUNCTION charge_gates(
     p_gates text[], p_costs float8[], p_seq bigint, p_number integer, p_now bigint
 ) RETURNS void
-LANGUAGE plpgsql
-SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_spent bigint;
 BEGIN
@@ -167,9 +159,7 @@ END $$;
 -- --- lanes and the bays they stand in -----------------------------------------------------------
 
 CREATE FUNCTION find_bay(p_queue text, p_gate text, p_cost float8) RETURNS bigint
-LANGUAGE plpgsql
-SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_bay bigint;
 BEGIN
@@ -206,9 +196,7 @@ END $$;
 
 -- Make a bay follow its lanes.
 CREATE FUNCTION settle_bay(p_bay bigint) RETURNS void
-LANGUAGE plpgsql
-SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_head record;
 BEGIN
@@ -379,7 +367,8 @@ $$;
 CREATE FUNCTION forget_gates(p_at timestamptz, p_after text, p_limit integer) RETURNS text
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     v_now bigint;
     v_seen integer;

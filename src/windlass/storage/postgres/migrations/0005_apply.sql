@@ -464,7 +464,8 @@ END $$;
 CREATE FUNCTION is_claimable(p_at timestamptz, p_queues text[]) RETURNS boolean
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     v_now timestamptz := coalesce(p_at, clock_timestamp());
     v_queue text;
