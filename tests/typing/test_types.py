@@ -170,7 +170,7 @@ async def main() -> None:
     await send.enqueue("a")  # E: call-arg Missing named argument "subject"
     await send.enqueue("a", "b")  # E: call-arg
     await send.enqueue("a", subject="b", cc="c")  # E: call-arg Unexpected keyword argument "cc"
-    await send.options(delay=1).enqueue("a", subject=2)  # E: return-value expected "str"
+    await send.options(delay=1).enqueue("a", subject=2)  # E: arg-type expected "str"
     send.call("a", subject="b", copies="many")  # E: arg-type expected "int"
     resize.enqueue_sync(7)  # E: arg-type expected "str"
     resize.options(queue="x").enqueue_sync()  # E: call-arg Missing positional argument "path"
