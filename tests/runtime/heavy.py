@@ -244,8 +244,10 @@ def pids(ctx: Context) -> None:
 
 
 @app.task(run_in="process", max_attempts=1)
-async def elsewhere() -> None:
-    await follow_up.enqueue()
+def talkative(ctx: Context) -> None:
+    for number in range(20_000):
+        ctx.progress(0.5, str(number))
+    ctx.cancelled.wait(60)
 
 
 @app.task(run_in="process", max_attempts=1)

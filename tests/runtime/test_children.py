@@ -173,6 +173,17 @@ async def test_what_a_handler_started_ends_with_it(worker: Worker) -> None:
     await gone(pid)
 
 
+async def test_of_many_notes_the_last_one_arrives(worker: Worker) -> None:
+    job = await heavy.talkative.enqueue()
+
+    async def last() -> bool:
+        progress = (await job.refresh()).progress
+        return progress is not None and progress.note == "19999"
+
+    await eventually(last)
+    await job.cancel()
+
+
 async def test_a_child_that_closes_its_line_is_ended(worker: Worker) -> None:
     record = await failed(await heavy.falls_silent.enqueue())
     assert record.error is not None

@@ -15,7 +15,8 @@ from windlass.runtime.birth import be_a_child
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
-    from windlass.runtime.inside import Inside
+    from windlass.runtime.frames import Hello
+    from windlass.runtime.inside import Line
 
 __all__ = ["main"]
 
@@ -24,7 +25,7 @@ def main() -> int:
     """Import the app as the worker has, and run what it sends."""
     be_a_child()
     from windlass.runtime.frames import Failed, Hello
-    from windlass.runtime.inside import Inside, Line, LineLog, set_levels
+    from windlass.runtime.inside import Line, LineLog, set_levels
 
     line = Line(int(sys.argv[1]))
     sys.argv[1:] = []
@@ -37,7 +38,7 @@ def main() -> int:
     try:
         sys.path[:] = [here if entry == "." else entry for entry in hello.address.path]
         app = _load(hello.address.target, hello.address.modules)
-        asyncio.run(_live(app, Inside(app, line, hello)))
+        asyncio.run(_live(app, line, hello))
     except BaseException as error:  # noqa: BLE001 -- the worker must hear of it, whatever it is
         line.say(Failed(_told(error)))
         return 1
@@ -65,9 +66,11 @@ async def _no_memory() -> NoReturn:
     raise AppClosed(message)
 
 
-async def _live(app: Windlass, inside: Inside) -> None:
+async def _live(app: Windlass, line: Line, hello: Hello) -> None:
+    from windlass.runtime.inside import Inside
+
     try:
-        await inside.serve()
+        await Inside(app, line, hello).serve()
     finally:
         await app.close()
 

@@ -113,8 +113,8 @@ class Child:
         self.jobs += 1
         # What the rules say is the worker's business, and so is the clock.
         bare = msgspec.structs.replace(job, backoff=None, timeout=None)
+        self._look_at_memory()  # first: it may be dead before the next look
         self._send(frames.Start(bare, frames.levels()))
-        self._look_at_memory()
         try:
             await _first(over, self.death)
         except asyncio.CancelledError:

@@ -23,11 +23,13 @@ from windlass.runtime.birth import end_with_family
 from windlass.runtime.hooks import Hooks
 from windlass.runtime.recycle import megabytes_used
 from windlass.runtime.runner import Run, Runner, Why
-from windlass.seams import start_thread
+from windlass.seams import monotonic, start_thread
 from windlass.task import Call, TaskRegistry
 
 __all__ = ["Inside", "Line", "LineLog", "set_levels"]
 
+_NOTES = 0.05
+"""Seconds between two notes of progress: a handler may have one for every line of a file."""
 _PLAIN = (str, int, float, bool, type(None))
 
 
@@ -98,7 +100,7 @@ class Inside:
     """Runs what the worker sends, one job after the other, until it is told to leave."""
 
     def __init__(self, app: Any, line: Line, hello: frames.Hello) -> None:
-        """``app`` is the Windlass that this child has imported."""
+        """``app`` is the Windlass that this child has imported. Made on the loop it lives on."""
         self._hooks: Hooks = app
         self._tasks: TaskRegistry = app.tasks
         self._client: JobClient = app
@@ -113,12 +115,14 @@ class Inside:
             error_limit=hello.error_limit,
         )
         self._levels = hello.levels
+        self._loop = asyncio.get_running_loop()
         self._left = asyncio.Event()
+        self._next_note = 0.0
+        self._unsaid: Progress | None = None
 
     async def serve(self) -> None:
         """Live from the app's lifespan on to its end."""
-        loop = asyncio.get_running_loop()
-        start_thread("line", lambda: self._listen(loop))
+        start_thread("line", self._listen)
         async with self._hooks.living():
             kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             self._line.say(frames.Ready(kib // (1024 if sys.platform == "darwin" else 1)))
@@ -130,13 +134,13 @@ class Inside:
         """The application's own object, in this process."""
         return self._hooks.state
 
-    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _listen(self) -> None:
         while (frame := self._line.hear()) is not None:
             if isinstance(frame, frames.Stop):
                 # At once: a handler may block the loop and still look at its token.
                 for run in list(self._runner.active.values()):
                     run.set()
-            loop.call_soon_threadsafe(self._obey, frame)
+            self._loop.call_soon_threadsafe(self._obey, frame)
         end_with_family()
 
     def _obey(self, frame: frames.ToChild) -> None:
@@ -159,11 +163,24 @@ class Inside:
 
     def _ended(self, run: Run, outcome: Outcome) -> None:
         del self._runner.active[run.job.claim]
+        self._unsaid = None
         self._line.say(frames.ended(outcome, megabytes_used()))
 
     def note(self, progress: Progress) -> None:
-        """Pass on how far the run is."""
-        self._line.say(frames.Noted(progress))
+        """Pass on how far the run is; the newest word only, if it has many."""
+        now = monotonic()
+        if now >= self._next_note:
+            self._next_note, self._unsaid = now + _NOTES, None
+            self._line.say(frames.Noted(progress))
+            return
+        waits, self._unsaid = self._unsaid is not None, progress
+        if not waits:
+            self._loop.call_soon_threadsafe(self._loop.call_later, _NOTES, self._catch_up)
+
+    def _catch_up(self) -> None:
+        unsaid, self._unsaid = self._unsaid, None
+        if unsaid is not None and self._runner.active:
+            self._line.say(frames.Noted(unsaid))
 
     async def ask(self, call: Call) -> Any:
         """Let the worker enqueue ``call``."""
