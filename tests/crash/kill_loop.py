@@ -1,7 +1,7 @@
-"""Workers killed at random instants, again and again, over one database.
+"""Workers killed at random instants, again and again, over one store.
 
-``python -m tests.crash.kill_loop --cycles 1000``: prints where the kills hit, and fails unless
-everything that was acknowledged is accounted for in the end.
+``python -m tests.crash.kill_loop --cycles 1000 --backend postgres``: prints where the kills hit,
+and fails unless everything that was acknowledged is accounted for in the end.
 """
 
 from __future__ import annotations
@@ -14,12 +14,24 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.crash.effects import END, START
+from tests.crash.places import (
+    DURABLE,
+    POSTGRES,
+    SQLITE,
+    Place,
+    on_file,
+    on_prefix,
+    on_schema,
+)
 from tests.crash.processes import Process, Processes, stand_still, until
 from tests.crash.scene import Scene
+from tests.servers.postgres import PostgresServer
+from tests.servers.valkey import ValkeyServer
 
 IDLE, CLAIMED, RUNNING, FINISHING = "idle", "claimed, not started", "running", "finishing"
 
@@ -37,7 +49,7 @@ _FROZEN = 0.04
 
 
 class KillLoop:
-    """One database, a producer that never rests, and workers that do not live long."""
+    """One store, a producer that never rests, and workers that do not live long."""
 
     def __init__(self, scene: Scene, seed: int) -> None:
         self._scene = scene
@@ -119,12 +131,28 @@ def distribution(hits: Counter[str]) -> str:
     return ", ".join(f"{kind} {hits[kind]} ({hits[kind] / total:.0%})" for kind in kinds)
 
 
+@contextmanager
+def _opened(backend: str, folder: Path) -> Iterator[Place]:
+    """A place of this run's own, on a server of its own where there must be one."""
+    if backend == SQLITE:
+        yield on_file(folder / "jobs.db")
+        return
+    server = PostgresServer() if backend == POSTGRES else ValkeyServer()
+    try:
+        yield (on_schema if backend == POSTGRES else on_prefix)(server.url, "windlass")
+    finally:
+        server.close()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cycles", type=int, default=1000)
+    parser.add_argument("--backend", choices=DURABLE, default=SQLITE)
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))
     asked = parser.parse_args()
-    print(f"{asked.cycles} kills with --seed {asked.seed}", flush=True)  # noqa: T201
+    print(  # noqa: T201
+        f"{asked.cycles} kills on {asked.backend} with --seed {asked.seed}", flush=True
+    )
     began = time.monotonic()
 
     def told(cycle: int) -> None:
@@ -132,8 +160,8 @@ def main() -> int:
             print(f"{cycle} kills after {time.monotonic() - began:.0f} s", flush=True)  # noqa: T201
 
     folder = Path(tempfile.mkdtemp(prefix="kill-loop-"))
-    with Processes() as processes:
-        scene = Scene(folder, processes)
+    with Processes() as processes, _opened(asked.backend, folder) as place:
+        scene = Scene(folder, processes, place)
         loop = KillLoop(scene, asked.seed)
         try:
             loop.run(asked.cycles, told)
@@ -141,6 +169,7 @@ def main() -> int:
             print(f"what it has left is in {folder}", flush=True)  # noqa: T201
             raise
         ends = Counter(job.ended_verb or "cancel" for job in scene.store.jobs())
+        scene.store.close()
     shutil.rmtree(folder)
     seconds = time.monotonic() - began
     print(f"{asked.cycles} kills in {seconds:.0f} s: {distribution(loop.hits)}")  # noqa: T201
