@@ -244,6 +244,24 @@ def pids(ctx: Context) -> None:
 
 
 @app.task(run_in="process", max_attempts=1)
+async def refused(ctx: Context, what: str) -> None:
+    connection: Any = object()
+    if what == "finish":
+        await ctx.finish(None, connection=connection)
+    elif what == "connection":
+        await ctx.enqueue(follow_up.options(connection=connection).call())
+    else:
+        await ctx.enqueue(elsewhere.call())
+
+
+other = Windlass("memory://")
+
+
+@other.task(name="elsewhere")
+async def elsewhere() -> None: ...
+
+
+@app.task(run_in="process", max_attempts=1)
 def talkative(ctx: Context) -> None:
     for number in range(20_000):
         ctx.progress(0.5, str(number))

@@ -15,7 +15,7 @@ import pytest
 
 from tests.architecture.source import ROOT
 from tests.runtime import heavy
-from tests.runtime.world import logged
+from tests.runtime.world import logged, until
 from windlass import Windlass, errors, testing
 from windlass.core.job import Job as JobRecord
 from windlass.core.state import State
@@ -116,6 +116,32 @@ async def test_children_end_in_order_with_their_worker(
             pid, _ = await (await heavy.whoami.enqueue()).result(timeout=20)
     assert not alive(pid)
     assert str(pid) in farewell.read_text().split()  # its lifespan has ended, too
+
+
+async def test_a_job_cancelled_while_its_child_starts_never_runs() -> None:
+    with testing.isolated(app):
+        async with app, app.worker(slots=1) as worker:
+            job = await heavy.leave.enqueue(3)
+            await until(lambda: worker.engine.runner.active)
+            await job.cancel()
+            with pytest.raises(errors.JobCancelled):
+                await job.result(timeout=20)
+            pid, _ = await (await heavy.whoami.enqueue()).result(timeout=20)
+            assert pid != os.getpid()
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        ("finish", "does not work in a child process"),
+        ("connection", "has no connection of yours"),
+        ("stranger", "No task named 'elsewhere' is registered"),
+    ],
+)
+async def test_what_does_not_work_in_a_child_says_so(worker: Worker, what: str, why: str) -> None:
+    job = await heavy.refused.enqueue(what)
+    with pytest.raises(errors.JobFailed, match=why):
+        await job.result(timeout=20)
 
 
 # --- deaths --------------------------------------------------------------------------------------
