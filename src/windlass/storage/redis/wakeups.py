@@ -114,6 +114,11 @@ class RedisWakeups:
 
 async def _ask(connection: AbstractConnection, *command: Argument) -> Any:
     await connection.send_packed_command(packed(command), check_health=False)
+    # The driver sends by asyncio.wait_for, which before Python 3.12 may swallow a cancellation:
+    # whoever closes would then wait for this task for ever.
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
     return await connection.read_response()
 
 
