@@ -26,7 +26,7 @@ def test_an_app_says_where_its_jobs_are(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(
         "from windlass import Windlass\napp = Windlass('sqlite:///shop.db')\n"
     )
-    ended = windlass("db", "info", "shop:app", "--json", cwd=tmp_path)
+    ended = windlass("db", "show", "shop:app", "--json", cwd=tmp_path)
     assert "shop.db" in json.loads(ended.stdout)["storage"]
 
 
@@ -37,6 +37,6 @@ def test_neither_an_app_nor_a_url_is_an_error_that_says_so(tmp_path: Path) -> No
 
 
 def test_an_app_and_a_url_are_too_much(tmp_path: Path) -> None:
-    ended = windlass("db", "info", "shop:app", "--url", "sqlite:///a.db", cwd=tmp_path)
+    ended = windlass("db", "show", "shop:app", "--url", "sqlite:///a.db", cwd=tmp_path)
     assert ended.returncode == 1
     assert "not both" in ended.stderr

@@ -44,7 +44,7 @@ def migrate(target: str | None, url: str | None, *, as_json: bool) -> int:
 @_target
 @_url
 @_json
-def info(target: str | None, url: str | None, *, as_json: bool) -> int:
+def show(target: str | None, url: str | None, *, as_json: bool) -> int:
     """Open the storage and say what and where it is, and that it answers."""
     described = asyncio.run(_describe(target, url))
     _say(described, described, as_json=as_json)
