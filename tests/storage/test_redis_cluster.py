@@ -1,0 +1,33 @@
+"""Every conformance test on a cluster of three nodes; each prefix lives on one of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from tests.servers.cluster import ValkeyCluster
+from tests.servers.fresh import new_name
+from windlass.storage.protocol import Storage
+from windlass.storage.redis import open_redis
+from windlass.testing.clock import VirtualClock
+from windlass.testing.conformance import ALL
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ValkeyCluster]:
+    made = ValkeyCluster()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+async def storage(cluster: ValkeyCluster, clock: VirtualClock) -> AsyncIterator[Storage]:
+    opened = await open_redis(cluster.url, clock=clock, prefix=new_name())
+    yield opened
+    await opened.close()
+
+
+for suite in ALL:
+    name = f"Test{suite.__name__}OnACluster"
+    globals()[name] = type(name, (suite,), {})
