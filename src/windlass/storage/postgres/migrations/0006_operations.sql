@@ -38,13 +38,16 @@ SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = of
 $$;
 
 -- No more rows are running than there are slots in all workers, and there is an index of them.
+-- One that is locked is being finished by its handler, in a transaction of the user's that may stay
+-- open for long: whoever tried to end it would wait for that, and everybody behind him.
 CREATE FUNCTION orphans(p_limit integer) RETURNS SETOF jobs
-LANGUAGE sql STABLE
+LANGUAGE sql
 SET search_path FROM CURRENT SET enable_seqscan = off AS $$
     SELECT * FROM jobs j
      WHERE j.state = 1
        AND NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = j.worker AND w.state = 'live')
      ORDER BY j.worker, j.started_at, j.seq LIMIT p_limit
+       FOR SHARE OF j SKIP LOCKED
 $$;
 
 -- When the next job that is not ready falls due, of some queues or (NULL) of all.
