@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
@@ -302,6 +303,54 @@ async def test_a_transaction_that_is_still_open_is_waited_for(
             assert await job.result(timeout=20) == "done"
     finally:
         line.close()
+
+
+async def test_a_thread_that_commits_after_its_time_was_up_has_succeeded(
+    app: Windlass, postgres_url: str
+) -> None:
+    """It cannot be stopped, only asked; what it committed is what happened."""
+
+    @app.task(name="work", timeout=0.2, max_attempts=1)
+    def work(ctx: Context) -> str:
+        with psycopg.connect(postgres_url) as line:
+            line.execute("INSERT INTO orders VALUES ('one')")
+            ctx.finish_sync("done", connection=line)
+            assert ctx.cancelled.wait(20)  # its time is up
+        return "not this"
+
+    job = await work.enqueue()
+    async with app.worker():
+        assert await job.result(timeout=20) == "done"
+    assert orders(postgres_url) == ["one"]
+
+
+async def test_a_thread_that_comes_after_its_end_cannot_commit(
+    app: Windlass, postgres_url: str
+) -> None:
+    caught: list[Exception] = []
+    ended, over = threading.Event(), threading.Event()
+
+    @app.task(name="work", timeout=0.2, max_attempts=1)
+    def work(ctx: Context) -> None:
+        with psycopg.connect(postgres_url) as line:
+            line.execute("INSERT INTO orders VALUES ('one')")
+            assert ended.wait(20)
+            try:
+                ctx.finish_sync("done", connection=line)
+            except ClaimLost as error:
+                caught.append(error)
+                line.rollback()
+            finally:
+                over.set()
+
+    job = await work.enqueue()
+    async with app.worker():
+        with pytest.raises(JobFailed, match="timeout"):
+            await job.result(timeout=20)
+        ended.set()
+        assert await asyncio.to_thread(over.wait, 20)
+    assert "it is over" in str(caught[0])
+    assert orders(postgres_url) == []
 
 
 async def test_its_key_is_free_and_a_row_that_is_not_kept_is_gone(postgres_url: str) -> None:
