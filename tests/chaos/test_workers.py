@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
 from tests.chaos.rig import POSTGRES, REDIS, Home
 from tests.crash.places import Place, on_prefix, on_schema
@@ -70,6 +72,28 @@ def test_a_worker_goes_on_whichever_answer_is_lost(scene: Scene, home: Home, wir
     assert [name for name, loss in losses.items() if not loss.happened] == []
     assert {scene.job(job).attempt for job in jobs} == {1}
     assert {scene.runs(job) for job in jobs} == {1}
+    scene.audit()
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_a_wire_that_is_cut_again_and_again_costs_no_attempt(
+    scene: Scene, home: Home, wire: Proxy, seed: int
+) -> None:
+    """At any instant, and on Redis the server also forgets its scripts each time."""
+    draw = random.Random(seed)
+    scene.enqueue("work", 0.005, count=600)
+    worker = scene.worker("--slots", "4")
+    until(lambda: len(scene.effects.read()) > 20, "jobs run")
+    for _ in range(20):
+        stand_still(draw.uniform(0.02, 0.2))  # the instant is what is left to chance
+        if home.backend == REDIS:
+            with redis.Redis.from_url(home.url) as client:
+                client.script_flush()
+        wire.cut()
+    scene.settle(worker)
+    assert {(job.attempt, job.state) for job in scene.store.jobs()} == {(1, SUCCEEDED)}
+    assert {scene.runs(job) for job in scene.known} == {1}
+    assert [row.state for row in scene.store.workers()] == ["gone"]
     scene.audit()
 
 

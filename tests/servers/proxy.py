@@ -149,10 +149,11 @@ class Proxy:
         await self._cut()
 
     async def _cut(self) -> None:
-        for connection in list(self._connections):
+        cut = list(self._connections)  # whoever comes meanwhile is let in
+        for connection in cut:
             connection.abort()
-        while self._connections:  # noqa: ASYNC110 -- each ends within a few turns of this loop
-            await asyncio.sleep(0)
+        for connection in cut:
+            await connection.gone.wait()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._refusing:
@@ -210,11 +211,14 @@ class _Connection:
         self._asked = 0
         self._answered = 0
         self._losing: tuple[Loss, int] | None = None
+        self._aborted = asyncio.Event()
+        self.gone = asyncio.Event()
         self.requests: set[str] = set()
         self.silent = False
 
     async def run(self) -> None:
-        pumps = [asyncio.ensure_future(pump) for pump in (self._pump_in(), self._pump_out())]
+        works = (self._pump_in(), self._pump_out(), self._aborted.wait())
+        pumps = [asyncio.ensure_future(work) for work in works]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -222,9 +226,11 @@ class _Connection:
             for pump in pumps:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
+            self.gone.set()
 
     def abort(self) -> None:
-        """Both ends at once, without goodbye."""
+        """Both ends at once, without goodbye; also in a black hole."""
+        self._aborted.set()
         for _, writer in (self._client, self._server):
             writer.transport.abort()
 
