@@ -38,7 +38,7 @@ async def measure(stage: Stage) -> list[Figure]:
         "two workers": functools.partial(_drain, place, jobs, 2),
         "bare claim and finish": functools.partial(_bare, place, jobs, "claim_and_finish"),
     }
-    if place.backend == "postgres":
+    if place.backend == "postgres" and rival_pgqueuer.is_here():
         for name, (consumers, batch) in rival_pgqueuer.CONFIGURATIONS.items():
             # It is several times slower, and a fifth of the jobs tells its rate as well.
             fewer = max(jobs // 5, 200)

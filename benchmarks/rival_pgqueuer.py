@@ -12,19 +12,19 @@ the handler are those of all the others.
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import time
+from typing import TYPE_CHECKING
 
 import asyncpg
 import msgspec
-from pgqueuer import PgQueuer
-from pgqueuer.db import AsyncpgDriver
-from pgqueuer.models import Job
-from pgqueuer.queries import Queries
-from pgqueuer.types import QueueExecutionMode
 
 from benchmarks.bare import BATCH, INSERT_BATCH, Payload
 
-__all__ = ["CONFIGURATIONS", "drain"]
+__all__ = ["CONFIGURATIONS", "drain", "is_here"]
+
+if TYPE_CHECKING:
+    from pgqueuer.models import Job
 
 CONFIGURATIONS = {"its defaults": (5, 10), "our batch": (5, BATCH), "one consumer": (1, BATCH)}
 """Consumers and batch size."""
@@ -33,8 +33,19 @@ _decode = msgspec.json.Decoder(Payload).decode
 _encode = msgspec.json.Encoder().encode
 
 
+def is_here() -> bool:
+    """Whether it is installed: the benchmarks' dependencies name it, those of the tests do not."""
+    return importlib.util.find_spec("pgqueuer") is not None
+
+
 async def drain(url: str, jobs: int, consumers: int, batch: int) -> float:
     """Jobs per second, from before the consumers' start until every job is logged as done."""
+    # Here, because it may be missing: see `is_here`.
+    from pgqueuer import PgQueuer  # noqa: PLC0415
+    from pgqueuer.db import AsyncpgDriver  # noqa: PLC0415
+    from pgqueuer.queries import Queries  # noqa: PLC0415
+    from pgqueuer.types import QueueExecutionMode  # noqa: PLC0415
+
     connection = await asyncpg.connect(url)
     queries = Queries(AsyncpgDriver(connection))
     await queries.install()
