@@ -8,12 +8,22 @@ import signal
 
 import pytest
 
-from tests.crash.places import SQLITE
+from tests.crash.places import DURABLE, SQLITE
 from tests.crash.processes import Process, running, stand_still, until
 from tests.crash.scene import Scene
 from tests.crash.store import RUNNING, SUCCEEDED, WAITING
 
 pytestmark = pytest.mark.crash
+
+
+def seeds(*, on_a_file: int, on_servers: int) -> pytest.MarkDecorator:
+    """A server adds little that is new here, and takes longer."""
+    counts = {backend: on_a_file if backend == SQLITE else on_servers for backend in DURABLE}
+    return pytest.mark.parametrize(
+        ("place", "seed"),
+        [(backend, seed) for backend, count in counts.items() for seed in range(count)],
+        indirect=["place"],
+    )
 
 
 def test_an_idle_worker_ends_within_two_seconds(scene: Scene) -> None:
@@ -39,7 +49,7 @@ def test_a_worker_with_running_jobs_drains_and_takes_no_more(scene: Scene) -> No
     scene.audit()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@seeds(on_a_file=6, on_servers=2)
 def test_two_signals_at_random_end_it_in_bounded_time_and_give_every_attempt_back(
     scene: Scene, seed: int
 ) -> None:
@@ -72,7 +82,7 @@ def test_a_signal_while_the_store_is_opened_is_not_lost(scene: Scene) -> None:
     scene.audit()
 
 
-@pytest.mark.parametrize("seed", range(2))
+@seeds(on_a_file=2, on_servers=1)
 def test_restarts_in_order_at_random_instants_cost_no_attempt_and_repeat_no_run(
     scene: Scene, seed: int
 ) -> None:
