@@ -19,8 +19,10 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from redis import Redis
 
 from tests.servers.fresh import FreshPostgres, new_name
+from tests.storage.redis_order import disorder
 from windlass.core.job import AttemptError, Claim, ClaimedJob, Job, JobId, LimitUse, NewJob
 from windlass.core.limit import LimitSpec, Rate
 from windlass.core.outcome import (
@@ -420,6 +422,13 @@ def test_redis_and_the_reference_agree_step_by_step(redis_url: str) -> None:
         histories_at_every_step = False
 
         async def opened(self) -> Storage:
-            return await open_redis(redis_url, clock=self.clock, prefix=new_name())
+            self.prefix = new_name()
+            return await open_redis(redis_url, clock=self.clock, prefix=self.prefix)
 
-    compare(OnRedis, examples=120, steps=50)
+        def teardown(self) -> None:
+            super().teardown()
+            if self.stores:
+                assert disorder(server, f"{{{self.prefix}}}:") == []
+
+    with Redis.from_url(redis_url) as server:
+        compare(OnRedis, examples=120, steps=50)

@@ -1,55 +1,32 @@
-"""Connections: how they are made, used in turn, lost and made again."""
+"""Connections in use: one exchange after the other, and again after a failure."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-import hiredis
 import msgspec
-from redis.asyncio.connection import (
-    AbstractConnection,
-    Connection,
-    SSLConnection,
-    UnixDomainSocketConnection,
-)
-from redis.crc import key_slot
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import NoScriptError, ResponseError
 
 from windlass.errors import StorageError, StorageUnavailable
 from windlass.seams import chance
+from windlass.storage.redis.dialer import LOST, Argument, Dialer, disconnect, packed
 from windlass.storage.redis.refusals import is_lost, passes, translate
 from windlass.storage.redis.scripts import Script
-from windlass.storage.redis.urls import Node, Place, RedisUrl
 
-__all__ = ["LOST", "Argument", "Dialer", "Line", "disconnect", "packed", "pause"]
-
-Argument = bytes | str | int
+__all__ = ["Line", "pause"]
 
 PATIENCE = 5.0
 """Seconds for which a call waits for a server that is away."""
-_ANSWER = 10.0
-"""Seconds after which a connection without an answer counts as lost."""
-_CONNECT = 3.0
 _CONFIRM_MS = 1000
 """How long replicas have to confirm a write."""
 _AT_ONCE = 128
 """Calls sent together at most."""
 _FIRST_PAUSE, _LAST_PAUSE = 0.02, 1.0
-
-_FAILURES = (RedisError, OSError, TimeoutError)
-LOST = (*_FAILURES, RuntimeError)
-"""What a connection raises when it is gone; RuntimeError is uvloop's word for it."""
-
-
-def packed(command: Sequence[Argument]) -> bytes:
-    """A command as the server reads it. hiredis wants a tuple, and says "of one" in its types."""
-    whole: bytes = hiredis.pack_command(tuple(command))  # type: ignore[arg-type]
-    return whole
 
 
 def pause(failures: int) -> float:
@@ -58,125 +35,6 @@ def pause(failures: int) -> float:
     """
     whole: float = min(_FIRST_PAUSE * 2 ** min(failures, 10), _LAST_PAUSE)
     return whole * (0.5 + chance() / 2)
-
-
-class Dialer:
-    """Finds the server that takes writes, and connects to it."""
-
-    def __init__(self, url: RedisUrl, prefix: str) -> None:
-        self._url, self._prefix = url, prefix
-        self.place = str(url)
-
-    async def connect(self, *, answer: float = _ANSWER) -> AbstractConnection:
-        """A connection that is ready for commands; raises what redis-py raises."""
-        connection = await self._find(answer)
-        await _connect(connection)
-        return connection
-
-    async def _find(self, answer: float) -> AbstractConnection:
-        url = self._url
-        match url.place:
-            case Place.SOCKET:
-                return UnixDomainSocketConnection(path=url.path, **self._settings(answer))
-            case Place.SERVER:
-                return self._to(url.nodes[0], **self._settings(answer))
-            case Place.SENTINEL:
-                return self._to(await self._ask(self._primary), **self._settings(answer))
-            case Place.CLUSTER:
-                return self._to(await self._ask(self._owner), **self._settings(answer))
-
-    def _settings(self, answer: float) -> dict[str, Any]:
-        url = self._url
-        return {
-            "username": url.username,
-            "password": url.password,
-            "db": url.database,
-            "socket_timeout": answer,
-            "socket_connect_timeout": _CONNECT,
-            "protocol": 2,
-        }
-
-    def _to(self, node: Node, **settings: Any) -> AbstractConnection:
-        settings |= {"host": node.host, "port": node.port, "socket_keepalive": True}
-        # Five probes of two seconds after ten quiet ones: a peer that vanished is noticed in
-        # twenty, also on a connection that only waits.
-        options = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 5}
-        settings["socket_keepalive_options"] = {
-            getattr(socket, name): value for name, value in options.items() if hasattr(socket, name)
-        }
-        if self._url.tls is None:
-            return Connection(**settings)
-        return SSLConnection(**(settings | dict(self._url.tls)))
-
-    # --- whom to ask --------------------------------------------------------------------------
-
-    async def _ask(self, question: Any) -> Node:
-        """The first answer of those who know; the last error if nobody does."""
-        trouble: Exception = StorageUnavailable(f"{self.place} names nobody to ask")
-        for node in self._url.nodes:
-            try:
-                found: Node = await question(node)
-            except _FAILURES as error:
-                trouble = error
-            else:
-                return found
-        raise trouble
-
-    async def _primary(self, sentinel: Node) -> Node:
-        settings = self._settings(_CONNECT) | {
-            "username": self._url.sentinel_username,
-            "password": self._url.sentinel_password,
-            "db": 0,
-        }
-        ask = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._url.service)
-        found = await self._question(self._to(sentinel, **settings), ask)
-        if found is None:
-            raise ConnectionError(f"{sentinel} knows no service {self._url.service!r}")
-        return Node(found[0].decode(), int(found[1]))
-
-    async def _owner(self, node: Node) -> Node:
-        """The node that serves the slot of all our keys."""
-        ask = ("CLUSTER", "SLOTS")
-        ranges = await self._question(self._to(node, **self._settings(_CONNECT)), ask)
-        slot = key_slot(self._prefix.encode())
-        for first, last, primary, *_ in ranges:
-            if first <= slot <= last:
-                # An empty host means: the one you asked.
-                return Node(primary[0].decode() or node.host, primary[1])
-        raise ConnectionError(f"{node} says that slot {slot} is served by nobody")
-
-    async def _question(self, connection: AbstractConnection, command: Sequence[str]) -> Any:
-        try:
-            await _connect(connection)
-            await connection.send_packed_command(packed(command))
-            return await connection.read_response()
-        finally:
-            await disconnect(connection)
-
-
-async def _connect(connection: AbstractConnection) -> None:
-    await connection.connect()  # type: ignore[no-untyped-call]
-
-
-async def disconnect(connection: AbstractConnection) -> None:
-    """Close a connection that may already be broken, or whose event loop has ended."""
-    writer = connection._writer  # noqa: SLF001 -- after the call it is gone
-    try:
-        await connection.disconnect(nowait=True)
-    except _FAILURES:
-        pass
-    except RuntimeError:
-        if writer is not None:
-            _abandon(writer.transport)
-
-
-def _abandon(transport: asyncio.BaseTransport) -> None:
-    """Close the socket of a transport whose loop is closed, which cannot do it any more."""
-    sock = getattr(transport.get_extra_info("socket"), "_sock", None)
-    if sock is not None:
-        sock.close()
-    if getattr(transport, "_sock", None) is sock:
-        transport._sock = None  # type: ignore[attr-defined]  # noqa: SLF001 -- or it complains
 
 
 class _Call(msgspec.Struct, eq=False, kw_only=True):
@@ -277,13 +135,18 @@ class Line:
                 self._connection = await self._dialer.connect()
             await self._converse(self._connection, calls)
         except LOST as error:
+            self._dialer.note_lost(self, error)
             await self._drop()
             for call in calls:
                 if not call.future.done():
                     call.trouble = call.trouble or error
         else:
-            if any(call.trouble is not None and is_lost(call.trouble) for call in calls):
+            lost = [call.trouble for call in calls if call.trouble and is_lost(call.trouble)]
+            if lost:
+                self._dialer.note_lost(self, lost[0])
                 await self._drop()
+            else:
+                self._dialer.note_reached(self)
 
     async def _converse(self, connection: AbstractConnection, calls: Sequence[_Call]) -> None:
         fence = self._fence
@@ -317,7 +180,9 @@ class Line:
             elif isinstance(answer, ResponseError):
                 self._refused(call, answer)
             elif fence is not None and call.script is not None and call.script.writes:
-                self._confirm(call, answer, answers[-1], fence[1])
+                # Without the fence's own write nothing says what was confirmed.
+                confirmed = answers[-1] if isinstance(answers[-2], int) else answers[-2]
+                self._confirm(call, answer, confirmed, fence[1])
             else:
                 call.answer(answer)
 

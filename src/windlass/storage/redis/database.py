@@ -8,7 +8,8 @@ from typing import Any
 from windlass.core.instant import to_us
 from windlass.errors import StorageError
 from windlass.seams import SYSTEM_CLOCK, Clock
-from windlass.storage.redis.connection import Argument, Dialer, Line
+from windlass.storage.redis.connection import Line
+from windlass.storage.redis.dialer import Argument, Dialer
 from windlass.storage.redis.scripts import Script, script
 
 __all__ = ["Argument", "Database"]

@@ -8,7 +8,7 @@ from redis import exceptions
 
 from windlass.errors import StorageError, StorageFull, StorageReplaced, StorageUnavailable
 
-__all__ = ["EPOCH_LOST", "code_of", "is_lost", "passes", "translate"]
+__all__ = ["EPOCH_LOST", "code_of", "is_lost", "outage", "passes", "translate"]
 
 EPOCH_LOST = "WINDLASSEPOCH"
 """The code that ``start.lua`` answers with."""
@@ -135,10 +135,20 @@ def translate(error: BaseException, place: str, doing: str = "") -> StorageError
         detail = f" ({error})" if code == "NOPERM" else ""
         return kind(f"{server} {advice}.{detail}")
     if code == "LOST":
-        said = str(error).rstrip(". ")
         return StorageUnavailable(
-            f"{server} does not answer: {said}. Trying again is safe; check that it runs and can "
-            f"be reached from here."
+            f"{server} does not answer: {_said(error)}. Trying again is safe; check that it runs "
+            f"and can be reached from here."
         )
     what = f" {doing}" if doing else ""
     return StorageError(f"{server} refused{what}: {error}")
+
+
+def outage(error: BaseException, place: str) -> str:
+    """What to say when a server goes away under those who use it."""
+    if code_of(error) == "LOST":
+        return f"Redis at {place} went away: {_said(error)}. It is tried again; nothing is lost."
+    return str(translate(error, place))
+
+
+def _said(error: BaseException) -> str:
+    return str(error).rstrip(". ") or type(error).__name__

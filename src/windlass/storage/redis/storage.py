@@ -12,8 +12,9 @@ from windlass.storage.calendar import instant_of
 from windlass.storage.locks import WorkerLocks, runtime_directory
 from windlass.storage.protocol import WorkerStart
 from windlass.storage.redis.admin import RedisAdmin
-from windlass.storage.redis.connection import Dialer, Line
+from windlass.storage.redis.connection import Line
 from windlass.storage.redis.database import Database
+from windlass.storage.redis.dialer import Dialer
 from windlass.storage.redis.durability import Durability, check_durability, check_server
 from windlass.storage.redis.jobs import RedisJobs
 from windlass.storage.redis.leader import RedisLeader

@@ -10,16 +10,10 @@ from typing import Any
 
 from redis.asyncio.connection import AbstractConnection
 
-from windlass.storage.redis.connection import (
-    LOST,
-    Argument,
-    Dialer,
-    disconnect,
-    packed,
-    pause,
-)
+from windlass.storage.redis.connection import pause
 from windlass.storage.redis.database import Database
-from windlass.storage.redis.refusals import translate
+from windlass.storage.redis.dialer import LOST, Argument, Dialer, disconnect, packed
+from windlass.storage.redis.refusals import passes, translate
 
 __all__ = ["RedisWakeups"]
 
@@ -41,7 +35,7 @@ class RedisWakeups:
         self._db, self._dialer = database, dialer
         self._stream = database.prefix + "wake"
         self._listening: asyncio.Task[None] | None = None
-        self._away = False
+        self._refused = False
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
         loop = asyncio.get_running_loop()
@@ -93,15 +87,16 @@ class RedisWakeups:
         return bytes(found[0][1][-1][0])
 
     def _lost(self, error: Exception) -> None:
-        if not self._away:  # once per outage, whatever it looks like meanwhile
+        if passes(error):
+            self._dialer.note_lost(self, error)
+        elif not self._refused:  # others may be served: once, until it is cured
             told = translate(error, self._dialer.place)
-            log.warning("no wake-ups for now, polling goes on: %s", told)
-        self._away = True
+            log.warning("no wake-ups, so workers poll: %s", told)
+            self._refused = True
 
     def _found(self) -> None:
-        if self._away:
-            log.info("wake-ups from %s work again", self._dialer.place)
-        self._away = False
+        self._dialer.note_reached(self)
+        self._refused = False
 
     async def close(self) -> None:
         self._db.sleepers.clear()
