@@ -20,7 +20,7 @@ from windlass.core.job import AttemptError, LimitUse, NewJob
 from windlass.core.limit import LimitSpec
 from windlass.core.state import State, Verb
 from windlass.core.transition import fail, succeed
-from windlass.errors import AlreadyFinished, ClaimLost, JobFailed
+from windlass.errors import AlreadyFinished, ClaimLost, JobFailed, StoreBusy
 from windlass.seams import new_job_id
 from windlass.storage.protocol import CancelAnswer, Ending, Want, WorkerStart
 
@@ -393,6 +393,26 @@ async def test_a_dead_worker_s_open_transaction_keeps_nobody_waiting(
         assert [job.claim for job in await storage.workers.orphans(10)] == [second.claim]
         await theirs.rollback()
     assert [job.claim for job in await storage.workers.orphans(10)] == [first.claim, second.claim]
+
+
+async def test_a_job_that_another_transaction_is_finishing_is_busy(
+    app: Windlass, postgres_url: str
+) -> None:
+    storage = await app.storage()
+    assert storage.transactions is not None
+    await storage.workers.register(worker("w"))
+    await storage.jobs.insert([NewJob(id=new_job_id(), task="t")])
+    (job,) = (await storage.jobs.claim("w", [Want("default", 9)], total=9)).jobs
+    success = succeed(job, by="w", result=None)
+    async with (
+        DRIVERS["asyncpg_connection"](postgres_url, None) as first,
+        DRIVERS["psycopg_async"](postgres_url, None) as second,
+    ):
+        await storage.transactions.finish(first.connection, success)
+        with pytest.raises(StoreBusy, match="End that one first"):
+            await storage.transactions.finish(second.connection, success)
+        await second.rollback()
+        await first.rollback()
 
 
 async def test_units_of_a_limit_come_back_with_the_commit(app: Windlass, postgres_url: str) -> None:

@@ -21,6 +21,7 @@ from windlass.errors import (
     KeyBusy,
     LimitUnknown,
     SchemaMissing,
+    StoreBusy,
 )
 from windlass.seams import SYSTEM_CLOCK, Clock
 from windlass.storage.calendar import within
@@ -192,6 +193,11 @@ class UserTransactions:
                 return ClaimLost(job, why)
             case "WL011":
                 return AlreadyFinished(job, "finish() has succeeded before, and was committed")
+            case "55P03" if transition is not None:
+                return StoreBusy(
+                    f"Job {job} is locked by another open transaction, perhaps one in which its "
+                    f"handler has called finish() before. End that one first."
+                )
             case "55P03":
                 return KeyBusy(
                     "A unique key of these jobs is being decided by somebody else's open "

@@ -78,7 +78,7 @@ END $$;
 CREATE FUNCTION finish_for_user(p_request text) RETURNS text
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
-SET lock_timeout = '10s'
+SET lock_timeout = '5s'
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_request json := p_request::json;
