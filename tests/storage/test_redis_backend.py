@@ -25,13 +25,15 @@ from windlass.errors import (
     StorageReplaced,
     StorageUnavailable,
 )
-from windlass.storage.protocol import JobFilter
+from windlass.storage.protocol import JobFilter, Want
 from windlass.storage.redis import RedisStorage, open_redis
 from windlass.testing.conformance.steps import (
+    MINUTE,
     a_job,
     a_worker,
     add,
     claim_one,
+    end,
     enlist,
     succeeded,
 )
@@ -257,6 +259,29 @@ async def test_a_server_without_memory_is_full(server: ValkeyServer) -> None:
         order(server, "CONFIG", "SET", "maxmemory", "0")
         await add(storage, a_job())
         assert len(await storage.admin.find(JobFilter(), limit=10)) == 1
+
+
+async def test_a_full_server_takes_nothing_new_and_everything_that_frees_memory(
+    server: ValkeyServer,
+) -> None:
+    async with opened(server.url) as storage:
+        await enlist(storage)
+        claimed = await started_one(storage)
+        await add(storage, a_job())
+        order(server, "CONFIG", "SET", "maxmemory", "1")
+        with pytest.raises(StorageFull):
+            await storage.jobs.claim("w1", [Want("default", 1)], total=1)
+        # Were one of these refused, nobody could prune, and it would be full for ever.
+        assert (await storage.workers.beat("w1")).live
+        assert await storage.leader.lead("chores", "w1", MINUTE)
+        await end(storage, succeed(claimed, by="w1", result=b"1"))
+        pruned = await storage.maintenance.prune(
+            state=State.SUCCEEDED, older_than=timedelta(0), limit=10
+        )
+        await storage.workers.leave("w1", [])
+        order(server, "CONFIG", "SET", "maxmemory", "0")
+        (counts,) = await storage.admin.counts()
+        assert (pruned, counts.ready, counts.succeeded) == (1, 1, 0)
 
 
 async def test_a_server_that_wants_replicas_says_so(server: ValkeyServer) -> None:

@@ -7,13 +7,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
+from tests.storage.redis_order import disorder
 from windlass.core.backoff import Backoff
-from windlass.core.job import LimitUse, NewJob
+from windlass.core.job import JobId, LimitUse, NewJob, Progress
 from windlass.core.limit import LimitSpec, Rate
 from windlass.core.state import State
-from windlass.core.transition import retry, succeed
+from windlass.core.transition import fail, retry, succeed
 from windlass.core.unique import Unique, Window
 from windlass.errors import LimitUnknown, StorageError
 from windlass.storage.protocol import Storage, Verdict, Want
@@ -32,6 +34,7 @@ from windlass.testing.conformance.steps import (
     end,
     enlist,
     ids,
+    keyed,
     limited,
     look,
     started,
@@ -131,6 +134,42 @@ class TestDamage:
         await server.hset(key + "state", known_id(running.claim.job), b"?")
         assert ids(await claim(storage, 10)) == [behind]
         assert [entry.kept for entry in await dead(server, key)] == [b"?"]
+
+    async def test_a_job_that_is_put_aside_leaves_nothing_behind_and_frees_its_key(
+        self, storage: Storage, server: Redis, key: str, redis_prefix: tuple[str, str]
+    ) -> None:
+        running = await started(storage, keyed("k", max_attempts=9))
+        await storage.jobs.report([(running.claim, Progress(0.5, "half"))])
+        await end(storage, retry(running, by="w1", error=OOPS, delay=timedelta(0)))
+        await server.hset(key + "jobs", known_id(running.claim.job), b"nonsense")
+        assert await claim(storage, 10) == []
+        await add(storage, keyed("k"))
+        assert len(await claim(storage, 10)) == 1
+        with BlockingRedis.from_url(redis_prefix[0]) as looker:
+            assert disorder(looker, key) == []
+
+    async def test_a_finished_job_that_cannot_be_read_is_pruned_and_no_longer_counted(
+        self, storage: Storage, server: Redis, key: str, clock: VirtualClock
+    ) -> None:
+        running = await started(storage)
+        await end(storage, fail(running, by="w1", error=OOPS))
+        await server.hset(key + "jobs", known_id(running.claim.job), b"nonsense")
+        clock.advance(60)
+        pruned = await storage.maintenance.prune(
+            state=State.FAILED, older_than=MINUTE / 2, limit=10
+        )
+        assert (pruned, list(await storage.admin.counts())) == (1, [])
+
+
+async def test_a_job_named_twice_in_two_spellings_is_requeued_once(
+    storage: Storage, redis_prefix: tuple[str, str], key: str
+) -> None:
+    running = await started(storage)
+    await end(storage, fail(running, by="w1", error=OOPS))
+    job = running.claim.job
+    assert len(await storage.admin.requeue([job, JobId(job.upper())])) == 1
+    with BlockingRedis.from_url(redis_prefix[0]) as looker:
+        assert disorder(looker, key) == []
 
 
 class TestBatches:

@@ -135,14 +135,14 @@ class RedisAdmin:
     # --- ordering -----------------------------------------------------------------------------
 
     async def requeue(self, ids: Sequence[JobId]) -> Sequence[Job]:
-        found = await self._db.run_aside(_REQUEUE, *map(known_id, dict.fromkeys(ids)))
+        found = await self._db.run_aside(_REQUEUE, *dict.fromkeys(map(known_id, ids)))
         if found[0] != b"done":
             raise _refusal(found, ids, "requeue", "failed, cancelled or discarded")
         self._db.wake()
         return [_shown(row) for row in found[1:]]
 
     async def discard(self, ids: Sequence[JobId], *, reason: str) -> None:
-        found = await self._db.run_aside(_DISCARD, reason, *map(known_id, dict.fromkeys(ids)))
+        found = await self._db.run_aside(_DISCARD, reason, *dict.fromkeys(map(known_id, ids)))
         if found[0] != b"done":
             raise _refusal(found, ids, "discard", "failed")
         self._db.wake()

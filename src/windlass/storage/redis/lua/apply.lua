@@ -4,7 +4,7 @@
 --   'S', then successes that share everything but their claims: length and `by` (2 bytes and text),
 --        1 if there is a result, length (4 bytes) and the result; then id, number and seq of each
 -- Answer: now, and one character for each transition.
--- use: endings
+-- use: room endings
 
 local SUCCESS = applied(SUCCEED)
 

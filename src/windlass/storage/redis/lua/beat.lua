@@ -1,5 +1,5 @@
 -- Renew a worker's lease if its row is live, and say what it holds.
--- use: workers
+-- use: room workers
 -- reads only (as far as replicas are concerned: no promise rests on a beat)
 -- ARGV: worker
 -- Returns live, now, claims.

@@ -1,7 +1,7 @@
 -- Claims of jobs whose records this release cannot decode: they fail, and what is stored is kept for
 -- people in the list of dead ones.
 -- ARGV: by, then id, claim number and reason of each.
--- use: endings
+-- use: room endings
 
 for i = 2, #ARGV, 3 do
   local id, number, reason = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]

@@ -111,7 +111,7 @@ for i = 1, many do
   answers[i] = ''
   if not known[ids[i]] then
     local key = has(marks[i], KEYED) and specials[i][1]
-    local holder = key and key_holder(key)
+    local holder = key and key_holder(key, known)
     if holder then
       answers[i] = holder
     else

@@ -1,4 +1,5 @@
 -- Take or renew the lease on a role.
+-- use: room
 -- ARGV: role, worker, lease
 -- Returns 1, or 0 while somebody else holds it.
 -- roles: HASH role -> msgpack [worker, until]

@@ -1,5 +1,5 @@
 -- Say goodbye: end claims and the worker's row.
--- use: endings workers
+-- use: room endings workers
 -- ARGV: worker, transition, ... (packed as apply.lua takes them, with their 'T')
 -- Returns now, and one character for each transition.
 local worker = table.remove(ARGV, 1)

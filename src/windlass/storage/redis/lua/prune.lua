@@ -36,6 +36,10 @@ for _, id in ipairs(others) do
     redis.call('ZREM', key, id)
     local asked = redis.call('HGET', prefix .. 'jobs', id)
     local kept = redis.call('HGET', prefix .. 'state', id)
+    local state, _, _, _, _, queue = glance(kept)
+    if state then
+      count(queue, state, -1)
+    end
     bury_record(id, 'its record cannot be read', asked, kept)
   end
 end

@@ -194,11 +194,14 @@ local function note_dead(id, reason, asked, kept)
   redis.call('LTRIM', prefix .. 'dead', 0, DEAD - 1)
 end
 
--- The same, and take its job away.
+-- The same, and take its job away with all that is known of it. What key it holds cannot be read:
+-- `key_holder` finds out that nobody does.
 local function bury_record(id, reason, asked, kept)
   note_dead(id, reason, asked, kept)
-  redis.call('HDEL', prefix .. 'jobs', id)
-  redis.call('HDEL', prefix .. 'state', id)
+  for _, key in ipairs({ 'jobs', 'state', 'errors', 'tracebacks', 'progress' }) do
+    redis.call('HDEL', prefix .. key, id)
+  end
+  redis.call('DEL', prefix .. 'history:' .. id)
   redis.call('ZREM', prefix .. 'all', id)
   redis.call('ZREM', prefix .. 'expiring', id)
 end

@@ -1,17 +1,21 @@
 -- Unique keys: who holds them, until when.
 -- use: jobs
 
--- The id of the job that holds the key now, or nil.
-local function key_holder(key)
+-- The id of the job that holds the key now, or nil. A job that is not stored holds nothing; `new`
+-- may name, as keys, jobs that are about to be.
+local function key_holder(key, new)
   local held = redis.call('HGET', prefix .. 'keys', key)
-  if not held then
+  if not held or #held ~= 24 then
     return nil
   end
   local id, till = struct.unpack('>c16d', held)
   if till ~= 0 and till <= now then
     return nil
   end
-  return id
+  if new and new[id] or redis.call('HEXISTS', prefix .. 'jobs', id) == 1 then
+    return id
+  end
+  return nil
 end
 
 -- The job holds the key from now on; with a period (not 0) for that long.
