@@ -28,12 +28,12 @@ from windlass.client import Client, check_calls
 from windlass.config import Settings, WorkerSettings, load_settings
 from windlass.context import Context, running
 from windlass.core.backoff import Backoff
-from windlass.core.function import check_function, known_elsewhere, where
-from windlass.core.instant import duration
+from windlass.core.function import check_function, where
 from windlass.core.job import Job as JobRecord
 from windlass.core.job import JobId
-from windlass.errors import AppClosed, ConfigError, UnknownTask, suggestion
+from windlass.errors import AppClosed, ConfigError, UnknownTask
 from windlass.handle import Job
+from windlass.options import ExceptionClasses, task_options
 from windlass.outbox import Outbox, Wake, check_connection
 from windlass.runtime.descent import descended, descended_all
 from windlass.runtime.engine import Surroundings
@@ -42,7 +42,7 @@ from windlass.runtime.worker import Worker
 from windlass.seams import SYSTEM_CLOCK, Clock, Seams
 from windlass.storage.open import Opener
 from windlass.storage.protocol import CancelAnswer, Storage, UserConnection
-from windlass.task import Call, Decorator, RunIn, Task, TaskOptions, tag_names
+from windlass.task import Call, Decorator, RunIn, Task
 
 __all__ = ["Windlass"]
 
@@ -125,6 +125,8 @@ class Windlass(Hooks):
         tags: Sequence[str] = (),
         expires: timedelta | float | None = None,
         on_crash: Literal["fail", "retry"] = "fail",
+        retry_on: ExceptionClasses | None = None,
+        give_up_on: ExceptionClasses | None = None,
     ) -> Decorator: ...
     def task(self, *function: Any, **options: Any) -> Any:
         """Register a function as a task: ``@app.task`` or ``@app.task(queue="mail", ...)``."""
@@ -138,18 +140,7 @@ class Windlass(Hooks):
             message = f"{function!r} is already a task"
             raise ConfigError(message)
         check_function(function)
-        options = dict(given)
-        for name in set(options) - set(TaskOptions.__struct_fields__):
-            hint = known_elsewhere(name) or suggestion(name, TaskOptions.__struct_fields__)
-            message = f"{name!r} is no option of a task.{hint}"
-            raise ConfigError(message)
-        for key in ("timeout", "expires"):
-            if options.get(key) is not None:
-                options[key] = duration(options[key], key)
-        options["tags"] = tag_names(options.get("tags", ()))
-        if options.get("name") is None:
-            options["name"] = where(function)
-        task: Task[..., Any] = Task(function, TaskOptions(**options), self)
+        task: Task[..., Any] = Task(function, task_options(given, name=where(function)), self)
         self.tasks.add(task)
         return task
 

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
+from windlass.control import Control
 from windlass.core.backoff import Backoff
+from windlass.core.function import known_elsewhere
 from windlass.core.instant import duration
 from windlass.core.text import check_name, check_text, shown
 from windlass.core.unique import Window
-from windlass.errors import InvalidArgument
+from windlass.errors import ConfigError, InvalidArgument, suggestion
 from windlass.storage.protocol import UserConnection
 
 __all__ = [
+    "ExceptionClasses",
     "JobOptions",
     "RunIn",
     "TaskOptions",
     "check_wake",
     "some_time",
     "tag_names",
+    "task_options",
     "window",
 ]
 
 RunIn = Literal["auto", "loop", "thread", "process"]
+ExceptionClasses = type[Exception] | Sequence[type[Exception]]
 
 _PRIORITIES = range(-(2**15), 2**15)
 _MOST_ATTEMPTS = 1_000_000
@@ -44,6 +49,10 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     expires: timedelta | None = None
     on_crash: Literal["fail", "retry"] = "fail"
+    retry_on: tuple[type[Exception], ...] | None = None
+    """None: every exception is worth another attempt."""
+    give_up_on: tuple[type[Exception], ...] = ()
+    """Of those, these are not."""
 
     def __post_init__(self) -> None:
         check_name(self.name, "a task's name")
@@ -60,6 +69,56 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidArgument(message)
         if self.on_crash not in ("fail", "retry"):
             message = f"on_crash must be 'fail' or 'retry', got {shown(self.on_crash)}"
+            raise InvalidArgument(message)
+        _check_lists(self.retry_on, self.give_up_on)
+
+
+def task_options(given: Mapping[str, Any], *, name: str) -> TaskOptions:
+    """What stands behind ``@app.task``; ``name`` unless it gives one."""
+    options = {"name": name, **{key: value for key, value in given.items() if value is not None}}
+    for key in set(given) - set(TaskOptions.__struct_fields__):
+        hint = known_elsewhere(key) or suggestion(key, TaskOptions.__struct_fields__)
+        message = f"{key!r} is no option of a task.{hint}"
+        raise ConfigError(message)
+    for key in ("timeout", "expires"):
+        if key in options:
+            options[key] = duration(options[key], key)
+    for key in ("retry_on", "give_up_on"):
+        if key in options:
+            options[key] = _exception_classes(options[key], key)
+    options["tags"] = tag_names(options.get("tags", ()))
+    return TaskOptions(**options)
+
+
+def _exception_classes(given: object, what: str) -> tuple[type[Exception], ...]:
+    listed = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else given
+    classes = listed if isinstance(listed, tuple) else (listed,)
+    for each in classes:
+        if not isinstance(each, type) or not issubclass(each, Exception):
+            message = (
+                f"{what} takes classes of exceptions such as {what}=(ConnectionError,), "
+                f"got {shown(each)}"
+            )
+            raise InvalidArgument(message)
+        if issubclass(each, Control):
+            message = f"{each.__name__} says itself what follows: leave it out of {what}"
+            raise InvalidArgument(message)
+    if not classes:
+        instead = "give max_attempts=1 to retry nothing" if what == "retry_on" else "leave it out"
+        message = f"{what} names no exception: {instead}"
+        raise InvalidArgument(message)
+    return classes
+
+
+def _check_lists(
+    retry_on: tuple[type[Exception], ...] | None, give_up_on: tuple[type[Exception], ...]
+) -> None:
+    for each in retry_on or ():
+        if issubclass(each, give_up_on):
+            message = (
+                f"retry_on names {each.__name__}, and give_up_on rules it out, which wins: "
+                f"take it from one of them"
+            )
             raise InvalidArgument(message)
 
 

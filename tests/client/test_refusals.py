@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from windlass import Context, Windlass
+from windlass import Context, Snooze, Windlass
 from windlass.errors import (
     ConfigError,
     DefinitionError,
@@ -254,6 +254,16 @@ def test_a_task_is_not_registered_twice(app: Windlass) -> None:
         ({"eta": 3}, ConfigError, r"task\.options\(at=\.\.\.\)"),
         ({"key": "k"}, ConfigError, r"task\.options\(key=\.\.\.\)"),
         ({"run_in": "thread"}, DefinitionError, "runs on the loop"),
+        ({"retry_on": ()}, InvalidArgument, "max_attempts=1"),
+        ({"give_up_on": []}, InvalidArgument, "names no exception: leave it out"),
+        ({"retry_on": "OSError"}, InvalidArgument, r"retry_on=\(ConnectionError,\), got 'OSError'"),
+        ({"give_up_on": [OSError, 5]}, InvalidArgument, "classes of exceptions .* got 5"),
+        ({"give_up_on": OSError("x")}, InvalidArgument, "classes of exceptions"),
+        ({"retry_on": KeyboardInterrupt}, InvalidArgument, "classes of exceptions"),
+        ({"retry_on": Snooze}, InvalidArgument, "Snooze says itself what follows"),
+        ({"retry_on": OSError, "give_up_on": OSError}, InvalidArgument, "one of them"),
+        ({"retry_on": TimeoutError, "give_up_on": OSError}, InvalidArgument, "one of them"),
+        ({"autoretry_for": OSError}, ConfigError, "Did you mean 'retry_on'?"),
     ],
 )
 def test_a_tasks_options_are_checked_when_it_is_defined(

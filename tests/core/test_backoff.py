@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.values import few
-from windlass.core.backoff import DEFAULT_BACKOFF, Backoff, Jitter
+from windlass.core.backoff import DEFAULT_BACKOFF, Backoff, Curve, Jitter
 from windlass.core.instant import LONGEST
 from windlass.errors import InvalidArgument
 
@@ -27,6 +28,7 @@ curves = st.one_of(
     st.builds(
         Backoff.exponential, spans, factor=st.floats(1, 1e6), cap=spans, jitter=st.just("none")
     ),
+    st.builds(Backoff.waits, st.lists(spans, min_size=1, max_size=5)),
     st.just(Backoff.none()),
 )
 
@@ -257,6 +259,26 @@ def test_a_delay_that_is_no_duration_is_refused_by_name(first: float | timedelta
         Backoff.linear(1, step=first)
     with pytest.raises(InvalidArgument, match="cap"):
         Backoff.exponential(1, cap=first)
+
+
+def test_exact_waits_are_taken_one_after_the_other_and_the_last_one_again() -> None:
+    backoff = Backoff.waits([1, timedelta(minutes=1), 3600])
+    waits = [backoff.delay(tries, 0.9).total_seconds() for tries in (1, 2, 3, 4, 2000)]
+    assert waits == [1, 60, 3600, 3600, 3600]
+    assert Backoff.waits([5, 0]).delay(2, 0.5) == timedelta(0)
+
+
+@pytest.mark.parametrize("times", [[], 5, "60", [-1], ["soon"], [float("nan")], [[1]]])
+def test_exact_waits_that_make_no_sense_are_refused(times: Any) -> None:
+    with pytest.raises(InvalidArgument, match="wait"):
+        Backoff.waits(times)
+
+
+def test_a_list_of_waits_belongs_to_its_own_curve() -> None:
+    with pytest.raises(InvalidArgument, match=r"Backoff\.waits"):
+        Backoff(curve=Curve.FIXED, times=(timedelta(1),))
+    with pytest.raises(msgspec.ValidationError, match=r"Backoff\.waits"):
+        msgspec.json.decode(b'{"curve":"listed"}', type=Backoff)
 
 
 def test_nobody_waits_longer_than_a_year() -> None:

@@ -23,6 +23,7 @@ from windlass.core.outcome import (
     Snoozed,
     Succeeded,
     Throttled,
+    barred,
     decide,
 )
 from windlass.core.state import FINISHING, State, Verb
@@ -410,3 +411,33 @@ def test_counting_finished_attempts_gives_the_same_boundary(finished: int, verb:
 def test_one_retry_means_two_runs(run: int, verb: Verb) -> None:
     # max_retries = 1 there is max_attempts = 2 here.
     assert follow(claimed(attempt=run, max_attempts=2, budget=2), Raised(ERROR)).verb is verb
+
+
+# --- which exceptions are worth another attempt -------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "retry_on", "give_up_on", "final"),
+    [
+        (ValueError, None, (), False),
+        (ValueError, None, (ValueError,), True),
+        (ValueError, (OSError,), (), True),
+        (ConnectionError, (OSError,), (), False),
+        (ConnectionError, (OSError,), (ConnectionError,), True),
+        (OSError, (OSError,), (ConnectionError,), False),
+        (ConnectionError, (ConnectionError,), (OSError,), True),
+    ],
+)
+def test_lists_say_what_is_worth_another_attempt_and_giving_up_wins(
+    kind: type[Exception],
+    retry_on: tuple[type[Exception], ...] | None,
+    give_up_on: tuple[type[Exception], ...],
+    *,
+    final: bool,
+) -> None:
+    assert barred(kind, retry_on, give_up_on) is final
+
+
+def test_a_barred_exception_is_final_whatever_attempts_remain() -> None:
+    assert follow(claimed(attempt=1), Raised(ERROR, barred=True)).verb is Verb.FAIL
+    assert follow(claimed(attempt=1), Raised(ERROR, barred=False)).verb is Verb.RETRY

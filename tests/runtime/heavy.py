@@ -74,6 +74,29 @@ async def broken_async() -> None:
 both("broken", broken, broken_async)
 
 
+class Refused(ConnectionError):
+    """They answered, and the answer is no."""
+
+
+def picky(kind: str) -> None:
+    raise {"busy": ConnectionError, "refused": Refused, "bug": ValueError}[kind](kind)
+
+
+async def picky_async(kind: str) -> None:
+    picky(kind)
+
+
+both(
+    "picky",
+    picky,
+    picky_async,
+    max_attempts=3,
+    backoff=Backoff.waits([60]),
+    retry_on=OSError,
+    give_up_on=(Refused,),
+)
+
+
 def hang(ctx: Context) -> None:
     ctx.progress(0.1)
     assert ctx.cancelled.wait(60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from datetime import timedelta
 from enum import StrEnum
 from typing import Literal, assert_never
@@ -10,6 +11,7 @@ from typing import Literal, assert_never
 import msgspec
 
 from windlass.core.instant import duration
+from windlass.core.text import shown
 from windlass.errors import InvalidArgument
 
 __all__ = ["DEFAULT_BACKOFF", "Backoff", "Curve", "Jitter"]
@@ -26,6 +28,7 @@ class Curve(StrEnum):
     FIXED = "fixed"
     LINEAR = "linear"
     EXPONENTIAL = "exponential"
+    LISTED = "listed"
 
 
 class Jitter(StrEnum):
@@ -51,6 +54,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     step: timedelta = timedelta(0)
     cap: timedelta = timedelta(hours=1)
     jitter: Jitter = Jitter.NONE
+    times: tuple[timedelta, ...] = ()
 
     def __post_init__(self) -> None:
         if self.curve is Curve.EXPONENTIAL and not (1.0 <= self.factor < math.inf):
@@ -58,6 +62,9 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidArgument(message)
         if not timedelta(0) <= self.cap <= _LONGEST:
             message = f"a backoff waits between 0 and {_LONGEST.days} days, got {self.cap!r}"
+            raise InvalidArgument(message)
+        if (self.curve is Curve.LISTED) != bool(self.times):
+            message = "times belong to the curve 'listed': make one with Backoff.waits([1, 60])"
             raise InvalidArgument(message)
 
     @classmethod
@@ -108,6 +115,16 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         """Retry at once."""
         return cls(curve=Curve.NONE, cap=timedelta(0))
 
+    @classmethod
+    def waits(cls, times: Iterable[timedelta | float], *, jitter: JitterName = "none") -> Backoff:
+        """Exactly these, one after the other; the last one again if there are more attempts."""
+        given: object = times
+        if isinstance(given, str) or not isinstance(given, Iterable) or not (listed := [*given]):
+            message = f"waits takes a list of durations such as [1, 60, 3600], got {shown(times)}"
+            raise InvalidArgument(message)
+        spans = tuple(duration(time, "a wait") for time in listed)
+        return cls(curve=Curve.LISTED, times=spans, cap=max(spans), jitter=Jitter(jitter))
+
     def delay(self, tries: int, chance: float) -> timedelta:
         """The wait after the ``tries``-th failed attempt (from 1); ``chance`` is in [0, 1)."""
         return self._bend(min(self._straight(max(tries, 1)), self.cap), chance)
@@ -122,6 +139,8 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
                 return self._linear(tries)
             case Curve.EXPONENTIAL:
                 return self._exponential(tries)
+            case Curve.LISTED:
+                return self.times[min(tries, len(self.times)) - 1]
             case _:
                 assert_never(self.curve)
 

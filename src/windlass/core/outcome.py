@@ -26,6 +26,7 @@ __all__ = [
     "Snoozed",
     "Succeeded",
     "Throttled",
+    "barred",
     "decide",
 ]
 
@@ -45,6 +46,8 @@ class Raised(msgspec.Struct, frozen=True):
     error: AttemptError
     after: timedelta | None = None
     """The handler's own wish; None follows the backoff."""
+    barred: bool = False
+    """The task's lists say that no further attempt can help against such an exception."""
 
 
 class GaveUp(msgspec.Struct, frozen=True):
@@ -118,6 +121,18 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     keep_succeeded: bool = True
 
 
+def barred(
+    kind: type[BaseException],
+    retry_on: tuple[type[BaseException], ...] | None,
+    give_up_on: tuple[type[BaseException], ...],
+) -> bool:
+    """Whether a task's lists rule out another attempt. What is on both is ruled out.
+
+    Asked where the exception still is one: what is stored of it is text.
+    """
+    return issubclass(kind, give_up_on) or (retry_on is not None and not issubclass(kind, retry_on))
+
+
 def decide(
     job: ClaimedJob,
     outcome: Outcome,
@@ -131,9 +146,9 @@ def decide(
     match outcome:
         case Succeeded(result):
             return transition.succeed(job, by=by, result=result, keep=policy.keep_succeeded)
-        case Raised(error, after):
+        case Raised(error, barred=False, after=after):
             return _try_again(job, error, policy, by=by, chance=chance, after=after)
-        case GaveUp(error):
+        case Raised(error) | GaveUp(error):
             return transition.fail(job, by=by, error=error)
         case Crashed(error):
             if policy.on_crash == "retry":

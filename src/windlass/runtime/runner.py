@@ -306,7 +306,7 @@ class Runner:
             case asyncio.CancelledError() if run.why is not None:
                 return _stopped(run.why)
             case asyncio.CancelledError():
-                return core.Raised(self._describe(error))
+                return self._raised(run, error)
             case Retry():
                 after = None if error.after is None else min(error.after, _FARTHEST)
                 return core.Raised(self._describe(error), after)
@@ -317,9 +317,17 @@ class Runner:
             case GiveUp():
                 return core.GaveUp(self._describe(error))
             case Exception():
-                return core.Raised(self._describe(error))
+                return self._raised(run, error)
             case _:
                 return core.Crashed(self._describe(error))
+
+    def _raised(self, run: Run, error: BaseException) -> Outcome:
+        """Its class is looked at here: what is stored of it, or sent to a worker, is text."""
+        task = self._tasks.find(run.job.task)
+        if task is None:
+            return core.Raised(self._describe(error))
+        lists = task.settings.retry_on, task.settings.give_up_on
+        return core.Raised(self._describe(error), barred=core.barred(type(error), *lists))
 
     def _describe(self, error: BaseException) -> AttemptError:
         return describe(error, limit=self._error_limit)
