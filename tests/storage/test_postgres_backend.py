@@ -13,6 +13,7 @@ from psycopg import sql
 
 from tests.servers.fresh import new_name
 from tests.servers.postgres import PostgresServer
+from windlass.core.transition import succeed
 from windlass.errors import (
     ConfigError,
     InvalidArgument,
@@ -26,6 +27,7 @@ from windlass.storage import migrate
 from windlass.storage.postgres import PostgresStorage, open_postgres
 from windlass.storage.postgres.health import Health
 from windlass.storage.postgres.url import read_url
+from windlass.storage.protocol import Want
 from windlass.testing.conformance.steps import (
     a_job,
     add,
@@ -338,3 +340,28 @@ async def test_dead_rows_are_vacuumed_when_there_are_enough(
     assert vacuumed == [(True,)]
     (job,) = await add(storage, a_job())
     assert (await look(storage, job)).id == job
+
+
+async def test_a_busy_worker_has_dead_rows_vacuumed_without_waiting_for_a_chore(
+    storage: PostgresStorage, order: Order, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.storage.postgres.health._DEAD_AT_LEAST", 100)
+    monkeypatch.setattr("windlass.storage.postgres.health._LOOK_AFTER", 2)
+    worker = "w1"
+    await enlist(storage, worker)
+    await storage.jobs.insert([a_job() for _ in range(502)])
+    claimed = await storage.jobs.claim(worker, [Want("default", 2)], total=2)
+    order("DELETE FROM windlass.jobs WHERE state = 0")
+    order("SELECT pg_stat_force_next_flush()")
+    first, second = claimed.jobs
+    await storage.jobs.apply([succeed(first, by=worker, result=None)])
+    before = storage.maintenance._health._sweeping
+    await storage.jobs.apply([succeed(second, by=worker, result=None)])
+    sweeping = storage.maintenance._health._sweeping
+    assert before is None
+    assert sweeping is not None
+    await sweeping
+    vacuumed = order(
+        "SELECT last_vacuum IS NOT NULL FROM pg_stat_user_tables WHERE relname = 'jobs'"
+    )
+    assert vacuumed == [(True,)]

@@ -271,6 +271,13 @@ class Link:
                 except Exception:  # noqa: BLE001 -- it is as closed as it can be
                     connection.terminate()
 
+    async def abandon(self) -> None:
+        """Close without finishing what is under way: for what may take minutes and can be left."""
+        if self._loop is asyncio.get_running_loop():
+            for task in tuple(self._tasks):
+                task.cancel()
+        await self.close()
+
     async def close(self) -> None:
         """Finish what is under way, then hang up. Safe to repeat, on any loop, in any process."""
         self._closed = True

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from contextlib import suppress
 from datetime import timedelta
 
 from windlass.errors import StorageError
 from windlass.seams import monotonic
-from windlass.storage.postgres.connection import Row
+from windlass.storage.postgres.connection import Link, Row
 from windlass.storage.postgres.database import Database
 from windlass.storage.queries import load
 
@@ -22,6 +24,9 @@ _VACUUM = {name[7:]: text for name, text in _SQL.items() if name.startswith("vac
 
 _DEAD_AT_LEAST = 5_000
 _DEAD_SHARE = 0.05
+_LOOK_AFTER = 100_000
+"""Ended claims after which dead rows are looked for, whatever the time. A busy worker leaves that
+many behind in a few seconds, and at a million of them a job takes the server twice as long."""
 _VACUUM_SECONDS = 600.0
 OLD_AFTER = timedelta(minutes=5)
 
@@ -30,11 +35,15 @@ class Health:
     """Vacuums our tables when it is worth it, and names what makes vacuuming useless.
 
     A queue is dead rows with a few live ones between: every claim reads past the dead ones that
-    are not removed yet, at about a quarter of a millisecond per thousand.
+    are not removed yet, at about a quarter of a millisecond per thousand. Vacuums have a connection
+    of their own: they take their time, and nobody waits for them.
     """
 
     def __init__(self, database: Database, *, old_after: timedelta = OLD_AFTER) -> None:
         self._db, self._old_after = database, old_after.total_seconds()
+        self._broom = Link(database.server)
+        self._ended = 0
+        self._sweeping: asyncio.Task[None] | None = None
         self._seen: dict[tuple[str, str], float] = {}
         self._said: set[tuple[str, str]] = set()
 
@@ -43,16 +52,40 @@ class Health:
         await self._watch()
         await self._vacuum()
 
+    def ended(self, count: int) -> None:
+        """So many claims were ended here: after enough of them, clean in the background."""
+        self._ended += count
+        if self._ended >= _LOOK_AFTER and self._sweeping is None:
+            self._ended = 0
+            self._sweeping = asyncio.get_running_loop().create_task(self._sweep_up())
+
+    async def _sweep_up(self) -> None:
+        try:
+            await self._vacuum()
+        except StorageError as error:
+            log.debug("dead rows were not looked for: %s", error)
+        finally:
+            self._sweeping = None
+
+    async def close(self) -> None:
+        """Leave a vacuum that is under way: the next one begins where it ended."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._sweeping
+        await self._broom.abandon()
+
     async def _vacuum(self) -> None:
         schema = self._db.schema.strip('"')
         for table, dead, live in await self._db.fetch_aside(_DEAD_ROWS, schema):
             if table in _VACUUM and dead > _DEAD_AT_LEAST + live * _DEAD_SHARE:
                 await self._vacuum_table(table)
+        await self._broom.hang_up()
 
     async def _vacuum_table(self, table: str) -> None:
         statement = self._db.sql(_VACUUM[table])
         try:
-            await self._db.side.use(
+            await self._broom.use(
                 lambda connection: connection.execute(statement),
                 again=False,
                 within=_VACUUM_SECONDS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from windlass.core.job import Claim, JobId, NewJob, Progress
@@ -44,8 +44,9 @@ _MANY = 2**31 - 1
 class PostgresJobs:
     """A `JobStore`. Every operation is one statement, and so one transaction."""
 
-    def __init__(self, database: Database) -> None:
-        self._db = database
+    def __init__(self, database: Database, on_ended: Callable[[int], None]) -> None:
+        """``on_ended`` is told how many claims an operation has ended."""
+        self._db, self._on_ended = database, on_ended
 
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
         if not jobs:
@@ -120,6 +121,7 @@ class PostgresJobs:
             twice = len(set(args[0])) < len(ordered)
             rows = await self._db.fetch(self._db.sql(_APPLY), now, durable, *args, twice)
         self._db.wake()
+        self._on_ended(len(ordered))
         at, verdicts, verbs = rows[0]
         found = dict(zip(order, answers_of(ordered, verdicts, verbs), strict=True))
         return Applied(at, [found[place] for place in range(len(order))])

@@ -30,6 +30,14 @@ class PostgresMaintenance:
         self._db, self._sweep = database, sweep
         self._health = Health(database)
 
+    def ended(self, count: int) -> None:
+        """So many claims were ended through this storage: rows have died."""
+        self._health.ended(count)
+
+    async def close(self) -> None:
+        """Stop what runs in the background."""
+        await self._health.close()
+
     async def _count(self, sql: str, *args: object) -> int:
         rows = await self._db.fetch_aside(self._db.sql(sql), self._db.instant(), *args)
         return int(rows[0][0])

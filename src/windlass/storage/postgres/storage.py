@@ -43,11 +43,11 @@ class PostgresStorage:
         self._db, self._locks, self._description = database, locks, description
         self._closed = False
         self._wakeups = PostgresWakeups(database)
-        self.jobs = PostgresJobs(database)
         self.workers = PostgresWorkers(database, forget=self._forget_worker)
         self.leader = PostgresLeader(database)
         self.limits = PostgresLimits(database)
         self.maintenance = PostgresMaintenance(database, self._sweep_locks)
+        self.jobs = PostgresJobs(database, on_ended=self.maintenance.ended)
         self.admin = PostgresAdmin(database)
         self.transactions = PostgresTransactions(database)
 
@@ -91,6 +91,7 @@ class PostgresStorage:
             return
         self._closed = True
         await self._wakeups.close()
+        await self.maintenance.close()
         await self._db.close()
         if self._locks is not None:
             self._locks.close()
