@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,14 +114,17 @@ def redis_prefix(servers: SharedServers) -> tuple[str, str]:
 
 # --- servers that a test may stop, kill and pause ------------------------------------------------
 
+_own = count(1)
+
 
 @pytest.fixture
-def own_postgres() -> Iterator[Callable[..., PostgresServer]]:
+def own_postgres(servers: SharedServers) -> Iterator[Callable[..., PostgresServer]]:
     """Starts a PostgreSQL server for this test alone: ``own_postgres(durable=True)``."""
     made: list[PostgresServer] = []
 
     def start(**settings: Any) -> PostgresServer:
-        made.append(PostgresServer(**settings))
+        # In the run's own folder: whatever becomes of this process, it is removed with that.
+        made.append(PostgresServer(servers.folder / f"pg-{os.getpid()}-{next(_own)}", **settings))
         return made[-1]
 
     yield start
@@ -129,12 +133,13 @@ def own_postgres() -> Iterator[Callable[..., PostgresServer]]:
 
 
 @pytest.fixture
-def own_valkey() -> Iterator[Callable[..., ValkeyServer]]:
+def own_valkey(servers: SharedServers) -> Iterator[Callable[..., ValkeyServer]]:
     """Starts a Valkey server for this test alone: ``own_valkey(appendfsync="always")``."""
     made: list[ValkeyServer] = []
 
     def start(**settings: Any) -> ValkeyServer:
-        made.append(ValkeyServer(**settings))
+        folder = servers.folder / f"valkey-{os.getpid()}-{next(_own)}"
+        made.append(ValkeyServer(folder, **settings))
         return made[-1]
 
     yield start

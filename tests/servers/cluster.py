@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import redis
@@ -18,14 +19,13 @@ _NODES = 3
 class ValkeyCluster:
     """Made and joined at once. No replicas: every node answers for a third of the slots."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         self._buses = [free_port() for _ in range(_NODES)]
         self.nodes: list[ValkeyServer] = []
         try:
             for bus in self._buses:
-                self.nodes.append(
-                    ValkeyServer(databases="1", cluster_enabled="yes", cluster_port=str(bus))
-                )
+                own = {"cluster_enabled": "yes", "cluster_port": str(bus), "databases": "1"}
+                self.nodes.append(ValkeyServer(folder / f"node-{bus}", **own))
             self._join()
         except BaseException:
             self.close()

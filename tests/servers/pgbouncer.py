@@ -8,7 +8,7 @@ import signal
 import socket
 from pathlib import Path
 
-from tests.servers.binaries import PATIENCE, free_port, give, launch, new_folder, until_ready
+from tests.servers.binaries import PATIENCE, free_port, give, launch, until_ready
 
 _ELSEWHERE = "/usr/sbin:/usr/local/sbin:/opt/homebrew/bin"
 """Packages put it where an ordinary user's path does not lead."""
@@ -21,9 +21,10 @@ def find_pgbouncer() -> str | None:
 class PgBouncer:
     """Gives each transaction whichever connection is free, so nothing on a session lasts."""
 
-    def __init__(self, binary: str, upstream_port: int) -> None:
-        self.folder = new_folder("pool")
+    def __init__(self, folder: Path, binary: str, upstream_port: int) -> None:
         self.port = free_port()
+        self.folder = folder / f"pool-{self.port}"
+        self.folder.mkdir()
         self._log = self.folder / "log"
         config = self.folder / "pgbouncer.ini"
         config.write_text(

@@ -20,7 +20,7 @@ def pool(servers: SharedServers) -> Iterator[PgBouncer]:
     if binary is None:
         pytest.skip("PgBouncer is not on this machine: install the package pgbouncer")
     port = int(servers.postgres().rpartition(":")[2].partition("/")[0])
-    made = PgBouncer(binary, port)
+    made = PgBouncer(servers.folder, binary, port)
     yield made
     made.close()
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.servers.cluster import ValkeyCluster
 from tests.servers.fresh import new_name
+from tests.servers.shared import SharedServers
 from windlass.storage.protocol import Storage
 from windlass.storage.redis import open_redis
 from windlass.testing.clock import VirtualClock
@@ -15,8 +16,8 @@ from windlass.testing.conformance import ALL
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[ValkeyCluster]:
-    made = ValkeyCluster()
+def cluster(servers: SharedServers) -> Iterator[ValkeyCluster]:
+    made = ValkeyCluster(servers.folder)
     yield made
     made.close()
 
