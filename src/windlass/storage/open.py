@@ -177,10 +177,12 @@ class Opener:
             feature = "The Redis backend"
             raise MissingDependency(feature, "windlass[redis]") from error
         durability = self._settings.durability
+        if durability == "full" or durability == "normal":  # noqa: PLR1714 -- mypy follows this one
+            durability = None  # was refused when the app was made
         return await open_redis(
             self._settings.url,
             clock=self.clock,
             prefix=self._settings.prefix,
-            durability=None if durability in {"full", "normal"} else durability,
+            durability=durability,
             replicas=self._settings.replicas,
         )
