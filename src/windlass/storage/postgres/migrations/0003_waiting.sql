@@ -41,6 +41,8 @@ END $$;
 
 -- Give up keys, each named with the job that may hold it: after a window has passed the key may
 -- be somebody else's. In the order of the keys, so that two of these never wait for each other.
+-- A locked one is being taken over, perhaps in a transaction of the user's that stays open: its time
+-- was up, and nobody has to wait to give up what is none.
 CREATE FUNCTION free_keys(p_keys text[], p_seqs bigint[]) RETURNS void
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
@@ -52,7 +54,9 @@ DECLARE
 BEGIN
     FOR v_free IN SELECT t.key, t.seq FROM unnest(p_keys, p_seqs) AS t (key, seq) ORDER BY t.key
     LOOP
-        DELETE FROM keys WHERE key = v_free.key AND seq = v_free.seq;
+        DELETE FROM keys WHERE ctid = ANY (ARRAY(
+            SELECT k.ctid FROM keys k WHERE k.key = v_free.key AND k.seq = v_free.seq
+               FOR UPDATE SKIP LOCKED));
     END LOOP;
 END $$;
 
@@ -224,8 +228,9 @@ END $$;
 --   p_dues      the instant asked for, or NULL: p_delays after now (NULL: now)
 --   p_expires   from now
 --   p_limits    JSON: [["gate", cost], ...]
---   p_place     false in somebody else's transaction, which may stay open for long: jobs with
---               limits are left to the next claim to put into their lanes, so that no lock is held
+--   p_place     false in somebody else's transaction, which may stay open for long, and for whoever
+--               may have to wait for a key: jobs with limits are left to the next claim to put into
+--               their lanes, so that no lock is held
 -- Returns nothing for a job that was stored, or was before under the same id; for one whose unique
 -- key is held, its place in the arrays and the id of the holder (32 hex digits).
 -- A limit that nobody defined: WL001, its name as the detail, and nothing is stored.
@@ -367,7 +372,9 @@ BEGIN
     END IF;
 END $$;
 
--- The same for jobs with unique keys: waits no longer than p_patience for whoever decides one.
+-- The same for jobs with unique keys: waits no longer than p_patience for whoever decides one. Those
+-- with limits are left to the next claim to put into their lanes: whoever waits must not hold the
+-- lock that all limited jobs need.
 CREATE FUNCTION insert_keyed_jobs(
     p_patience text, p_at timestamptz, p_durable boolean,
     p_ids uuid[], p_queues text[], p_tasks text[], p_priorities integer[],
@@ -381,7 +388,7 @@ BEGIN
     PERFORM set_config('lock_timeout', p_patience, true);
     RETURN QUERY
     SELECT i.place, i.holder FROM insert_jobs(
-        p_at, p_durable, true, p_ids, p_queues, p_tasks, p_priorities, p_dues, p_delays,
+        p_at, p_durable, false, p_ids, p_queues, p_tasks, p_priorities, p_dues, p_delays,
         p_max_attempts, p_payloads, p_timeouts, p_expires, p_keys, p_windows, p_periods, p_limits,
         p_backoffs, p_tags, p_tenants, p_principals, p_correlation_ids, p_traces, p_parents) AS i;
 END $$;

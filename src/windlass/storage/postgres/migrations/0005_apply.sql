@@ -132,7 +132,7 @@ BEGIN
     v_returns := v_state = 0;
     IF NOT v_returns AND v_job.key IS NOT NULL
        AND (NOT p_keep OR v_job.key_window <> 'for_a_time') THEN
-        DELETE FROM keys k WHERE k.key = v_job.key AND k.seq = p_seq;
+        PERFORM free_keys(ARRAY[v_job.key], ARRAY[p_seq]);
     END IF;
     IF NOT v_returns AND NOT p_keep THEN
         DELETE FROM jobs j WHERE j.seq = p_seq;
@@ -412,18 +412,28 @@ DECLARE
     v_waiting bigint[] := '{}';
     v_answer text;
     v_answers text[] := array_fill('unknown'::text, ARRAY[cardinality(p_ids)]);
+    v_locked boolean := false;
 BEGIN
     PERFORM commit_durably(p_durable);
     -- Somebody may be finishing one of these in a transaction of his own, which stays open.
     PERFORM set_config('lock_timeout', '5s', true);
-    IF EXISTS (SELECT 1 FROM jobs j WHERE j.id = ANY (p_ids) AND j.gates IS NOT NULL) THEN
+    IF EXISTS (SELECT 1 FROM jobs j
+                WHERE j.id = ANY (p_ids) AND j.gates IS NOT NULL AND j.state + 0 = 0) THEN
         PERFORM lock_lanes();
+        v_locked := true;
+        -- Everybody with limits waits behind this one now.
+        PERFORM set_config('lock_timeout', '500ms', true);
     END IF;
     v_seqs := ARRAY(SELECT j.seq FROM jobs j WHERE j.id = ANY (p_ids));
     FOR v_job IN
-        SELECT j.seq, j.id, j.state FROM jobs j WHERE j.seq = ANY (v_seqs)
+        SELECT j.seq, j.id, j.state, j.gates FROM jobs j WHERE j.seq = ANY (v_seqs)
          ORDER BY j.seq FOR UPDATE
     LOOP
+        IF v_job.state = 0 AND v_job.gates IS NOT NULL AND NOT v_locked THEN
+            -- It ran a moment ago. Out of order, so somebody may have to try again; hardly ever.
+            PERFORM lock_lanes();
+            v_locked := true;
+        END IF;
         v_answer := CASE v_job.state WHEN 0 THEN 'cancelled' WHEN 1 THEN 'requested'
                                      ELSE 'too_late' END;
         IF v_job.state = 0 THEN

@@ -84,6 +84,9 @@ END $$;
 
 -- Goodbye: the transitions of `apply_transitions`, then a release of whatever the worker still
 -- holds, then the end of its row, all or nothing. The answer is that of `apply_transitions`.
+--
+-- A job that stays locked is being finished in a transaction of the user's that is still open. It
+-- is passed by (unknown): the others must not wait for it, and whoever sweeps finds it later.
 CREATE FUNCTION leave_worker(
     p_at timestamptz, p_durable boolean, p_worker text,
     p_seqs bigint[], p_numbers integer[], p_verbs text[], p_bys text[], p_results bytea[],
@@ -98,6 +101,8 @@ SET lock_timeout TO '10s' AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := coalesce(p_at, clock_timestamp());
+    v_mine bigint[];
+    v_free bigint[];
     v_held record;
 BEGIN
     -- The lock on lanes comes before those on jobs, also before those of the second half.
@@ -106,14 +111,27 @@ BEGIN
                    WHERE worker = p_worker AND state = 1 AND gates IS NOT NULL) THEN
         PERFORM lock_lanes();
     END IF;
+    v_mine := ARRAY(SELECT seq FROM jobs WHERE seq = ANY (p_seqs)
+                    UNION SELECT seq FROM jobs WHERE worker = p_worker AND state = 1);
+    FOR look IN 1 .. 5 LOOP
+        v_free := ARRAY(SELECT seq FROM jobs WHERE seq = ANY (v_mine)
+                         ORDER BY seq FOR UPDATE SKIP LOCKED);
+        EXIT WHEN cardinality(v_free) = cardinality(v_mine);
+        PERFORM pg_sleep(0.1);  -- most locks last no longer
+    END LOOP;
     SELECT a.at, a.verdicts, a.verbs INTO at, verdicts, verbs FROM apply_transitions(
-        v_now, p_durable, p_seqs, p_numbers, p_verbs, p_bys, p_results, p_keeps, p_delays,
+        v_now, p_durable,
+        ARRAY(SELECT CASE WHEN t.seq = ANY (v_mine) AND t.seq <> ALL (v_free) THEN -1
+                          ELSE t.seq END
+                FROM unnest(p_seqs) WITH ORDINALITY AS t (seq, n) ORDER BY t.n),
+        p_numbers, p_verbs, p_bys, p_results, p_keeps, p_delays,
         p_refunds, p_error_kinds, p_error_messages, p_error_tracebacks, p_losts, p_solos,
         p_misseds, p_if_cancelleds) AS a;
     SELECT array_agg(j.seq) AS seqs, array_agg(j.claim_number) AS numbers,
            array_agg(j.lost) AS losts, array_agg(j.solo) AS solos, count(*)::integer AS count
       INTO v_held
-      FROM (SELECT * FROM jobs WHERE worker = p_worker AND state = 1 ORDER BY seq) AS j;
+      FROM (SELECT * FROM jobs
+             WHERE worker = p_worker AND state = 1 AND seq = ANY (v_free) ORDER BY seq) AS j;
     IF v_held.count > 0 THEN
         PERFORM apply_transitions(
             v_now, p_durable, v_held.seqs, v_held.numbers,

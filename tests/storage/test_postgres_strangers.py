@@ -1,0 +1,194 @@
+"""Somebody else's transaction stays open: whose business that is, and whose it must not be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+
+import asyncpg
+import msgspec
+import pytest
+
+from windlass.core.job import NewJob
+from windlass.core.state import State
+from windlass.core.transition import release, succeed
+from windlass.core.unique import Unique, Window
+from windlass.errors import KeyBusy, StoreBusy
+from windlass.storage.postgres import PostgresStorage, open_postgres
+from windlass.storage.protocol import CancelAnswer, Verdict, WorkerState
+from windlass.testing.conformance.steps import (
+    a_job,
+    add,
+    at_most,
+    claim,
+    claim_one,
+    keyed,
+    limited,
+    look,
+    started,
+    succeeded,
+)
+
+SOON = 2.0
+"""Seconds that nobody who waits for a stranger would keep to."""
+MOMENT = timedelta(milliseconds=1)
+
+
+@pytest.fixture
+async def storage(postgres_schema: tuple[str, str]) -> AsyncIterator[PostgresStorage]:
+    url, schema = postgres_schema
+    opened = await open_postgres(url, schema=schema)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def other(postgres_schema: tuple[str, str]) -> AsyncIterator[PostgresStorage]:
+    """The same in another process, as far as anybody can tell."""
+    url, schema = postgres_schema
+    opened = await open_postgres(url, schema=schema)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def theirs(postgres_schema: tuple[str, str]) -> AsyncIterator[asyncpg.Connection]:
+    """A connection of the user's, in a transaction that stays open."""
+    connection = await asyncpg.connect(postgres_schema[0])
+    transaction = connection.transaction()
+    await transaction.start()
+    yield connection
+    await transaction.rollback()
+    await connection.close()
+
+
+def for_a_moment(key: str) -> NewJob:
+    return a_job(unique=Unique(key, Window.FOR_A_TIME, MOMENT))
+
+
+async def until(true: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(20):
+        while not await true():  # noqa: ASYNC110 -- nobody tells
+            await asyncio.sleep(0.01)
+
+
+async def somebody_waits(connection: asyncpg.Connection, schema: str) -> None:
+    """Until a statement of ours waits for a lock."""
+
+    async def waits() -> bool:
+        await connection.execute("SELECT pg_stat_clear_snapshot()")
+        count: int = await connection.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            " AND pid <> pg_backend_pid() AND position($1 IN query) > 0",
+            schema,
+        )
+        return count > 0
+
+    await until(waits)
+
+
+async def test_whoever_waits_for_a_key_keeps_no_limited_job_waiting(
+    postgres_schema: tuple[str, str],
+    storage: PostgresStorage,
+    other: PostgresStorage,
+    theirs: asyncpg.Connection,
+) -> None:
+    await at_most(storage, mail=1)
+    await storage.transactions.insert(theirs, [keyed("order:1")])
+    both = msgspec.structs.replace(limited("mail"), unique=keyed("order:1").unique)
+    waiting = asyncio.create_task(other.jobs.insert([both]))
+    await somebody_waits(theirs, postgres_schema[1])
+    async with asyncio.timeout(SOON):
+        await add(storage, limited("mail"))
+        await succeeded(storage, await claim_one(storage))
+    assert not waiting.done()
+    with pytest.raises(KeyBusy):
+        await waiting
+
+
+async def test_a_job_with_a_key_and_limits_takes_its_turn(storage: PostgresStorage) -> None:
+    await at_most(storage, mail=1)
+    (first,) = await add(storage, limited("mail"))
+    both = msgspec.structs.replace(limited("mail"), unique=keyed("order:1").unique)
+    (second,) = await add(storage, both)
+    (third,) = await add(storage, limited("mail"))
+    for expected in (first, second, third):
+        (running,) = await claim(storage, 5)
+        assert running.claim.job == expected
+        await succeeded(storage, running)
+
+
+async def test_a_key_that_a_stranger_takes_over_holds_up_neither_finish_nor_pruning(
+    storage: PostgresStorage, theirs: asyncpg.Connection
+) -> None:
+    await at_most(storage)
+    running, ended = for_a_moment("running"), for_a_moment("ended")
+    await add(storage, running, ended)
+    by_id = {job.claim.job: job for job in await claim(storage, 2)}
+    await succeeded(storage, by_id[ended.id])
+    stored = await look(storage, running)
+
+    async def is_over() -> bool:
+        return await storage.now() > stored.created_at + MOMENT
+
+    await until(is_over)
+    (one, two) = await storage.transactions.insert(
+        theirs, [for_a_moment("running"), for_a_moment("ended")]
+    )
+    assert one.created
+    assert two.created
+    finish = succeed(by_id[running.id], by="w1", result=None)
+    async with asyncio.timeout(SOON):
+        await storage.jobs.apply([msgspec.structs.replace(finish, keep=False)])
+        pruned = await storage.maintenance.prune(
+            state=State.SUCCEEDED, older_than=timedelta(0), limit=10
+        )
+    assert pruned == 1
+
+
+async def test_a_worker_leaves_though_a_handler_s_transaction_is_open(
+    storage: PostgresStorage, theirs: asyncpg.Connection
+) -> None:
+    await at_most(storage, mail=5)
+    open_one = await started(storage, limited("mail"))
+    told, untold = await started(storage), await started(storage, limited("mail"))
+    await storage.transactions.finish(theirs, succeed(open_one, by="w1", result=None))
+    async with asyncio.timeout(SOON):
+        left = await storage.workers.leave(
+            "w1", [release(open_one, by="w1"), release(told, by="w1")]
+        )
+    assert [answer.verdict for answer in left.answers] == [Verdict.UNKNOWN, Verdict.APPLIED]
+    states = [(await look(storage, job.claim.job)).state for job in (open_one, told, untold)]
+    assert states == [State.RUNNING, State.WAITING, State.WAITING]
+    (worker,) = await storage.workers.workers()
+    assert worker.state is WorkerState.GONE
+    assert await storage.workers.orphans(10) == []
+
+
+async def test_a_cancel_that_waits_keeps_no_limited_job_waiting(
+    postgres_schema: tuple[str, str],
+    storage: PostgresStorage,
+    other: PostgresStorage,
+    theirs: asyncpg.Connection,
+) -> None:
+    await at_most(storage, mail=2)
+    running = await started(storage, limited("mail"))
+    await storage.transactions.finish(theirs, succeed(running, by="w1", result=None))
+    cancelling = asyncio.create_task(other.jobs.cancel([running.claim.job]))
+    await somebody_waits(theirs, postgres_schema[1])
+    async with asyncio.timeout(SOON):
+        await add(storage, limited("mail"))
+        await succeeded(storage, await claim_one(storage))
+    assert not cancelling.done()
+    with pytest.raises(StoreBusy):
+        await cancelling
+
+
+async def test_limited_jobs_are_cancelled_wherever_they_are(storage: PostgresStorage) -> None:
+    await at_most(storage, mail=1)
+    running = await started(storage, limited("mail"))
+    (waiting,) = await add(storage, limited("mail"))
+    asked = [running.claim.job, waiting]
+    assert await storage.jobs.cancel(asked) == [CancelAnswer.REQUESTED, CancelAnswer.CANCELLED]
+    assert await claim(storage, 5) == []
