@@ -189,6 +189,29 @@ async def test_a_server_that_is_away_is_said_to_be_without_its_password(
         await open_redis(url)
 
 
+async def test_an_outage_is_said_once_and_once_when_it_is_over(
+    server: ValkeyServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "windlass")
+    async with opened(server.url) as storage:
+        woken = await listening(storage)
+        await storage.now()
+        cut(server)  # which is no outage: what was idle is closed by many
+        await asyncio.gather(storage.now(), storage.jobs.active(["default"]), woken.wait())
+        assert caplog.messages == []
+        server.stop()
+        asked = asyncio.gather(storage.now(), storage.jobs.active(["default"]))
+        await becomes_true(lambda: len(caplog.messages) > 0)
+        server.start()
+        await asked
+        await becomes_true(lambda: connections(server) == 3)
+        lost, found = caplog.messages
+        assert "went away" in lost
+        assert "It is tried again; nothing is lost." in lost
+        assert "is back after" in found
+        assert ".." not in lost
+
+
 async def test_a_server_that_stands_still_is_noticed_and_used_again(
     server: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

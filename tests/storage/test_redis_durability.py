@@ -68,6 +68,24 @@ async def test_a_server_that_would_lose_jobs_is_refused_unless_the_loss_is_accep
         assert "durability none" in storage.describe()
 
 
+async def test_a_server_that_becomes_less_durable_is_noticed_and_said_once(
+    own_valkey: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = own_valkey()
+    async with opened(server.url) as storage:
+        with redis.Redis(port=server.port) as line:
+            await storage.maintenance.tidy()
+            assert caplog.messages == []
+            line.config_set("appendonly", "no")
+            await storage.maintenance.tidy()
+            await storage.maintenance.tidy()
+            (said,) = caplog.messages
+            assert "appendonly yes" in said
+            line.config_set("appendonly", "yes")
+            await storage.maintenance.tidy()
+            assert "again" in caplog.messages[-1]
+
+
 async def test_an_unknown_durability_is_refused(redis_url: str) -> None:
     with pytest.raises(ConfigError, match="replicated"):
         await open_redis(redis_url, durability="full")  # type: ignore[arg-type]

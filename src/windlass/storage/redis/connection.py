@@ -130,12 +130,16 @@ class Line:
         """Send all, read all. Calls without an answer have their trouble noted."""
         for call in calls:
             call.trouble = None
+        new = self._connection is None
         try:
             if self._connection is None:
                 self._connection = await self._dialer.connect()
             await self._converse(self._connection, calls)
         except LOST as error:
-            self._dialer.note_lost(self, error)
+            # Servers and firewalls close what was idle: only where no new connection can be had
+            # or used, the server is away.
+            if new:
+                self._dialer.note_lost(self, error)
             await self._drop()
             for call in calls:
                 if not call.future.done():

@@ -31,7 +31,7 @@ class Database:
         self.clock, self.prefix = clock, prefix
         self.sleepers: list[Callable[[], None]] = []
         self._dialer, self._epoch, self._replicas = dialer, epoch, replicas
-        self._work, self._side = self.line(), self.line()
+        self._work, self.side = self.line(), self.line()
         self._closed = False
 
     def line(self) -> Line:
@@ -53,7 +53,7 @@ class Database:
 
     async def run_aside(self, script: Script, *args: Argument, again: bool = True) -> Any:
         """The same on the side connection: admin and maintenance."""
-        return await self.run_on(self._side, script, *args, again=again)
+        return await self.run_on(self.side, script, *args, again=again)
 
     async def run_on(self, line: Line, script: Script, *args: Argument, again: bool = True) -> Any:
         """The same on a connection of one's own."""
@@ -79,4 +79,4 @@ class Database:
             return
         self._closed = True
         await self._work.close()
-        await self._side.close()
+        await self.side.close()

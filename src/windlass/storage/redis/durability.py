@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Literal, get_args
 
@@ -10,7 +11,9 @@ import msgspec
 from windlass.errors import ConfigError, StorageError, StorageUnavailable
 from windlass.storage.redis.connection import Line
 
-__all__ = ["Durability", "Server", "check_durability", "check_server"]
+__all__ = ["Durability", "Server", "Watch", "check_durability", "check_server"]
+
+log = logging.getLogger("windlass")
 
 Durability = Literal["none", "local", "replicated"]
 
@@ -79,6 +82,32 @@ async def check_durability(line: Line, place: str, asked: Durability | None) -> 
             f"another one; {_ACCEPTS}."
         )
     return asked or "local"
+
+
+class Watch:
+    """Looks now and then whether the server still keeps what was asked for: somebody may have
+    changed it, or a failover may have put another one in its place. Work goes on, loudly.
+    """
+
+    def __init__(self, line: Line, place: str) -> None:
+        self._line, self._place = line, place
+        self._said: list[str] = []
+
+    async def look(self) -> None:
+        """Say what is wrong, once, and once when it is cured."""
+        faults = await _faults(self._line)
+        if faults is None or faults == self._said:
+            return
+        self._said = faults
+        if faults:
+            log.error(
+                "The Redis server at %s is not what it was at open, and would lose acknowledged "
+                "jobs: %s. Change that on the server.",
+                self._place,
+                "; ".join(faults),
+            )
+        else:
+            log.warning("The Redis server at %s keeps acknowledged jobs again.", self._place)
 
 
 async def _faults(line: Line) -> list[str] | None:

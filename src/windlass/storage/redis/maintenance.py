@@ -10,6 +10,7 @@ from windlass.core.state import TERMINAL, State
 from windlass.storage.calendar import instant_of
 from windlass.storage.locks import WorkerLocks
 from windlass.storage.redis.database import Database
+from windlass.storage.redis.durability import Watch
 from windlass.storage.redis.layout import CODES
 from windlass.storage.redis.scripts import script
 
@@ -29,8 +30,11 @@ _ABANDONED_AFTER = timedelta(hours=1)
 class RedisMaintenance:
     """A `MaintenanceStore`."""
 
-    def __init__(self, database: Database, locks: WorkerLocks | None) -> None:
-        self._db, self._locks = database, locks
+    def __init__(
+        self, database: Database, locks: WorkerLocks | None, watch: Watch | None = None
+    ) -> None:
+        """``watch``: whether the server still is as durable as it must be."""
+        self._db, self._locks, self._watch = database, locks, watch
 
     async def promote(self, limit: int) -> int:
         moved = int(await self._db.run_aside(_PROMOTE, limit))
@@ -69,6 +73,8 @@ class RedisMaintenance:
         return int(await self._db.run_aside(_PRUNE_WORKERS, span_us(older_than), limit))
 
     async def tidy(self) -> None:
+        if self._watch is not None:
+            await self._watch.look()
         for name in await self._db.run_aside(_LIMIT_NAMES):
             cursor: bytes | None = b"0"
             while cursor is not None:

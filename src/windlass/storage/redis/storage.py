@@ -15,7 +15,7 @@ from windlass.storage.redis.admin import RedisAdmin
 from windlass.storage.redis.connection import Line
 from windlass.storage.redis.database import Database
 from windlass.storage.redis.dialer import Dialer
-from windlass.storage.redis.durability import Durability, check_durability, check_server
+from windlass.storage.redis.durability import Durability, Watch, check_durability, check_server
 from windlass.storage.redis.jobs import RedisJobs
 from windlass.storage.redis.leader import RedisLeader
 from windlass.storage.redis.limits import RedisLimits
@@ -37,7 +37,12 @@ class RedisStorage:
     """A `Storage` on one Redis or Valkey server, a Sentinel service or one slot of a Cluster."""
 
     def __init__(
-        self, database: Database, dialer: Dialer, locks: WorkerLocks | None, description: str
+        self,
+        database: Database,
+        dialer: Dialer,
+        locks: WorkerLocks | None,
+        watch: Watch | None,
+        description: str,
     ) -> None:
         self._db, self._locks, self._description = database, locks, description
         self._closed = False
@@ -45,7 +50,7 @@ class RedisStorage:
         self.workers = RedisWorkers(database, forget=self._forget_worker)
         self.leader = RedisLeader(database)
         self.limits = RedisLimits(database)
-        self.maintenance = RedisMaintenance(database, locks)
+        self.maintenance = RedisMaintenance(database, locks, watch)
         self.admin = RedisAdmin(database)
         self.wakeups = RedisWakeups(database, dialer)
         self.transactions = None
@@ -117,7 +122,8 @@ async def open_redis(
         replicas=replicas if kept == "replicated" else 0,
     )
     description = f"{server} at {dialer.place}, prefix {prefix}, durability {kept}"
-    storage = RedisStorage(database, dialer, _locks(epoch), description)
+    watch = None if kept == "none" else Watch(database.side, dialer.place)
+    storage = RedisStorage(database, dialer, _locks(epoch), watch, description)
     try:
         await database.confirm()
     except BaseException:

@@ -55,12 +55,13 @@ class RedisWakeups:
         """Listen for ever; over a lost connection nothing is missed but time."""
         failures = 0
         while True:
+            heard = False
             try:
                 connection = await self._dialer.connect(answer=_BLOCK_MS / 1000 + _GRACE)
                 try:
                     last = await self._newest(connection)
                     self._found()
-                    failures = 0
+                    heard, failures = True, 0
                     # Whatever changed before the stream could be read: once.
                     self._db.wake()
                     while True:
@@ -68,7 +69,8 @@ class RedisWakeups:
                 finally:
                     await disconnect(connection)
             except LOST as error:
-                self._lost(error)
+                if not heard:  # else a new connection may be all it takes
+                    self._lost(error)
                 await asyncio.sleep(pause(failures))
                 failures += 1
 
