@@ -15,14 +15,30 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-__all__ = ["Child", "answer", "child", "loop_factory", "requests", "run"]
+__all__ = ["Child", "answer", "child", "loop_factory", "processor_seconds", "requests", "run"]
 
 PATIENCE = 600.0
 """Seconds that any single answer may take."""
+
+
+def processor_seconds(pid: int, *, with_children: bool = False) -> float:
+    """User and system time of all threads of a process; of those it started as well, if asked."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0  # it has just ended; its parent's account has it
+    fields = text.rpartition(")")[2].split()
+    own = sum(map(int, fields[11:15] if with_children else fields[11:13]))
+    seconds = own / os.sysconf("SC_CLK_TCK")
+    if with_children:
+        seconds += sum(processor_seconds(int(child), with_children=True) for child in children)
+    return seconds
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -12,9 +12,10 @@ import functools
 from collections.abc import Sequence
 from itertools import pairwise
 
-from benchmarks.child import child
+from benchmarks.child import Child, child, processor_seconds
 from benchmarks.drain import SLOTS
 from benchmarks.figure import Figure, Target
+from benchmarks.place import Place
 from benchmarks.stage import Stage
 from benchmarks.worker import App, fill, make_calls, serve
 from windlass.task import Call
@@ -34,11 +35,14 @@ async def measure(stage: Stage) -> list[Figure]:
         async with child(serve, url=url, slots=SLOTS) as worker:
             await worker.hear()
             ends = [await worker.ask("start")]
+            used = [_used(worker, place)]
             for number in range(1, PORTIONS + 1):
                 listener.step(f"portion {number} of {PORTIONS}")
                 ends.append(await worker.ask({"finished": number * portion}, patience=3600))
+                used.append(_used(worker, place))
     rates = [portion / (end - before) for before, end in pairwise(ends)]
     slowest = min(rates[1:]) / rates[0]
+    costs = [(after - before) / portion * 1e6 for before, after in pairwise(used)]
     return [
         Figure(
             name="endurance",
@@ -48,9 +52,15 @@ async def measure(stage: Stage) -> list[Figure]:
             yardstick=rates[0],
             yardstick_name=f"the first {portion:,}",
             target=Target("at least", 0.80, "ratio"),
-            note=f"the slowest portion reached {slowest:.0%} of the first",
+            note=f"the slowest portion reached {slowest:.0%} of the first; processor time per job, "
+            f"worker and server: {costs[0]:.0f} µs in the first portion, {costs[-1]:.0f} in the "
+            f"last, {max(costs):.0f} at most",
         )
     ]
+
+
+def _used(worker: Child, place: Place) -> float:
+    return processor_seconds(worker.pid) + place.processor_seconds()
 
 
 def _noops(jobs: int, app: App) -> Sequence[Call]:

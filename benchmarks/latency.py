@@ -9,12 +9,10 @@ time of all threads of the worker process is taken from the kernel.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import time
-from pathlib import Path
 
-from benchmarks.child import answer, child, requests
+from benchmarks.child import answer, child, processor_seconds, requests
 from benchmarks.figure import Figure, Target, percentile
 from benchmarks.place import Backend
 from benchmarks.stage import Stage
@@ -38,13 +36,13 @@ async def measure(stage: Stage) -> list[Figure]:
             await worker.ask("start")
             await producer.hear()
             await asyncio.sleep(sizes.idle_seconds)
-            used, since = _processor_seconds(worker.pid), time.monotonic()
+            used, since = processor_seconds(worker.pid), time.monotonic()
             for number in range(1, sizes.latency_samples + 1):
                 listener.step(f"idle, {number} of {sizes.latency_samples}")
                 await asyncio.sleep(sizes.idle_seconds + UNEVEN * random.random())
                 await producer.ask("enqueue")
                 await worker.ask({"finished": number})
-            used = _processor_seconds(worker.pid) - used
+            used = processor_seconds(worker.pid) - used
             waited = time.monotonic() - since
             seconds: list[float] = await worker.ask("picked up")
     return _figures(seconds, used / waited, waited, late=_LATEST[place.backend])
@@ -78,12 +76,6 @@ def _figures(seconds: list[float], share: float, waited: float, *, late: float) 
             note=f"over the same {waited:,.0f} s",
         ),
     ]
-
-
-def _processor_seconds(pid: int) -> float:
-    """User and system time of all threads of a process."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def knock(url: str) -> None:

@@ -17,6 +17,7 @@ import apsw
 import psycopg
 import redis
 
+from benchmarks.child import processor_seconds
 from tests.servers.postgres import PostgresServer
 from tests.servers.valkey import ValkeyServer
 
@@ -40,6 +41,10 @@ class Place(Protocol):
         """Write out what was stored, so that nobody else pays for it."""
         ...
 
+    def processor_seconds(self) -> float:
+        """What its server has used so far."""
+        ...
+
 
 class _Files:
     backend: Backend = "sqlite"
@@ -56,6 +61,9 @@ class _Files:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         connection.close()
 
+    def processor_seconds(self) -> float:
+        return 0.0
+
 
 class _Postgres:
     backend: Backend = "postgres"
@@ -64,6 +72,8 @@ class _Postgres:
         self._server, self._numbers = server, count(1)
         with psycopg.connect(server.url) as connection:
             major, minor = divmod(connection.info.server_version, 10_000)
+            session = Path(f"/proc/{connection.info.backend_pid}/stat").read_text(encoding="ascii")
+            self._pid = int(session.rpartition(")")[2].split()[1])  # the parent of all sessions
         self.version = f"PostgreSQL {major}.{minor}, fsync on"
 
     @contextmanager
@@ -78,6 +88,9 @@ class _Postgres:
     def settle(self, url: str) -> None:  # noqa: ARG002 -- of the whole server
         self._order("CHECKPOINT")
 
+    def processor_seconds(self) -> float:
+        return processor_seconds(self._pid, with_children=True)
+
     def _order(self, order: str) -> None:
         with psycopg.connect(self._server.url, autocommit=True) as connection:
             connection.execute(order.encode())
@@ -91,6 +104,7 @@ class _Redis:
         self._free = list(range(16))
         with redis.Redis.from_url(server.url) as connection:
             found = connection.info("server")
+        self._pid = int(found["process_id"])
         version = found.get("valkey_version", found["redis_version"])
         self.version = f"Valkey {version}, appendfsync everysec"
 
@@ -107,6 +121,9 @@ class _Redis:
 
     def settle(self, url: str) -> None:
         """It writes as it goes."""
+
+    def processor_seconds(self) -> float:
+        return processor_seconds(self._pid, with_children=True)
 
 
 @contextmanager
