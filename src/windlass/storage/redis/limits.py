@@ -40,18 +40,20 @@ class RedisLimits:
         return sorted(specs, key=lambda spec: spec.name)
 
     async def states(self, name: str) -> Sequence[LimitState]:
-        reply = await self._db.run(_STATES, name)
-        states = [
-            LimitState(
-                name=name,
-                key=key.decode(errors="replace"),
-                running=running,
-                spent_until=instant_of(int(spent)) if spent else None,
-                parked=parked,
-            )
-            for key, running, spent, parked in zip(*(iter(reply),) * 4, strict=True)
-        ]
-        return sorted(states, key=lambda state: state.key)
+        states: dict[bytes, LimitState] = {}
+        cursor: bytes | None = b"0"
+        while cursor is not None:
+            at, *told = await self._db.run_aside(_STATES, name, cursor)
+            for key, running, spent, parked in zip(*(iter(told),) * 4, strict=True):
+                states[key] = LimitState(
+                    name=name,
+                    key=key.decode(errors="replace"),
+                    running=running,
+                    spent_until=instant_of(int(spent)) if spent else None,
+                    parked=parked,
+                )
+            cursor = None if at == b"0" else at
+        return sorted(states.values(), key=lambda state: state.key)
 
 
 def _stored(spec: LimitSpec) -> bytes:

@@ -12,7 +12,7 @@ from windlass.storage.locks import WorkerLocks
 from windlass.storage.redis.database import Database
 from windlass.storage.redis.durability import Watch
 from windlass.storage.redis.layout import CODES
-from windlass.storage.redis.scripts import script
+from windlass.storage.redis.scripts import Script, script
 
 __all__ = ["RedisMaintenance"]
 
@@ -21,8 +21,8 @@ _PRUNE, _PRUNE_ROLLUPS = script("prune"), script("prune_rollups")
 _PRUNE_WORKERS, _LIVE = script("prune_workers"), script("live")
 _LIMIT_NAMES, _FORGET_GATES = script("limit_names"), script("forget_gates")
 
-_AT_ONCE = 500
-"""What one script deletes at most: the server does nothing else meanwhile."""
+_AT_ONCE = 100
+"""What one script moves or deletes at most: the server does nothing else meanwhile."""
 _ABANDONED_AFTER = timedelta(hours=1)
 """The age from which a lock without a live worker is litter: a starting one has no row yet."""
 
@@ -37,7 +37,7 @@ class RedisMaintenance:
         self._db, self._locks, self._watch = database, locks, watch
 
     async def promote(self, limit: int) -> int:
-        moved = int(await self._db.run_aside(_PROMOTE, limit))
+        moved = await self._in_bites(limit, _PROMOTE)
         if moved:
             self._db.wake()
         return moved
@@ -49,22 +49,26 @@ class RedisMaintenance:
         return None if due is None else instant_of(due)
 
     async def expire(self, limit: int) -> int:
-        ended = int(await self._db.run_aside(_EXPIRE, limit))
+        ended = await self._in_bites(limit, _EXPIRE)
         if ended:
             self._db.wake()
         return ended
 
+    async def _in_bites(self, limit: int, script: Script, *args: int) -> int:
+        """Do up to ``limit``, a few by one script; how many were done."""
+        done = 0
+        while done < limit:
+            bite = min(limit - done, _AT_ONCE)
+            some = int(await self._db.run_aside(script, *args, bite))
+            done += some
+            if some < bite:
+                break
+        return done
+
     async def prune(self, *, state: State, older_than: timedelta, limit: int) -> int:
         if state not in TERMINAL:
             return 0
-        pruned = 0
-        while pruned < limit:
-            bite = min(limit - pruned, _AT_ONCE)
-            gone = int(await self._db.run_aside(_PRUNE, CODES[state], span_us(older_than), bite))
-            pruned += gone
-            if gone < bite:
-                break
-        return pruned
+        return await self._in_bites(limit, _PRUNE, CODES[state], span_us(older_than))
 
     async def prune_rollups(self, *, older_than: timedelta, limit: int) -> int:
         return int(await self._db.run_aside(_PRUNE_ROLLUPS, span_us(older_than), limit))

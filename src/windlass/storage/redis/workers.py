@@ -31,6 +31,7 @@ __all__ = ["RedisPulse", "RedisWorkers"]
 _REGISTER, _BEAT, _CANCEL_REQUESTS = script("register"), script("beat"), script("cancel_requests")
 _BURY, _OVERDUE, _ORPHANS = script("bury"), script("overdue"), script("orphans")
 _LEAVE, _WORKERS = script("leave"), script("workers")
+_LIVE, _STARTS = script("live"), script("starts")
 
 _encode_start = msgspec.msgpack.Encoder().encode
 _decode_start = msgspec.msgpack.Decoder(WorkerStart).decode
@@ -42,6 +43,9 @@ class RedisWorkers:
     def __init__(self, database: Database, forget: Callable[[str], None]) -> None:
         """``forget`` is told of workers that were buried, whose lock proves nothing any more."""
         self._db, self._forget = database, forget
+        # Every worker asks every second who is live: what they said never changes, so what is
+        # asked of the server is no more than their names.
+        self._starts: dict[bytes, tuple[int, WorkerStart]] = {}
 
     def pulse(self) -> RedisPulse:
         return RedisPulse(self._db)
@@ -83,10 +87,18 @@ class RedisWorkers:
         return Applied(instant_of(now), answers_of(answers, None))
 
     async def live(self) -> Sequence[WorkerStart]:
-        return [_decode_start(row[0]) for row in await self._db.run_aside(_WORKERS, "live")]
+        _, *live = await self._db.run_aside(_LIVE)
+        if unknown := [worker for worker in live if worker not in self._starts]:
+            told = await self._db.run_aside(_STARTS, *unknown)
+            for worker, number, start in zip(unknown, told[::2], told[1::2], strict=True):
+                if start:  # else it is gone by now
+                    self._starts[worker] = (int(float(number or 0)), _decode_start(start))
+        self._starts = {worker: self._starts[worker] for worker in live if worker in self._starts}
+        newest = sorted(self._starts.values(), key=lambda row: row[0], reverse=True)
+        return [start for _, start in newest]
 
     async def workers(self) -> Sequence[WorkerRecord]:
-        return [_record_of(row) for row in await self._db.run_aside(_WORKERS, "all")]
+        return [_record_of(row) for row in await self._db.run_aside(_WORKERS)]
 
 
 class RedisPulse:

@@ -1,11 +1,12 @@
 -- LimitStore.states.
--- ARGV: name. Answer: of every gate that is or was in use its key, running claims, until when it is
--- spent (or ''), and the lanes that wait for it.
+-- ARGV: name, cursor (of HSCAN: '0' to begin). Answer: where to go on ('0' at the end); then of some
+-- gates that are or were in use the key, running claims, until when it is spent (or ''), and the
+-- lanes that wait for it. A gate may be told of twice.
 -- reads only
 -- use: lanes
 
-local answer = {}
-local gates = redis.call('HGETALL', prefix .. 'gates:' .. ARGV[1])
+local page = redis.call('HSCAN', prefix .. 'gates:' .. ARGV[1], ARGV[2], 'COUNT', 200)
+local answer, gates = { page[1] }, page[2]
 for i = 1, #gates, 2 do
   local gate = gate_of({ ARGV[1], gates[i] })
   local parked_lanes = 0
