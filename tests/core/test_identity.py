@@ -88,3 +88,7 @@ def test_the_principal_and_the_correlation_id_are_read_from_one_call() -> None:
     arguments = {"user_id": 42, "request_id": "req-7", "order": {"user_id": "not this one"}}
     assert first_usable(arguments, PRINCIPAL_KEYS) == "42"
     assert first_usable(arguments, CORRELATION_KEYS) == "req-7"
+
+
+def test_what_not_every_store_can_keep_is_left_out() -> None:
+    assert first_usable({"principal_id": "\0", "user_id": "a\0b"}, PRINCIPAL_KEYS) == "ab"

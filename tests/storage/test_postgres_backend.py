@@ -250,6 +250,20 @@ async def test_limits_hold_though_the_role_asks_for_serializable(
     await storage.close()
 
 
+async def test_behind_a_pooler_limits_say_what_isolation_the_role_needs(
+    order: Order, role: tuple[str, str], storage: PostgresStorage
+) -> None:
+    name, url = role
+    order("GRANT ALL ON SCHEMA windlass TO {}", name)
+    order("GRANT ALL ON ALL TABLES IN SCHEMA windlass TO {}", name)
+    order("ALTER ROLE {} SET default_transaction_isolation = 'serializable'", name)
+    await at_most(storage, mail=1)
+    through = await open_postgres(f"{url}?pgbouncer=true")
+    with pytest.raises(StorageError, match=f"ALTER ROLE {name} SET default_transaction_isolation"):
+        await through.jobs.insert([limited("mail")])
+    await through.close()
+
+
 async def test_a_statement_timeout_that_is_too_short_is_named(
     postgres_url: str, order: Order
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import asyncpg
 import msgspec
@@ -192,3 +192,22 @@ async def test_limited_jobs_are_cancelled_wherever_they_are(storage: PostgresSto
     asked = [running.claim.job, waiting]
     assert await storage.jobs.cancel(asked) == [CancelAnswer.REQUESTED, CancelAnswer.CANCELLED]
     assert await claim(storage, 5) == []
+
+
+async def test_what_is_beyond_the_calendar_is_stored_in_their_transaction_as_in_ours(
+    storage: PostgresStorage, theirs: asyncpg.Connection
+) -> None:
+    ages = {"delay": timedelta.max, "timeout": timedelta.max, "expires": timedelta.max}
+    first = datetime.min.replace(tzinfo=UTC)
+    jobs = [a_job(**ages), a_job(at=first), a_job(at=datetime.max.replace(tzinfo=UTC))]
+    await add(storage, *jobs)
+    twins = [msgspec.structs.replace(job, id=a_job().id) for job in jobs]
+    await storage.transactions.insert(theirs, twins)
+    asked = "SELECT due, timeout, expires_at FROM {}.jobs WHERE id = ANY ($1) ORDER BY seq"
+    schema = storage.describe().partition("schema ")[2].partition(",")[0]
+    found = [
+        await theirs.fetch(asked.format(schema), [job.id for job in these])
+        for these in (jobs, twins)
+    ]
+    assert found[0] == found[1]
+    assert len(found[0]) == 3

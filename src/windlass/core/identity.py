@@ -19,8 +19,10 @@ def first_usable(arguments: Mapping[str, object], keys: Sequence[str]) -> str | 
     """
     for key in keys:
         value = _as_stored(arguments.get(key))
-        if isinstance(value, str) and value:
-            return value
+        if isinstance(value, str):
+            value = value.replace("\x00", "")  # not every store can keep it
+            if value:
+                return value
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, (int, float)):

@@ -50,4 +50,7 @@ def check_text(value: str, what: str) -> str:
             f"{shown(value)}. Decode the bytes it came from with errors='replace'."
         )
         raise InvalidArgument(message) from None
+    if "\x00" in value:
+        message = f"{what} holds a NUL character, which not every store can keep: {shown(value)}"
+        raise InvalidArgument(message)
     return value

@@ -12,7 +12,6 @@ from datetime import datetime
 
 import msgspec
 
-from windlass.core.instant import span_us
 from windlass.core.job import JobId, NewJob
 from windlass.core.transition import Transition
 from windlass.errors import (
@@ -24,9 +23,10 @@ from windlass.errors import (
     StoreBusy,
 )
 from windlass.seams import SYSTEM_CLOCK, Clock
-from windlass.storage.calendar import within
+from windlass.storage.calendar import FIRST, within
 from windlass.storage.postgres.database import Database, channel_of, quoted_schema
 from windlass.storage.postgres.foreign import Statement, ask, ask_sync, when_committed
+from windlass.storage.postgres.rows import stored_span
 from windlass.storage.protocol import Ended, Ending, Inserted, UserConnection
 
 __all__ = ["PostgresTransactions", "UserTransactions"]
@@ -93,13 +93,13 @@ def _job(new: NewJob) -> _Job:
         payload=new.payload,
         priority=new.priority,
         max_attempts=new.max_attempts,
-        due=None if new.at is None else within(new.at),
-        delay=None if new.delay is None else span_us(new.delay),
-        timeout=None if new.timeout is None else span_us(new.timeout),
-        expires=None if new.expires is None else span_us(new.expires),
+        due=None if new.at is None else max(within(new.at), FIRST),
+        delay=stored_span(new.delay),
+        timeout=stored_span(new.timeout),
+        expires=stored_span(new.expires),
         key=None if unique is None else unique.key,
         key_window=None if unique is None else str(unique.window),
-        key_period=None if unique is None or unique.period is None else span_us(unique.period),
+        key_period=None if unique is None else stored_span(unique.period),
         limits=_encode(uses).decode() if uses else None,
         backoff=None if new.backoff is None else _encode(new.backoff).decode(),
         tags=_encode(new.tags).decode() if new.tags else None,

@@ -21,9 +21,11 @@ CREATE FUNCTION lock_lanes() RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'limits are counted under READ COMMITTED only'
-            USING ERRCODE = 'feature_not_supported',
-                  HINT = 'Begin the transaction with ISOLATION LEVEL READ COMMITTED.';
+        -- Only behind a pooler: elsewhere our connections say what they need when they are opened.
+        RAISE EXCEPTION 'limits are counted under READ COMMITTED only. Behind a pooler the role '
+            'must have it: ALTER ROLE % SET default_transaction_isolation = ''read committed''',
+            quote_ident(current_user)
+            USING ERRCODE = 'feature_not_supported';
     END IF;
     PERFORM pg_advisory_xact_lock(to_regnamespace(quote_ident(current_schema))::oid::integer, 1);
 END $$;
