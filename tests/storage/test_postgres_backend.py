@@ -7,12 +7,14 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 
+import asyncpg
 import psycopg
 import pytest
 from psycopg import sql
 
 from tests.servers.fresh import new_name
 from tests.servers.postgres import PostgresServer
+from windlass import Windlass
 from windlass.core.transition import succeed
 from windlass.errors import (
     ConfigError,
@@ -26,6 +28,7 @@ from windlass.errors import (
 from windlass.storage import migrate
 from windlass.storage.postgres import PostgresStorage, open_postgres
 from windlass.storage.postgres.health import Health
+from windlass.storage.postgres.translate import translate
 from windlass.storage.postgres.url import read_url
 from windlass.storage.protocol import Want
 from windlass.testing.conformance.steps import (
@@ -110,7 +113,9 @@ async def test_two_schemas_of_one_database_do_not_see_each_other(postgres_url: s
     await two.close()
 
 
-@pytest.mark.parametrize("schema", ["", "Windlass", "a b", 'a"b', "pg_mine", "1a", "x" * 60])
+@pytest.mark.parametrize(
+    "schema", ["", "Windlass", "a b", 'a"b', "pg_mine", "information_schema", "1a", "x" * 60]
+)
 async def test_a_schema_that_would_need_quotes_is_refused(postgres_url: str, schema: str) -> None:
     assert isinstance(await refused(postgres_url, schema=schema), ConfigError)
 
@@ -303,6 +308,28 @@ async def test_what_postgres_cannot_store_is_the_callers_fault(storage: Postgres
 
 
 # --- clean tables -----------------------------------------------------------------------------
+
+
+async def test_payloads_that_are_too_large_together_are_stored_apart(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.storage.postgres.insert._MOST_BYTES", 1000)
+    app = Windlass(postgres_url)
+
+    @app.task(name="keep")
+    async def keep(text: str) -> None: ...
+
+    async with app:
+        jobs = await asyncio.gather(*(keep.enqueue("x" * 600) for _ in range(5)))
+        assert await total(await app.storage()) == len(jobs)
+        with pytest.raises(InvalidArgument, match="in slices"):
+            await app.enqueue_many([keep.call("x" * 600), keep.call("y" * 600)])
+
+
+def test_a_broken_connection_is_not_explained_by_the_state_of_the_driver() -> None:
+    told = translate(asyncpg.InternalClientError("cannot switch to state 11"), "db:5432/shop")
+    assert isinstance(told, StorageUnavailable)
+    assert "db:5432/shop cannot be reached: the connection broke" in str(told)
 
 
 async def test_a_snapshot_that_holds_dead_rows_is_reported_once_with_its_owner(

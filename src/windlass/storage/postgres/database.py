@@ -23,10 +23,10 @@ _PLACE = re.compile(r"\bwindlass\.(?=[a-z_])")
 
 def quoted_schema(name: str) -> str:
     """The schema as an identifier: the one thing that is ever put into a statement."""
-    if not _SCHEMA.fullmatch(name) or name.startswith("pg_"):
+    if not _SCHEMA.fullmatch(name) or name.startswith(("pg_", "information_schema")):
         raise ConfigError(
             f"The schema {name!r} cannot be used: lower-case letters, digits and '_', starting "
-            f"with a letter, at most 51 of them, and not pg_..."
+            f"with a letter, at most 51 of them, and none of PostgreSQL's own (pg_...)."
         )
     return f'"{name}"'
 

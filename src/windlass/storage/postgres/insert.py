@@ -8,12 +8,28 @@ from typing import Any
 import msgspec
 
 from windlass.core.job import NewJob
+from windlass.errors import InvalidArgument
 from windlass.storage.calendar import FIRST, within
 from windlass.storage.postgres.rows import stored_id, stored_span
 
-__all__ = ["extra_args", "is_keyed", "plain_args"]
+__all__ = ["check_size", "extra_args", "is_keyed", "plain_args"]
 
 _encode = msgspec.json.Encoder().encode
+
+_MOST_BYTES = 640 * 2**20
+"""A value has a gigabyte at most, also one that holds all payloads, perhaps as base64."""
+
+
+def check_size(jobs: Sequence[NewJob]) -> None:
+    """Refuse what the server would hang up on. Calls that were merged are stored apart then."""
+    size = sum([len(job.payload) for job in jobs])
+    if size > _MOST_BYTES:
+        message = (
+            f"the payloads of these {len(jobs):,} jobs are {size // 2**20:,} MiB together, and "
+            f"PostgreSQL takes {_MOST_BYTES // 2**20:,} MiB in one statement. Enqueue them in "
+            f"slices."
+        )
+        raise InvalidArgument(message)
 
 
 def is_keyed(jobs: Sequence[NewJob]) -> bool:

@@ -13,7 +13,7 @@ from windlass.storage.calendar import instant_of
 from windlass.storage.postgres.apply import answers_of, by_seq, success_args, transition_args
 from windlass.storage.postgres.connection import Row
 from windlass.storage.postgres.database import Database
-from windlass.storage.postgres.insert import extra_args, is_keyed, plain_args
+from windlass.storage.postgres.insert import check_size, extra_args, is_keyed, plain_args
 from windlass.storage.postgres.records import STATES, known_ids
 from windlass.storage.postgres.rows import claimed_jobs, stored_text
 from windlass.storage.postgres.translate import Refused
@@ -51,6 +51,7 @@ class PostgresJobs:
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
         if not jobs:
             return []
+        check_size(jobs)
         try:
             held = {place - 1: holder for place, holder in await self._insert(jobs)}
         except Refused as refused:

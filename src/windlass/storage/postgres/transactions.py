@@ -26,6 +26,7 @@ from windlass.seams import SYSTEM_CLOCK, Clock
 from windlass.storage.calendar import FIRST, within
 from windlass.storage.postgres.database import Database, channel_of, quoted_schema
 from windlass.storage.postgres.foreign import Statement, ask, ask_sync, when_committed
+from windlass.storage.postgres.insert import check_size
 from windlass.storage.postgres.rows import stored_span
 from windlass.storage.protocol import Ended, Ending, Inserted, UserConnection
 
@@ -152,6 +153,7 @@ class UserTransactions:
         return when_committed(connection, callback)
 
     def _insertion(self, jobs: Sequence[NewJob], *, notify: bool) -> str:
+        check_size(jobs)
         channel = self._channel if notify else None
         return _encode(_Insert(self._instant(), channel, [_job(new) for new in jobs])).decode()
 

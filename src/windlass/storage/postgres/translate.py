@@ -94,6 +94,8 @@ def translate(error: BaseException, where: str) -> Exception:
         return StorageError(f"The options in the URL of {where} do not fit together.")
     if cause_of(error) is Cause.LOST:
         why = str(error) or "it did not answer in time"
+        if isinstance(error, asyncpg.InternalClientError):
+            why = "the connection broke"  # its own text is about the state of the driver
         return StorageUnavailable(
             f"PostgreSQL at {where} cannot be reached: {why}. Check that the server runs and that "
             f"host and port are right; it is tried again."
