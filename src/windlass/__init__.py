@@ -6,7 +6,9 @@ from windlass.app import Windlass
 from windlass.context import Context, current
 from windlass.control import GiveUp, Retry, Snooze, Throttled
 from windlass.core.backoff import Backoff
+from windlass.core.limit import Rate
 from windlass.handle import Job
+from windlass.limits import Limit
 from windlass.task import Task
 
 __all__ = [
@@ -14,6 +16,8 @@ __all__ = [
     "Context",
     "GiveUp",
     "Job",
+    "Limit",
+    "Rate",
     "Retry",
     "Snooze",
     "Task",

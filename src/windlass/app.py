@@ -33,6 +33,7 @@ from windlass.core.job import Job as JobRecord
 from windlass.core.job import JobId
 from windlass.errors import AppClosed, ConfigError, UnknownTask
 from windlass.handle import Job
+from windlass.limits import Limit
 from windlass.options import ExceptionClasses, task_options
 from windlass.outbox import Outbox, Wake, check_connection
 from windlass.runtime.descent import descended, descended_all
@@ -127,6 +128,7 @@ class Windlass(Hooks):
         on_crash: Literal["fail", "retry"] = "fail",
         retry_on: ExceptionClasses | None = None,
         give_up_on: ExceptionClasses | None = None,
+        limits: Limit | Sequence[Limit] = (),
     ) -> Decorator: ...
     def task(self, *function: Any, **options: Any) -> Any:
         """Register a function as a task: ``@app.task`` or ``@app.task(queue="mail", ...)``."""
@@ -201,6 +203,9 @@ class Windlass(Hooks):
         check_connection(every, connection, wake)
         self._check_own(every)
         return every if (job := running()) is None else descended_all(every, job)
+
+    async def _define_for(self, calls: Sequence[Call]) -> None:
+        await (await self._client()).define_for(calls)
 
     def _check_own(self, calls: Sequence[Call]) -> None:
         """A task of another app would be stored under a name that nobody here can run."""
@@ -282,8 +287,10 @@ class Windlass(Hooks):
 
     async def surroundings(self) -> Surroundings:
         """What a worker on this event loop needs."""
+        link = await self._link()
+        await link.client.define(limit for task in self.tasks for limit in task.settings.limits)
         return Surroundings(
-            storage=await self.storage(),
+            storage=link.storage,
             tasks=self.tasks,
             settings=self.settings,
             seams=self._seams,

@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
@@ -42,6 +42,7 @@ class _App(Protocol):
     ) -> list[Call]: ...
     @property
     def _outbox(self) -> Outbox: ...
+    async def _define_for(self, calls: Sequence[Call]) -> None: ...
     async def close(self) -> None: ...
     async def _settle(self) -> None: ...
 
@@ -132,6 +133,9 @@ class Blocking:
         """``await app.enqueue_many(calls)``; with ``connection``, on yours and on this thread."""
         if connection is not None:
             every = self._app._checked(calls, connection, wake)  # noqa: SLF001
+            if any(call.limits for call in every) and not self._is_here():
+                # On a loop, too: whoever gives a connection that blocks has settled for blocking.
+                self._wait_for(self._app._define_for(every))  # noqa: SLF001
             jobs = self._app._outbox.enqueue_sync(every, connection, wake)  # noqa: SLF001
             if jobs is not None:
                 return jobs
@@ -156,6 +160,9 @@ class Blocking:
         if _on_a_loop():
             work.close()
             raise BlockingCallOnLoop("This blocking call", instead)
+        return self._wait_for(work)
+
+    def _wait_for(self, work: Coroutine[Any, Any, R]) -> R:
         serving = self._begin()
         try:
             return asyncio.run_coroutine_threadsafe(work, serving.loop).result()
@@ -210,6 +217,10 @@ class Blocking:
             serving, self._serving = self._serving, None
         if serving is not None:
             serving.stop()
+
+    def _is_here(self) -> bool:
+        """Whether this is the background loop's own thread, which cannot wait for itself."""
+        return self._serving is not None and self._serving.thread is threading.current_thread()
 
     def _begin(self) -> _LoopThread:
         with self._lock:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -28,6 +28,7 @@ from windlass.errors import (
     ResultTimeout,
 )
 from windlass.handle import Job, JobClient
+from windlass.limits import Definitions, Limit
 from windlass.observe.bus import Bus
 from windlass.seams import Seams
 from windlass.storage.batching import Batcher
@@ -77,6 +78,7 @@ def new_job(call: Call, settings: Settings, job_id: JobId) -> NewJob:
         timeout=ask.timeout or task.timeout or settings.timeout,
         expires=ask.expires or task.expires,
         backoff=ask.backoff,
+        limits=call.limits,
         unique=None
         if ask.key is None
         else Unique(compose_key(task.name, ask.key), ask.window, ask.unique_for),
@@ -134,10 +136,13 @@ class Client:
         self._keyed: Batcher[NewJob, Inserted] = Batcher(insert, largest=_FLUSH)
         self._last: tuple[Call | None, NewJob | None] = (None, None)
         self._waiter = ResultWaiter(storage)
+        self._definitions = Definitions(storage.limits)
 
     async def enqueue(self, call: Call) -> Job[Any]:
         """Store one call, merged with whatever is enqueued at the same time."""
         new = self._new(call)
+        if new.limits:
+            await self.define(call.task.settings.limits)
         (reply,) = await (self._inserts if new.unique is None else self._keyed).submit((new,))
         if reply.created and self._bus.heard:
             self._bus.publish(JobEnqueued(job=reply.id, task=new.task, queue=new.queue))
@@ -159,6 +164,7 @@ class Client:
     async def enqueue_many(self, calls: Sequence[Call]) -> list[Job[Any]]:
         """Store calls, all or none, in order."""
         news = new_jobs(calls, self._settings, self._new_ids(len(calls)))
+        await self.define_for(calls)
         keyed = any(new.unique is not None for new in news)
         replies = await (self._keyed if keyed else self._inserts).submit(news)
         if self._bus.heard:
@@ -170,6 +176,16 @@ class Client:
             Job(self._handles, reply.id, created=reply.created, task=call.task)
             for call, reply in zip(calls, replies, strict=True)
         ]
+
+    async def define(self, limits: Iterable[Limit]) -> None:
+        """Let jobs use these; costs nothing the second time."""
+        await self._definitions.keep(limits)
+
+    async def define_for(self, calls: Sequence[Call]) -> None:
+        """Let these calls use their limits."""
+        await self.define(
+            limit for call in calls if call.limits for limit in call.task.settings.limits
+        )
 
     async def refresh(self, job: JobId) -> JobRecord:
         """The stored job, or JobNotFound."""

@@ -15,6 +15,7 @@ from windlass.core.instant import duration
 from windlass.core.text import check_name, check_text, shown
 from windlass.core.unique import Window
 from windlass.errors import ConfigError, InvalidArgument, suggestion
+from windlass.limits import Costs, Limit, limits_of
 from windlass.storage.protocol import UserConnection
 
 __all__ = [
@@ -53,6 +54,7 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     """None: every exception is worth another attempt."""
     give_up_on: tuple[type[Exception], ...] = ()
     """Of those, these are not."""
+    limits: tuple[Limit, ...] = ()
 
     def __post_init__(self) -> None:
         check_name(self.name, "a task's name")
@@ -87,6 +89,7 @@ def task_options(given: Mapping[str, Any], *, name: str) -> TaskOptions:
         if key in options:
             options[key] = _exception_classes(options[key], key)
     options["tags"] = tag_names(options.get("tags", ()))
+    options["limits"] = limits_of(options.get("limits", ()))
     return TaskOptions(**options)
 
 
@@ -144,6 +147,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     connection: UserConnection | None = None
     """The user's own: the job is stored on it, in whatever transaction is open there."""
     wake: Literal["commit"] | None = None
+    cost: Costs | None = None
 
     def __post_init__(self) -> None:
         _check_shared(self.queue, self.max_attempts, self.priority, self.backoff)

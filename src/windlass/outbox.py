@@ -61,6 +61,7 @@ class Outbox:
         client = await self._home._client()  # noqa: SLF001 -- a part of the app
         if store is None:
             return await client.enqueue_many(calls)
+        await client.define_for(calls)
         replies = await store.insert(connection, self._new(calls), notify=wake == "commit")
         if wake is None:
             store.on_commit(connection, self._committed)

@@ -24,9 +24,12 @@ from windlass.context import Context
 from windlass.core.backoff import Backoff
 from windlass.core.function import check_function, importable, is_coroutine, where
 from windlass.core.instant import aware, duration
+from windlass.core.job import LimitUse
+from windlass.core.limit import LimitSpec
 from windlass.core.payload import Codec, signature_shape
 from windlass.core.text import check_name
 from windlass.errors import DefinitionError, DuplicateTask, UnknownTask
+from windlass.limits import Costs, Draw, check_costs
 from windlass.options import JobOptions, RunIn, TaskOptions, some_time, tag_names, window
 from windlass.storage.protocol import UserConnection
 
@@ -58,8 +61,9 @@ class Call(msgspec.Struct, frozen=True):
     task: Task[..., Any]
     payload: bytes
     arguments: Mapping[str, object] | None
-    """Given only where a task's argument names carry identity; see `core.identity`."""
+    """Given only where a task reads them: identity (see `core.identity`), or keys of limits."""
     options: JobOptions
+    limits: tuple[LimitUse, ...] = ()
 
 
 class Enqueuer(Protocol):
@@ -100,8 +104,11 @@ class Task(Generic[P, R_co]):
             # A decorator may run the coroutine itself; then run_in="thread" says so.
             options.run_in != "thread" and is_coroutine(function)
         )
-        names = {p.name for p in signature_shape(function, skip_first=self.takes_context)}
-        self._has_identity = bool(names & _IDENTITY)
+        shape = signature_shape(function, skip_first=self.takes_context)
+        names = [p.name for p in shape]
+        self._has_identity = not _IDENTITY.isdisjoint(names)
+        self._draws = tuple(Draw(limit, names, options.name) for limit in options.limits)
+        self._defaults = {p.name: p.default for p in shape if p.default is not p.empty}
         if options.run_in == "loop" and not self.is_async:
             message = (
                 f"task {options.name!r} is a plain function and would block the event loop; "
@@ -162,6 +169,7 @@ class Task(Generic[P, R_co]):
         tenant: str | None = None,
         connection: UserConnection | None = None,
         wake: Literal["commit"] | None = None,
+        cost: Costs | None = None,
     ) -> BoundTask[P, R_co]:
         """This task with other options for the calls made through the answer.
 
@@ -185,17 +193,31 @@ class Task(Generic[P, R_co]):
             tenant=tenant,
             connection=connection,
             wake=wake,
+            cost=check_costs(cost, self._draws, self.name),
         )
         return BoundTask(self, options)
 
     def _make(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: JobOptions) -> Call:
         codec = self.codec
         payload = codec.encode(args, kwargs, limit=self._enqueuer.payload_limit)
-        if not self._has_identity:
+        if not self._has_identity and not self._draws:
             return Call(self, payload, None, options)
         named = dict(zip(codec.names, args, strict=False))
         named.update(kwargs)
-        return Call(self, payload, named, options)
+        return Call(self, payload, named, options, self._uses(payload, options))
+
+    def call_of(self, payload: bytes, options: JobOptions) -> Call:
+        """A call whose arguments were encoded elsewhere."""
+        uses = self._uses(payload, options)
+        return Call(self, payload, msgspec.json.decode(payload), options, uses)
+
+    def _uses(self, payload: bytes, options: JobOptions) -> tuple[LimitUse, ...]:
+        """What the call takes of its limits, by the arguments as its handler will get them."""
+        if not self._draws:
+            return ()
+        args, kwargs = self.codec.decode(payload)
+        given = {**self._defaults, **dict(zip(self.codec.names, args, strict=False)), **kwargs}
+        return tuple(draw.use(given, options.cost) for draw in self._draws)
 
 
 class BoundTask(Generic[P, R_co]):
@@ -254,13 +276,27 @@ class TaskRegistry:
     def __init__(self) -> None:
         """Start empty."""
         self._tasks: dict[str, Task[..., Any]] = {}
+        self._limits: dict[str, tuple[LimitSpec, str]] = {}
 
     def add(self, task: Task[..., Any]) -> None:
         """Register; a name that is taken is refused."""
         other = self._tasks.get(task.name)
         if other is not None:
             raise DuplicateTask(task.name, where(other.function), where(task.function))
+        for limit in task.settings.limits:
+            self._check_limit(limit.spec, task.name)
+        for limit in task.settings.limits:
+            self._limits[limit.name] = (limit.spec, task.name)
         self._tasks[task.name] = task
+
+    def _check_limit(self, spec: LimitSpec, task: str) -> None:
+        other, owner = self._limits.get(spec.name, (spec, task))
+        if other != spec:
+            message = (
+                f"limit {spec.name!r} has other numbers in task {task!r} than in {owner!r}. Make "
+                f"one Limit and give it to both, or two with names of their own."
+            )
+            raise DefinitionError(message)
 
     def find(self, name: str) -> Task[..., Any] | None:
         """The task, or None."""

@@ -230,8 +230,8 @@ def test_a_closed_bucket_opens_with_exactly_the_tokens_asked_for(
 
 
 def test_a_period_may_be_given_in_seconds() -> None:
-    assert Rate(5, 60) == Rate(5, timedelta(minutes=1))  # type: ignore[arg-type]
-    assert Rate(5, 0.5).spacing == timedelta(milliseconds=100)  # type: ignore[arg-type]
+    assert Rate(5, 60) == Rate(5, timedelta(minutes=1))
+    assert Rate(5, 0.5).spacing == timedelta(milliseconds=100)
 
 
 @pytest.mark.parametrize("n", [0, -1, math.nan, math.inf])

@@ -15,10 +15,11 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import windlass
-from windlass import Backoff, Context, GiveUp, Retry, Snooze, Throttled, Windlass
+from windlass import Backoff, Context, GiveUp, Limit, Rate, Retry, Snooze, Throttled, Windlass
 
 URL = os.environ.get("HEAVY_URL", "memory://")
 app = Windlass(URL, grace=0.2, lease=30)
@@ -72,6 +73,12 @@ async def broken_async() -> None:
 
 
 both("broken", broken, broken_async)
+
+
+@dataclass
+class Person:
+    name: str
+    age: int
 
 
 class Refused(ConnectionError):
@@ -313,3 +320,19 @@ def me() -> int:
 
 worn_me = worn.task(name="worn.me", run_in="process")(me)
 fat_me = fat.task(name="fat.me", run_in="process")(me)
+
+
+@app.task(limits=Limit("follow", Rate(10, per=1), key="{who.name}", cost=lambda who: who.age))
+async def followed(who: Person) -> None: ...
+
+
+async def follow(ctx: Context, name: str) -> str:
+    job = await ctx.enqueue(followed.options(delay=60).call(Person(name, 4)))
+    return str(job.id)
+
+
+def unfollowed(name: str) -> None:
+    raise AssertionError(name)
+
+
+both("follow", unfollowed, follow)

@@ -8,7 +8,18 @@ from datetime import timedelta
 
 import pytest
 
-from windlass import Backoff, Context, GiveUp, Retry, Snooze, Throttled, Windlass
+from windlass import (
+    Backoff,
+    Context,
+    GiveUp,
+    Limit,
+    Rate,
+    Retry,
+    Snooze,
+    Task,
+    Throttled,
+    Windlass,
+)
 from windlass.core.job import JobId, NewJob
 from windlass.core.state import State
 from windlass.errors import BlockingCallOnLoop, ConfigError, InvalidArgument
@@ -435,3 +446,38 @@ async def test_waiting_jobs_show_their_arguments_by_name(
     assert found.arguments == {"to": "ada", "subject": "Hi"}
     assert (found.job.queue, found.job.tags) == ("mail", ("vip",))
     assert [one.task for one in await enqueued(app)] == [send.name, other.name]
+
+
+# --- limits ------------------------------------------------------------------------------------
+
+
+def limited(app: Windlass) -> Task[[str, float], None]:
+    @app.task(limits=Limit("api", Rate(1, per=10), key="{tenant}", cost="{cost}"))
+    async def call(tenant: str, cost: float) -> None: ...
+
+    return call
+
+
+async def test_limits_hold_in_a_drain_and_open_as_its_clock_moves(
+    app: Windlass, clock: VirtualClock
+) -> None:
+    call = limited(app)
+    await app.enqueue_many(call.call(tenant, 1) for tenant in ("a", "a", "a", "b"))
+    assert (await drain(app)).ran == 2
+    assert (await drain(app)).ran == 0
+    clock.advance(10)
+    assert (await drain(app)).ran == 1
+    assert (await drain(app, until=10)).ran == 1
+
+
+async def test_drain_all_waits_for_limits_to_open(app: Windlass, clock: VirtualClock) -> None:
+    call = limited(app)
+
+    @app.task(limits=Limit("seat", concurrency=1))
+    async def sit() -> None: ...
+
+    start = clock.now()
+    await call.enqueue("a", 3)
+    await app.enqueue_many([call.call("a", 1), call.call("a", 1), sit.call(), sit.call()])
+    assert (await drain_all(app)).succeeded == 5
+    assert clock.now() - start == timedelta(seconds=40)

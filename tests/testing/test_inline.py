@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass import Backoff, Context, GiveUp, Snooze, Windlass
+from windlass import Backoff, Context, GiveUp, Limit, Rate, Snooze, Windlass
 from windlass.core.state import State
 from windlass.errors import JobFailed
 from windlass.testing import NeverEmpty, VirtualClock, drain, enqueued, inline, isolated
@@ -249,3 +249,16 @@ async def test_events_and_history_are_those_of_any_job(app: Windlass) -> None:
     assert verbs == ["enqueued", "claim", "retry", "claim", "succeed"]
     assert attempt.error is not None
     assert attempt.error.message == "first"
+
+
+async def test_limits_hold_nothing_back(app: Windlass) -> None:
+    ran: list[int] = []
+
+    @app.task(limits=Limit("api", Rate(1, per=3600)))
+    async def work(number: int) -> None:
+        ran.append(number)
+
+    with inline(app):
+        await work.enqueue(1)
+        await app.enqueue_many([work.call(2), work.call(3)])
+        assert ran == [1, 2, 3]

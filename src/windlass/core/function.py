@@ -66,6 +66,7 @@ _SAME = {
     "max_attempts": ("retries", "max_retries", "retry", "attempts"),
     "backoff": ("retry_delay", "retry_backoff", "default_retry_delay"),
     "timeout": ("time_limit", "soft_time_limit"),
+    "limits": ("limit", "rate", "rate_limit", "concurrency", "concurrency_limit"),
     "retry_on": ("autoretry_for", "retry_for", "retry_exceptions"),
     "give_up_on": ("dont_autoretry_for", "throws", "dont_retry_on"),
 }
@@ -75,6 +76,7 @@ _OF_A_CALL = {
     "key": ("key",),
     "unique": ("unique",),
     "unique_for": ("unique_for",),
+    "cost": ("cost",),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,7 +28,15 @@ class Rate(msgspec.Struct, frozen=True):
     per: timedelta
     burst: int = 1
 
+    if TYPE_CHECKING:  # the record holds one kind of duration and takes both
+
+        def __init__(self, n: float, per: timedelta | float, burst: int = 1) -> None: ...
+
     def __post_init__(self) -> None:
+        given: tuple[object, object] = self.n, self.burst
+        if not all(isinstance(x, int | float) and not isinstance(x, bool) for x in given):
+            message = f"a rate is Rate(n, per, burst) in numbers, got {self!r}"
+            raise InvalidArgument(message)
         if not (0 < self.n < math.inf):
             message = f"a rate needs n above 0, got {self.n!r}"
             raise InvalidArgument(message)
@@ -35,10 +44,9 @@ class Rate(msgspec.Struct, frozen=True):
         if period <= timedelta(0):
             message = f"a rate needs a period above 0, got {self.per!r}"
             raise InvalidArgument(message)
-        # Seconds are accepted wherever a duration is; the record holds one kind only.
         msgspec.structs.force_setattr(self, "per", period)
-        if self.burst < 1:
-            message = f"a rate needs burst of at least 1, got {self.burst!r}"
+        if self.burst < 1 or self.burst != int(self.burst):
+            message = f"a rate needs a whole burst of at least 1, got {self.burst!r}"
             raise InvalidArgument(message)
         if period.total_seconds() / self.n * self.burst > _LONGEST.total_seconds():
             message = f"a rate must refill its burst within {_LONGEST.days} days, got {self!r}"

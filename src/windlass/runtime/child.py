@@ -24,7 +24,7 @@ from windlass.runtime import frames
 from windlass.runtime.birth import spawn
 from windlass.runtime.death import Death, memory_of
 from windlass.runtime.failure import kind_of
-from windlass.task import Call, TaskRegistry
+from windlass.task import TaskRegistry
 
 __all__ = ["Child"]
 
@@ -290,7 +290,7 @@ class Child:
                 raise WindlassError(message)
             options = msgspec.convert(ask.options, JobOptions)
             task = self._tasks[ask.task]
-            call = Call(task, ask.payload, msgspec.json.decode(ask.payload), options)
+            call = task.call_of(ask.payload, options)
             made = await self._host.enqueue_from(job, call)
             answer = frames.Answer(ask.number, made.id, made.created)
         except Exception as error:  # noqa: BLE001 -- raised where it was asked for

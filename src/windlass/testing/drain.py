@@ -11,6 +11,8 @@ import msgspec
 from windlass.app import Windlass
 from windlass.core.event import JobMoved
 from windlass.core.instant import aware, duration
+from windlass.core.job import Job
+from windlass.core.limit import Closed, admit
 from windlass.core.state import Verb
 from windlass.errors import WindlassError
 from windlass.task import Task
@@ -204,10 +206,31 @@ async def _live_until(
 async def _next_due(
     stepper: Stepper, queues: Sequence[str] | None, clock: VirtualClock
 ) -> datetime | None:
-    """When the next job falls due. One that is due and still waits is held back by a limit."""
+    """When the next job falls due, or its limits have room for it."""
     now = clock.now()
-    later = [job.due for job in await stepper.waiting(queues) if job.due > now]
-    return min(later, default=None)
+    waiting = await stepper.waiting(queues)
+    later = [job.due for job in waiting if job.due > now]
+    held = [job for job in waiting if job.due <= now and job.limits]
+    return min(later + await _openings(stepper, held, now), default=None)
+
+
+async def _openings(stepper: Stepper, held: Sequence[Job], now: datetime) -> list[datetime]:
+    """When the rates these jobs draw on have room. Nothing runs that could leave them room."""
+    names = {use.name for job in held for use in job.limits}
+    store = stepper.storage.limits
+    rates = {spec.name: spec.rate for spec in await store.specs()}
+    budgets = [state for name in sorted(names) for state in await store.states(name)]
+    spent = {(state.name, state.key): state.spent_until for state in budgets}
+    openings = []
+    for job in held:
+        closed = []
+        for use in job.limits:
+            rate = rates[use.name]
+            if rate is not None:
+                verdict = admit(rate, spent.get((use.name, use.key)), cost=use.cost, now=now)
+                closed += [verdict.open_at] if isinstance(verdict, Closed) else []
+        openings += [max(closed)] if closed else []
+    return openings
 
 
 def _still_waiting(stepper: Stepper) -> str:

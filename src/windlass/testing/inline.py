@@ -9,6 +9,8 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, Literal
 
+import msgspec
+
 from windlass.app import Windlass
 from windlass.client import Client
 from windlass.core.job import Job as JobRecord
@@ -40,8 +42,9 @@ def inline(app: Windlass, *, errors: Errors = "raise") -> Iterator[None]:
     """Run every job of ``app`` to its end before the call that enqueues it returns.
 
     The job is stored, claimed, decoded, run, decided and stored again like any other; only the
-    waiting is left out: delays, retries' waits and queues do not matter. A job that fails raises
-    `JobFailed` from the enqueueing call; with ``errors="keep"``, only from ``job.result()``.
+    waiting is left out: delays, retries' waits, limits and queues do not matter. A job that
+    fails raises `JobFailed` from the enqueueing call; with ``errors="keep"``, only from
+    ``job.result()``.
 
     An app that is not isolated yet is isolated for as long.
     """
@@ -71,7 +74,8 @@ class InlineClient(Client):
                 f"never ends in inline mode: use windlass.testing.drain for it."
             )
             raise TooDeep(message)
-        jobs = await super().enqueue_many(calls)
+        # A limit says when a job may start, and here nothing waits.
+        jobs = await super().enqueue_many([msgspec.structs.replace(c, limits=()) for c in calls])
         entered = _DEPTH.set(depth + 1)
         try:
             async with stepping(self._app) as stepper:

@@ -1,0 +1,310 @@
+"""Limits as their users write them: what a task's calls draw on, and by which key and cost."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+import string
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from windlass.core.job import LimitUse
+from windlass.core.limit import LimitSpec, Rate
+from windlass.core.text import check_name, check_text, shown
+from windlass.errors import DefinitionError, InvalidArgument, suggestion
+from windlass.storage.protocol import LimitStore
+
+__all__ = [
+    "Costs",
+    "Definitions",
+    "Draw",
+    "Limit",
+    "check_costs",
+    "is_written",
+    "limits_of",
+]
+
+Costs = float | dict[str, float]
+"""What one call costs: of every rate its task draws on, or by the names of the limits."""
+
+_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_Part = tuple[str, tuple[str, ...]]
+"""Text of a template, and the path to the value behind it; none: the template ends."""
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """A budget of the whole cluster, shared by every task it is given to.
+
+    ``key``: a budget for each value of an argument, such as ``"{tenant_id}"``. ``cost``: tokens of
+    the rate that a job takes: a number, an argument such as ``"{tokens}"``, or a function of
+    arguments.
+    """
+
+    name: str
+    rate: Rate | None = None
+    concurrency: int | None = None
+    key: str | None = None
+    cost: float | str | Callable[..., float] | None = None
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "a limit's name")
+        given: tuple[object, object] = self.rate, self.concurrency
+        rate, concurrency = given
+        if rate is not None and not isinstance(rate, Rate):
+            message = f"limit {self.name!r} needs rate=Rate(n, per), got {shown(rate)}"
+            raise InvalidArgument(message)
+        whole = isinstance(concurrency, int) and not isinstance(concurrency, bool)
+        if concurrency is not None and not whole:
+            message = f"limit {self.name!r} needs a whole concurrency, got {shown(concurrency)}"
+            raise InvalidArgument(message)
+        _ = self.spec
+        if self.key is not None:
+            _parsed(self.key, f"the key of limit {self.name!r}", "tenant_id")
+        if self.cost is not None:
+            self._check_cost()
+
+    def _check_cost(self) -> None:
+        if self.rate is None:
+            message = f"limit {self.name!r}: cost= is taken from a rate, so give rate=, too"
+            raise InvalidArgument(message)
+        what = f"the cost of limit {self.name!r}"
+        match self.cost:
+            case str():
+                parts = _parsed(self.cost, what, "tokens")
+                if len(parts) > 1 or parts[0][0]:
+                    message = f'{what} is one argument such as cost="{{tokens}}", got {self.cost!r}'
+                    raise InvalidArgument(message)
+            case cost if not callable(cost):
+                _number(cost, what)
+
+    @property
+    def spec(self) -> LimitSpec:
+        """What is stored of it."""
+        return LimitSpec(name=self.name, rate=self.rate, concurrency=self.concurrency)
+
+
+def limits_of(given: object) -> tuple[Limit, ...]:
+    """The ``limits=`` of a task, checked."""
+    listed = tuple(given) if isinstance(given, list | tuple | set | frozenset) else (given,)
+    limits: dict[str, Limit] = {}
+    for each in listed:
+        if not isinstance(each, Limit):
+            message = (
+                f"limits takes Limit objects: make one, api = Limit('api', rate=Rate(10, per=1)), "
+                f"and give it to every task that shares it, limits=[api]; got {shown(each)}"
+            )
+            raise InvalidArgument(message)
+        if each.name in limits:
+            message = f"limits names {each.name!r} twice: two budgets need two names"
+            raise InvalidArgument(message)
+        limits[each.name] = each
+    return tuple(limits.values())
+
+
+class Draw:
+    """How the calls of one task draw on one limit."""
+
+    __slots__ = ("_cost", "_key", "_several", "limit")
+
+    def __init__(self, limit: Limit, arguments: Collection[str], task: str) -> None:
+        """Refuses a key or a cost that ``task`` has no argument for."""
+        self.limit = limit
+        self._key: list[_Part] = []
+        self._cost: Callable[[Mapping[str, Any]], object] = lambda _: 1.0
+        if limit.key is not None:
+            self._key = _parsed(limit.key, "key", "tenant_id")
+            for _, path in self._key:
+                _check_argument(path[:1], arguments, f"the key of limit {limit.name!r}", task)
+        self._several = "".join(text for text, _ in self._key) if len(self._key) > 1 else ""
+        match limit.cost:
+            case None:
+                pass
+            case str():
+                ((_, way),) = _parsed(limit.cost, "cost", "tokens")
+                _check_argument(way[:1], arguments, f"the cost of limit {limit.name!r}", task)
+                self._cost = lambda given: _found(way, given, f"the cost of limit {limit.name!r}")
+            case int() | float() as number:
+                self._cost = lambda _: number
+            case function:
+                names = _parameters(function, limit.name)
+                _check_argument(names, arguments, f"the cost of limit {limit.name!r}", task)
+                self._cost = lambda given: function(*(given[name] for name in names))
+
+    def use(self, arguments: Mapping[str, Any], costs: Costs | None) -> LimitUse:
+        """What a call with these arguments takes of the limit."""
+        name = self.limit.name
+        cost: object = costs.get(name) if isinstance(costs, dict) else costs
+        if self.limit.rate is None:
+            cost = 1.0
+        elif cost is None:
+            cost = self._cost(arguments)
+        return LimitUse(name, self._key_of(arguments), _number(cost, f"the cost of limit {name!r}"))
+
+    def _key_of(self, arguments: Mapping[str, Any]) -> str:
+        what = f"the key of limit {self.limit.name!r}"
+        key = "".join(
+            text + self._told_apart(_text(_found(path, arguments, what), what)) if path else text
+            for text, path in self._key
+        )
+        return check_text(key, what)
+
+    def _told_apart(self, value: str) -> str:
+        """Two values side by side must not read like two others: "a-b", "c" and "a", "b-c"."""
+        if not self._several:
+            return value
+        marks = {"\\", *self._several}
+        return "".join(f"\\{letter}" if letter in marks else letter for letter in value)
+
+
+def _parsed(template: object, what: str, example: str) -> list[_Part]:
+    try:
+        parts = list(string.Formatter().parse(template)) if isinstance(template, str) else []
+    except ValueError:
+        parts = []
+    paths = [field for _, field, *_ in parts if field is not None]
+    plain = all(not spec and not conversion for _, _, spec, conversion in parts)
+    apart = all(text for text, field, *_ in parts[1:] if field is not None)
+    if not paths or not plain or not apart or not all(_PATH.fullmatch(path) for path in paths):
+        message = (
+            f'{what} names arguments in braces, as in "{{{example}}}" or "{{order.{example}}}", '
+            f"with something between two of them; got {shown(template)}"
+        )
+        raise InvalidArgument(message)
+    return [(text, tuple(field.split(".")) if field else ()) for text, field, *_ in parts]
+
+
+def _parameters(function: Callable[..., float], limit: str) -> tuple[str, ...]:
+    try:
+        parameters = [*inspect.signature(function).parameters.values()]
+    except (TypeError, ValueError):
+        parameters = []
+    plain = all(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+    if not parameters or not plain:
+        message = (
+            f"the cost of limit {limit!r} is a function that names the arguments it needs, as in "
+            f"cost=lambda prompt: len(prompt)"
+        )
+        raise DefinitionError(message)
+    return tuple(p.name for p in parameters)
+
+
+def _check_argument(
+    wanted: Iterable[str], arguments: Collection[str], what: str, task: str
+) -> None:
+    for name in wanted:
+        if name not in arguments:
+            has = f"It has {', '.join(arguments)}." if arguments else "It has none."
+            message = (
+                f"{what} names {name!r}, which is no argument of task {task!r}. {has}"
+                f"{suggestion(name, arguments)} Name one of them, or add the argument."
+            )
+            raise DefinitionError(message)
+
+
+def _found(path: tuple[str, ...], arguments: Mapping[str, Any], what: str) -> Any:
+    value: Any = arguments[path[0]]
+    for part in path[1:]:
+        if value is None:
+            return None
+        try:
+            value = value[part] if isinstance(value, Mapping) else getattr(value, part)
+        except (KeyError, AttributeError):
+            message = f"{what} is {'.'.join(path)}, and this call has no such part: {shown(value)}"
+            raise InvalidArgument(message) from None
+    return value
+
+
+def _text(value: object, what: str) -> str:
+    """A value as it is stored: a UUID, a date or an enum member is text in the payload."""
+    try:
+        stored = msgspec.to_builtins(value)
+    except (TypeError, ValueError, RecursionError):
+        stored = ()
+    match stored:
+        case None:
+            return ""
+        case str():
+            return stored
+        case bool():
+            return "true" if stored else "false"
+        case int():
+            return str(stored)
+        case _:
+            message = (
+                f"{what} must be text, a whole number, or what is stored as one, got {shown(value)}"
+            )
+            raise InvalidArgument(message)
+
+
+def _number(value: object, what: str) -> float:
+    fits = isinstance(value, int | float) and not isinstance(value, bool)
+    if not isinstance(value, int | float) or not fits or not 0 <= value < math.inf:
+        message = f"{what} must be a number, 0 or more, got {shown(value)}"
+        raise InvalidArgument(message)
+    try:
+        return float(value)
+    except OverflowError:
+        message = f"{what} is too large: {shown(value)}"
+        raise InvalidArgument(message) from None
+
+
+def check_costs(costs: object, draws: Collection[Draw], task: str) -> Costs | None:
+    """The ``cost=`` of a call of ``task``, which draws on ``draws``."""
+    if costs is None:
+        return None
+    rates = [draw.limit.name for draw in draws if draw.limit.rate is not None]
+    if not rates:
+        message = f"cost= is taken from a rate, and task {task!r} has no limit with one"
+        raise InvalidArgument(message)
+    if not isinstance(costs, Mapping):
+        return _number(costs, "cost")
+    for name in costs:
+        if name not in rates:
+            message = (
+                f"cost= names {name!r}, which is no limit of task {task!r} with a rate: "
+                f"{', '.join(rates)}"
+            )
+            raise InvalidArgument(message)
+    return {name: _number(cost, f"cost[{name!r}]") for name, cost in costs.items()}
+
+
+# --- where they are kept -------------------------------------------------------------------------
+
+_WRITTEN = " (code)"
+"""No limit of a user's has a space in its name."""
+
+
+def is_written(spec: LimitSpec) -> bool:
+    """Whether this is no limit, but the memory of what some code wrote last."""
+    return spec.name.endswith(_WRITTEN)
+
+
+class Definitions:
+    """Brings limits into one opened storage, each of them once.
+
+    What the code says is stored when it says something new, and beside it, that it has said so.
+    Numbers that somebody has changed in the storage meanwhile survive restarts in this way, and
+    a deploy that changes them in the code still takes effect.
+    """
+
+    def __init__(self, store: LimitStore) -> None:
+        self._store = store
+        self._kept: set[str] = set()
+
+    async def keep(self, limits: Iterable[Limit]) -> None:
+        """See to it that jobs may use these."""
+        new = {limit.name: limit.spec for limit in limits if limit.name not in self._kept}
+        if not new:
+            return
+        stored = {spec.name: spec for spec in await self._store.specs()}
+        said: list[LimitSpec] = []
+        for name, spec in new.items():
+            written = msgspec.structs.replace(spec, name=f"{name}{_WRITTEN}")
+            if name not in stored or stored.get(written.name) != written:
+                said += [spec, written]
+        if said:
+            await self._store.define(said)
+        self._kept.update(new)
