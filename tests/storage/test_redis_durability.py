@@ -13,8 +13,9 @@ import redis
 
 from tests.servers.valkey import ValkeyServer
 from windlass.errors import ConfigError, SchemaTooNew, StorageError, StorageUnavailable
-from windlass.storage.redis import RedisStorage, open_redis
-from windlass.testing.conformance.steps import a_job, add, claim_one, enlist
+from windlass.storage.protocol import Verdict
+from windlass.storage.redis import RedisStorage, connection, open_redis
+from windlass.testing.conformance.steps import a_job, add, claim_one, enlist, succeeded
 
 Start = Callable[..., ValkeyServer]
 
@@ -214,6 +215,39 @@ async def test_a_repeated_write_counts_only_when_the_first_one_is_confirmed(
 async def test_without_enough_replicas_a_storage_does_not_open(own_valkey: Start) -> None:
     with pytest.raises(StorageUnavailable, match="Bring a replica back"):
         await open_redis(own_valkey().url, durability="replicated", replicas=1)
+
+
+async def test_a_full_server_with_a_replica_still_lets_work_end(own_valkey: Start) -> None:
+    primary = own_valkey()
+    replica = own_valkey(replicaof=f"127.0.0.1 {primary.port}")
+    await becomes_true(lambda: b"master_link_status:up" in _replication(replica))
+    async with opened(primary.url, durability="replicated") as storage:
+        await enlist(storage)
+        await add(storage, a_job())
+        claimed = await claim_one(storage)
+        with redis.Redis(port=primary.port) as line:
+            line.config_set("maxmemory", 1)
+        assert (await succeeded(storage, claimed)).verdict is Verdict.APPLIED
+
+
+async def test_no_replica_at_all_confirms_nothing(redis_url: str) -> None:
+    with pytest.raises(ConfigError, match="1 or more"):
+        await open_redis(redis_url, durability="replicated", replicas=0)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("redis+sentinel://{}/mymaster", "not a Sentinel"),
+        ("redis+cluster://{}", "in no cluster"),
+    ],
+)
+async def test_a_server_that_is_something_else_than_the_url_says_is_said(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch, url: str, why: str
+) -> None:
+    monkeypatch.setattr(connection, "PATIENCE", 0.1)
+    with pytest.raises(StorageUnavailable, match=why):
+        await open_redis(url.format(redis_url.split("/")[2]))
 
 
 async def test_a_replica_is_refused_with_advice(

@@ -24,6 +24,8 @@ PATIENCE = 5.0
 """Seconds for which a call waits for a server that is away."""
 _CONFIRM_MS = 1000
 """How long replicas have to confirm a write."""
+_FENCE = "redis.call('DEL', KEYS[1] .. ':none') return redis.call('INCR', KEYS[1])"
+"""A write that a server without memory takes, too: see lua/shared/room.lua."""
 _AT_ONCE = 128
 """Calls sent together at most."""
 _FIRST_PAUSE, _LAST_PAUSE = 0.02, 1.0
@@ -160,7 +162,10 @@ class Line:
         if fence is not None:
             # WAIT confirms what this connection wrote last. A repeated operation may write nothing
             # because a lost connection did: so that its write is confirmed, too, this one writes.
-            commands += [packed(("INCR", fence[0])), packed(("WAIT", fence[1], _CONFIRM_MS))]
+            commands += [
+                packed(("EVAL", _FENCE, 1, fence[0])),
+                packed(("WAIT", fence[1], _CONFIRM_MS)),
+            ]
         for call in calls:
             call.sent = True
         await connection.send_packed_command(commands, check_health=False)

@@ -17,7 +17,7 @@ from redis.asyncio.connection import (
     UnixDomainSocketConnection,
 )
 from redis.crc import key_slot
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from windlass.errors import StorageUnavailable
 from windlass.seams import monotonic
@@ -140,7 +140,13 @@ class Dialer:
             "db": 0,
         }
         ask = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._url.service)
-        found = await self._question(self._to(sentinel, **settings), ask)
+        try:
+            found = await self._question(self._to(sentinel, **settings), ask)
+        except ResponseError as error:
+            if "unknown command" not in str(error).lower():
+                raise
+            message = f"{sentinel} is a server, not a Sentinel: use redis://, or its Sentinels"
+            raise ConnectionError(message) from None
         if found is None:
             raise ConnectionError(f"{sentinel} knows no service {self._url.service!r}")
         return Node(found[0].decode(), int(found[1]))
@@ -148,7 +154,12 @@ class Dialer:
     async def _owner(self, node: Node) -> Node:
         """The node that serves the slot of all our keys."""
         ask = ("CLUSTER", "SLOTS")
-        ranges = await self._question(self._to(node, **self._settings(_CONNECT)), ask)
+        try:
+            ranges = await self._question(self._to(node, **self._settings(_CONNECT)), ask)
+        except ResponseError as error:
+            if "cluster support disabled" not in str(error):
+                raise
+            raise ConnectionError(f"{node} is in no cluster: use redis://") from None
         slot = key_slot(self._prefix.encode())
         for first, last, primary, *_ in ranges:
             if first <= slot <= last:

@@ -106,6 +106,8 @@ async def open_redis(
         raise ConfigError(
             f"prefix is a name such as windlass, without any of {{}}*?[]\\, got {prefix!r}"
         )
+    if replicas < 1:
+        raise ConfigError(f"replicas that confirm each write are 1 or more, got {replicas}")
     dialer = Dialer(parse_url(url), whole := f"{{{prefix}}}:")
     line = Line(dialer)
     try:
