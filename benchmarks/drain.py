@@ -40,9 +40,7 @@ async def measure(stage: Stage) -> list[Figure]:
     }
     if place.backend == "postgres" and rival_pgqueuer.is_here():
         for name, (consumers, batch) in rival_pgqueuer.CONFIGURATIONS.items():
-            # It is several times slower, and a fifth of the jobs tells its rate as well.
-            fewer = max(jobs // 5, 200)
-            ways[_RIVAL + name] = functools.partial(_rival, place, fewer, consumers, batch)
+            ways[_RIVAL + name] = functools.partial(_rival, place, jobs, consumers, batch)
     rounds = await alternate(sizes.rounds, ways, listener)
     return [*_figures(rounds, place, jobs), *_rivals(rounds, ways)]
 

@@ -39,7 +39,10 @@ def is_here() -> bool:
 
 
 async def drain(url: str, jobs: int, consumers: int, batch: int) -> float:
-    """Jobs per second, from before the consumers' start until every job is logged as done."""
+    """Jobs per second, from before the consumers' start until the last handler was called.
+
+    That is in its favour: storing the last ends and shutting down are not counted.
+    """
     # Here, because it may be missing: see `is_here`.
     from pgqueuer import PgQueuer  # noqa: PLC0415
     from pgqueuer.db import AsyncpgDriver  # noqa: PLC0415
@@ -57,12 +60,12 @@ async def drain(url: str, jobs: int, consumers: int, batch: int) -> float:
         await queries.enqueue(["noop"] * len(payloads), payloads, [0] * len(payloads))
     await connection.execute("ANALYZE; CHECKPOINT")
     crew = [PgQueuer(AsyncpgDriver(await asyncpg.connect(url))) for _ in range(consumers)]
-    done = 0
+    done, last = 0, 0.0
 
     async def noop(job: Job) -> None:
-        nonlocal done
+        nonlocal done, last
         _decode(job.payload or b"")
-        done += 1
+        done, last = done + 1, time.perf_counter()
 
     for one in crew:
         one.entrypoint("noop")(noop)
@@ -70,8 +73,7 @@ async def drain(url: str, jobs: int, consumers: int, batch: int) -> float:
     await asyncio.gather(
         *(one.run(batch_size=batch, mode=QueueExecutionMode.drain) for one in crew)
     )
-    seconds = time.perf_counter() - began
     if done < jobs:
         raise AssertionError(f"{done} of {jobs} jobs were run")
     await connection.close()
-    return jobs / seconds
+    return jobs / (last - began)
