@@ -183,6 +183,23 @@ async def test_a_database_that_is_missing_is_named(postgres_url: str) -> None:
     assert "no such database" in str(error)
 
 
+async def test_a_url_as_libpq_takes_it_opens(postgres_url: str) -> None:
+    options = "sslmode=prefer&channel_binding=prefer&gssencmode=disable&sslsni=1&keepalives_idle=9"
+    storage = await open_postgres(f"{postgres_url}?{options}&load_balance_hosts=disable")
+    assert await total(storage) == 0
+    await storage.close()
+
+
+async def test_what_the_driver_cannot_promise_is_refused(postgres_url: str) -> None:
+    told = str(await refused(f"{postgres_url}?sslmode=require&channel_binding=require"))
+    assert "channel_binding=require" in told
+    assert "sslmode=verify-full" in told
+
+
+async def test_an_option_of_the_url_that_nobody_knows_is_named(postgres_url: str) -> None:
+    assert "nonsense" in str(await refused(f"{postgres_url}?nonsense=1"))
+
+
 async def test_of_several_hosts_the_one_that_takes_writes_is_used(
     own_postgres: Callable[..., PostgresServer], postgres_url: str
 ) -> None:

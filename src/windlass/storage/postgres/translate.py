@@ -141,6 +141,10 @@ _TEXTS: dict[str, tuple[type[StorageError], str]] = {
         StorageUnavailable,
         "refused the login. Check the user in the URL, sslmode, and pg_hba.conf on the server",
     ),
+    "42704": (
+        StorageUnavailable,
+        "does not know what the URL, or a setting of the role, names. Correct it or leave it out",
+    ),
     "3D000": (StorageUnavailable, "has no such database. Create it, or correct the URL"),
     "57P04": (StorageUnavailable, "dropped the database. Create it again, or correct the URL"),
     "42501": (

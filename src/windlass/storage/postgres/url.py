@@ -11,8 +11,19 @@ from windlass.errors import ConfigError
 __all__ = ["Address", "Host", "read_url"]
 
 _TRUE, _FALSE = {"true", "1", "on", "yes"}, {"false", "0", "off", "no"}
-_UNUSED = {"keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count"}
-"""Options of libpq that are always right here. Passed on, the server would refuse them."""
+_UNUSED = {
+    *("keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count"),
+    *("channel_binding", "fallback_application_name", "gssdelegation", "gssencmode"),
+    *("load_balance_hosts", "max_protocol_version", "min_protocol_version", "sslcertmode"),
+    *("sslcompression", "sslsni"),
+}
+"""Options of libpq that change nothing here. Passed on, the server would refuse them."""
+_DEMANDS = {
+    ("channel_binding", "require"),
+    ("gssencmode", "require"),
+    ("sslcertmode", "require"),
+}
+"""Of these, what the driver cannot keep. Refused: nobody is to be less safe than he asked to be."""
 _USE = "Use for example postgresql://user:password@host:5432/database"
 
 
@@ -56,6 +67,11 @@ def read_url(url: str) -> Address:
     pooled = _pooled(options)
     connect_seconds = _seconds(options.pop("connect_timeout", None))
     hosts = () if "host" in options else _hosts(parts.netloc)
+    for name, value in _DEMANDS & options.items():
+        raise ConfigError(
+            f"{name}={value} in the PostgreSQL URL is more than the driver, asyncpg, can promise. "
+            f"Leave it out; sslmode=verify-full makes sure who the server is."
+        )
     for name in _UNUSED & options.keys():
         del options[name]
     return Address(
