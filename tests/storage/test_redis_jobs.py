@@ -19,7 +19,7 @@ from windlass.core.transition import fail, retry, succeed
 from windlass.core.unique import Unique, Window
 from windlass.errors import LimitUnknown, StorageError
 from windlass.storage.protocol import Storage, Verdict, Want
-from windlass.storage.redis import open_redis
+from windlass.storage.redis import maintenance, open_redis
 from windlass.storage.redis.records import dead_of, known_id
 from windlass.testing.clock import VirtualClock
 from windlass.testing.conformance.steps import (
@@ -159,6 +159,21 @@ class TestDamage:
             state=State.FAILED, older_than=MINUTE / 2, limit=10
         )
         assert (pruned, list(await storage.admin.counts())) == (1, [])
+
+
+async def test_ended_jobs_stay_up_to_a_number_and_the_oldest_go_first(
+    storage: Storage, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "_MOST_KEPT", 2)
+    await enlist(storage)
+    ended = await add(storage, *(a_job() for _ in range(5)))
+    for job in await claim(storage, 5):
+        await end(storage, succeed(job, by="w1", result=None))
+        clock.advance(1)
+    (waiting,) = await add(storage, a_job())
+    await storage.maintenance.tidy()
+    kept = [job.id for job in await storage.admin.get([*ended, waiting]) if job is not None]
+    assert kept == [*ended[-2:], waiting]
 
 
 async def test_a_job_named_twice_in_two_spellings_is_requeued_once(

@@ -9,7 +9,7 @@ from windlass.core.instant import span_us
 from windlass.core.state import TERMINAL, State
 from windlass.storage.calendar import instant_of
 from windlass.storage.locks import WorkerLocks
-from windlass.storage.redis.database import Database
+from windlass.storage.redis.database import Argument, Database
 from windlass.storage.redis.durability import Watch
 from windlass.storage.redis.layout import CODES
 from windlass.storage.redis.scripts import Script, script
@@ -23,6 +23,10 @@ _LIMIT_NAMES, _FORGET_GATES = script("limit_names"), script("forget_gates")
 
 _AT_ONCE = 100
 """What one script moves or deletes at most: the server does nothing else meanwhile."""
+_MOST_KEPT = 1_000_000
+"""Ended jobs of one state that stay, however young: they live in memory, 600 bytes or more each."""
+_SURPLUS = 1_000_000
+"""What one round deletes of those that are too many."""
 _ABANDONED_AFTER = timedelta(hours=1)
 """The age from which a lock without a live worker is litter: a starting one has no row yet."""
 
@@ -54,7 +58,7 @@ class RedisMaintenance:
             self._db.wake()
         return ended
 
-    async def _in_bites(self, limit: int, script: Script, *args: int) -> int:
+    async def _in_bites(self, limit: int, script: Script, *args: Argument) -> int:
         """Do up to ``limit``, a few by one script; how many were done."""
         done = 0
         while done < limit:
@@ -68,7 +72,7 @@ class RedisMaintenance:
     async def prune(self, *, state: State, older_than: timedelta, limit: int) -> int:
         if state not in TERMINAL:
             return 0
-        return await self._in_bites(limit, _PRUNE, CODES[state], span_us(older_than))
+        return await self._in_bites(limit, _PRUNE, CODES[state], "age", span_us(older_than))
 
     async def prune_rollups(self, *, older_than: timedelta, limit: int) -> int:
         return int(await self._db.run_aside(_PRUNE_ROLLUPS, span_us(older_than), limit))
@@ -79,6 +83,9 @@ class RedisMaintenance:
     async def tidy(self) -> None:
         if self._watch is not None:
             await self._watch.look()
+        for state in TERMINAL:
+            # One bite now and then is not enough where thousands end every second.
+            await self._in_bites(_SURPLUS, _PRUNE, CODES[state], "number", _MOST_KEPT)
         for name in await self._db.run_aside(_LIMIT_NAMES):
             cursor: bytes | None = b"0"
             while cursor is not None:

@@ -1,10 +1,16 @@
--- Delete jobs that reached a state longer ago.
+-- Delete jobs that reached a state longer ago, or those that are too many.
 -- use: lines
--- ARGV: state digit, age, limit
+-- ARGV: state digit, 'age' or 'number', the age or the number that may stay, limit
 -- Returns how many.
-local key = prefix .. 'finished:' .. ARGV[1]
-local before = string.format('(%.0f', now - ARGV[2])
-local ids = redis.call('ZRANGEBYSCORE', key, '-inf', before, 'LIMIT', 0, ARGV[3])
+local key, kept, limit = prefix .. 'finished:' .. ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4])
+local ids
+if ARGV[2] == 'age' then
+  local before = string.format('(%.0f', now - kept)
+  ids = redis.call('ZRANGEBYSCORE', key, '-inf', before, 'LIMIT', 0, limit)
+else
+  local most = math.min(limit, redis.call('ZCARD', key) - kept)
+  ids = most > 0 and redis.call('ZRANGE', key, 0, most - 1) or {}
+end
 
 -- Most have succeeded, with no key, limit or error: their state record says all there is to do, and
 -- they go together. Deletions come first: they work when memory is short.
