@@ -441,3 +441,37 @@ async def test_units_of_a_limit_come_back_with_the_commit(app: Windlass, postgre
         else:
             assert (await store.ended(success)).what is Ending.STORED
     assert await claim() == []
+
+
+async def test_a_worker_that_stops_calls_nothing_a_success_that_is_not_committed(
+    postgres_url: str,
+) -> None:
+    app = Windlass(postgres_url, poll=0.1, grace=0.1)
+    line = await asyncpg.connect(postgres_url)
+    theirs = line.transaction()
+    asked, began = asyncio.Event(), asyncio.Event()
+
+    @app.task(name="work")
+    async def work(ctx: Context) -> str:
+        await theirs.start()  # and nobody ends it
+        asked.set()
+        return await ctx.finish("done", connection=line)
+
+    @app.task(name="other")
+    async def other() -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    async with app:
+        job, neighbour = await work.enqueue(), await other.enqueue()
+        async with asyncio.timeout(20):
+            async with app.worker():
+                await asked.wait()
+                await began.wait()
+        assert (await neighbour.refresh()).state is State.WAITING
+        assert (await job.refresh()).state is State.RUNNING
+        await theirs.rollback()
+        storage = await app.storage()
+        (orphan,) = await storage.workers.orphans(10)
+        assert orphan.claim.job == job.id
+    await line.close()

@@ -28,7 +28,7 @@ from windlass.runtime.children import Children
 from windlass.runtime.claimer import Claimer
 from windlass.runtime.descent import descended
 from windlass.runtime.finisher import Finisher
-from windlass.runtime.finishing import Finishing, Stored
+from windlass.runtime.finishing import Finishing, Stored, Undecided
 from windlass.runtime.hooks import Layer
 from windlass.runtime.identity import Identity
 from windlass.runtime.progress import ProgressReporter
@@ -227,11 +227,12 @@ class Engine:
     def _ended(self, run: Run, outcome: Outcome) -> None:
         job = run.job
         try:
-            transition = settle(job, outcome, self.policy, by=job.worker, chance=self._chance)
-            if isinstance(outcome, Stored):
-                self.finisher.tell(job, transition, outcome.at)
-            else:
-                self.finisher.add(job, transition)
+            if not isinstance(outcome, Undecided):
+                transition = self._settle(job, outcome)
+                if isinstance(outcome, Stored):
+                    self.finisher.tell(job, transition, outcome.at)
+                else:
+                    self.finisher.add(job, transition)
         finally:
             self._free(run)
         if isinstance(outcome, Missing) and self._around.tasks.find(job.task) is None:

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from windlass.core.job import AttemptError, Claim, ClaimedJob
-from windlass.core.outcome import Outcome, Raised, Succeeded
+from windlass.core.outcome import Interrupted, Outcome, Raised, Succeeded
 from windlass.core.payload import encode_any
 from windlass.core.transition import Transition
 from windlass.errors import ClaimLost, ConfigError, StorageError, StorageReplaced
 from windlass.runtime.runner import Run, Why
 from windlass.storage.protocol import Ended, Ending, Storage, UserConnection
 
-__all__ = ["Finishing", "Stored"]
+__all__ = ["Finishing", "Stored", "Undecided"]
 
 log = logging.getLogger("windlass")
 
@@ -28,6 +28,15 @@ class Stored(Succeeded, frozen=True, kw_only=True):
     """The success was committed with the handler's own writes: there is nothing left to store."""
 
     at: datetime
+
+
+class Undecided(Interrupted, frozen=True):
+    """The handler's transaction may still be open, and this run must end: nothing is stored.
+
+    A success would stand although the writes are rolled back, and any other word would wait for
+    the transaction and keep everybody else waiting. Whoever looks for claims without an owner
+    finds this one when it is over.
+    """
 
 
 class Finishing:
@@ -97,11 +106,13 @@ class Finishing:
     async def resolve(self, run: Run, outcome: Outcome) -> Outcome:
         """What a run that has called finish comes to, whatever its handler did afterwards."""
         success = self.asked.pop(run.job.claim)
-        if self._storage.transactions is None and isinstance(outcome, Succeeded):
-            return Succeeded(success.result)
+        if self._storage.transactions is None:
+            return Succeeded(success.result) if isinstance(outcome, Succeeded) else outcome
         ended = await self._look(run, success)
-        if ended is None or ended.what is Ending.LOST:
-            return outcome  # the store will not take it, or knows better than we do
+        if ended is None:
+            return Undecided()
+        if ended.what is Ending.LOST:
+            return outcome  # the store will not take it
         if ended.what is Ending.STORED:
             if not isinstance(outcome, Succeeded):
                 log.warning(
@@ -131,7 +142,7 @@ class Finishing:
                 await asyncio.sleep(pause)
             except asyncio.CancelledError:
                 if run.why is not Why.CANCEL:
-                    return None  # the worker stops, or was buried: fenced writes decide
+                    return None  # the worker stops, or was buried
             except StorageReplaced:
                 return None
             except StorageError as error:
