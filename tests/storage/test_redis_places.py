@@ -16,6 +16,8 @@ from tests.servers.valkey import ValkeyServer
 from tests.storage.test_redis_durability import becomes_true, opened
 from windlass.errors import StorageUnavailable
 from windlass.storage.redis import open_redis
+from windlass.storage.redis.dialer import Dialer
+from windlass.storage.redis.urls import Node, parse_url
 from windlass.testing.conformance.steps import a_job, add, claim_one, enlist, succeeded
 
 Start = Callable[..., ValkeyServer]
@@ -143,3 +145,19 @@ def _replication(server: ValkeyServer) -> bytes:
     with redis.Redis(port=server.port) as line:
         line.response_callbacks.clear()
         return bytes(line.execute_command("INFO", "replication"))
+
+
+async def test_whoever_was_asked_last_is_not_asked_first_again() -> None:
+    """A node that was cut off from its cluster answers, too, and is wrong for ever."""
+    dialer = Dialer(parse_url("redis+cluster://a,b,c"), "{windlass}:")
+    asked: list[str] = []
+
+    async def question(node: Node) -> Node:
+        asked.append(node.host)
+        if node.host == "c":
+            raise ConnectionError
+        return node
+
+    for _ in range(4):
+        await dialer._ask(question)
+    assert asked == ["a", "b", "c", "a", "b"]

@@ -51,6 +51,7 @@ class Dialer:
     def __init__(self, url: RedisUrl, prefix: str) -> None:
         self._url, self._prefix = url, prefix
         self.place = str(url)
+        self._turn = 0
         self._reached = False
         self._lost_to: WeakSet[object] = WeakSet()
         self._down_since: float | None = None
@@ -122,9 +123,16 @@ class Dialer:
     # --- whom to ask --------------------------------------------------------------------------
 
     async def _ask(self, question: Any) -> Node:
-        """The first answer of those who know; the last error if nobody does."""
+        """The first answer of those who know; the last error if nobody does.
+
+        Each time somebody else is asked first: one that was cut off from the others goes on
+        naming a primary that is none any more.
+        """
         trouble: Exception = StorageUnavailable(f"{self.place} names nobody to ask")
-        for node in self._url.nodes:
+        nodes = self._url.nodes
+        for _ in nodes:
+            node = nodes[self._turn % len(nodes)]
+            self._turn += 1
             try:
                 found: Node = await question(node)
             except _FAILURES as error:
