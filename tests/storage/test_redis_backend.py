@@ -337,10 +337,20 @@ def _run_for_ever(server: ValkeyServer) -> None:
         line.eval("while true do end", 0)
 
 
+@pytest.mark.parametrize(
+    "rules",
+    [
+        ADMIN_RULES,
+        (
+            *("~{windlass}:*", "+@read", "+@write", "+@scripting", "+@connection"),
+            *("+time", "+wait"),
+        ),
+    ],
+)
 async def test_a_user_with_one_key_pattern_can_do_everything(
-    own_valkey: Start, caplog: pytest.LogCaptureFixture
+    own_valkey: Start, caplog: pytest.LogCaptureFixture, rules: tuple[str, ...]
 ) -> None:
-    url = a_user(own_valkey(), *ADMIN_RULES)
+    url = a_user(own_valkey(), *rules)
     caplog.set_level(logging.WARNING, "windlass")
     async with opened(url, durability="local") as storage:
         await enlist(storage)

@@ -89,7 +89,7 @@ _ADVICE: dict[str, tuple[type[StorageError], str]] = {
         StorageError,
         (
             "does not permit this user something. Windlass needs: ~{windlass}:* +@all -@dangerous "
-            "+config|get +info (or @read @write @stream @scripting @connection +wait)"
+            "+config|get +info (or +@read +@write +@scripting +@connection +time +wait)"
         ),
     ),
     EPOCH_LOST: (
