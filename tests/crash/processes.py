@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Nothing here takes that long unless it is broken."""
 
 

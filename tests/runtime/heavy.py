@@ -300,7 +300,7 @@ def talkative(ctx: Context) -> None:
 
 @app.task(run_in="process", max_attempts=1)
 def falls_silent() -> None:
-    for fd in range(3, 32):
+    for fd in range(3, 1024):
         with suppress(OSError):
             socket.socket(fileno=os.dup(fd)).shutdown(socket.SHUT_WR)
     threading.Event().wait(60)

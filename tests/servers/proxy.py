@@ -210,7 +210,8 @@ class _Connection:
         self._wire = wire
         self._asked = 0
         self._answered = 0
-        self._losing: tuple[Loss, int] | None = None
+        self._losing: list[Loss] = []
+        self._last_lost = 0
         self._aborted = asyncio.Event()
         self.gone = asyncio.Event()
         self.requests: set[str] = set()
@@ -244,7 +245,9 @@ class _Connection:
                     self._proxy.requests.append(request)
                     loss = self._proxy.to_lose(request)
                     if loss is not None:
-                        self._losing = (loss, self._asked)
+                        # Requests that came together are lost together.
+                        self._losing.append(loss)
+                        self._last_lost = self._asked
                 if not await self._forward(heard, self._server[1], "asked"):
                     return
 
@@ -253,11 +256,11 @@ class _Connection:
             while heard := await self._server[0].read(_CHUNK):
                 await self._proxy.pass_on()
                 self._answered += self._wire.answered(heard)
-                if self._losing is not None:
-                    loss, number = self._losing
-                    if self._answered >= number:
+                if self._losing:
+                    if self._answered >= self._last_lost:
                         self.abort()
-                        loss.happen()
+                        for loss in self._losing:
+                            loss.happen()
                         return
                 elif self.silent:
                     continue
