@@ -61,15 +61,15 @@ def passable(path: Path) -> bool:
 def usable(binaries: Path, copies: Path, *more: Path) -> Path:
     """``binaries`` itself, or a copy where the server's user cannot come to the original.
 
-    ``more`` goes along: libraries that are found relative to the binaries.
+    ``more`` goes along: libraries that the binaries look for two folders above themselves.
     """
     if not _is_root() or passable(binaries):
         return binaries
-    for original in (binaries, *more):
-        copy = copies / original.parent.name / original.name
+    found = copies / binaries.parent.name / binaries.name
+    for original, copy in ((binaries, found), *((each, copies / each.name) for each in more)):
         if not copy.exists():
             shutil.copytree(original, copy, symlinks=True)
-    return copies / binaries.parent.name / binaries.name
+    return found
 
 
 def give(path: Path) -> None:

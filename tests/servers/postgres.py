@@ -69,7 +69,7 @@ class PostgresServer:
         return self._log.read_text(encoding="utf-8", errors="replace")
 
     def _create(self) -> None:
-        self._cluster.mkdir(mode=0o700, parents=True)
+        self._cluster.mkdir(mode=0o700, parents=True, exist_ok=True)
         give(self._cluster)
         give(self.folder)
         initdb = self._binaries / "bin" / "initdb"
