@@ -3,7 +3,8 @@
 # ARGS=… is passed on to pytest, the demo or the benchmark.
 
 PYTHON ?=
-WORKERS ?= auto
+# Many tests wait for processes and servers: one more than there are processors keeps those busy.
+WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
 ARGS ?=
 SEEDS ?= 1000
 CYCLES ?= 1000
