@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -33,7 +34,7 @@ class Sentinel:
 
     def __init__(self, primary: ValkeyServer, binary: Path) -> None:
         self.port = free_port()
-        folder = new_folder("sentinel")
+        self._folder = folder = new_folder("sentinel")
         give(folder)
         settings = folder / "sentinel.conf"
         settings.write_text(
@@ -57,6 +58,7 @@ class Sentinel:
     def close(self) -> None:
         self._process.kill()
         self._process.wait(PATIENCE)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 @pytest.fixture
