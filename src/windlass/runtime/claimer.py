@@ -26,6 +26,10 @@ _SUSPECT_LOOK = 1.0
 """A worker that drains for a suspect looks this often whether it is still there."""
 
 
+_POLITE_FOR, _HEAD_START = 60.0, 0.1
+"""How long a worker that met a job of a task it lacks lets others go first, and by how much."""
+
+
 class Home(Protocol):
     """What a claimer needs to know about, and do to, the rest of its worker."""
 
@@ -82,6 +86,7 @@ class Claimer:
         self._next_look = 0.0
         self._solo: Claim | None = None
         self._holding: Sequence[Claim] = ()
+        self._polite_until = 0.0
         self.quiet = False
         """Set to take nothing more."""
         self.claimed = 0
@@ -103,6 +108,15 @@ class Claimer:
         """A run ended here."""
         if claim == self._solo:
             self._solo = None
+
+    def met_a_stranger(self) -> None:
+        """A job of a task that this worker lacks.
+
+        It comes back when it is due again, and all idle workers wake then. Whoever promotes it is
+        always first: without a head start for the others, the one that lacks the task would take
+        it every time, and the one that has it never.
+        """
+        self._polite_until = asyncio.get_running_loop().time() + _POLITE_FOR
 
     def compare(self, holding: Sequence[Claim]) -> None:
         """What the store says this worker holds; looked at between two claims, never during one."""
@@ -153,6 +167,8 @@ class Claimer:
         self._wake.clear()  # first: whatever happens from here on ends the sleep below
         if self._holding:
             await self._give_back_strays()
+        if self._dry and asyncio.get_running_loop().time() < self._polite_until:
+            await self._wait_out(_HEAD_START * (0.5 + self._chance()))
         if not self._dry or await self._worth_it():
             took = await self.step()
             if took and not self._dry:

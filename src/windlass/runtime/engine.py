@@ -236,6 +236,7 @@ class Engine:
         finally:
             self._free(run)
         if isinstance(outcome, Missing) and self._around.tasks.find(job.task) is None:
+            self.claimer.met_a_stranger()
             self._tell_missing(job.task)
 
     def _tell_missing(self, name: str) -> None:
