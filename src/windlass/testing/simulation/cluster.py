@@ -270,7 +270,8 @@ class Cluster:
                 node.worker = await seat.app.make_worker(
                     self.shape.worker_settings(), aside=_Aside, watch_loop=False
                 )
-                if not self.over:  # it was still opening when everybody was told to stop
+                # It may have been opening when everybody, or every old one, was told to stop.
+                if not self.over and not (node.old and self._around.faults.healed):
                     await node.worker.run()
 
     def _produce(self, orders: Orders) -> Callable[[Node], Coroutine[Any, Any, None]]:
