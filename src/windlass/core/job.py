@@ -19,6 +19,7 @@ __all__ = [
     "AttemptError",
     "Claim",
     "ClaimedJob",
+    "FollowUp",
     "Job",
     "JobId",
     "LimitUse",
@@ -52,6 +53,21 @@ class LimitUse(msgspec.Struct, frozen=True):
         return f"{self.name}:{self.key}" if self.key else self.name
 
 
+class FollowUp(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The job to insert when this one has failed for good, but for its id and arguments.
+
+    Stored with the job: whoever buries it may not know its task.
+    """
+
+    task: str
+    queue: str = "default"
+    priority: int = 0
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    timeout: timedelta | None = None
+    limits: tuple[LimitUse, ...] = ()
+    tags: tuple[str, ...] = ()
+
+
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """What a producer asks for. The store adds time and order."""
 
@@ -77,6 +93,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     correlation_id: str | None = None
     trace: str | None = None
     parent: JobId | None = None
+    on_failure: FollowUp | None = None
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -127,6 +144,7 @@ class ClaimedJob(msgspec.Struct, frozen=True):
     correlation_id: str | None = None
     trace: str | None = None
     tags: tuple[str, ...] = ()
+    on_failure: FollowUp | None = None
 
     @property
     def tries(self) -> int:
@@ -176,6 +194,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     lost: int = 0
     solo: bool = False
     missed_at: datetime | None = None
+    throttled: int = 0
+    """How often its handler was turned away by somebody else's limit."""
     progress: Progress | None = None
     tags: tuple[str, ...] = ()
     tenant: str | None = None
@@ -183,6 +203,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     correlation_id: str | None = None
     trace: str | None = None
     parent: JobId | None = None
+    on_failure: FollowUp | None = None
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,11 +8,22 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from windlass.core.breaker import Breaker
 from windlass.core.instant import duration, span_us
 from windlass.core.job import LimitUse
 from windlass.errors import InvalidArgument
 
-__all__ = ["Admitted", "Closed", "LimitSpec", "Rate", "admit", "lane_key", "tokens_free"]
+__all__ = [
+    "Admitted",
+    "Closed",
+    "LimitSpec",
+    "Rate",
+    "admit",
+    "drained",
+    "lane_key",
+    "owed",
+    "tokens_free",
+]
 
 _LONGEST = timedelta(days=36_525)
 
@@ -75,12 +86,17 @@ class LimitSpec(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     rate: Rate | None = None
     concurrency: int | None = None
+    breaker: Breaker | None = None
+    """A gate that failures shut: it has neither of the others, and no keys."""
 
     def __post_init__(self) -> None:
         if not self.name or ":" in self.name:
             message = f"a limit's name must not be empty or contain ':', got {self.name!r}"
             raise InvalidArgument(message)
-        if self.rate is None and self.concurrency is None:
+        if self.breaker is not None and (self.rate is not None or self.concurrency is not None):
+            message = f"limit {self.name!r} is a breaker, which has no rate and no concurrency"
+            raise InvalidArgument(message)
+        if self.rate is None and self.concurrency is None and self.breaker is None:
             message = f"limit {self.name!r} needs rate= or concurrency="
             raise InvalidArgument(message)
         if self.concurrency is not None and self.concurrency < 1:
@@ -121,6 +137,21 @@ def tokens_free(rate: Rate, spent_until: datetime | None, now: datetime) -> int:
     # By the same rounded spacing as `admit`, so the two never disagree by one.
     room = rate.span(rate.burst) - (spent_until - now)
     return max(0, room // rate.spacing)
+
+
+def drained(rate: Rate, spent_until: datetime | None, now: datetime) -> datetime:
+    """``spent_until`` of a bucket with nothing in it. A debt is not forgiven."""
+    empty = now + rate.span(rate.burst)
+    return empty if spent_until is None else max(spent_until, empty)
+
+
+def owed(
+    rate: Rate, spent_until: datetime | None, *, before: Rate, now: datetime
+) -> datetime | None:
+    """``spent_until`` when a rate is changed: what is owed are tokens, not time."""
+    if spent_until is None or spent_until <= now:
+        return spent_until
+    return now + rate.span((spent_until - now) / before.spacing)
 
 
 def lane_key(uses: tuple[LimitUse, ...]) -> str:

@@ -9,6 +9,7 @@ import msgspec
 
 from windlass.core import transition
 from windlass.core.backoff import DEFAULT_BACKOFF, Backoff
+from windlass.core.cooling import DEFAULT_COOL_DOWN, steps
 from windlass.core.job import AttemptError, ClaimedJob
 from windlass.core.transition import Transition
 
@@ -71,7 +72,11 @@ class Snoozed(msgspec.Struct, frozen=True):
 class Throttled(msgspec.Struct, frozen=True):
     """The handler met somebody else's rate limit."""
 
-    after: timedelta
+    after: timedelta = timedelta(0)
+    cool_queue: bool = False
+    """Nobody takes anything from the job's queue until it has rested."""
+    drain: bool = False
+    """The rates the job draws on are spent, whatever their buckets say."""
 
 
 class Interrupted(msgspec.Struct, frozen=True):
@@ -114,6 +119,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """The rules a task's outcomes are decided by."""
 
     backoff: Backoff = DEFAULT_BACKOFF
+    cool_down: Backoff = DEFAULT_COOL_DOWN
     on_crash: Literal["fail", "retry"] = "fail"
     missing_task: Literal["wait", "fail"] = "wait"
     missing_delay: timedelta = timedelta(seconds=15)
@@ -156,8 +162,9 @@ def decide(
             return transition.fail(job, by=by, error=error)
         case Snoozed(after):
             return transition.snooze(job, by=by, delay=after)
-        case Throttled(after):
-            return transition.throttle(job, by=by, delay=after)
+        case Throttled(after, cool_queue, drain):
+            cools = steps(policy.cool_down, chance) if cool_queue else ()
+            return transition.throttle(job, by=by, delay=after, cools=cools, drains=drain)
         case Interrupted():
             return transition.release(job, by=by)
         case Missing(error):

@@ -8,7 +8,16 @@ from enum import StrEnum
 
 from windlass.errors import IllegalTransition
 
-__all__ = ["FINISHING", "TERMINAL", "TRANSITIONS", "State", "Verb", "shown_state", "target"]
+__all__ = [
+    "FAILURES",
+    "FINISHING",
+    "TERMINAL",
+    "TRANSITIONS",
+    "State",
+    "Verb",
+    "shown_state",
+    "target",
+]
 
 
 class State(StrEnum):
@@ -62,6 +71,8 @@ TRANSITIONS: Mapping[State, Mapping[Verb, State]] = {
 TERMINAL = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.DISCARDED})
 FINISHING: Mapping[Verb, State] = TRANSITIONS[State.RUNNING]
 """The verbs that end a claim, and where each leads."""
+FAILURES = frozenset({Verb.RETRY, Verb.FAIL})
+"""What a breaker counts: an attempt that was spent. A cancelled run is not the task's fault."""
 
 
 def target(state: State, verb: Verb) -> State:

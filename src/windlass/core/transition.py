@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
-from windlass.core.job import AttemptError, Claim, ClaimedJob
+from windlass.core.job import AttemptError, Claim, ClaimedJob, NewJob
 from windlass.core.state import FINISHING, State, Verb
 
 __all__ = [
@@ -49,6 +49,12 @@ class Transition(msgspec.Struct, frozen=True):
     """
     keep: bool = True
     """False deletes the row instead of keeping it: retention zero."""
+    cools: tuple[timedelta, ...] = ()
+    """THROTTLE: the queue cools down for so long, by its number of cool-downs before."""
+    drains: bool = False
+    """THROTTLE: the rates this job draws on have nothing left."""
+    then: NewJob | None = None
+    """FAIL: a job that is inserted in the same transaction, if that verb takes effect."""
 
     @property
     def state(self) -> State:
@@ -79,9 +85,18 @@ def snooze(job: ClaimedJob, *, by: str, delay: timedelta) -> Transition:
     return Transition(Verb.SNOOZE, job.claim, by, delay=delay, refund=True)
 
 
-def throttle(job: ClaimedJob, *, by: str, delay: timedelta) -> Transition:
+def throttle(
+    job: ClaimedJob,
+    *,
+    by: str,
+    delay: timedelta,
+    cools: tuple[timedelta, ...] = (),
+    drains: bool = False,
+) -> Transition:
     """running → waiting without cost: somebody upstream said "not now"."""
-    return Transition(Verb.THROTTLE, job.claim, by, delay=delay, refund=True)
+    return Transition(
+        Verb.THROTTLE, job.claim, by, delay=delay, refund=True, cools=cools, drains=drains
+    )
 
 
 def release(

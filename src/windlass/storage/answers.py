@@ -36,6 +36,8 @@ class Inserted(msgspec.Struct, frozen=True):
     """The new job's id, or that of the job that holds its unique key."""
     created: bool
     """False: an active job with the same key was found and is the answer."""
+    replaced: bool = False
+    """That job took over what was asked for: see `OnConflict`."""
 
 
 class Want(msgspec.Struct, frozen=True):
@@ -82,6 +84,10 @@ class Answer(msgspec.Struct, frozen=True):
     verdict: Verdict
     verb: Verb | None = None
     """Applied and repeated: what happened, which is the alternative if a cancel request won."""
+    cool_until: datetime | None = None
+    """Applied, with ``cools``: until when the job's queue rests."""
+    cooled: bool = False
+    """This very transition has sent it to rest; False: it already did."""
 
 
 class Applied(msgspec.Struct, frozen=True):

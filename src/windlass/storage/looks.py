@@ -7,9 +7,11 @@ from datetime import datetime
 
 import msgspec
 
+from windlass.core.breaker import BreakerState
+from windlass.core.queue import QueueSettings
 from windlass.core.state import State
 
-__all__ = ["JobFilter", "LimitState", "QueueCounts"]
+__all__ = ["JobFilter", "LimitState", "QueueCounts", "QueueRecord"]
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +38,18 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool = False
 
 
+class QueueRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a queue beyond its jobs."""
+
+    queue: str
+    settings: QueueSettings = QueueSettings()
+    paused: bool = False
+    cool_until: datetime | None = None
+    """Nothing of it starts before."""
+    cool_downs: int = 0
+    """In a row: what the next one's length goes by."""
+
+
 class LimitState(msgspec.Struct, frozen=True, kw_only=True):
     """One budget (limit and key) as it is now."""
 
@@ -45,5 +59,7 @@ class LimitState(msgspec.Struct, frozen=True, kw_only=True):
     """Claims that count against it."""
     spent_until: datetime | None = None
     """Rate: when the bucket is full again."""
+    breaker: BreakerState | None = None
+    """For the gate of a breaker."""
     parked: int = 0
     """Lanes that wait for it; 0 where the backend parks none."""

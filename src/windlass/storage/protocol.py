@@ -8,12 +8,13 @@ owns the clock: one instant is read inside each operation, delays come in as dur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Protocol
 
 from windlass.core.job import Attempt, Claim, ClaimedJob, Job, JobId, NewJob, Progress
 from windlass.core.limit import LimitSpec
+from windlass.core.queue import QueueSettings
 from windlass.core.rollup import Rollup
 from windlass.core.state import State
 from windlass.core.transition import Transition
@@ -33,7 +34,8 @@ from windlass.storage.answers import (
     WorkerStart,
     WorkerState,
 )
-from windlass.storage.looks import JobFilter, LimitState, QueueCounts
+from windlass.storage.looks import JobFilter, LimitState, QueueCounts, QueueRecord
+from windlass.storage.transacting import TransactionStore, UserConnection, UserTransactionStore
 
 __all__ = [
     "AdminStore",
@@ -53,6 +55,8 @@ __all__ = [
     "MaintenanceStore",
     "Pulse",
     "QueueCounts",
+    "QueueRecord",
+    "QueueStore",
     "Settled",
     "Storage",
     "TransactionStore",
@@ -84,6 +88,11 @@ class JobStore(Protocol):
         - A job whose unique key is held (see `Unique`) is not stored; the answer names the holder
           with ``created=False``. This also holds between jobs of one batch, and under any
           concurrency. A key held FOR_A_TIME is free when its time is up, or its row is deleted.
+          With RAISE: KeyConflict, nothing of the batch is stored. With REPLACE…: a holder that is
+          waiting takes over, in its place, the payload, limits (and so the lane), principal,
+          correlation id, trace (…ARGUMENTS) and the due time, as of a new job (…DUE), or all of
+          them; the answer says ``replaced``. One that is not waiting stays as it is; one of
+          another task raises KeyConflict.
         - A job with limits goes into the lane of their combination; a limit that was never
           defined raises LimitUnknown and stores nothing of the batch.
         """
@@ -103,11 +112,15 @@ class JobStore(Protocol):
         - A waiting job at or past its expiry is discarded (reason ``expired``) when met, never
           claimed; a bounded number per call, so a claim may come back with less than there is.
           They are named in `ClaimReply.expired`, and whoever waits for their end is woken.
-        - A paused queue gives nothing.
+        - A paused queue gives nothing, nor does one that cools down, up to ``cool_until`` (then
+          `ClaimReply.next_at`); one with ``max_running`` gives no more than brings its running
+          jobs, in the whole cluster, to that number.
         - Limits: a job is claimed only when every limit of its lane admits it, and then takes
           from all of them: a rate token per cost, a concurrency unit that lasts as long as the
           claim. The head of a closed lane closes its whole lane and nothing else: jobs of other
           lanes and jobs without limits pass it. Usage is what the running rows say.
+        - A breaker admits everything below its number of failures in a row; from there on nothing
+          before ``open_until``, and then one job while none that counts against it runs.
         - A job marked solo is claimed only with ``solo=True``, which callers say when they run
           nothing else; such a claim returns one such job, due and admitted, or nothing at all.
           ``solo_due`` tells callers without ``solo=True`` that one is waiting.
@@ -129,6 +142,16 @@ class JobStore(Protocol):
           units come back, and lanes parked for them return.
         - Every ended claim except success adds an `Attempt` to the history, the newest 32 kept;
           ``error`` becomes the job's last error.
+        - THROTTLE adds one to ``throttled``. With ``cools`` the queue cools down from now for
+          ``cools[n]`` (the last one beyond) or ``delay``, whichever is longer, n being its number
+          of cool-downs so far, which rises by one up to 30; unless it cools down already, which
+          changes nothing: many who hit one limiter are one hit. Either way the job is due no
+          sooner than ``cool_until``. With ``drains`` every rate it draws on has an empty bucket.
+        - SUCCEED sets a queue's number of cool-downs to 0, and forgets ``cool_until``, if that
+          lies 120 s or more in the past (`core.cooling.GRACE`).
+        - Breakers it draws on: RETRY and FAIL are a failure, SUCCEED closes, the rest is nothing
+          (`core.breaker`).
+        - FAIL inserts ``then``, as `insert` does.
         - Rollups count the accepted ones, in the same transaction, under the verb that took
           effect. Repeated, refused and unknown ones change nothing at all.
         - Those who wait for results, for freed limits and for ready jobs are woken.
@@ -138,7 +161,8 @@ class JobStore(Protocol):
     async def claimable(self, queues: Sequence[str]) -> bool:
         """Whether a claim on these queues is worth its write lock now. A hint, read-only.
 
-        It may err on the side of yes, never of no. A paused queue is not, nor is one where all
+        It may err on the side of yes, never of no. A paused queue is not, nor one that cools down
+        or runs as many as it may, nor is one where all
         that waits is a job to run alone that its limits refuse: nothing but a change, which
         wakes, makes such a claim worth it.
         """
@@ -257,8 +281,19 @@ class LimitStore(Protocol):
 
     async def define(self, specs: Sequence[LimitSpec]) -> None:
         """Create or change limits by name. Takes effect at the next claim, for waiting jobs too:
-        lanes that the new numbers would open return.
+        lanes that the new numbers would open return. Where the rate changes, what is owed are
+        tokens, not time (`core.limit.owed`).
         """
+        ...
+
+    async def drain(self, name: str, key: str = "") -> None:
+        """Empty the bucket of one budget, for everybody; LimitUnknown, or nothing if the limit has
+        no rate.
+        """
+        ...
+
+    async def reset(self, name: str, key: str = "") -> None:
+        """Fill the bucket of one budget, or close a breaker; LimitUnknown. Wakes workers."""
         ...
 
     async def specs(self) -> Sequence[LimitSpec]:
@@ -288,8 +323,17 @@ class MaintenanceStore(Protocol):
         """Discard up to ``limit`` waiting jobs past their expiry."""
         ...
 
-    async def prune(self, *, state: State, older_than: timedelta, limit: int) -> int:
-        """Delete up to ``limit`` jobs, with history, that reached this state longer ago."""
+    async def prune(
+        self,
+        *,
+        state: State,
+        older_than: timedelta,
+        limit: int,
+        apart: Mapping[str, timedelta] | None = None,
+    ) -> int:
+        """Delete up to ``limit`` jobs, with history, that reached this state longer ago; those of
+        the queues in ``apart`` longer ago than it says there. Flat, whoever keeps how much.
+        """
         ...
 
     async def prune_rollups(self, *, older_than: timedelta, limit: int) -> int:
@@ -302,6 +346,26 @@ class MaintenanceStore(Protocol):
 
     async def tidy(self) -> None:
         """Whatever the backend needs now and then: checkpoints, vacuum, statistics."""
+        ...
+
+
+class QueueStore(Protocol):
+    """What holds for whole queues."""
+
+    async def queues(self) -> Sequence[QueueRecord]:
+        """Queues with settings, paused or cooled down, by name. Read-only, cheap: every worker
+        asks every second.
+        """
+        ...
+
+    async def change(self, queue: str, new: QueueSettings, *, old: QueueSettings) -> bool:
+        """Store settings if those stored are still ``old`` (none are those of a plain
+        `QueueSettings`); False: they are not. Takes effect at the next claim. Wakes workers.
+        """
+        ...
+
+    async def warm(self, queue: str) -> None:
+        """End a cool-down and forget those before it. Wakes workers."""
         ...
 
 
@@ -370,68 +434,6 @@ class Wakeups(Protocol):
         ...
 
 
-class UserConnection(Protocol):
-    """A database connection that belongs to the user, of one of the drivers a backend knows."""
-
-    @property
-    def execute(self) -> Callable[..., Any]: ...
-
-
-class UserTransactionStore(Protocol):
-    """Jobs in the user's own transactions: there if they commit, as if never asked for if not.
-
-    Everything runs on the user's connection alone and needs no open storage; the ``_sync`` twins
-    are for connections that block. A connection of the wrong kind, or of no known kind, raises
-    InvalidArgument before anything is written. After any other error the user's transaction, or
-    their savepoint, has to be rolled back, as after any statement that failed.
-    """
-
-    async def insert(
-        self, connection: UserConnection, jobs: Sequence[NewJob], *, notify: bool = False
-    ) -> Sequence[Inserted]:
-        """As `JobStore.insert`, without waking: ``notify`` lets their commit do that. A key that
-        somebody else's open transaction decides about raises KeyBusy. Jobs with limits enter
-        their lanes at the next claim, so that no lock on limits is held in this transaction.
-        """
-        ...
-
-    def insert_sync(
-        self, connection: UserConnection, jobs: Sequence[NewJob], *, notify: bool = False
-    ) -> Sequence[Inserted]:
-        """As `insert`."""
-        ...
-
-    async def finish(self, connection: UserConnection, transition: Transition) -> None:
-        """Apply a success. Any answer but *applied* makes the statement itself fail, and with it
-        the transaction: ClaimLost, or AlreadyFinished if this claim has ended as it should.
-        """
-        ...
-
-    def finish_sync(self, connection: UserConnection, transition: Transition) -> None:
-        """As `finish`."""
-        ...
-
-    def on_commit(self, connection: UserConnection, callback: Callable[[], None]) -> bool:
-        """Call ``callback`` after the commit, on whatever thread commits; False where the driver
-        cannot say when that is. Once per transaction, however often it is asked for.
-        """
-        ...
-
-
-class TransactionStore(UserTransactionStore, Protocol):
-    """The same as part of an opened storage, which can also look what became of it."""
-
-    async def ended(self, transition: Transition) -> Ended:
-        """What has become of a claim that `finish` was called for. Waits for no lock. Frees what a
-        stored success has left to be freed, and wakes those who wait for it.
-        """
-        ...
-
-    def wake(self) -> None:
-        """Jobs were committed on a connection of the user's: wake whoever waits for work."""
-        ...
-
-
 class Storage(Protocol):
     """A backend, opened for one event loop."""
 
@@ -445,6 +447,8 @@ class Storage(Protocol):
     def limits(self) -> LimitStore: ...
     @property
     def maintenance(self) -> MaintenanceStore: ...
+    @property
+    def queues(self) -> QueueStore: ...
     @property
     def admin(self) -> AdminStore: ...
     @property

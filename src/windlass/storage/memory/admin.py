@@ -58,11 +58,12 @@ class MemoryAdmin:
 
     async def counts(self) -> Sequence[QueueCounts]:
         with self._db.moment() as now:
-            queues: dict[str, Counter[str]] = {queue: Counter() for queue in self._db.paused}
+            paused = {queue for queue, row in self._db.queues.items() if row.paused}
+            queues: dict[str, Counter[str]] = {queue: Counter() for queue in paused}
             for row in self._db.rows.values():
                 queues.setdefault(row.asked.queue, Counter())[self._counted_as(row, now)] += 1
             return [
-                QueueCounts(queue=queue, paused=queue in self._db.paused, **counts)
+                QueueCounts(queue=queue, paused=queue in paused, **counts)
                 for queue, counts in sorted(queues.items())
             ]
 
@@ -161,9 +162,9 @@ class MemoryAdmin:
 
     async def pause(self, queue: str) -> None:
         with self._db.moment():
-            self._db.paused.add(queue)
+            self._db.queues[queue].paused = True
 
     async def resume(self, queue: str) -> None:
         with self._db.moment():
-            self._db.paused.discard(queue)
+            self._db.queues[queue].paused = False
         self._db.wake()

@@ -75,7 +75,17 @@ class Claims:
 
     def open_queues(self, wants: Sequence[Want]) -> list[str]:
         wanted = dict.fromkeys(want.queue for want in wants)
-        return [queue for queue in wanted if queue not in self._db.paused]
+        return [queue for queue in wanted if not self._db.queues[queue].paused]
+
+    def room(self, queue: str, now: datetime) -> int:
+        """How many more jobs of a queue may run, whatever limits they have."""
+        row = self._db.queues[queue]
+        if row.paused or (row.cool_until is not None and row.cool_until > now):
+            return 0
+        if row.settings.max_running is None:
+            return len(self._db.rows)
+        running = sum(job.asked.queue == queue for job in self._db.running.values())
+        return max(0, row.settings.max_running - running)
 
     # --- one want -----------------------------------------------------------------------------
 
@@ -83,7 +93,8 @@ class Claims:
         """Start jobs of one queue in order, while there is room: the best head of all lanes."""
         lanes = self._db.ready[want.queue]
         heads = self.heads(lanes, solo=visit.solo)
-        limit = len(visit.jobs) + min(want.limit, visit.room - len(visit.jobs))
+        room = min(want.limit, visit.room - len(visit.jobs), self.room(want.queue, visit.now))
+        limit = len(visit.jobs) + room
         while heads and len(visit.jobs) < limit:
             place, lane = heappop(heads)
             row = self._db.rows[place[-1]]
@@ -143,14 +154,21 @@ class Claims:
     # --- what else the worker should know -----------------------------------------------------
 
     def next_at(self, visit: Visit, queues: Sequence[str]) -> datetime | None:
-        due = [self._db.next_due(queue) for queue in queues]
+        due = [self.opens(queue, visit.now) for queue in queues]
         return min((at for at in (*due, *visit.opens_at) if at is not None), default=None)
+
+    def opens(self, queue: str, now: datetime) -> datetime | None:
+        """When something of this queue becomes claimable by itself."""
+        cool_until = self._db.queues[queue].cool_until
+        if cool_until is not None and cool_until > now:
+            return cool_until
+        return self._db.next_due(queue)
 
     def solo_due(self, visit: Visit, queues: Sequence[str]) -> bool:
         """Whether a job could start if this worker asked for it alone."""
         if visit.solo:
             return False
-        for queue in queues:
+        for queue in [queue for queue in queues if self.room(queue, visit.now)]:
             lanes = self._db.ready[queue]
             for place, _ in self.heads(lanes, solo=True):
                 uses = self._db.rows[place[-1]].asked.limits

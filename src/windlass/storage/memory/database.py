@@ -9,13 +9,16 @@ from contextlib import contextmanager
 from datetime import datetime
 from heapq import heappop, heappush
 
+import msgspec
+
 from windlass.core.job import Claim, JobId, NewJob
+from windlass.core.limit import lane_key
 from windlass.core.state import State
-from windlass.core.unique import Window
+from windlass.core.unique import OnConflict, Window
 from windlass.seams import SYSTEM_CLOCK, Clock
 from windlass.storage.calendar import after
 from windlass.storage.memory.gates import Gates
-from windlass.storage.memory.row import Lane, Lease, Place, Row, Tally, WorkerRow
+from windlass.storage.memory.row import Lane, Lease, Place, QueueRow, Row, Tally, WorkerRow, due_of
 
 __all__ = ["MemoryDatabase"]
 
@@ -36,7 +39,7 @@ class MemoryDatabase:
         self.ready: defaultdict[str, dict[Lane, list[Place]]] = defaultdict(dict)
         self.later: defaultdict[str, list[Place]] = defaultdict(list)
         self.keys: dict[str, Row] = {}
-        self.paused: set[str] = set()
+        self.queues: defaultdict[str, QueueRow] = defaultdict(QueueRow)
         self.gates = Gates()
         self.tallies: dict[tuple[datetime, str, str], Tally] = {}
         self.workers: dict[str, WorkerRow] = {}
@@ -114,6 +117,21 @@ class MemoryDatabase:
                 return row
             heappop(heap)
         return None
+
+    def replace(self, row: Row, new: NewJob, what: OnConflict, now: datetime) -> None:
+        """A waiting job takes over what was asked for in its stead."""
+        if what is not OnConflict.REPLACE_DUE:
+            row.asked = msgspec.structs.replace(
+                row.asked,
+                payload=new.payload,
+                limits=new.limits,
+                principal=new.principal,
+                correlation_id=new.correlation_id,
+                trace=new.trace,
+            )
+            row.lane_limits = lane_key(new.limits)
+        due = row.due if what is OnConflict.REPLACE_ARGUMENTS else due_of(new, now)
+        self.stand(row, due, now)
 
     def promote(self, queue: str, now: datetime, limit: int | None = None) -> int:
         """Move due jobs among the ready ones; the answer is how many."""

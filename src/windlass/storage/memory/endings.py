@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 
 from windlass.core.instant import span_us
-from windlass.core.job import Attempt
+from windlass.core.job import Attempt, NewJob
 from windlass.core.rollup import bucket_of, minute_of
-from windlass.core.state import FINISHING, State, Verb
+from windlass.core.state import FAILURES, FINISHING, State, Verb
 from windlass.core.transition import Transition
 from windlass.storage.calendar import after
 from windlass.storage.memory.database import MemoryDatabase
+from windlass.storage.memory.queues import cool, forgive
 from windlass.storage.memory.row import Ending, Row, Tally
 from windlass.storage.protocol import Answer, Verdict
 
@@ -27,6 +29,11 @@ class Endings:
     def __init__(self, database: MemoryDatabase) -> None:
         self._db = database
 
+    def end_all(self, transitions: Sequence[Transition], now: datetime) -> list[Answer]:
+        """Judge each on its own; what cannot be stored is refused before anything changes."""
+        self._db.gates.require([t.then for t in transitions if t.then is not None])
+        return [self.end(transition, now) for transition in transitions]
+
     def end(self, transition: Transition, now: datetime) -> Answer:
         """Judge one transition, and do what it says if its claim holds."""
         row = self._db.rows.get(transition.claim.seq)
@@ -34,8 +41,13 @@ class Endings:
             return Answer(Verdict.UNKNOWN)
         if self._db.held(transition.claim) is row:
             verb = self.verb(row, transition)
+            if verb is not Verb.THROTTLE or not transition.cools:
+                self.accept(row, transition, verb, now)
+                return Answer(Verdict.APPLIED, verb)
+            queue = self._db.queues[row.asked.queue]
+            cooled = cool(queue, transition.cools, transition.delay, now)
             self.accept(row, transition, verb, now)
-            return Answer(Verdict.APPLIED, verb)
+            return Answer(Verdict.APPLIED, verb, queue.cool_until, cooled)
         ended = row.ended
         if ended and (ended.number, ended.by) == (transition.claim.number, transition.by):
             return Answer(Verdict.REPEATED, ended.verb)
@@ -48,7 +60,7 @@ class Endings:
         return transition.verb
 
     def accept(self, row: Row, transition: Transition, verb: Verb, now: datetime) -> None:
-        due = after(now, transition.delay)
+        due = self.due(row, transition, verb, now)
         self.count(row, verb, now)
         self.remember(row, transition, verb, now)
         row.ended = Ending(transition.claim.number, verb, transition.by)
@@ -65,6 +77,34 @@ class Endings:
             self._db.finish(row, state, now)
             if not transition.keep:
                 self._db.remove(row)
+        self.tell_gates(row, transition, verb, now)
+        if verb is Verb.FAIL and transition.then is not None:
+            self.follow(transition.then, now)
+
+    def follow(self, job: NewJob, now: datetime) -> None:
+        """Insert what is to happen now that the job has failed for good, once."""
+        if job.id not in self._db.by_id:
+            self._db.add(job, now)
+
+    def tell_gates(self, row: Row, transition: Transition, verb: Verb, now: datetime) -> None:
+        """What the outcome means for others: the breakers, the rates and the queue."""
+        gates = self._db.gates
+        if verb is Verb.THROTTLE:
+            row.throttled += 1
+            if transition.drains:
+                gates.drain(row.asked.limits, now)
+        elif verb in FAILURES:
+            gates.trip(row.asked.limits, now)
+        elif verb is Verb.SUCCEED:
+            gates.close_breakers(row.asked.limits)
+            forgive(self._db.queues[row.asked.queue], now)
+
+    def due(self, row: Row, transition: Transition, verb: Verb, now: datetime) -> datetime:
+        due = after(now, transition.delay)
+        cool_until = self._db.queues[row.asked.queue].cool_until
+        if verb is Verb.THROTTLE and transition.cools and cool_until is not None:
+            return max(due, cool_until)
+        return due
 
     def missed_at(
         self, row: Row, transition: Transition, verb: Verb, now: datetime

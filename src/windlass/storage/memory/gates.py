@@ -8,8 +8,9 @@ from datetime import datetime
 
 import msgspec
 
+from windlass.core.breaker import BreakerState, closed_again, tripped
 from windlass.core.job import LimitUse, NewJob
-from windlass.core.limit import Admitted, Closed, LimitSpec, admit
+from windlass.core.limit import Admitted, Closed, LimitSpec, admit, drained, owed
 from windlass.errors import LimitUnknown
 from windlass.storage.memory.row import Row
 
@@ -32,6 +33,17 @@ class Gates:
     def __init__(self) -> None:
         self.specs: dict[str, LimitSpec] = {}
         self.spent: dict[str, datetime | None] = {}
+        self.breakers: dict[str, BreakerState] = {}
+
+    def define(self, spec: LimitSpec, now: datetime) -> None:
+        """A new limit, or new numbers for an old one."""
+        old = self.specs.get(spec.name)
+        self.specs[spec.name] = spec
+        if old is None or old.rate is None or spec.rate is None or spec.rate == old.rate:
+            return
+        for gate, until in self.spent.items():
+            if gate.partition(":")[0] == spec.name:
+                self.spent[gate] = owed(spec.rate, until, before=old.rate, now=now)
 
     def require(self, jobs: Sequence[NewJob]) -> None:
         """Refuse jobs that name a limit nobody defined."""
@@ -51,6 +63,11 @@ class Gates:
             spec = self.specs[use.name]
             if spec.concurrency is not None and usage[use.gate] >= spec.concurrency:
                 return Shut(None)
+            if spec.breaker is not None and (state := self._holding(spec, use)) is not None:
+                if state.open_until is not None and state.open_until > now:
+                    opens_at.append(state.open_until)
+                elif usage[use.gate]:
+                    return Shut(None)
             verdict = self._admit(spec, use, now)
             if isinstance(verdict, Closed):
                 opens_at.append(verdict.open_at)
@@ -65,6 +82,45 @@ class Gates:
             verdict = self._admit(self.specs[use.name], use, now)
             if isinstance(verdict, Admitted):
                 self.spent[use.gate] = verdict.spent_until
+
+    def _holding(self, spec: LimitSpec, use: LimitUse) -> BreakerState | None:
+        """The state of a breaker that is not closed."""
+        state = self.breakers.get(use.gate)
+        if state is None or spec.breaker is None or not state.holds(spec.breaker):
+            return None
+        return state
+
+    def state(self, name: str, gate: str) -> BreakerState | None:
+        """What people see of the gate of a breaker."""
+        if name not in self.specs or self.specs[name].breaker is None:
+            return None
+        return self.breakers.get(gate, closed_again())
+
+    def trip(self, uses: Sequence[LimitUse], now: datetime) -> None:
+        """A run that draws on these has failed."""
+        for use in uses:
+            breaker = self.specs[use.name].breaker
+            if breaker is not None:
+                state = self.breakers.get(use.gate, closed_again())
+                self.breakers[use.gate] = tripped(breaker, state, now)
+
+    def close_breakers(self, uses: Sequence[LimitUse]) -> None:
+        """A run that draws on these has succeeded."""
+        for use in uses:
+            self.breakers.pop(use.gate, None)
+
+    def drain(self, uses: Sequence[LimitUse], now: datetime) -> None:
+        """Nothing is left in the buckets these draw on."""
+        for use in uses:
+            rate = self.specs[use.name].rate
+            if rate is not None:
+                self.spent[use.gate] = drained(rate, self.spent.get(use.gate), now)
+
+    def reset(self, gate: str) -> None:
+        """As if nothing had been taken, and nothing had failed."""
+        self.breakers.pop(gate, None)
+        if gate in self.spent:
+            self.spent[gate] = None
 
     def _admit(self, spec: LimitSpec, use: LimitUse, now: datetime) -> Admitted | Closed | None:
         if spec.rate is None:

@@ -8,6 +8,8 @@ from datetime import datetime
 from windlass.core.job import Claim, JobId, NewJob, Progress
 from windlass.core.state import State
 from windlass.core.transition import Transition
+from windlass.core.unique import OnConflict, refuses
+from windlass.errors import KeyConflict
 from windlass.storage.memory.claims import Claims
 from windlass.storage.memory.database import MemoryDatabase
 from windlass.storage.memory.endings import Endings
@@ -34,18 +36,34 @@ class MemoryJobs:
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
         with self._db.moment() as now:
             self._db.gates.require(jobs)
+            self._require_keys(jobs, now)
             answers = [self._insert(job, now) for job in jobs]
         self._db.wake()
         return answers
+
+    def _require_keys(self, jobs: Sequence[NewJob], now: datetime) -> None:
+        """Refuse jobs that may not meet another one with their key, also in their own batch."""
+        taken: dict[str, NewJob] = {}
+        for job in jobs:
+            if job.unique is None or job.id in self._db.by_id:
+                continue
+            row = self._db.holder(job.unique.key, now)
+            holder = taken.setdefault(job.unique.key, job if row is None else row.asked)
+            if holder is not job and refuses(job.unique.on_conflict, holder.task, job.task):
+                raise KeyConflict(job.unique.key, holder.id)
 
     def _insert(self, job: NewJob, now: datetime) -> Inserted:
         if job.id in self._db.by_id:
             return Inserted(job.id, created=True)
         holder = None if job.unique is None else self._db.holder(job.unique.key, now)
-        if holder is not None:
-            return Inserted(holder.asked.id, created=False)
-        self._db.add(job, now)
-        return Inserted(job.id, created=True)
+        if job.unique is None or holder is None:
+            self._db.add(job, now)
+            return Inserted(job.id, created=True)
+        what = job.unique.on_conflict
+        replaced = what is not OnConflict.REUSE and holder.state is State.WAITING
+        if replaced:
+            self._db.replace(holder, job, what, now)
+        return Inserted(holder.asked.id, created=False, replaced=replaced)
 
     async def claim(
         self, worker: str, wants: Sequence[Want], *, total: int, solo: bool = False
@@ -55,7 +73,7 @@ class MemoryJobs:
 
     async def apply(self, transitions: Sequence[Transition]) -> Applied:
         with self._db.moment() as now:
-            answers = [self._endings.end(transition, now) for transition in transitions]
+            answers = self._endings.end_all(transitions, now)
         self._db.wake()
         return Applied(now, answers)
 
@@ -64,7 +82,7 @@ class MemoryJobs:
             return any(self._claimable(queue, now) for queue in queues)
 
     def _claimable(self, queue: str, now: datetime) -> bool:
-        if queue in self._db.paused:
+        if not self._claims.room(queue, now):
             return False
         due = self._db.next_due(queue)
         if due is not None and due <= now:
@@ -83,7 +101,9 @@ class MemoryJobs:
             wanted = {*queues}
             if any(row.asked.queue in wanted for row in self._db.running.values()):
                 return True
-            return any(self._has_due(queue, now) for queue in wanted - self._db.paused)
+            return any(
+                self._has_due(queue, now) for queue in wanted if not self._db.queues[queue].paused
+            )
 
     def _has_due(self, queue: str, now: datetime) -> bool:
         due = self._db.next_due(queue)

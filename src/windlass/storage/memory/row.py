@@ -10,11 +10,12 @@ import msgspec
 
 from windlass.core.job import Attempt, AttemptError, Claim, ClaimedJob, Job, NewJob, Progress
 from windlass.core.limit import lane_key
+from windlass.core.queue import QueueSettings
 from windlass.core.state import TERMINAL, State, Verb
 from windlass.storage.calendar import after, within
 from windlass.storage.protocol import Settled, WorkerStart, WorkerState
 
-__all__ = ["Ending", "Lane", "Lease", "Place", "Row", "Tally", "WorkerRow"]
+__all__ = ["Ending", "Lane", "Lease", "Place", "QueueRow", "Row", "Tally", "WorkerRow", "due_of"]
 
 Place = tuple[int, datetime, int] | tuple[datetime, int]
 """Where a waiting job stands: priority, due, seq when it is ready; due, seq before."""
@@ -68,21 +69,19 @@ class Row(msgspec.Struct, eq=False, kw_only=True):
     lost: int = 0
     solo: bool = False
     missed_at: datetime | None = None
+    throttled: int = 0
     progress: Progress | None = None
     history: list[Attempt] = []
 
     @classmethod
     def of(cls, asked: NewJob, *, seq: int, now: datetime) -> Row:
         """A new job, waiting."""
-        due = within(asked.at) if asked.at is not None else now
-        if asked.delay is not None:
-            due = after(now, asked.delay)
         return cls(
             asked=asked,
             seq=seq,
             created_at=now,
             started_at=now,
-            due=due,
+            due=due_of(asked, now),
             max_attempts=asked.max_attempts,
             lane_limits=lane_key(asked.limits),
             expires_at=None if asked.expires is None else after(now, asked.expires),
@@ -127,6 +126,7 @@ class Row(msgspec.Struct, eq=False, kw_only=True):
             correlation_id=asked.correlation_id,
             trace=asked.trace,
             tags=asked.tags,
+            on_failure=asked.on_failure,
         )
 
     def to_job(self, *, key_held: bool) -> Job:
@@ -162,6 +162,7 @@ class Row(msgspec.Struct, eq=False, kw_only=True):
             lost=self.lost,
             solo=self.solo,
             missed_at=self.missed_at,
+            throttled=self.throttled,
             progress=self.progress,
             tags=asked.tags,
             tenant=asked.tenant,
@@ -169,6 +170,7 @@ class Row(msgspec.Struct, eq=False, kw_only=True):
             correlation_id=asked.correlation_id,
             trace=asked.trace,
             parent=asked.parent,
+            on_failure=asked.on_failure,
         )
 
     def to_settled(self) -> Settled:
@@ -177,6 +179,22 @@ class Row(msgspec.Struct, eq=False, kw_only=True):
         return Settled(
             self.asked.id, self.state, self.result, error.kind, error.message, self.reason
         )
+
+
+def due_of(asked: NewJob, now: datetime) -> datetime:
+    """When a job that is asked for now is due."""
+    if asked.delay is not None:
+        return after(now, asked.delay)
+    return now if asked.at is None else within(asked.at)
+
+
+class QueueRow(msgspec.Struct):
+    """A queue as it is stored: what was set for it, and what befell it."""
+
+    settings: QueueSettings = QueueSettings()
+    paused: bool = False
+    cool_until: datetime | None = None
+    cool_downs: int = 0
 
 
 class WorkerRow(msgspec.Struct, eq=False, kw_only=True):

@@ -12,6 +12,7 @@ from windlass.storage.memory.claims import Claims
 from windlass.storage.memory.database import MemoryDatabase
 from windlass.storage.memory.endings import Endings
 from windlass.storage.memory.jobs import MemoryJobs
+from windlass.storage.memory.queues import MemoryQueues
 from windlass.storage.memory.upkeep import MemoryLimits, MemoryMaintenance
 from windlass.storage.memory.workers import MemoryLeader, MemoryWorkers
 from windlass.storage.protocol import WorkerStart
@@ -81,6 +82,7 @@ class MemoryStorage:
         self.leader = MemoryLeader(database)
         self.limits = MemoryLimits(database)
         self.maintenance = MemoryMaintenance(database)
+        self.queues = MemoryQueues(database)
         self.admin = MemoryAdmin(database)
 
     @property

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
+from windlass.core.job import LimitUse
 from windlass.core.limit import LimitSpec
 from windlass.core.state import State
+from windlass.errors import LimitUnknown
 from windlass.storage.memory.database import MemoryDatabase
 from windlass.storage.protocol import LimitState
 
@@ -20,9 +22,24 @@ class MemoryLimits:
         self._db = database
 
     async def define(self, specs: Sequence[LimitSpec]) -> None:
-        with self._db.moment():
-            self._db.gates.specs.update({spec.name: spec for spec in specs})
+        with self._db.moment() as now:
+            for spec in specs:
+                self._db.gates.define(spec, now)
         self._db.wake()
+
+    async def drain(self, name: str, key: str = "") -> None:
+        with self._db.moment() as now:
+            self._db.gates.drain([self._use(name, key)], now)
+
+    async def reset(self, name: str, key: str = "") -> None:
+        with self._db.moment():
+            self._db.gates.reset(self._use(name, key).gate)
+        self._db.wake()
+
+    def _use(self, name: str, key: str) -> LimitUse:
+        if name not in self._db.gates.specs:
+            raise LimitUnknown(name, self._db.gates.specs)
+        return LimitUse(name, key)
 
     async def specs(self) -> Sequence[LimitSpec]:
         with self._db.moment():
@@ -31,14 +48,17 @@ class MemoryLimits:
     async def states(self, name: str) -> Sequence[LimitState]:
         with self._db.moment():
             usage = self._db.gates.usage(self._db.running.values())
-            budgets = sorted(
-                (gate.partition(":"), until) for gate, until in self._db.gates.spent.items()
-            )
+            gates = self._db.gates
+            budgets = sorted(gate.partition(":") for gate in {*gates.spent, *gates.breakers})
             return [
                 LimitState(
-                    name=limit, key=key, running=usage[limit + colon + key], spent_until=until
+                    name=limit,
+                    key=key,
+                    running=usage[limit + colon + key],
+                    spent_until=gates.spent.get(limit + colon + key),
+                    breaker=gates.state(limit, limit + colon + key),
                 )
-                for (limit, colon, key), until in budgets
+                for limit, colon, key in budgets
                 if limit == name
             ]
 
@@ -83,14 +103,22 @@ class MemoryMaintenance:
         self._db.wake()
         return len(expired)
 
-    async def prune(self, *, state: State, older_than: timedelta, limit: int) -> int:
+    async def prune(
+        self,
+        *,
+        state: State,
+        older_than: timedelta,
+        limit: int,
+        apart: Mapping[str, timedelta] | None = None,
+    ) -> int:
         with self._db.moment() as now:
+            kept = apart or {}
             old = [
                 row
                 for row in self._db.rows.values()
                 if row.state is state
                 and row.finished_at is not None
-                and row.finished_at < now - older_than
+                and row.finished_at < now - kept.get(row.asked.queue, older_than)
             ][:limit]
             for row in old:
                 self._db.remove(row)

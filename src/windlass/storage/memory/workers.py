@@ -85,7 +85,7 @@ class MemoryWorkers:
 
     async def leave(self, worker: str, releases: Sequence[Transition]) -> Applied:
         with self._db.moment() as now:
-            answers = [self._endings.end(release, now) for release in releases]
+            answers = self._endings.end_all(releases, now)
             for row in self._held(worker):
                 self._endings.end(self._release(row.claim, row), now)
             self._end(worker, WorkerState.GONE, now)

@@ -1,0 +1,29 @@
+"""Cool-downs: how long a whole queue rests after somebody upstream said "not now"."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from windlass.core.backoff import Backoff
+
+__all__ = ["DEFAULT_COOL_DOWN", "GRACE", "MOST", "steps"]
+
+DEFAULT_COOL_DOWN = Backoff.exponential(1, factor=2, cap=timedelta(minutes=5), jitter="none")
+
+GRACE = timedelta(seconds=120)
+"""A success forgets earlier cool-downs only when the last one ended at least this long ago: a
+limiter that flaps is not forgiven by what slips through between two hits."""
+
+MOST = 30
+"""Cool-downs in a row that are counted."""
+
+
+def steps(curve: Backoff, chance: float) -> tuple[timedelta, ...]:
+    """How long the queue rests, by the number of cool-downs before; the last one for all beyond.
+
+    Given to the store as a list: only the store knows the number, and it holds no policy.
+    """
+    waits = [curve.delay(count + 1, chance) for count in range(MOST + 1)]
+    while len(waits) > 1 and waits[-1] == waits[-2]:
+        waits.pop()
+    return tuple(waits)

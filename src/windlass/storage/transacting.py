@@ -1,0 +1,74 @@
+"""Jobs in the user's own transactions. Part of the contract: `protocol`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from windlass.core.job import NewJob
+from windlass.core.transition import Transition
+from windlass.storage.answers import Ended, Inserted
+
+__all__ = ["TransactionStore", "UserConnection", "UserTransactionStore"]
+
+
+class UserConnection(Protocol):
+    """A database connection that belongs to the user, of one of the drivers a backend knows."""
+
+    @property
+    def execute(self) -> Callable[..., Any]: ...
+
+
+class UserTransactionStore(Protocol):
+    """Jobs in the user's own transactions: there if they commit, as if never asked for if not.
+
+    Everything runs on the user's connection alone and needs no open storage; the ``_sync`` twins
+    are for connections that block. A connection of the wrong kind, or of no known kind, raises
+    InvalidArgument before anything is written. After any other error the user's transaction, or
+    their savepoint, has to be rolled back, as after any statement that failed.
+    """
+
+    async def insert(
+        self, connection: UserConnection, jobs: Sequence[NewJob], *, notify: bool = False
+    ) -> Sequence[Inserted]:
+        """As `JobStore.insert`, without waking: ``notify`` lets their commit do that. A key that
+        somebody else's open transaction decides about raises KeyBusy. Jobs with limits enter
+        their lanes at the next claim, so that no lock on limits is held in this transaction.
+        """
+        ...
+
+    def insert_sync(
+        self, connection: UserConnection, jobs: Sequence[NewJob], *, notify: bool = False
+    ) -> Sequence[Inserted]:
+        """As `insert`."""
+        ...
+
+    async def finish(self, connection: UserConnection, transition: Transition) -> None:
+        """Apply a success. Any answer but *applied* makes the statement itself fail, and with it
+        the transaction: ClaimLost, or AlreadyFinished if this claim has ended as it should.
+        """
+        ...
+
+    def finish_sync(self, connection: UserConnection, transition: Transition) -> None:
+        """As `finish`."""
+        ...
+
+    def on_commit(self, connection: UserConnection, callback: Callable[[], None]) -> bool:
+        """Call ``callback`` after the commit, on whatever thread commits; False where the driver
+        cannot say when that is. Once per transaction, however often it is asked for.
+        """
+        ...
+
+
+class TransactionStore(UserTransactionStore, Protocol):
+    """The same as part of an opened storage, which can also look what became of it."""
+
+    async def ended(self, transition: Transition) -> Ended:
+        """What has become of a claim that `finish` was called for. Waits for no lock. Frees what a
+        stored success has left to be freed, and wakes those who wait for it.
+        """
+        ...
+
+    def wake(self) -> None:
+        """Jobs were committed on a connection of the user's: wake whoever waits for work."""
+        ...
