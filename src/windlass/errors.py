@@ -9,6 +9,7 @@ __all__ = [
     "AlreadyFinished",
     "AppClosed",
     "BlockingCallOnLoop",
+    "BreakerUnknown",
     "ChildDied",
     "ChildError",
     "ChildNotStarted",
@@ -224,6 +225,17 @@ class LimitUnknown(WindlassError, LookupError):
             f"enqueueing jobs that use it."
         )
         self.name = name
+
+
+class BreakerUnknown(WindlassError, LookupError):
+    """A task has no breaker, or none that has been stored yet."""
+
+    def __init__(self, task: str, known: Collection[str]) -> None:
+        super().__init__(
+            f"Task {task!r} has no breaker here.{suggestion(task, known)} Give it one with "
+            f"@app.task(breaker=True); it is stored when a worker of it starts, or its first job."
+        )
+        self.task = task
 
 
 class ResultError(WindlassError):

@@ -22,9 +22,11 @@ __all__ = [
     "Definitions",
     "Draw",
     "Limit",
+    "breaker_name",
     "check_costs",
     "is_written",
     "limits_of",
+    "task_of",
 ]
 
 Costs = float | dict[str, float]
@@ -273,8 +275,18 @@ def check_costs(costs: object, draws: Collection[Draw], task: str) -> Costs | No
 
 # --- where they are kept -------------------------------------------------------------------------
 
-_WRITTEN = " (code)"
+_WRITTEN, _BREAKER = " (code)", " (breaker)"
 """No limit of a user's has a space in its name."""
+
+
+def breaker_name(task: str) -> str:
+    """Under which name a task's breaker is kept."""
+    return f"{task}{_BREAKER}"
+
+
+def task_of(breaker: LimitSpec) -> str:
+    """Whose breaker this is."""
+    return breaker.name.removesuffix(_BREAKER)
 
 
 def is_written(spec: LimitSpec) -> bool:

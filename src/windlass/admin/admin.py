@@ -2,46 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
-import msgspec
-
+from windlass.admin.limits import BreakerReport, LimitDesk, LimitReport
+from windlass.admin.queues import QueueDesk
 from windlass.core.event import ordered
 from windlass.core.job import Attempt, Job, JobId
-from windlass.core.limit import LimitSpec, Rate
 from windlass.core.rollup import Rollup
 from windlass.core.state import Verb
-from windlass.errors import InvalidArgument, JobNotFound, LimitUnknown
-from windlass.limits import Limit, is_written
-from windlass.observe.bus import Bus
+from windlass.errors import JobNotFound
 from windlass.storage.protocol import (
     CancelAnswer,
     JobFilter,
-    LimitState,
     QueueCounts,
-    Storage,
     WorkerRecord,
 )
 
-__all__ = ["Admin", "LimitReport"]
+__all__ = ["Admin", "BreakerReport", "LimitReport"]
 
 
-class LimitReport(msgspec.Struct, frozen=True):
-    """A limit's numbers, and its budgets that are in use or were a short while ago."""
-
-    spec: LimitSpec
-    budgets: Sequence[LimitState]
-    """By key."""
-
-
-class Admin:
+class Admin(LimitDesk, QueueDesk):
     """``app.admin``. From code without a loop: ``app.blocking.run(app.admin.counts())``."""
-
-    def __init__(self, storage: Callable[[], Awaitable[Storage]], bus: Bus) -> None:
-        """``storage`` opens on first use; accepted orders are told on ``bus``."""
-        self._storage = storage
-        self._bus = bus
 
     async def get(self, job_id: str) -> Job:
         """The stored job, whole; JobNotFound for an unknown id."""
@@ -104,39 +86,3 @@ class Admin:
         """Make a waiting job due now; False when it is not waiting."""
         (done,) = await (await self._storage()).admin.run_now([JobId(job_id)])
         return done
-
-    async def pause(self, queue: str) -> None:
-        """Claim nothing from this queue until it is resumed."""
-        await (await self._storage()).admin.pause(queue)
-
-    async def resume(self, queue: str) -> None:
-        """Undo `pause`."""
-        await (await self._storage()).admin.resume(queue)
-
-    async def limits(self) -> Sequence[LimitReport]:
-        """Every limit, by name."""
-        store = (await self._storage()).limits
-        specs = [spec for spec in await store.specs() if not is_written(spec)]
-        return [LimitReport(spec, await store.states(spec.name)) for spec in specs]
-
-    async def set_limit(
-        self, name: str, *, rate: Rate | None = None, concurrency: int | None = None
-    ) -> LimitSpec:
-        """Change a limit for the whole cluster, from the next claim on. What is left out stays.
-
-        It holds until the numbers in the code change: a restart does not bring the old ones back.
-        """
-        if rate is None and concurrency is None:
-            message = f"say what limit {name!r} should be: rate=Rate(n, per) or concurrency=n"
-            raise InvalidArgument(message)
-        Limit(name, rate, concurrency)  # refuses what no task could ask for
-        store = (await self._storage()).limits
-        specs = {spec.name: spec for spec in await store.specs() if not is_written(spec)}
-        if name not in specs:
-            raise LimitUnknown(name, specs)
-        old = specs[name]
-        new = msgspec.structs.replace(
-            old, rate=rate or old.rate, concurrency=concurrency or old.concurrency
-        )
-        await store.define([new])
-        return new

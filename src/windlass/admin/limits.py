@@ -1,0 +1,189 @@
+"""Limits and breakers of the whole cluster: how they stand, and other numbers for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from windlass.admin.desk import Desk
+from windlass.core.breaker import Breaker, BreakerState
+from windlass.core.limit import LimitSpec, Rate
+from windlass.errors import BreakerUnknown, InvalidArgument, LimitUnknown
+from windlass.limits import Limit, breaker_name, is_written, task_of
+from windlass.storage.protocol import LimitState, LimitStore
+
+__all__ = ["BreakerReport", "LimitDesk", "LimitReport"]
+
+
+class LimitReport(msgspec.Struct, frozen=True):
+    """A limit's numbers, and its budgets that are in use or were a short while ago."""
+
+    spec: LimitSpec
+    budgets: Sequence[LimitState]
+    """By key."""
+
+
+class BreakerReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A task's breaker as the cluster sees it now."""
+
+    task: str
+    breaker: Breaker
+    state: Literal["closed", "open", "trial"]
+    """``open``: nothing of the task starts before ``open_until``. ``trial``: that has passed, and
+    one job at a time is let through until one of them succeeds."""
+    failures: int
+    """In a row."""
+    opened: int
+    """How often in a row."""
+    open_until: datetime | None
+    running: int
+
+
+class LimitDesk(Desk):
+    """The part of ``app.admin`` that is about limits and breakers."""
+
+    async def limits(self) -> Sequence[LimitReport]:
+        """Every limit, by name."""
+        store = (await self._storage()).limits
+        specs = (await _specs(store)).values()
+        return [LimitReport(spec, await store.states(spec.name)) for spec in specs]
+
+    async def set_limit(
+        self,
+        name: str,
+        *,
+        rate: Rate | UnsetType | None = UNSET,
+        concurrency: int | UnsetType | None = UNSET,
+    ) -> LimitSpec:
+        """Change a limit for the whole cluster, from the next claim on. What is left out stays;
+        None takes that part away.
+
+        It holds until the numbers in the code change: a restart does not bring the old ones back.
+        """
+        if rate is UNSET and concurrency is UNSET:
+            message = f"say what limit {name!r} should be: rate=Rate(n, per) or concurrency=n"
+            raise InvalidArgument(message)
+        store = (await self._storage()).limits
+        old = await _limit(store, name)
+        rate = old.rate if isinstance(rate, UnsetType) else rate
+        concurrency = old.concurrency if isinstance(concurrency, UnsetType) else concurrency
+        if rate is None and concurrency is None:
+            message = (
+                f"limit {name!r} would have neither rate nor concurrency, and limit nothing: "
+                f"leave one of them, or take the limit from its tasks"
+            )
+            raise InvalidArgument(message)
+        new = Limit(name, rate, concurrency).spec  # refuses what no task could ask for
+        await store.define([new])
+        return new
+
+    async def drain_limit(self, name: str, key: str = "") -> None:
+        """Empty the bucket of a rate for everybody: somebody upstream counts otherwise.
+
+        ``key``: of which budget, for a limit with keys.
+        """
+        store = (await self._storage()).limits
+        spec = await _limit(store, name)
+        if spec.rate is None:
+            message = f"limit {name!r} has no rate, so there is no bucket to drain"
+            raise InvalidArgument(message)
+        await store.drain(name, key)
+
+    async def reset_limit(self, name: str, key: str = "") -> None:
+        """Fill the bucket of a rate: as if nothing had started yet."""
+        store = (await self._storage()).limits
+        await _limit(store, name)
+        await store.reset(name, key)
+
+    async def breakers(self) -> Sequence[BreakerReport]:
+        """Every breaker, by task."""
+        storage = await self._storage()
+        now = await storage.now()
+        return [
+            _report(task, breaker, await storage.limits.states(breaker_name(task)), now)
+            for task, breaker in (await _breakers(storage.limits)).items()
+        ]
+
+    async def reset_breaker(self, task: str) -> None:
+        """Close a task's breaker: its jobs start again at once."""
+        store = (await self._storage()).limits
+        await _breaker(store, task)
+        await store.reset(breaker_name(task))
+
+    async def set_breaker(
+        self,
+        task: str,
+        *,
+        failures: int | UnsetType = UNSET,
+        cool_down: timedelta | float | UnsetType = UNSET,
+        growth: float | UnsetType = UNSET,
+        longest: timedelta | float | UnsetType = UNSET,
+    ) -> Breaker:
+        """Other numbers for a task's breaker, from the next failure on. What is left out stays.
+
+        They hold until those in the code change, as for `set_limit`.
+        """
+        given = {
+            "failures": failures,
+            "cool_down": cool_down,
+            "growth": growth,
+            "longest": longest,
+        }
+        changes = {name: value for name, value in given.items() if value is not UNSET}
+        if not changes:
+            message = f"say what to change of the breaker of {task!r}: {', '.join(given)}"
+            raise InvalidArgument(message)
+        store = (await self._storage()).limits
+        new = msgspec.structs.replace(await _breaker(store, task), **changes)
+        await store.define([LimitSpec(name=breaker_name(task), breaker=new)])
+        return new
+
+
+async def _specs(store: LimitStore) -> Mapping[str, LimitSpec]:
+    """What users call limits, by name."""
+    specs = await store.specs()
+    return {s.name: s for s in specs if s.breaker is None and not is_written(s)}
+
+
+async def _limit(store: LimitStore, name: str) -> LimitSpec:
+    specs = await _specs(store)
+    if name not in specs:
+        raise LimitUnknown(name, specs)
+    return specs[name]
+
+
+async def _breakers(store: LimitStore) -> Mapping[str, Breaker]:
+    """By task."""
+    specs = await store.specs()
+    return {task_of(s): s.breaker for s in specs if s.breaker is not None and not is_written(s)}
+
+
+async def _breaker(store: LimitStore, task: str) -> Breaker:
+    breakers = await _breakers(store)
+    if task not in breakers:
+        raise BreakerUnknown(task, breakers)
+    return breakers[task]
+
+
+def _report(
+    task: str, breaker: Breaker, gates: Sequence[LimitState], now: datetime
+) -> BreakerReport:
+    gate = gates[0] if gates else None
+    state = (gate.breaker if gate is not None else None) or BreakerState()
+    word: Literal["closed", "open", "trial"] = "closed"
+    if state.holds(breaker):
+        is_open = state.open_until is not None and state.open_until > now
+        word = "open" if is_open else "trial"
+    return BreakerReport(
+        task=task,
+        breaker=breaker,
+        state=word,
+        failures=state.failures,
+        opened=state.opened,
+        open_until=state.open_until,
+        running=0 if gate is None else gate.running,
+    )
