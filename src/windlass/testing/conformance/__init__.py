@@ -24,8 +24,10 @@ from windlass.testing.conformance.burying import BurialConformance, SteadyLeaseC
 from windlass.testing.conformance.cancelling import CancelConformance
 from windlass.testing.conformance.claiming import ClaimConformance, OrderConformance
 from windlass.testing.conformance.concurrency import ConcurrencyConformance
+from windlass.testing.conformance.cooling import CoolDownConformance, ThrottleConformance
 from windlass.testing.conformance.counting import RollupConformance
 from windlass.testing.conformance.expiring import ExpiryConformance
+from windlass.testing.conformance.forgiving import ForgivenessConformance
 from windlass.testing.conformance.histories import HistoryConformance
 from windlass.testing.conformance.inserting import InsertConformance, UniqueConformance
 from windlass.testing.conformance.lanes import LaneConformance
@@ -45,9 +47,11 @@ __all__ = [
     "CancelConformance",
     "ClaimConformance",
     "ConcurrencyConformance",
+    "CoolDownConformance",
     "ExpiryConformance",
     "FarewellConformance",
     "FenceConformance",
+    "ForgivenessConformance",
     "HeartbeatConformance",
     "HistoryConformance",
     "InsertConformance",
@@ -65,6 +69,7 @@ __all__ = [
     "SoloConformance",
     "SteadyLeaseConformance",
     "StorageConformance",
+    "ThrottleConformance",
     "UniqueConformance",
     "WakeupConformance",
 ]
@@ -89,6 +94,9 @@ ALL: tuple[type, ...] = (
     ConcurrencyConformance,
     LaneConformance,
     RateConformance,
+    ThrottleConformance,
+    CoolDownConformance,
+    ForgivenessConformance,
     MaintenanceConformance,
     ReadingConformance,
     OperatorConformance,

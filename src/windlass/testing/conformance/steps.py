@@ -12,11 +12,20 @@ from windlass.core.backoff import Backoff
 from windlass.core.job import AttemptError, ClaimedJob, Job, JobId, LimitUse, NewJob
 from windlass.core.limit import LimitSpec
 from windlass.core.outcome import Outcome, Policy, decide
-from windlass.core.transition import Transition, succeed
+from windlass.core.transition import Transition, succeed, throttle
 from windlass.core.unique import Unique, Window
 from windlass.seams import new_job_id
-from windlass.storage.protocol import Answer, ClaimReply, Storage, Verdict, Want, WorkerStart
+from windlass.storage.protocol import (
+    Answer,
+    ClaimReply,
+    QueueRecord,
+    Storage,
+    Verdict,
+    Want,
+    WorkerStart,
+)
 
+SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
@@ -147,6 +156,13 @@ async def succeeded(storage: Storage, job: ClaimedJob) -> Answer:
     return await ended(storage, succeed(job, by=job.worker, result=None))
 
 
+async def throttled(
+    storage: Storage, job: ClaimedJob, *cools: timedelta, delay: timedelta = timedelta(0)
+) -> Answer:
+    """End a claim because somebody upstream said "not now"."""
+    return await ended(storage, throttle(job, by=job.worker, delay=delay, cools=cools))
+
+
 # --- looking ----------------------------------------------------------------------------------
 
 
@@ -176,6 +192,12 @@ async def total(storage: Storage) -> int:
         + queue.discarded
         for queue in await storage.admin.counts()
     )
+
+
+async def queue_record(storage: Storage, queue: str = "default") -> QueueRecord:
+    """What is known of a queue; of one that is not listed, nothing."""
+    records = {record.queue: record for record in await storage.queues.queues()}
+    return records.get(queue, QueueRecord(queue=queue))
 
 
 def ids(jobs: list[ClaimedJob]) -> list[JobId]:
