@@ -54,7 +54,7 @@ class Transition(msgspec.Struct, frozen=True):
     drains: bool = False
     """THROTTLE: the rates this job draws on have nothing left."""
     then: NewJob | None = None
-    """FAIL: a job that is inserted in the same transaction, if that verb takes effect."""
+    """A job that is inserted in the same transaction, if ``verb`` itself takes effect."""
 
     @property
     def state(self) -> State:

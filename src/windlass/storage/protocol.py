@@ -35,6 +35,13 @@ from windlass.storage.answers import (
     WorkerState,
 )
 from windlass.storage.looks import JobFilter, LimitState, QueueCounts, QueueRecord
+from windlass.storage.scheduling import (
+    DueSchedules,
+    ScheduleRow,
+    ScheduleStore,
+    ScheduleWrite,
+    Written,
+)
 from windlass.storage.transacting import TransactionStore, UserConnection, UserTransactionStore
 
 __all__ = [
@@ -44,6 +51,7 @@ __all__ = [
     "Beat",
     "CancelAnswer",
     "ClaimReply",
+    "DueSchedules",
     "Ended",
     "Ending",
     "Inserted",
@@ -57,6 +65,9 @@ __all__ = [
     "QueueCounts",
     "QueueRecord",
     "QueueStore",
+    "ScheduleRow",
+    "ScheduleStore",
+    "ScheduleWrite",
     "Settled",
     "Storage",
     "TransactionStore",
@@ -69,6 +80,7 @@ __all__ = [
     "WorkerStart",
     "WorkerState",
     "WorkerStore",
+    "Written",
 ]
 
 
@@ -151,7 +163,7 @@ class JobStore(Protocol):
           lies 120 s or more in the past (`core.cooling.GRACE`).
         - Breakers it draws on: RETRY and FAIL are a failure, SUCCEED closes, the rest is nothing
           (`core.breaker`).
-        - FAIL inserts ``then``, as `insert` does.
+        - ``then`` is inserted, as `insert` does, if the transition's own verb took effect.
         - Rollups count the accepted ones, in the same transaction, under the verb that took
           effect. Repeated, refused and unknown ones change nothing at all.
         - Those who wait for results, for freed limits and for ready jobs are woken.
@@ -449,6 +461,8 @@ class Storage(Protocol):
     def maintenance(self) -> MaintenanceStore: ...
     @property
     def queues(self) -> QueueStore: ...
+    @property
+    def schedules(self) -> ScheduleStore: ...
     @property
     def admin(self) -> AdminStore: ...
     @property

@@ -19,6 +19,7 @@ from windlass.seams import SYSTEM_CLOCK, Clock
 from windlass.storage.calendar import after
 from windlass.storage.memory.gates import Gates
 from windlass.storage.memory.row import Lane, Lease, Place, QueueRow, Row, Tally, WorkerRow, due_of
+from windlass.storage.protocol import ScheduleRow
 
 __all__ = ["MemoryDatabase"]
 
@@ -44,6 +45,7 @@ class MemoryDatabase:
         self.tallies: dict[tuple[datetime, str, str], Tally] = {}
         self.workers: dict[str, WorkerRow] = {}
         self.leases: dict[str, Lease] = {}
+        self.schedules: dict[str, ScheduleRow] = {}
         self._lock = threading.Lock()
         self._last_seq = 0
         self._sleepers: list[Callable[[], None]] = []

@@ -78,11 +78,11 @@ class Endings:
             if not transition.keep:
                 self._db.remove(row)
         self.tell_gates(row, transition, verb, now)
-        if verb is Verb.FAIL and transition.then is not None:
+        if verb is transition.verb and transition.then is not None:
             self.follow(transition.then, now)
 
     def follow(self, job: NewJob, now: datetime) -> None:
-        """Insert what is to happen now that the job has failed for good, once."""
+        """Insert what is to happen next, once."""
         if job.id not in self._db.by_id:
             self._db.add(job, now)
 

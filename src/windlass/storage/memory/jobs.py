@@ -52,6 +52,10 @@ class MemoryJobs:
             if holder is not job and refuses(job.unique.on_conflict, holder.task, job.task):
                 raise KeyConflict(job.unique.key, holder.id)
 
+    def insert_one(self, job: NewJob, now: datetime) -> Inserted:
+        """The same for a job that comes with something else. Runs under the database's lock."""
+        return self._insert(job, now)
+
     def _insert(self, job: NewJob, now: datetime) -> Inserted:
         if job.id in self._db.by_id:
             return Inserted(job.id, created=True)

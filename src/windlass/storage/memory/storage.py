@@ -13,6 +13,7 @@ from windlass.storage.memory.database import MemoryDatabase
 from windlass.storage.memory.endings import Endings
 from windlass.storage.memory.jobs import MemoryJobs
 from windlass.storage.memory.queues import MemoryQueues
+from windlass.storage.memory.schedules import MemorySchedules
 from windlass.storage.memory.upkeep import MemoryLimits, MemoryMaintenance
 from windlass.storage.memory.workers import MemoryLeader, MemoryWorkers
 from windlass.storage.protocol import WorkerStart
@@ -77,12 +78,13 @@ class MemoryStorage:
         endings = Endings(database)
         self._db = database
         self._wakeups = MemoryWakeups(database)
-        self.jobs = MemoryJobs(database, Claims(database), endings)
+        self.jobs = jobs = MemoryJobs(database, Claims(database), endings)
         self.workers = MemoryWorkers(database, endings)
         self.leader = MemoryLeader(database)
         self.limits = MemoryLimits(database)
         self.maintenance = MemoryMaintenance(database)
         self.queues = MemoryQueues(database)
+        self.schedules = MemorySchedules(database, jobs)
         self.admin = MemoryAdmin(database)
 
     @property

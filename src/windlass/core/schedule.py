@@ -1,0 +1,245 @@
+"""Schedules: what is asked for, what is known of each, and what follows when one is due."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from hashlib import blake2b
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from windlass.core.instant import aware, duration, from_us, to_us
+from windlass.core.job import JobId, NewJob
+from windlass.core.rules import Every, Once, Rule, latest_slots, next_slot
+from windlass.core.text import shown
+from windlass.errors import InvalidArgument
+
+__all__ = [
+    "LATE",
+    "RUNS",
+    "Due",
+    "Missed",
+    "Overlap",
+    "Run",
+    "Schedule",
+    "ScheduleState",
+    "due_firings",
+    "firing",
+    "first_slot",
+    "slot_of",
+]
+
+LATE = timedelta(seconds=60)
+"""A slot that is later than this was missed. What is less late is fired as if nothing had been:
+another process takes over from a dead one in less."""
+RUNS = 20
+"""Runs a schedule remembers."""
+_MOST = 10_000
+_VERSION = "8"
+
+Overlap = Literal["skip", "queue", "allow"] | int
+
+
+class Missed(StrEnum):
+    """What becomes of slots that nobody was there to fire."""
+
+    SKIP = "skip"
+    ONE = "one"
+    """One run for all of them."""
+    ALL = "all"
+    """One run each, at most ``most_missed``: the latest ones."""
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A rule, and the job that each of its slots makes."""
+
+    rule: Rule
+    job: NewJob | None = None
+    """Without an id; None: a chore of our own."""
+    missed: Missed = Missed.ONE
+    most_missed: int = 100
+    overlap: Overlap = "skip"
+    """While a run is active: leave the slot out, let it wait its turn, or pay no heed; or leave it
+    out when so many are."""
+    jitter: timedelta = timedelta(0)
+    starts: datetime | None = None
+    ends: datetime | None = None
+
+    def __post_init__(self) -> None:
+        set_to = msgspec.structs.force_setattr
+        try:
+            set_to(self, "missed", Missed(self.missed))
+        except ValueError:
+            message = f"missed must be 'skip', 'one' or 'all', got {shown(self.missed)}"
+            raise InvalidArgument(message) from None
+        _whole("most_missed", self.most_missed)
+        if not isinstance(self.overlap, str):
+            _whole("overlap", self.overlap)
+        elif self.overlap not in ("skip", "queue", "allow"):
+            message = (
+                f"overlap must be 'skip', 'queue', 'allow' or a number of runs, "
+                f"got {shown(self.overlap)}"
+            )
+            raise InvalidArgument(message)
+        set_to(self, "jitter", duration(self.jitter, "jitter"))
+        for name in ("starts", "ends"):
+            if getattr(self, name) is not None:
+                set_to(self, name, aware(getattr(self, name), name))
+        if self.starts is not None and self.ends is not None and self.ends <= self.starts:
+            message = f"ends ({self.ends}) must be after starts ({self.starts})"
+            raise InvalidArgument(message)
+        if self.follows and self.overlap not in ("skip", 1):
+            message = "with Every(after='end') no two runs overlap: leave overlap out"
+            raise InvalidArgument(message)
+
+    @property
+    def follows(self) -> bool:
+        """Whether the next slot hangs on the end of the last run."""
+        return isinstance(self.rule, Every) and self.rule.after == "end"
+
+    @property
+    def most_active(self) -> int | None:
+        """How many runs may be active when another is added; None: any number."""
+        if isinstance(self.overlap, int):
+            return self.overlap
+        return 1 if self.overlap == "skip" else None
+
+
+def _whole(name: str, value: object) -> None:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or not isinstance(value, int) or not 1 <= value <= _MOST:
+        message = f"{name} must be a whole number from 1 to {_MOST:,}, got {shown(value)}"
+        raise InvalidArgument(message)
+
+
+class Run(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One firing of a schedule, and what became of it."""
+
+    slot: datetime
+    job: JobId | None = None
+    """None: nothing was started, for the reason in ``outcome``."""
+    outcome: str = ""
+    """Empty while it is active."""
+    ended_at: datetime | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether it may still be waiting or running."""
+        return self.job is not None and not self.outcome
+
+
+class ScheduleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All that is known of a schedule but when it fires next."""
+
+    plan: Schedule
+    """What holds."""
+    written: Schedule | None = None
+    """What code last said; None: it was made at run time."""
+    paused: bool = False
+    removed: bool = False
+    """A person removed it; kept, so that the code that declares it does not bring it back."""
+    ended: bool = False
+    """It will never fire again: its only slot, or its last, has been."""
+    problem: str = ""
+    """Why it does not fire although it should."""
+    runs: tuple[Run, ...] = ()
+    """The latest ones, oldest first; with those that are still active."""
+    fired: int = 0
+    left_out: int = 0
+    """Slots without a run."""
+    changed_by: str = ""
+    changed_at: datetime | None = None
+
+    @property
+    def fires(self) -> bool:
+        """Whether it fires by itself."""
+        return not (self.paused or self.removed or self.ended or self.problem)
+
+    @property
+    def edited(self) -> bool:
+        """Whether a person's numbers hold instead of the code's."""
+        return self.written is not None and self.written != self.plan
+
+
+class Due(NamedTuple):
+    """What follows when a schedule is due."""
+
+    slots: list[datetime]
+    """To fire, oldest first."""
+    left_out: int
+    """At least so many slots were missed for good."""
+    next_at: datetime | None
+
+
+def first_slot(plan: Schedule, now: datetime) -> datetime | None:
+    """When a schedule that is made, changed or resumed now fires first."""
+    if isinstance(plan.rule, Once):
+        # An overdue one fires once, at once: nobody wants it never to have been.
+        return _within(plan, plan.rule.at)
+    start = now if plan.starts is None else max(now, plan.starts - timedelta(microseconds=1))
+    if plan.follows:
+        return _within(plan, start)
+    return _within(plan, next_slot(plan.rule, start))
+
+
+def _within(plan: Schedule, slot: datetime | None) -> datetime | None:
+    """None for a slot after the end."""
+    return None if slot is None or (plan.ends is not None and slot >= plan.ends) else slot
+
+
+def due_firings(plan: Schedule, next_at: datetime, now: datetime) -> Due:
+    """Which slots to fire now, and when to look again; ``next_at`` is due."""
+    if plan.follows:
+        return Due([next_at], 0, None)
+    most = plan.most_missed if plan.missed is Missed.ALL else _most_recent(plan)
+    slots = latest_slots(plan.rule, next_at, now, most + 1)
+    slots = [slot for slot in slots if _within(plan, slot) is not None]
+    fresh = [slot for slot in slots if now - slot <= LATE]
+    missed = slots[: len(slots) - len(fresh)]
+    match plan.missed:
+        case Missed.ALL:
+            fire = slots[-most:]
+        case Missed.ONE if not fresh:
+            fire = missed[-1:]
+        case _:
+            fire = fresh
+    return Due(fire, len(slots) - len(fire), _within(plan, next_slot(plan.rule, now)))
+
+
+def _most_recent(plan: Schedule) -> int:
+    """As many slots as can lie within what counts as not missed, within reason."""
+    if isinstance(plan.rule, Every):
+        return min(LATE // plan.rule.period + 1, _MOST)
+    return int(LATE.total_seconds()) + 1
+
+
+# --- the job of a slot ---------------------------------------------------------------------------
+
+
+def firing(name: str, plan: Schedule, slot: datetime) -> NewJob:
+    """The job of a slot: always the same one, so that inserting it twice is inserting it once."""
+    if plan.job is None:
+        message = f"schedule {name!r} makes no jobs"
+        raise InvalidArgument(message)
+    digest = blake2b(f"{name}\x1f{to_us(slot)}".encode(), digest_size=16)
+    spread = int.from_bytes(digest.digest()[:4]) / 2**32
+    return msgspec.structs.replace(
+        plan.job,
+        id=_id_of(slot, digest.hexdigest()),
+        at=slot + plan.jitter * spread,
+        delay=None,
+    )
+
+
+def _id_of(slot: datetime, digest: str) -> JobId:
+    """Begins with the slot in milliseconds, as other ids begin with the time they were made."""
+    stamp = f"{to_us(slot) // 1000:012x}"
+    return JobId(f"{stamp}{_VERSION}{digest[:3]}8{digest[3:18]}")
+
+
+def slot_of(job: JobId) -> datetime | None:
+    """The slot a job was made for, to the millisecond; None: no schedule made it."""
+    if len(job) != 32 or job[12] != _VERSION:
+        return None
+    return from_us(int(job[:12], 16) * 1000)

@@ -1,0 +1,83 @@
+"""Schedules by name, and the one step that fires them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from windlass.core.state import State
+from windlass.storage.memory.database import MemoryDatabase
+from windlass.storage.memory.jobs import MemoryJobs
+from windlass.storage.protocol import DueSchedules, ScheduleRow, ScheduleWrite, Written
+
+__all__ = ["MemorySchedules"]
+
+_ACTIVE = frozenset({State.WAITING, State.RUNNING})
+
+
+class MemorySchedules:
+    """A `ScheduleStore`."""
+
+    def __init__(self, database: MemoryDatabase, jobs: MemoryJobs) -> None:
+        self._db = database
+        self._jobs = jobs
+
+    async def rows(self) -> Sequence[ScheduleRow]:
+        with self._db.moment():
+            return [row for _, row in sorted(self._db.schedules.items())]
+
+    async def due(self, limit: int) -> DueSchedules:
+        with self._db.moment() as now:
+            planned = sorted(
+                (row.next_at, row.name, row)
+                for row in self._db.schedules.values()
+                if row.next_at is not None
+            )
+            due = [row for at, _, row in planned if at <= now]
+            later = [at for at, _, _ in planned if at > now]
+            return DueSchedules(now, due[:limit], later[0] if later else None)
+
+    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[Written]:
+        with self._db.moment() as now:
+            self._db.gates.require([job for write in writes for job in write.jobs])
+            answers = [self._write(write, now) for write in writes]
+        self._db.wake()
+        return answers
+
+    def _write(self, write: ScheduleWrite, now: datetime) -> Written:
+        row = self._db.schedules.get(write.name)
+        if row is not None and row.revision == write.revision + 1 and row.body == write.body:
+            return Written.WRITTEN
+        if row is None and write.body is None:
+            return Written.WRITTEN
+        if write.revision != (0 if row is None else row.revision):
+            return Written.STALE
+        if write.most_active is not None and self._active(write) >= write.most_active:
+            return Written.BUSY
+        if write.body is None:
+            del self._db.schedules[write.name]
+        else:
+            self._db.schedules[write.name] = ScheduleRow(
+                name=write.name,
+                revision=write.revision + 1,
+                body=write.body,
+                next_at=write.next_at,
+                declared_at=None if row is None else row.declared_at,
+            )
+        for job in write.jobs:
+            self._jobs.insert_one(job, now)
+        return Written.WRITTEN
+
+    def _active(self, write: ScheduleWrite) -> int:
+        rows = (self._db.by_id.get(job) for job in write.active)
+        return sum(row is not None and row.state in _ACTIVE for row in rows)
+
+    async def declare(self, names: Sequence[str]) -> None:
+        with self._db.moment() as now:
+            for name in names:
+                row = self._db.schedules.get(name)
+                if row is not None:
+                    stamped = msgspec.structs.replace(row, declared_at=now)
+                    self._db.schedules[name] = stamped

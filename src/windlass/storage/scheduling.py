@@ -1,0 +1,95 @@
+"""Where schedules are kept. Part of the contract: `protocol`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from windlass.core.job import JobId, NewJob
+
+__all__ = ["DueSchedules", "ScheduleRow", "ScheduleStore", "ScheduleWrite", "Written"]
+
+
+class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored schedule. What it means is in ``body``, which is nothing to the store."""
+
+    name: str
+    revision: int
+    """Rises by one with every write: the fence."""
+    body: bytes
+    """UTF-8 text."""
+    next_at: datetime | None
+    """When it is due; None: not by itself."""
+    declared_at: datetime | None = None
+    """When a process last said that its code has this schedule."""
+
+
+class ScheduleWrite(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of one schedule, and the jobs that are inserted with it."""
+
+    name: str
+    revision: int
+    """The one this was decided by; 0: there must be no such schedule."""
+    body: bytes | None
+    """None deletes it."""
+    next_at: datetime | None = None
+    jobs: tuple[NewJob, ...] = ()
+    active: tuple[JobId, ...] = ()
+    """Earlier jobs that may still be waiting or running …"""
+    most_active: int | None = None
+    """… of which there must be fewer than this; None: any number."""
+
+
+class Written(StrEnum):
+    """What became of one write."""
+
+    WRITTEN = "written"
+    STALE = "stale"
+    """Somebody else was faster: read it again and decide again."""
+    BUSY = "busy"
+    """As many jobs are active as may be. Nothing was written."""
+
+
+class DueSchedules(msgspec.Struct, frozen=True):
+    """The answer to `ScheduleStore.due`."""
+
+    at: datetime
+    """The store's now."""
+    rows: Sequence[ScheduleRow]
+    """Due at or before that, the longest first."""
+    next_at: datetime | None
+    """When the next one that is not due yet will be."""
+
+
+class ScheduleStore(Protocol):
+    """Schedules by name, and the one step that fires them."""
+
+    async def rows(self) -> Sequence[ScheduleRow]:
+        """All of them, by name."""
+        ...
+
+    async def due(self, limit: int) -> DueSchedules:
+        """What is due, at most ``limit``. Read-only, and cheap: it is asked often."""
+        ...
+
+    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[Written]:
+        """Write each on its own, in order, if its revision still holds; answers in order.
+
+        - With the row, in the same transaction, its ``jobs`` are inserted as `JobStore.insert`
+          does, and workers are woken: both or neither. A job whose unique key is held is left out.
+        - A write that has already happened (the row has the next revision and this very body) is
+          answered WRITTEN again; so is a delete of what is not there.
+        - BUSY, before anything else is written: ``most_active`` or more of ``active`` are waiting
+          or running.
+        - A new row has revision 1. ``declared_at`` stays as it is.
+        - An unknown limit raises LimitUnknown, and nothing of the call is written.
+        """
+        ...
+
+    async def declare(self, names: Sequence[str]) -> None:
+        """Stamp these with now: some code has them. Those that are not stored are left out."""
+        ...
