@@ -27,6 +27,7 @@ from windlass.testing.conformance.concurrency import ConcurrencyConformance
 from windlass.testing.conformance.cooling import CoolDownConformance, ThrottleConformance
 from windlass.testing.conformance.counting import RollupConformance
 from windlass.testing.conformance.expiring import ExpiryConformance
+from windlass.testing.conformance.filling import MaxRunningConformance
 from windlass.testing.conformance.forgiving import ForgivenessConformance
 from windlass.testing.conformance.histories import HistoryConformance
 from windlass.testing.conformance.inserting import InsertConformance, UniqueConformance
@@ -36,6 +37,7 @@ from windlass.testing.conformance.maintaining import MaintenanceConformance
 from windlass.testing.conformance.opening import StorageConformance, WakeupConformance
 from windlass.testing.conformance.rates import RateConformance
 from windlass.testing.conformance.retrying import RetryConformance
+from windlass.testing.conformance.settings import SettingsConformance
 from windlass.testing.conformance.solo import SoloConformance
 from windlass.testing.conformance.working import FarewellConformance, HeartbeatConformance
 
@@ -58,6 +60,7 @@ __all__ = [
     "LaneConformance",
     "LeaderConformance",
     "MaintenanceConformance",
+    "MaxRunningConformance",
     "OperatorConformance",
     "OrderConformance",
     "OutcomeConformance",
@@ -66,6 +69,7 @@ __all__ = [
     "ReadingConformance",
     "RetryConformance",
     "RollupConformance",
+    "SettingsConformance",
     "SoloConformance",
     "SteadyLeaseConformance",
     "StorageConformance",
@@ -97,6 +101,8 @@ ALL: tuple[type, ...] = (
     ThrottleConformance,
     CoolDownConformance,
     ForgivenessConformance,
+    SettingsConformance,
+    MaxRunningConformance,
     MaintenanceConformance,
     ReadingConformance,
     OperatorConformance,
