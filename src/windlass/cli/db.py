@@ -7,16 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from windlass.cli.target import json_option, place, target_argument, url_option
+
 if TYPE_CHECKING:
     from windlass.storage.protocol import Storage
 
 __all__ = ["db"]
-
-_target = click.argument("target", metavar="[MODULE:APP]", required=False)
-_url = click.option(
-    "--url", metavar="URL", help="This storage, without an app. Default: WINDLASS_URL."
-)
-_json = click.option("--json", "as_json", is_flag=True, help="For machines, on standard output.")
 
 
 @click.group()
@@ -25,9 +21,9 @@ def db() -> None:
 
 
 @db.command()
-@_target
-@_url
-@_json
+@target_argument
+@url_option
+@json_option
 def migrate(target: str | None, url: str | None, *, as_json: bool) -> int:
     """Create the tables, or bring them to this version.
 
@@ -41,9 +37,9 @@ def migrate(target: str | None, url: str | None, *, as_json: bool) -> int:
 
 
 @db.command()
-@_target
-@_url
-@_json
+@target_argument
+@url_option
+@json_option
 def show(target: str | None, url: str | None, *, as_json: bool) -> int:
     """Open the storage and say what and where it is, and that it answers."""
     described = asyncio.run(_describe(target, url))
@@ -65,9 +61,9 @@ async def _open(target: str | None, url: str | None) -> Storage:
     from windlass.config import load_settings
     from windlass.storage.open import Opener
 
-    if target is not None and url is not None:
-        raise click.UsageError("give an app or --url, not both")
-    settings = load_app(target).settings if target is not None else load_settings(url, {})
+    where = place(target, url)
+    named = where.target
+    settings = load_settings(where.url, {}) if named is None else load_app(named).settings
     return await Opener(settings).open()
 
 

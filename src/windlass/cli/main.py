@@ -26,6 +26,9 @@ _COMMANDS = {
     "demo": _Entry(
         "windlass.cli.demo:demo", "See it work: a small shop's jobs, on a scratch file."
     ),
+    "queues": _Entry("windlass.cli.queues:queues", "Look at queues, pause them, change them."),
+    "limits": _Entry("windlass.cli.limits:limits", "Look at limits and change their numbers."),
+    "breakers": _Entry("windlass.cli.breakers:breakers", "Look at circuit breakers, close them."),
     "db": _Entry("windlass.cli.db:db", "Make a storage ready, and say what it is."),
     "bench": _Entry("windlass.cli.bench:bench", "Measure it on this machine."),
 }
@@ -36,6 +39,7 @@ First steps:
   windlass demo                        what it does, in ten seconds
   windlass worker shop:app             run the jobs of `app` in shop.py
   windlass worker shop:app --help      queues, slots, processes, signals, exit codes
+  windlass queues list shop:app        what waits, runs, is paused or cools down
 """
 
 

@@ -1,0 +1,77 @@
+"""Options that take a value, or ``none`` to take it away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from windlass.cli.written import read_backoff, read_rate
+from windlass.config import parse_duration
+from windlass.errors import ConfigError, WindlassError
+
+__all__ = ["BACKOFF", "COUNT", "DURATION", "RATE", "changes", "needs_one"]
+
+
+if TYPE_CHECKING:
+    _Type = click.ParamType[object]
+else:  # older releases of click know no such brackets
+    _Type = click.ParamType
+
+
+class _Cleared(Enum):
+    """Not None, which stands for an option that was not given."""
+
+    CLEARED = "none"
+
+
+class _Or(_Type):
+    """What ``read`` makes of the text, or ``none``."""
+
+    def __init__(self, name: str, read: Callable[[str], object]) -> None:
+        self.name = name
+        self._read = read
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> object:
+        if not isinstance(value, str):
+            return value
+        if value.strip().lower() == "none":
+            return _Cleared.CLEARED
+        try:
+            return self._read(value)
+        except WindlassError as error:
+            self.fail(f"{error}; or none, to take it away", param, ctx)
+
+
+def _count(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        message = f"it is a whole number such as 5, got {text!r}"
+        raise ConfigError(message) from None
+
+
+COUNT = _Or("N|none", _count)
+BACKOFF = _Or("WAITS|none", lambda text: read_backoff(text, "this is no backoff"))
+RATE = _Or("RATE|none", lambda text: read_rate(text, "this is no rate"))
+DURATION = _Or("TIME|none", lambda text: parse_duration(text, "it"))
+
+
+def changes(given: Mapping[str, object]) -> dict[str, Any]:
+    """What was given; None where it is to be taken away."""
+    return {
+        name: None if value is _Cleared.CLEARED else value
+        for name, value in given.items()
+        if value is not None
+    }
+
+
+def needs_one(given: Mapping[str, object], options: str) -> None:
+    """Refuses a ``set`` that sets nothing."""
+    if not given:
+        message = f"say what to set: {options}"
+        raise click.UsageError(message)

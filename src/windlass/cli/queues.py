@@ -1,0 +1,340 @@
+"""``windlass queues``: what holds for whole queues, looked at and changed while everything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from windlass.cli import choices
+from windlass.cli.target import Place, ask, json_option, named, place, target_argument, url_option
+
+if TYPE_CHECKING:
+    from windlass.app import Windlass
+    from windlass.storage.protocol import QueueCounts, QueueRecord
+
+__all__ = ["queues"]
+
+_names = click.argument("words", metavar="[MODULE:APP] QUEUE", nargs=-1)
+_SETTINGS = "--max-running, --backoff, --cool-down, --keep-succeeded or --keep-failed"
+
+
+class _Queue(NamedTuple):
+    record: QueueRecord
+    counts: QueueCounts
+    now: datetime
+
+    @property
+    def cooling(self) -> bool:
+        until = self.record.cool_until
+        return until is not None and until > self.now
+
+
+@click.group()
+def queues() -> None:
+    """Look at queues, pause them, and change what holds for them while workers run.
+
+    A setting holds for every worker within a second and survives restarts. What is not set follows
+    the task, then the app.
+    """
+
+
+@queues.command("list")
+@target_argument
+@url_option
+@json_option
+def list_queues(target: str | None, url: str | None, *, as_json: bool) -> int:
+    """Every queue with jobs or settings, and those of the app's tasks."""
+    from windlass.cli.tables import NUMBER, print_json, print_table
+
+    async def question(app: Windlass) -> tuple[list[_Queue], str]:
+        return await _all(app), (await app.storage()).describe()
+
+    found, described = ask(place(target, url), question)
+    if as_json:
+        print_json([_fields(queue) for queue in found])
+    elif not found:
+        click.echo(f"No queue has jobs or settings in {described}.")
+    else:
+        titles = ("queue", *(f"{NUMBER}{name}" for name in _COLUMNS), "state")
+        print_table(titles, map(_row, found))
+    return 0
+
+
+@queues.command()
+@_names
+@url_option
+@json_option
+def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
+    """One queue: its jobs, its settings, and whether it may run."""
+    where, name = named(words, url, "queue")
+
+    async def question(app: Windlass) -> _Queue:
+        return await _known(app, name)
+
+    _tell(ask(where, question), as_json=as_json)
+    return 0
+
+
+@queues.command()
+@_names
+@url_option
+@json_option
+def pause(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
+    """Start nothing of this queue until it is resumed. What runs goes on."""
+    where, name = named(words, url, "queue")
+
+    async def order(app: Windlass) -> None:
+        await app.admin.pause(name)
+
+    queue = _order(where, name, order, new=True)
+    _say(queue, f"Queue {name} is paused. {_waiting(queue)}", as_json=as_json)
+    return 0
+
+
+@queues.command()
+@_names
+@url_option
+@json_option
+def resume(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
+    """Undo pause."""
+    where, name = named(words, url, "queue")
+
+    async def order(app: Windlass) -> None:
+        await app.admin.resume(name)
+
+    queue = _order(where, name, order)
+    _say(queue, f"Queue {name} runs again. {_waiting(queue)}", as_json=as_json)
+    return 0
+
+
+@queues.command()
+@_names
+@url_option
+@json_option
+def warm(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
+    """End a cool-down and forget those before it: the next one is as short as the first."""
+    where, name = named(words, url, "queue")
+
+    async def order(app: Windlass) -> None:
+        await app.admin.warm(name)
+
+    queue = _order(where, name, order)
+    _say(queue, f"Queue {name} is not cooling down. {_waiting(queue)}", as_json=as_json)
+    return 0
+
+
+@queues.command("set")
+@_names
+@click.option(
+    "--max-running",
+    type=choices.COUNT,
+    metavar=choices.COUNT.name,
+    help="Jobs of it that run at once, in the whole cluster.",
+)
+@click.option(
+    "--backoff",
+    type=choices.BACKOFF,
+    metavar=choices.BACKOFF.name,
+    help="Of jobs whose task has none of its own.",
+)
+@click.option(
+    "--cool-down",
+    type=choices.BACKOFF,
+    metavar=choices.BACKOFF.name,
+    help="How long the queue rests when it is throttled.",
+)
+@click.option(
+    "--keep-succeeded",
+    type=choices.DURATION,
+    metavar=choices.DURATION.name,
+    help="Retention of jobs that ended otherwise than failed.",
+)
+@click.option(
+    "--keep-failed",
+    type=choices.DURATION,
+    metavar=choices.DURATION.name,
+    help="Retention of failed jobs.",
+)
+@url_option
+@json_option
+def set_queue(words: tuple[str, ...], url: str | None, *, as_json: bool, **given: object) -> int:
+    """Change what holds for a queue. What is not given stays, none takes it away.
+
+    \b
+    WAITS  5s                                  always the same
+           linear:10s,step=10s,cap=5m          10 s more each time
+           exponential:5s,factor=5,cap=1h      five times as long each time
+           waits:1s,1m,1h                      exactly these, then the last one again
+           0s                                  at once
+           each with ,jitter=none|spread|full; fixed:5s,jitter=full
+    TIME   250ms, 30s, 5m, 2h, 7d
+    """  # noqa: D301 -- click's mark for lines that stay as they are
+    where, name = named(words, url, "queue")
+    wanted = choices.changes(given)
+    choices.needs_one(wanted, _SETTINGS)
+
+    async def order(app: Windlass) -> None:
+        await app.admin.set_queue(name, **wanted)
+
+    _tell(_order(where, name, order, new=True), as_json=as_json)
+    return 0
+
+
+# --- asking ---------------------------------------------------------------------------------------
+
+
+async def _all(app: Windlass, *also: str) -> list[_Queue]:
+    from windlass.storage.protocol import QueueCounts, QueueRecord
+
+    counts = {one.queue: one for one in await app.admin.counts()}
+    records = {one.queue: one for one in await app.admin.queues()}
+    named_by_tasks = app.worker_settings().shared if len(app.tasks) else ()
+    now = await (await app.storage()).now()
+    return [
+        _Queue(
+            records.get(name) or QueueRecord(queue=name),
+            counts.get(name) or QueueCounts(queue=name),
+            now,
+        )
+        for name in sorted({*counts, *records, *named_by_tasks, *also})
+    ]
+
+
+async def _known(app: Windlass, name: str) -> _Queue:
+    known = {queue.record.queue: queue for queue in await _all(app)}
+    if name not in known:
+        message = f"{_unknown(name, known)} `windlass queues list` shows those there are."
+        raise click.ClickException(message)
+    return known[name]
+
+
+def _unknown(name: str, known: Collection[str]) -> str:
+    from windlass.errors import suggestion
+
+    return f"Queue {name!r} has no jobs and no settings.{suggestion(name, known)}"
+
+
+def _order(
+    where: Place, name: str, order: Callable[[Windlass], Awaitable[None]], *, new: bool = False
+) -> _Queue:
+    """``new``: also for a queue that nobody has used yet, which may be a misspelt one."""
+    from windlass.core.text import check_name
+
+    check_name(name, "a queue's name")
+
+    async def ordered(app: Windlass) -> _Queue:
+        known = {queue.record.queue for queue in await _all(app)}
+        if not new:
+            await _known(app, name)
+        await order(app)
+        if name not in known:
+            click.echo(f"Note: {_unknown(name, known)} It holds from its first job on.", err=True)
+        return next(queue for queue in await _all(app, name) if queue.record.queue == name)
+
+    return ask(where, ordered)
+
+
+# --- telling --------------------------------------------------------------------------------------
+
+_COLUMNS = ("ready", "scheduled", "running", "succeeded", "failed")
+_FOLLOWS = "as its tasks say"
+_KEEPS = "as the app says"
+
+
+def _row(queue: _Queue) -> tuple[str, ...]:
+    figures = {name: f"{getattr(queue.counts, name):,}" for name in _COLUMNS}
+    most = queue.record.settings.max_running
+    if most is not None:
+        figures["running"] += f" of {most:,}"
+    return (queue.record.queue, *figures.values(), _state(queue))
+
+
+def _state(queue: _Queue) -> str:
+    from windlass.cli.tables import left
+
+    record, states = queue.record, []
+    if record.paused:
+        states.append("paused")
+    if queue.cooling and record.cool_until is not None:
+        states.append(f"cooling down, {left(record.cool_until, queue.now)} more")
+    most = record.settings.max_running
+    if most is not None and queue.counts.running >= most:
+        states.append("full")
+    return ", ".join(states) or "open"
+
+
+def _waiting(queue: _Queue) -> str:
+    counts = queue.counts
+    return f"{counts.ready:,} ready, {counts.scheduled:,} scheduled, {counts.running:,} running."
+
+
+def _say(queue: _Queue, text: str, *, as_json: bool) -> None:
+    from windlass.cli.tables import print_json
+
+    if as_json:
+        print_json(_fields(queue))
+    else:
+        click.echo(text)
+
+
+def _tell(queue: _Queue, *, as_json: bool) -> None:
+    from windlass.cli.tables import print_json, print_pairs
+    from windlass.cli.written import backoff_in_words, write_duration
+    from windlass.core.cooling import DEFAULT_COOL_DOWN
+
+    if as_json:
+        print_json(_fields(queue))
+        return
+    counts, settings = queue.counts, queue.record.settings
+    most = settings.max_running
+    backoff, cool_down = settings.backoff, settings.cool_down
+    kept = [
+        _KEEPS if span is None else write_duration(span)
+        for span in (settings.keep_succeeded, settings.keep_failed)
+    ]
+    ended = ("succeeded", "failed", "cancelled", "discarded")
+    pairs = (
+        ("state", _state(queue)),
+        ("jobs", _waiting(queue)),
+        ("ended", ", ".join(f"{getattr(counts, name):,} {name}" for name in ended)),
+        ("max running", "no bound" if most is None else f"{most:,} in the whole cluster"),
+        ("backoff", _FOLLOWS if backoff is None else backoff_in_words(backoff)),
+        ("cool-down", _cool_down(backoff_in_words(cool_down or DEFAULT_COOL_DOWN), queue)),
+        ("keep succeeded", kept[0]),
+        ("keep failed", kept[1]),
+    )
+    print_pairs(queue.record.queue, pairs)
+
+
+def _cool_down(curve: str, queue: _Queue) -> str:
+    usual = "" if queue.record.settings.cool_down else " (the default)"
+    so_far = queue.record.cool_downs
+    return f"{curve}{usual}" + (f"; {so_far} in a row so far" if so_far else "")
+
+
+def _fields(queue: _Queue) -> dict[str, Any]:
+    """Settings as ``set`` takes them, so that what one prints another can set."""
+    import msgspec
+
+    from windlass.cli.written import write_backoff, write_duration
+
+    settings = queue.record.settings
+    written: dict[str, Any] = {"max_running": settings.max_running}
+    for name in ("backoff", "cool_down"):
+        curve = getattr(settings, name)
+        written[name] = None if curve is None else write_backoff(curve)
+    for name in ("keep_succeeded", "keep_failed"):
+        span = getattr(settings, name)
+        written[name] = None if span is None else write_duration(span)
+    counts: dict[str, Any] = msgspec.to_builtins(queue.counts)
+    return {
+        **counts,
+        "paused": queue.record.paused,
+        "cooling": queue.cooling,
+        "cool_until": queue.record.cool_until,
+        "cool_downs": queue.record.cool_downs,
+        **written,
+    }

@@ -1,0 +1,75 @@
+"""What commands print: tables for people, JSON for machines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import click
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from windlass.observe.log import brief, printable
+
+__all__ = ["NUMBER", "left", "print_json", "print_pairs", "print_table"]
+
+NUMBER = ">"
+"""At the start of a column's title: its cells are numbers."""
+_WIDE = 1000
+"""Nobody's screen: a file or a pipe gets every row on one line."""
+
+
+def print_json(value: Any) -> None:
+    """On one line. Field names stay as they are from release to release."""
+    click.echo(msgspec.json.encode(value).decode())
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Nothing is cut: what does not fit is folded."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    for title in titles:
+        table.add_column(
+            title.removeprefix(NUMBER),
+            justify="right" if title.startswith(NUMBER) else "left",
+            overflow="fold",
+        )
+    for row in rows:
+        table.add_row(*map(_cell, row))
+    _print(table)
+
+
+def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
+    """One thing, line by line."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    for name, value in pairs:
+        table.add_row(f"  {name}", _cell(value))
+    _print(Text(printable(title), style="bold"), table)
+
+
+def left(until: datetime, now: datetime) -> str:
+    """How long it is still to ``until``."""
+    return brief(until - now)
+
+
+def _cell(text: str) -> Text:
+    """As it is: a key may hold what would steer a terminal, or look like markup."""
+    return Text(printable(text))
+
+
+def _print(*parts: Text | Table) -> None:
+    screen = sys.stdout.isatty()
+    console = Console(width=None if screen else _WIDE, highlight=False)
+    with console.capture() as captured:
+        console.print(*parts, sep="\n")
+    encoding = sys.stdout.encoding or "utf-8"
+    for line in captured.get().splitlines():
+        # A cell is filled up with spaces, which nobody needs at the end; and a terminal that
+        # cannot show a dash is no reason to show nothing.
+        click.echo(line.rstrip().encode(encoding, "replace").decode(encoding))

@@ -1,0 +1,78 @@
+"""Which storage a command is about: an app's, or the one at a URL; and what it is told there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from windlass.app import Windlass
+
+__all__ = ["Place", "ask", "json_option", "named", "place", "target_argument", "url_option"]
+
+T = TypeVar("T")
+
+target_argument = click.argument("target", metavar="[MODULE:APP]", required=False)
+url_option = click.option(
+    "--url", metavar="URL", help="This storage, without an app. Default: WINDLASS_URL."
+)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="For machines, on standard output."
+)
+
+
+class Place(NamedTuple):
+    """An app or a URL; neither: what the environment says."""
+
+    target: str | None
+    url: str | None
+
+
+def place(target: str | None, url: str | None) -> Place:
+    """Refuses both at once."""
+    if target is not None and url is not None:
+        raise click.UsageError("give an app or --url, not both")
+    return Place(target, url)
+
+
+def named(words: tuple[str, ...], url: str | None, what: str) -> tuple[Place, str]:
+    """``[MODULE:APP] NAME``, of which the last is always there."""
+    match words:
+        case (name,) if ":" not in name or url is not None or "WINDLASS_URL" in os.environ:
+            return place(None, url), name
+        case (app,):
+            message = f"say which {what}, after the app: {app} {what.upper()}"
+            raise click.UsageError(message)
+        case (app, name):
+            return place(app, url), name
+        case ():
+            message = f"say which {what}: [MODULE:APP] {what.upper()}"
+            raise click.UsageError(message)
+        case _:
+            message = f"one {what} at a time, got {' '.join(words)}"
+            raise click.UsageError(message)
+
+
+@asynccontextmanager
+async def _opened(where: Place) -> AsyncIterator[Windlass]:
+    from windlass.app import Windlass
+    from windlass.cli.loading import load_app
+
+    app = Windlass(where.url) if where.target is None else load_app(where.target)
+    async with app:
+        yield app
+
+
+def ask(where: Place, question: Callable[[Windlass], Awaitable[T]]) -> T:
+    """Open the storage, ask, and close it again."""
+
+    async def opened() -> T:
+        async with _opened(where) as app:
+            return await question(app)
+
+    return asyncio.run(opened())
