@@ -238,6 +238,34 @@ class BreakerUnknown(WindlassError, LookupError):
         self.task = task
 
 
+class ScheduleUnknown(WindlassError, LookupError):
+    """No schedule has this name."""
+
+    def __init__(self, name: str, known: Collection[str]) -> None:
+        names = f" There is {', '.join(sorted(known))}." if known else " There is none yet."
+        super().__init__(f"no schedule {name!r}.{suggestion(name, known)}{names}")
+
+
+class ScheduleExists(WindlassError):
+    """A schedule has this name already."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"there is a schedule {name!r} already: change it, or give the new one another name"
+        )
+
+
+class ScheduleBusy(WindlassError):
+    """As many runs of the schedule are active as may be."""
+
+    def __init__(self, name: str, active: int) -> None:
+        super().__init__(
+            f"schedule {name!r} was not started: {active} of its runs "
+            f"{'is' if active == 1 else 'are'} waiting or running, and its overlap= allows no "
+            f"more. Wait for them, cancel them, or change overlap."
+        )
+
+
 class ResultError(WindlassError):
     """``job.result()`` has no value to return. The subclasses say why."""
 

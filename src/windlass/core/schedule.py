@@ -122,6 +122,8 @@ class Run(msgspec.Struct, frozen=True, omit_defaults=True):
     outcome: str = ""
     """Empty while it is active."""
     ended_at: datetime | None = None
+    by: str = ""
+    """Who triggered it; empty: its slot had come."""
 
     @property
     def active(self) -> bool:
@@ -143,6 +145,8 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """It will never fire again: its only slot, or its last, has been."""
     problem: str = ""
     """Why it does not fire although it should."""
+    held: datetime | None = None
+    """The slot it was kept from because no process declares it any more."""
     runs: tuple[Run, ...] = ()
     """The latest ones, oldest first; with those that are still active."""
     fired: int = 0

@@ -1,0 +1,327 @@
+"""Schedules as code declares them and people change them, over one opened storage."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from windlass.core.job import JobId, NewJob
+from windlass.core.schedule import Run, Schedule, ScheduleState, first_slot
+from windlass.errors import (
+    InvalidArgument,
+    ScheduleBusy,
+    ScheduleExists,
+    ScheduleUnknown,
+    StoreBusy,
+)
+from windlass.storage.protocol import ScheduleRow, ScheduleStore, ScheduleWrite, Written
+
+__all__ = [
+    "DECLARED_FOR",
+    "Broken",
+    "Known",
+    "Schedules",
+    "decoded",
+    "encoded",
+    "merged",
+    "remembered",
+    "write_of",
+]
+
+DECLARED_FOR = timedelta(minutes=5)
+"""A schedule of some code that no process has declared for so long does not fire."""
+_TRIES = 20
+_DECODER = msgspec.json.Decoder(ScheduleState)
+_REMEMBERED = 100
+
+Now = Callable[[], Awaitable[datetime]]
+
+
+class Known(msgspec.Struct, frozen=True):
+    """A stored schedule that can be read."""
+
+    row: ScheduleRow
+    state: ScheduleState
+
+    def undeclared(self, now: datetime) -> bool:
+        """Whether code once had it, and no running process has it now."""
+        declared = self.row.declared_at
+        return self.state.written is not None and (
+            declared is None or now - declared > DECLARED_FOR
+        )
+
+
+class Broken(msgspec.Struct, frozen=True):
+    """A stored schedule that cannot be read: it harms nobody but itself."""
+
+    row: ScheduleRow
+    problem: str
+
+
+def decoded(row: ScheduleRow) -> Known | Broken:
+    """What a row says, or why that cannot be told."""
+    try:
+        return Known(row, _DECODER.decode(row.body))
+    except (msgspec.DecodeError, ValueError) as error:
+        return Broken(row, str(error))
+
+
+def encoded(state: ScheduleState) -> bytes:
+    """As it is stored."""
+    return msgspec.json.encode(state)
+
+
+def write_of(known: Known, state: ScheduleState, next_at: datetime | None) -> ScheduleWrite:
+    """The write that turns a known schedule into ``state``."""
+    return ScheduleWrite(
+        name=known.row.name,
+        revision=known.row.revision,
+        body=encoded(state),
+        next_at=next_at if state.fires else None,
+    )
+
+
+def merged(plan: Schedule, old: Schedule, new: Schedule) -> Schedule:
+    """What holds when code says something new: its word, except where a person has spoken."""
+    theirs = {
+        name: getattr(plan, name)
+        for name in Schedule.__struct_fields__
+        if getattr(plan, name) != getattr(old, name)
+    }
+    return msgspec.structs.replace(new, **theirs)
+
+
+def remembered(runs: Sequence[Run], most: int) -> tuple[Run, ...]:
+    """The latest runs; older ones only while they are active."""
+    latest = runs[-most:]
+    older = [run for run in runs[:-most] if run.active]
+    return (*older[-_REMEMBERED:], *latest)
+
+
+class Schedules:
+    """What can be done to schedules. Every change is a compare-and-set: the last one is never lost
+    to somebody who had read an older state.
+    """
+
+    def __init__(
+        self, store: ScheduleStore, now: Now, new_ids: Callable[[int], Sequence[JobId]]
+    ) -> None:
+        """``now`` is the store's clock."""
+        self._store = store
+        self._now = now
+        self._new_ids = new_ids
+
+    # --- reading ---
+
+    async def all(self) -> Sequence[Known | Broken]:
+        """Every stored schedule, removed ones too, by name."""
+        return [decoded(row) for row in await self._store.rows()]
+
+    async def get(self, name: str, *, removed: bool = False) -> Known:
+        """One that is stored and readable; ``removed``: also if a person has removed it."""
+        rows = {row.name: row for row in await self._store.rows()}
+        found = decoded(rows[name]) if name in rows else None
+        if isinstance(found, Broken):
+            message = (
+                f"schedule {name!r} cannot be read: {found.problem}. Delete it, or declare it anew."
+            )
+            raise InvalidArgument(message)
+        if found is None or (found.state.removed and not removed):
+            raise ScheduleUnknown(name, rows.keys() - {name})
+        return found
+
+    # --- what code says ---
+
+    async def declare(self, plans: dict[str, Schedule], *, by: str) -> None:
+        """Bring in what code declares: new ones, and what has changed in the code since it last
+        spoke. What a person has changed, paused or removed stays so.
+        """
+        for _ in range(_TRIES):
+            rows = {row.name: row for row in await self._store.rows()}
+            now = await self._now()
+            writes = [
+                write
+                for name, plan in plans.items()
+                if (write := self._declared(name, plan, rows.get(name), now, by)) is not None
+            ]
+            answers = await self._store.write(writes) if writes else ()
+            if Written.STALE not in answers:
+                await self._store.declare(sorted(plans))
+                return
+        raise _contended("the schedules")
+
+    def _declared(
+        self, name: str, plan: Schedule, row: ScheduleRow | None, now: datetime, by: str
+    ) -> ScheduleWrite | None:
+        known = None if row is None else decoded(row)
+        if row is None or not isinstance(known, Known):
+            state = ScheduleState(plan=plan, written=plan, changed_by=by, changed_at=now)
+            first = first_slot(plan, now)
+            revision = 0 if row is None else row.revision
+            return ScheduleWrite(name=name, revision=revision, body=encoded(state), next_at=first)
+        state = known.state
+        if state.written == plan and state.held is None:
+            return None
+        new = plan if state.written is None else merged(state.plan, state.written, plan)
+        changed = new != state.plan
+        state = msgspec.structs.replace(
+            state,
+            plan=new,
+            written=plan,
+            problem="" if state.held is not None else state.problem,
+            held=None,
+            ended=state.ended and not changed,
+            **({"changed_by": by, "changed_at": now} if changed else {}),
+        )
+        next_at = known.state.held or row.next_at
+        if changed and new.rule != known.state.plan.rule:
+            next_at = first_slot(new, now)
+        return write_of(known, state, next_at)
+
+    async def still_declared(self, names: Collection[str]) -> None:
+        """Say again that some code has these."""
+        await self._store.declare(sorted(names))
+
+    # --- what people do ---
+
+    async def create(self, name: str, plan: Schedule, *, by: str) -> Known:
+        """A new one; a name that is taken is refused, one that was removed is free."""
+        rows = {row.name: row for row in await self._store.rows()}
+        old = decoded(rows[name]) if name in rows else None
+        if isinstance(old, Known) and not old.state.removed:
+            raise ScheduleExists(name)
+        now = await self._now()
+        state = ScheduleState(plan=plan, changed_by=by, changed_at=now)
+        write = ScheduleWrite(
+            name=name,
+            revision=0 if old is None else old.row.revision,
+            body=encoded(state),
+            next_at=first_slot(plan, now),
+        )
+        if await self._store.write([write]) != [Written.WRITTEN]:
+            raise ScheduleExists(name)
+        return await self.get(name)
+
+    async def change(self, name: str, *, by: str, **fields: Any) -> Known:
+        """Other numbers, by the names of `Schedule`'s fields."""
+
+        def edited(known: Known, now: datetime) -> tuple[ScheduleState, datetime | None]:
+            plan = msgspec.structs.replace(known.state.plan, **fields)
+            state = msgspec.structs.replace(known.state, plan=plan, ended=False, problem="")
+            moved = {"rule", "starts", "ends"} & fields.keys() or known.state.problem
+            return state, first_slot(plan, now) if moved else known.row.next_at
+
+        return await self._edit(name, edited, by=by)
+
+    async def pause(self, name: str, *, by: str) -> Known:
+        """Fire nothing until it is resumed."""
+
+        def paused(known: Known, _: datetime) -> tuple[ScheduleState, datetime | None]:
+            return msgspec.structs.replace(known.state, paused=True), None
+
+        return await self._edit(name, paused, by=by)
+
+    async def resume(self, name: str, *, by: str) -> Known:
+        """Fire again, from the next slot on: what was paused was not missed."""
+
+        def resumed(known: Known, now: datetime) -> tuple[ScheduleState, datetime | None]:
+            state = msgspec.structs.replace(known.state, paused=False)
+            again = known.state.paused or known.row.next_at is None
+            return state, first_slot(state.plan, now) if again else known.row.next_at
+
+        return await self._edit(name, resumed, by=by)
+
+    async def remove(self, name: str, *, by: str) -> Known:
+        """Fire no more. Code that declares it does not bring it back."""
+
+        def removed(known: Known, _: datetime) -> tuple[ScheduleState, datetime | None]:
+            return msgspec.structs.replace(known.state, removed=True), None
+
+        return await self._edit(name, removed, by=by)
+
+    async def reset(self, name: str, *, by: str) -> Known:
+        """Back to what the code says, whatever a person has changed, paused or removed."""
+
+        def back(known: Known, now: datetime) -> tuple[ScheduleState, datetime | None]:
+            plan = known.state.written
+            if plan is None:
+                message = f"schedule {name!r} was made at run time: no code says what it should be"
+                raise InvalidArgument(message)
+            state = msgspec.structs.replace(
+                known.state, plan=plan, removed=False, paused=False, ended=False, problem=""
+            )
+            return state, first_slot(plan, now)
+
+        return await self._edit(name, back, by=by, removed=True)
+
+    async def trigger(self, name: str, *, by: str) -> JobId | None:
+        """Run it now, beside its slots; None: a chore, which its leader starts at once.
+
+        ScheduleBusy where as many runs are active as may be.
+        """
+        for _ in range(_TRIES):
+            known = await self.get(name)
+            plan, now = known.state.plan, await self._now()
+            if plan.job is None:
+                write = write_of(known, known.state, now)
+                if (await self._store.write([write]))[0] is Written.WRITTEN:
+                    return None
+                continue
+            (job_id,) = self._new_ids(1)
+            job = msgspec.structs.replace(plan.job, id=job_id, at=None, delay=None)
+            write = self._triggered(known, job, now, by)
+            match (await self._store.write([write]))[0]:
+                case Written.WRITTEN:
+                    return job_id
+                case Written.BUSY:
+                    raise ScheduleBusy(name, len(write.active))
+                case Written.STALE:
+                    continue
+        raise _contended(f"schedule {name!r}")
+
+    def _triggered(self, known: Known, job: NewJob, now: datetime, by: str) -> ScheduleWrite:
+        state = known.state
+        runs = remembered([*state.runs, Run(now, job.id, by=by)], len(state.runs) + 1)
+        after = msgspec.structs.replace(state, runs=runs, fired=state.fired + 1)
+        return msgspec.structs.replace(
+            write_of(known, after, known.row.next_at),
+            jobs=(job,),
+            active=tuple(run.job for run in state.runs if run.job is not None and run.active),
+            most_active=state.plan.most_active,
+        )
+
+    async def delete(self, name: str) -> None:
+        """Forget it altogether: a broken one, or one that no code has any more."""
+        for _ in range(_TRIES):
+            rows = {row.name: row for row in await self._store.rows()}
+            if name not in rows:
+                raise ScheduleUnknown(name, list(rows))
+            write = ScheduleWrite(name=name, revision=rows[name].revision, body=None)
+            if await self._store.write([write]) == [Written.WRITTEN]:
+                return
+        raise _contended(f"schedule {name!r}")
+
+    async def _edit(
+        self,
+        name: str,
+        edit: Callable[[Known, datetime], tuple[ScheduleState, datetime | None]],
+        *,
+        by: str,
+        removed: bool = False,
+    ) -> Known:
+        for _ in range(_TRIES):
+            known = await self.get(name, removed=removed)
+            now = await self._now()
+            state, next_at = edit(known, now)
+            state = msgspec.structs.replace(state, changed_by=by, changed_at=now)
+            write = write_of(known, state, next_at)
+            if (await self._store.write([write]))[0] is Written.WRITTEN:
+                return await self.get(name, removed=True)
+        raise _contended(f"schedule {name!r}")
+
+
+def _contended(what: str) -> StoreBusy:
+    return StoreBusy(f"{what} changed again and again while being changed: try again")
