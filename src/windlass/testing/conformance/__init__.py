@@ -20,6 +20,7 @@ from windlass.testing.conformance.administering import (
     ReadingConformance,
 )
 from windlass.testing.conformance.applying import FenceConformance, OutcomeConformance
+from windlass.testing.conformance.breakers import BreakerConformance
 from windlass.testing.conformance.burying import BurialConformance, SteadyLeaseConformance
 from windlass.testing.conformance.cancelling import CancelConformance
 from windlass.testing.conformance.claiming import ClaimConformance, OrderConformance
@@ -39,12 +40,14 @@ from windlass.testing.conformance.rates import RateConformance
 from windlass.testing.conformance.retrying import RetryConformance
 from windlass.testing.conformance.settings import SettingsConformance
 from windlass.testing.conformance.solo import SoloConformance
+from windlass.testing.conformance.trying import TrialConformance
 from windlass.testing.conformance.working import FarewellConformance, HeartbeatConformance
 
 __all__ = [
     "ALL",
     "LOCAL",
     "ActivityConformance",
+    "BreakerConformance",
     "BurialConformance",
     "CancelConformance",
     "ClaimConformance",
@@ -74,6 +77,7 @@ __all__ = [
     "SteadyLeaseConformance",
     "StorageConformance",
     "ThrottleConformance",
+    "TrialConformance",
     "UniqueConformance",
     "WakeupConformance",
 ]
@@ -98,6 +102,8 @@ ALL: tuple[type, ...] = (
     ConcurrencyConformance,
     LaneConformance,
     RateConformance,
+    BreakerConformance,
+    TrialConformance,
     ThrottleConformance,
     CoolDownConformance,
     ForgivenessConformance,
