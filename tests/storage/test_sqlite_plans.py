@@ -31,7 +31,7 @@ PRIMARY = "INTEGER PRIMARY KEY"
 HOT = {
     ("claim.sql", "is_live"): ["workers: sqlite_autoindex_workers_1"],
     ("claim.sql", "look"): [
-        "queues: PRIMARY KEY",
+        *["queues: PRIMARY KEY"] * 3,
         "jobs: jobs_scheduled",
         "bays: sqlite_autoindex_bays_1",
         "jobs: jobs_solo",
@@ -59,7 +59,7 @@ HOT = {
     ("lanes.sql", "open_gate"): ["bays: bays_of_gate"],
     ("lanes.sql", "timed_bays"): ["bays: bays_of_gate"],
     ("lanes.sql", "usage"): ["holds: PRIMARY KEY", f"jobs: {PRIMARY}"],
-    ("apply.sql", "claims"): [f"jobs: {PRIMARY}"],
+    ("apply.sql", "claims"): [f"jobs: {PRIMARY}", "queues: queues_cooled"],
     ("apply.sql", "details"): [f"jobs: {PRIMARY}"],
     ("apply.sql", "succeed"): [f"jobs: {PRIMARY}"],
     ("apply.sql", "succeed_one"): [f"jobs: {PRIMARY}"],
@@ -80,19 +80,24 @@ HOT = {
     ("workers.sql", "holding"): ["jobs: jobs_running"],
     ("workers.sql", "cancel_requests"): ["jobs: jobs_running"],
     ("workers.sql", "next_running_worker"): ["jobs: jobs_running"],
-    ("admin.sql", "prunable"): ["jobs: jobs_finished"],
+    ("admin.sql", "prunable"): ["jobs: jobs_finished"] * 3,
+    ("queues.sql", "rest"): ["queues: PRIMARY KEY"],
 }
 
 # What reads a whole table or sorts, and why that is right.
 ALLOWED = {
     "admin.sql counts": "exact counts, for people",
-    "admin.sql paused": "queues that somebody has paused: a handful",
+    "admin.sql prunable": "the queues with ended jobs, each found by the index",
     "claim.sql next_due_anywhere": "the first row of its index",
     "jobs.sql active": "what runs: the slots of all workers",
+    "jobs.sql claimable": "the same, where a queue may run only so many",
     "jobs.sql limit_names": "limits are defined in code: a handful",
     "lanes.sql specs": "the same",
     "lanes.sql expired_heads": "what its own index and limit let through",
     "lanes.sql gates_of_limit": "the budgets of one limit, for people",
+    "queues.sql paused": "queues that somebody has said something about: a handful",
+    "queues.sql queues": "the same",
+    "queues.sql running": "what runs: the slots of all workers",
     "workers.sql live": "workers, once in a while",
     "workers.sql live_starts": "workers, once in a second",
     "workers.sql overdue": "workers, once in five seconds",

@@ -19,6 +19,7 @@ from windlass.storage.sqlite.database import Database
 from windlass.storage.sqlite.keys import find_holder, take_key
 from windlass.storage.sqlite.lanes import Lanes
 from windlass.storage.sqlite.lanes import Place as LanePlace
+from windlass.storage.sqlite.queues import pause, paused_queues, resume
 from windlass.storage.sqlite.rollups import read_rollups
 from windlass.storage.sqlite.rows import (
     CODES,
@@ -38,11 +39,11 @@ from windlass.storage.sqlite.rows import (
 
 __all__ = ["SqliteAdmin"]
 
-_BY_IDS = load("windlass.storage.sqlite.sql", "jobs.sql")["by_ids"]
+_JOBS = load("windlass.storage.sqlite.sql", "jobs.sql")
+_BY_IDS, _STAND = _JOBS["by_ids"], _JOBS["stand"]
 _SQL = load("windlass.storage.sqlite.sql", "admin.sql")
 _GET, _FIND, _HISTORY, _COUNTS = _SQL["get"], _SQL["find"], _SQL["history"], _SQL["counts"]
-_PAUSED, _PAUSE, _RESUME = _SQL["paused"], _SQL["pause"], _SQL["resume"]
-_REQUEUE, _DISCARD, _RUN_NOW = _SQL["requeue"], _SQL["discard"], _SQL["run_now"]
+_REQUEUE, _DISCARD = _SQL["requeue"], _SQL["discard"]
 
 _REQUEUABLE = frozenset({State.FAILED, State.CANCELLED, State.DISCARDED})
 _NEWEST = 2**63 - 1
@@ -79,7 +80,7 @@ class SqliteAdmin:
 
     async def counts(self) -> Sequence[QueueCounts]:
         rows, paused = self._db.read(
-            lambda connection, now: (fetch(connection, _COUNTS, (now,)), _paused(connection))
+            lambda connection, now: (fetch(connection, _COUNTS, (now,)), paused_queues(connection))
         )
         queues: dict[str, dict[str, int]] = {queue: {} for queue in paused}
         for queue, state, scheduled, count in rows:
@@ -118,10 +119,10 @@ class SqliteAdmin:
         return answers
 
     async def pause(self, queue: str) -> None:
-        await self._db.write(lambda connection, _: fetch(connection, _PAUSE, (queue,)))
+        await self._db.write(lambda connection, _: pause(connection, queue))
 
     async def resume(self, queue: str) -> None:
-        await self._db.write(lambda connection, _: fetch(connection, _RESUME, (queue,)))
+        await self._db.write(lambda connection, _: resume(connection, queue))
         self._db.wake()
 
 
@@ -129,10 +130,6 @@ def _get(connection: apsw.Connection, ids: Sequence[JobId], now: int) -> list[Jo
     rows = fetch_shown(connection, _GET, (ids_text(ids), now))
     jobs = {row[1].hex(): job_of(row) for row in rows}
     return [jobs.get(job) for job in ids]
-
-
-def _paused(connection: apsw.Connection) -> set[str]:
-    return {name for (name,) in fetch(connection, _PAUSED)}
 
 
 def _require(
@@ -194,6 +191,6 @@ def _run_now(connection: apsw.Connection, ids: Sequence[JobId], now: int) -> lis
             ready = 3
         elif limits is not None:
             ready, lane = _stand(lanes, queue, limits, (priority, now, seq))
-        connection.execute(_RUN_NOW, (seq, now, ready, lane))
+        connection.execute(_STAND, (seq, now, ready, lane))
     lanes.settle()
     return [job in rows and rows[job][2] == WAITING for job in ids]

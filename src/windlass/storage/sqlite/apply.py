@@ -8,9 +8,12 @@ import apsw
 
 from windlass.core.state import FINISHING, Verb
 from windlass.core.transition import Transition
+from windlass.storage.calendar import instant_of
 from windlass.storage.protocol import Answer, Verdict
 from windlass.storage.queries import load
 from windlass.storage.sqlite.endings import Ending, Endings
+from windlass.storage.sqlite.insert import require_limits
+from windlass.storage.sqlite.queues import Rests, forgiven_before
 from windlass.storage.sqlite.rows import RUNNING, Row, fetch, first, seqs_text
 
 __all__ = ["apply"]
@@ -19,7 +22,7 @@ _SQL = load("windlass.storage.sqlite.sql", "apply.sql")
 _CLAIMS, _ENDED = _SQL["claims"], _SQL["ended"]
 
 # Columns of ``claims`` in apply.sql.
-_STATE, _NUMBER, _CANCEL, _FREES = 1, 2, 3, 9
+_STATE, _NUMBER, _CANCEL, _QUEUE, _CONCERNS = 1, 2, 3, 4, 9
 
 _SUCCEED = Verb.SUCCEED
 _SUCCEEDED = Answer(Verdict.APPLIED, Verb.SUCCEED)
@@ -30,6 +33,9 @@ _REFUSED, _UNKNOWN = Answer(Verdict.REFUSED), Answer(Verdict.UNKNOWN)
 
 def apply(connection: apsw.Connection, transitions: Sequence[Transition], now: int) -> list[Answer]:
     """`JobStore.apply` at the instant ``now``."""
+    follow_ups = [transition.then for transition in transitions if transition.then is not None]
+    if follow_ups:
+        require_limits(connection, follow_ups)
     seqs = [transition.claim.seq for transition in transitions]
     if len(set(seqs)) == len(seqs):
         return _apply(connection, transitions, seqs, now)
@@ -45,8 +51,9 @@ def _apply(
     connection: apsw.Connection, transitions: Sequence[Transition], seqs: Sequence[int], now: int
 ) -> list[Answer]:
     """Judge each on its own, then write all together."""
-    rows: dict[int, Row] = {row[0]: row for row in fetch(connection, _CLAIMS, (seqs_text(seqs),))}
-    endings = Endings(connection, now)
+    found = fetch(connection, _CLAIMS, (seqs_text(seqs), forgiven_before(now)))
+    rows: dict[int, Row] = {row[0]: row for row in found}
+    endings, rests = Endings(connection, now), Rests(connection, now)
     succeed, others = endings.succeed, endings.others
     answers: list[Answer] = []
     for transition in transitions:
@@ -56,17 +63,30 @@ def _apply(
             answers.append(_UNKNOWN)
         elif row[_STATE] != RUNNING or row[_NUMBER] != claim.number:
             answers.append(_answer_late(connection, transition))
-        elif transition.verb is _SUCCEED and transition.keep and not row[_FREES]:
+        elif transition.verb is _SUCCEED and transition.keep and not row[_CONCERNS]:
             succeed(row, transition)
             answers.append(_SUCCEEDED)
         else:
             verb = transition.verb
             if row[_CANCEL] and transition.if_cancelled is not None:
                 verb = transition.if_cancelled
-            others.append(Ending(transition, verb, row))
-            answers.append(_APPLIED[verb])
+            ending, answer = _judge(transition, verb, row, rests)
+            others.append(ending)
+            answers.append(answer)
+    rests.store()
     endings.store()
     return answers
+
+
+def _judge(transition: Transition, verb: Verb, row: Row, rests: Rests) -> tuple[Ending, Answer]:
+    """What an accepted transition means for its queue, and by that for the job."""
+    if verb is Verb.THROTTLE and transition.cools:
+        until, cooled = rests.cool(row[_QUEUE], transition.cools, transition.delay)
+        answer = Answer(Verdict.APPLIED, verb, instant_of(until), cooled)
+        return Ending(transition, verb, row, until), answer
+    if verb is Verb.SUCCEED:
+        rests.forgive(row[_QUEUE])
+    return Ending(transition, verb, row), _APPLIED[verb]
 
 
 def _answer_late(connection: apsw.Connection, transition: Transition) -> Answer:

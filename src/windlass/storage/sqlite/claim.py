@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 
 import apsw
 
@@ -38,6 +37,7 @@ _IS_LIVE, _LOOK, _SOLO_AFTER = _SQL["is_live"], _SQL["look"], _SQL["solo_after"]
 _BEST, _CHOSEN, _EXTRAS, _START = _SQL["best"], _SQL["chosen"], _SQL["extras"], _SQL["start"]
 _LANES = load("windlass.storage.sqlite.sql", "lanes.sql")
 _OPEN_TIMED, _NEXT_TIMED = _LANES["open_timed"], _LANES["next_timed"]
+_RUNNING = load("windlass.storage.sqlite.sql", "queues.sql")["running"]
 
 PROMOTED_AT_ONCE = 500
 """Due jobs of one queue that a claim makes ready, and bays whose tokens are there."""
@@ -45,6 +45,8 @@ EXPIRED_AT_ONCE = 500
 """Expired jobs that one claim discards."""
 SOLO_LOOKS = 64
 """Solo jobs that a claim asks the limits for."""
+
+_ANY = 2**63 - 1
 
 # Columns of ``best`` and ``chosen`` in claim.sql.
 _SEQ, _NUMBER, _EXPIRES, _SPECIAL = 0, 2, 10, 11
@@ -120,14 +122,20 @@ class _Claiming:
     def serve(self, want: Want, *, solo: bool) -> None:
         """Take from one queue what is wanted and there."""
         queue = want.queue
-        paused, due, laned, alone = self._look(queue)
+        paused, cool_until, most, due, laned, alone = self._look(queue)
         if paused:
             return
         if due is not None and due <= self._now:
             self._promote(queue)
-            _, due, laned, alone = self._look(queue)
+            *_, due, laned, alone = self._look(queue)
+        if cool_until is not None and cool_until > self._now:
+            self._taken.expect(cool_until)
+            return
         self._taken.expect(due)
-        room = max(0, min(want.limit, self._room))
+        before, free = self._room, self._free(queue, most)
+        room = max(0, min(want.limit, self._room, free))
+        if not free:
+            return
         if solo:
             if alone and room:
                 self._take_solo(queue)
@@ -136,8 +144,14 @@ class _Claiming:
             self._take_by_visits(queue, room)
         if laned:
             self._laned.append(queue)
-        if alone:
+        if alone and before - self._room < free:
             self._with_solo.append(queue)
+
+    def _free(self, queue: str, most: int | None) -> int:
+        """How many more jobs of a queue may run, whatever limits they have."""
+        if most is None:
+            return _ANY
+        return max(0, most - int(value_of(self._connection, _RUNNING, (queue,))))
 
     def look_ahead(self) -> None:
         """What comes next, now that every queue has taken from the gates what it wanted."""
@@ -276,10 +290,7 @@ class _Claiming:
     def _postpone(self, lanes: Lanes) -> None:
         """Store what was taken from the gates, and tell whoever waits for them."""
         rows = self._taken.claimed[-1][1] if self._taken.claimed else []
-        charged = self._gates.write({row[_SEQ]: row[_NUMBER] for row in rows})
-        for gate, spec in charged.items():
-            if spec is not None and spec.rate is not None:
-                lanes.postpone(gate, partial(self._gates.opens_at, gate, spec))
+        lanes.store(self._gates, {row[_SEQ]: row[_NUMBER] for row in rows})
 
 
 def solo_claimable(connection: apsw.Connection, queue: str, now: int) -> bool:

@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 import apsw
 
 from windlass.core.instant import span_us
-from windlass.core.state import FINISHING, State, Verb
+from windlass.core.job import LimitUse, NewJob
+from windlass.core.state import FAILURES, FINISHING, State, Verb
 from windlass.core.transition import Transition
 from windlass.storage.calendar import after_us
 from windlass.storage.queries import load
-from windlass.storage.sqlite.gates import gates_of, release
+from windlass.storage.sqlite.gates import Gates, gates_of, release
+from windlass.storage.sqlite.insert import insert
 from windlass.storage.sqlite.keys import free_keys
 from windlass.storage.sqlite.lanes import Lanes, open_gates
 from windlass.storage.sqlite.rollups import Tallies
@@ -42,6 +44,8 @@ class Ending(NamedTuple):
     transition: Transition
     verb: Verb
     row: Row
+    rests_until: int = 0
+    """When the job's queue has rested: what comes back is due no sooner."""
 
 
 class _Details(NamedTuple):
@@ -101,7 +105,7 @@ class Others:
 
     def __init__(self, connection: apsw.Connection, tallies: Tallies, now: int) -> None:
         self._connection, self._tallies, self._now = connection, tallies, now
-        self._lanes = Lanes(connection)
+        self._lanes, self._gates = Lanes(connection), Gates(connection, now)
         self._succeeded: list[Row] = []
         self._ended: list[Row] = []
         self._ended_with_error: list[Row] = []
@@ -110,6 +114,7 @@ class Others:
         self._deleted: list[int] = []
         self._freed: list[tuple[str, int]] = []
         self._released: list[tuple[str, int]] = []
+        self._follow_ups: list[NewJob] = []
 
     def store(self, endings: Sequence[Ending]) -> None:
         seqs = seqs_text([ending.row[0] for ending in endings])
@@ -121,10 +126,14 @@ class Others:
         self._write()
 
     def _accept(self, ending: Ending, job: _Details) -> None:
-        transition, verb, row = ending
+        transition, verb, row, _ = ending
         self._tallies.add(verb, [row])
         if job.limits is not None:
-            self._released += [(gate, job.seq) for gate in gates_of(limits_of(job.limits))]
+            uses = limits_of(job.limits)
+            self._released += [(gate, job.seq) for gate in gates_of(uses)]
+            self._tell_gates(ending, uses)
+        if verb is Verb.FAIL and transition.then is not None:
+            self._follow_ups.append(transition.then)
         if verb in _RETURNING:
             self._return(ending, job)
             return
@@ -138,10 +147,19 @@ class Others:
             state, due = CODES[FINISHING[verb]], row[7]
             self._end(ending, job, (state, None, None, due, job.attempt, self._now))
 
+    def _tell_gates(self, ending: Ending, uses: tuple[LimitUse, ...]) -> None:
+        """What the outcome means for whoever draws on the same."""
+        if ending.verb in FAILURES:
+            self._gates.trip(uses)
+        elif ending.verb is Verb.SUCCEED:
+            self._gates.close(uses)
+        elif ending.verb is Verb.THROTTLE and ending.transition.drains:
+            self._gates.drain(uses)
+
     def _return(self, ending: Ending, job: _Details) -> None:
         """The job waits again."""
-        transition, _, row = ending
-        due = after_us(self._now, span_us(transition.delay))
+        transition, row = ending.transition, ending.row
+        due = max(after_us(self._now, span_us(transition.delay)), ending.rests_until)
         lane, ready = None, 0
         if due <= self._now:
             ready = 3 if transition.solo else 1
@@ -156,7 +174,7 @@ class Others:
 
     def _end(self, ending: Ending, job: _Details, place: Row) -> None:
         """Store where the job is now, and remember this claim."""
-        transition, verb, row = ending
+        transition, verb, row, _ = ending
         number, worker, started_at = row[2], row[6], row[8]
         missed_at = None
         if verb is Verb.RELEASE:
@@ -188,6 +206,9 @@ class Others:
         release(self._connection, self._released)
         open_gates(self._connection, {gate for gate, _ in self._released})
         self._lanes.settle()
+        self._lanes.store(self._gates, {})
+        if self._follow_ups:
+            insert(self._connection, self._follow_ups, self._now)
 
 
 def delete(connection: apsw.Connection, seqs: Sequence[int]) -> None:

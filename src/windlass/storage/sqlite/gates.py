@@ -12,12 +12,13 @@ from typing import NamedTuple
 import apsw
 import msgspec
 
+from windlass.core.breaker import Breaker, BreakerState, closed_again, tripped
 from windlass.core.instant import to_us
 from windlass.core.job import LimitUse
-from windlass.core.limit import Admitted, Closed, LimitSpec, Rate, admit
+from windlass.core.limit import Admitted, Closed, LimitSpec, Rate, admit, drained
 from windlass.storage.calendar import instant_of
 from windlass.storage.queries import load
-from windlass.storage.sqlite.rows import value_of
+from windlass.storage.sqlite.rows import first, instant, value_of
 
 __all__ = ["UNIT", "Gates", "Shut", "gates_of", "release"]
 
@@ -25,9 +26,11 @@ _SQL = load("windlass.storage.sqlite.sql", "lanes.sql")
 _SPEC, _SPENT, _USAGE = _SQL["spec"], _SQL["spent_until"], _SQL["usage"]
 _SPEND, _KNOW = _SQL["spend"], _SQL["know_gate"]
 _HOLD, _LET_GO = _SQL["hold"], _SQL["let_go"]
+_BREAKER, _SET_BREAKER = _SQL["breaker"], _SQL["set_breaker"]
 
 UNIT = -1.0
-"""In the place of a cost: what is missing is a unit of concurrency, not tokens."""
+"""In the place of a cost: what is missing is a unit of concurrency, or of a breaker that lets one
+through at a time; not tokens."""
 
 _decode_spec = msgspec.json.Decoder(LimitSpec).decode
 
@@ -39,7 +42,7 @@ class Shut(NamedTuple):
     cost: float
     """How many tokens are missing, or `UNIT`."""
     opens_at: int | None
-    """When they are there; None: when a unit comes back."""
+    """When it is there by itself; None: when a unit comes back."""
 
 
 def gates_of(uses: Iterable[LimitUse]) -> set[str]:
@@ -59,6 +62,10 @@ class Gates:
         self._verdicts: dict[str, dict[float, Admitted | Closed]] = {}
         self._charged: dict[str, LimitSpec | None] = {}
         self._holds: list[tuple[str, int]] = []
+        self._breakers: dict[str, BreakerState] = {}
+        self._moved: set[str] = set()
+        self.closed: set[str] = set()
+        """Gates of breakers that a success has closed."""
 
     def shut(self, uses: Iterable[LimitUse]) -> Shut | None:
         """What keeps these uses from starting; None: every gate admits them.
@@ -73,10 +80,30 @@ class Gates:
                 continue
             if spec.concurrency is not None and self._used(use.gate) >= spec.concurrency:
                 return Shut(use.gate, UNIT, None)
-            opens_at = self.opens_at(use.gate, spec, use.cost)
-            if opens_at is not None and (latest is None or opens_at > (latest.opens_at or 0)):
-                latest = Shut(use.gate, use.cost, opens_at)
+            if spec.breaker is None:
+                shut = Shut(use.gate, use.cost, self.opens_at(use.gate, spec, use.cost))
+            else:
+                # All that wait for it stand in one bay: one of them is let through, and what it
+                # finds out holds for all.
+                shut = Shut(use.gate, UNIT, self._open_until(use.gate, spec.breaker))
+                if shut.opens_at is None and self._is_tried(use.gate, spec.breaker):
+                    return shut
+            if shut.opens_at is not None and (
+                latest is None or shut.opens_at > (latest.opens_at or 0)
+            ):
+                latest = shut
         return latest
+
+    def _open_until(self, gate: str, breaker: Breaker) -> int | None:
+        """When a breaker that is open lets one through; None: it is not open."""
+        state = self._breaker(gate)
+        if not state.holds(breaker) or state.open_until is None or state.open_until <= self._now:
+            return None
+        return to_us(state.open_until)
+
+    def _is_tried(self, gate: str, breaker: Breaker) -> bool:
+        """Whether the one that a breaker lets through is running."""
+        return self._breaker(gate).holds(breaker) and self._used(gate) > 0
 
     def opens_at(self, gate: str, spec: LimitSpec, cost: float) -> int | None:
         """When the bucket holds ``cost``; None: it does now."""
@@ -107,8 +134,42 @@ class Gates:
                 self._usage[gate] += 1
             self._holds.append((gate, seq))
 
+    # --- what the end of a job means ----------------------------------------------------------
+
+    def trip(self, uses: Iterable[LimitUse]) -> None:
+        """A run that draws on these has failed."""
+        for use in uses:
+            spec = self._spec(use.name)
+            if spec is not None and spec.breaker is not None:
+                state = tripped(spec.breaker, self._breaker(use.gate), self._now)
+                self._breakers[use.gate] = state
+                self._moved.add(use.gate)
+
+    def close(self, uses: Iterable[LimitUse]) -> None:
+        """A run that draws on these has succeeded."""
+        for use in uses:
+            spec = self._spec(use.name)
+            closed = closed_again()
+            if spec is not None and spec.breaker is not None and self._breaker(use.gate) != closed:
+                self._breakers[use.gate] = closed
+                self._moved.add(use.gate)
+                self.closed.add(use.gate)
+
+    def drain(self, uses: Iterable[LimitUse]) -> None:
+        """Nothing is left in the buckets these draw on."""
+        for use in uses:
+            spec = self._spec(use.name)
+            if spec is not None and spec.rate is not None:
+                self._spent[use.gate] = drained(spec.rate, self._spent_until(use.gate), self._now)
+                self._charged[use.gate] = spec
+                self._verdicts.pop(use.gate, None)
+
+    # --- what is stored -----------------------------------------------------------------------
+
     def write(self, claim_numbers: Mapping[int, int]) -> Mapping[str, LimitSpec | None]:
-        """Store what was taken, for the claims with these numbers; name the gates concerned."""
+        """Store what has changed, and what the claims with these numbers hold; name the gates that
+        were taken from.
+        """
         spent: list[tuple[str, int]] = []
         known: list[tuple[str]] = []
         for gate, spec in self._charged.items():
@@ -119,6 +180,10 @@ class Gates:
                 spent.append((gate, to_us(until)))
         self._connection.executemany(_SPEND, spent)
         self._connection.executemany(_KNOW, known)
+        self._connection.executemany(
+            _SET_BREAKER, [(gate, *_columns(self._breakers[gate])) for gate in sorted(self._moved)]
+        )
+        self._moved.clear()
         # A job that turned out to be damaged was charged, and is not claimed.
         self._connection.executemany(
             _HOLD,
@@ -127,8 +192,6 @@ class Gates:
         self._holds.clear()
         charged, self._charged = self._charged, {}
         return charged
-
-    # --- what is stored -----------------------------------------------------------------------
 
     def _spec(self, name: str) -> LimitSpec | None:
         if name not in self._specs:
@@ -141,11 +204,22 @@ class Gates:
             self._usage[gate] = value_of(self._connection, _USAGE, (gate,))
         return self._usage[gate]
 
+    def _breaker(self, gate: str) -> BreakerState:
+        if gate not in self._breakers:
+            failures, opened, until = first(self._connection, _BREAKER, (gate,)) or (0, 0, None)
+            self._breakers[gate] = BreakerState(failures, opened, instant(until))
+        return self._breakers[gate]
+
     def _spent_until(self, gate: str) -> datetime | None:
         if gate not in self._spent:
             found = value_of(self._connection, _SPENT, (gate,))
             self._spent[gate] = None if found is None else instant_of(found)
         return self._spent[gate]
+
+
+def _columns(state: BreakerState) -> tuple[int, int, int | None]:
+    until = None if state.open_until is None else to_us(state.open_until)
+    return state.failures, state.opened, until
 
 
 def release(connection: apsw.Connection, ended: Iterable[tuple[str, int]]) -> None:

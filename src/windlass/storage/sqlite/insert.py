@@ -11,19 +11,30 @@ import msgspec
 
 from windlass.core.instant import span_us, to_us
 from windlass.core.job import JobId, NewJob
-from windlass.errors import LimitUnknown
+from windlass.core.unique import OnConflict, refuses
+from windlass.errors import KeyConflict, LimitUnknown
 from windlass.storage.calendar import LAST_US, after_us
 from windlass.storage.protocol import Inserted
 from windlass.storage.queries import load
-from windlass.storage.sqlite.keys import find_holder, take_key
+from windlass.storage.sqlite.keys import Holder, find_holder, take_key
 from windlass.storage.sqlite.lanes import BEHIND_ALL, Lanes
-from windlass.storage.sqlite.rows import Row, backoff_text, first, id_of, limits_text, tags_text
+from windlass.storage.sqlite.rows import (
+    Row,
+    backoff_text,
+    first,
+    follow_up_text,
+    id_of,
+    limits_of,
+    limits_text,
+    tags_text,
+)
 
-__all__ = ["insert"]
+__all__ = ["insert", "require_limits"]
 
 _SQL = load("windlass.storage.sqlite.sql", "jobs.sql")
 _INSERT, _INSERT_PLAIN = _SQL["insert"], _SQL["insert_plain"]
 _IS_STORED, _LIMIT_NAMES = _SQL["is_stored"], _SQL["limit_names"]
+_STANDING, _STAND, _REPLACE = _SQL["standing"], _SQL["stand"], _SQL["replace"]
 
 _TOGETHER = 50
 """Rows that share a statement: it takes half the time of as many statements."""
@@ -51,7 +62,7 @@ def insert(connection: apsw.Connection, jobs: Sequence[NewJob], now: int) -> lis
 
     Neighbours of one kind share a statement, so the order of insertion is the order given.
     """
-    _require_limits(connection, jobs)
+    require_limits(connection, jobs)
     lanes = Lanes(connection)
     answers: list[Inserted] = []
     for kind, run in groupby(jobs, _kind):
@@ -86,7 +97,8 @@ def _kind(job: NewJob) -> int:
     return _PLAIN if _fields(job)[_CARRIED:] == _NOTHING else _FULL
 
 
-def _require_limits(connection: apsw.Connection, jobs: Iterable[NewJob]) -> None:
+def require_limits(connection: apsw.Connection, jobs: Iterable[NewJob]) -> None:
+    """Refuse jobs that name a limit nobody defined."""
     named = {use.name for job in jobs if job.limits for use in job.limits}
     if not named:
         return
@@ -100,13 +112,51 @@ def _insert_apart(connection: apsw.Connection, job: NewJob, lanes: Lanes, now: i
     unique = job.unique
     if unique is None or first(connection, _IS_STORED, (id_of(job.id),)) is not None:
         return Inserted(job.id, created=True)
-    holder = find_holder(connection, unique.key, now)
+    holder = find_holder(connection, unique.key, now, job.task)
     if holder is not None:
-        return Inserted(JobId(holder.id.hex()), created=False)
+        what, found = unique.on_conflict, JobId(holder.id.hex())
+        if refuses(what, job.task if holder.alike else "", job.task):
+            raise KeyConflict(unique.key, found)
+        replaced = what is not OnConflict.REUSE and _replace(connection, job, holder, lanes, now)
+        return Inserted(found, created=False, replaced=replaced)
     connection.execute(_INSERT, _row(job, lanes, now))
     period = None if unique.period is None else span_us(unique.period)
     take_key(connection, unique.key, connection.last_insert_rowid(), period=period, now=now)
     return Inserted(job.id, created=True)
+
+
+def _replace(
+    connection: apsw.Connection, job: NewJob, holder: Holder, lanes: Lanes, now: int
+) -> bool:
+    """A holder that waits takes over what was asked for; False: it does not wait any more."""
+    found = first(connection, _STANDING, (holder.seq,))
+    if found is None or job.unique is None:
+        return False
+    due, queue, priority, solo, lane, limits = found
+    what = job.unique.on_conflict
+    anew = what is not OnConflict.REPLACE_DUE
+    if anew:
+        limits = limits_text(job.limits)
+        lanes.renew(lane)
+    else:
+        lanes.touch(lane)
+    if what is not OnConflict.REPLACE_ARGUMENTS:
+        due = _due(job, now)
+    ready, lane = 0, None
+    if due <= now:
+        ready = 3 if solo else 1
+        if ready == 1 and limits is not None:
+            uses = limits_of(limits)
+            # What cannot be read is left to whoever makes it ready, and fails there.
+            ready = 2 if uses else 0
+            lane = lanes.enter(queue, uses, (priority, due, holder.seq)) if uses else None
+    place = (holder.seq, due, ready, lane)
+    if anew:
+        said = (limits, job.principal, job.correlation_id, job.trace, job.payload)
+        connection.execute(_REPLACE, (*place, *said))
+    else:
+        connection.execute(_STAND, place)
+    return True
 
 
 def _due(job: NewJob, now: int) -> int:
@@ -154,5 +204,6 @@ def _row(job: NewJob, lanes: Lanes, now: int) -> Row:
         job.correlation_id,
         job.trace,
         job.parent,
+        follow_up_text(job.on_failure),
         job.payload,
     )

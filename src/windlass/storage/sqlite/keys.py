@@ -23,18 +23,22 @@ class Holder(NamedTuple):
 
     seq: int
     id: bytes
+    alike: bool
+    """A job of the task that was asked about."""
 
 
-def find_holder(connection: apsw.Connection, key: str, now: int) -> Holder | None:
+def find_holder(
+    connection: apsw.Connection, key: str, now: int, task: str | None = None
+) -> Holder | None:
     """Who holds the key now. A hold whose time is up is none, and is cleared away."""
-    found = first(connection, _HOLDER, (key,))
+    found = first(connection, _HOLDER, (key, task))
     if found is None:
         return None
-    seq, uid, until = found
+    seq, uid, until, alike = found
     if until is not None and until <= now:
         connection.execute(_FREE_PASSED, (key, now))
         return None
-    return Holder(seq, uid)
+    return Holder(seq, uid, bool(alike))
 
 
 def take_key(

@@ -13,7 +13,8 @@ heads are read from the jobs themselves, so they cannot drift.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import apsw
@@ -21,10 +22,10 @@ import apsw
 from windlass.core.job import LimitUse
 from windlass.core.limit import lane_key
 from windlass.storage.queries import load
-from windlass.storage.sqlite.gates import UNIT, Shut
+from windlass.storage.sqlite.gates import UNIT, Gates, Shut
 from windlass.storage.sqlite.rows import fetch, first, value_of
 
-__all__ = ["BEHIND_ALL", "Lanes", "Place", "Stand", "open_gates", "open_limit"]
+__all__ = ["BEHIND_ALL", "Lanes", "Place", "Stand", "open_gates", "open_limit", "open_wholly"]
 
 _SQL = load("windlass.storage.sqlite.sql", "lanes.sql")
 _LANE_OF, _ADD_LANE, _LANE = _SQL["lane_of"], _SQL["add_lane"], _SQL["lane"]
@@ -32,6 +33,7 @@ _LANE_HEAD, _MOVE_LANE, _REMOVE_LANE = _SQL["lane_head"], _SQL["move_lane"], _SQ
 _BAY_OF, _ADD_BAY, _BAY_HEAD = _SQL["bay_of"], _SQL["add_bay"], _SQL["bay_head"]
 _HEAD_BAY, _REMOVE_BAY, _CLOSE_BAY = _SQL["head_bay"], _SQL["remove_bay"], _SQL["close_bay"]
 _OPEN_GATE, _OPEN_LIMIT, _TIMED_BAYS = _SQL["open_gate"], _SQL["open_limit"], _SQL["timed_bays"]
+_OPEN_WHOLLY = _SQL["open_wholly"]
 
 _POSTPONED_AT_ONCE = 64
 """Bays of one gate whose instant is put right after it was charged. The others find out when
@@ -66,6 +68,7 @@ class Lanes:
         self._connection = connection
         self._entered: dict[tuple[str, str], tuple[int, Place]] = {}
         self._touched: dict[int, tuple[Stand, Place | None] | None] = {}
+        self._renewed: set[int] = set()
         self._parked: dict[int, Shut] = {}
         self._bays: set[int] = set()
         self._heads: dict[int, Place] = {}
@@ -94,6 +97,12 @@ class Lanes:
         if lane is not None:
             self._touched[lane] = None
 
+    def renew(self, lane: int | None) -> None:
+        """A job of this lane, perhaps its first, needs something else than before."""
+        if lane is not None:
+            self._touched[lane] = None
+            self._renewed.add(lane)
+
     def follow(self, lane: int, stand: Stand, head: Place | None) -> None:
         """The same by somebody who knows where the lane stood and what is its first job now."""
         self._touched[lane] = (stand, head)
@@ -107,7 +116,14 @@ class Lanes:
         """What the lanes of this bay wait for is not there."""
         self._connection.execute(_CLOSE_BAY, (bay, opens_at))
 
-    def postpone(self, gate: str, opens_at: Callable[[float], int | None]) -> None:
+    def store(self, gates: Gates, claim_numbers: Mapping[int, int]) -> None:
+        """Store what has become of the gates, and tell whoever waits for them."""
+        for gate, spec in gates.write(claim_numbers).items():
+            if spec is not None and spec.rate is not None:
+                self._postpone(gate, partial(gates.opens_at, gate, spec))
+        self._connection.executemany(_OPEN_WHOLLY, [(gate,) for gate in sorted(gates.closed)])
+
+    def _postpone(self, gate: str, opens_at: Callable[[float], int | None]) -> None:
         """A gate was charged: its bays open later than they thought."""
         rows = fetch(self._connection, _TIMED_BAYS, (gate, _POSTPONED_AT_ONCE))
         later = [(bay, opens_at(cost)) for bay, cost in rows]
@@ -121,6 +137,7 @@ class Lanes:
         self._settle_bays()
         self._entered.clear()
         self._touched.clear()
+        self._renewed.clear()
         self._parked.clear()
         self._bays.clear()
         self._heads.clear()
@@ -146,7 +163,8 @@ class Lanes:
                 self._bays.add(stand.bay)
                 self._connection.execute(_REMOVE_LANE, (lane,))
                 continue
-            bay = self._destination(lane, stand, changed=head != stand.head)
+            changed = head != stand.head or lane in self._renewed
+            bay = self._destination(lane, stand, changed=changed)
             if bay != stand.bay or head != stand.head:
                 moved.append((lane, bay, *head))
                 if bay == stand.bay and stand.alone:
@@ -188,6 +206,11 @@ class Lanes:
 def open_gates(connection: apsw.Connection, gates: Iterable[str]) -> None:
     """A unit of each of these has come back."""
     connection.executemany(_OPEN_GATE, [(gate,) for gate in sorted(gates)])
+
+
+def open_wholly(connection: apsw.Connection, gate: str) -> None:
+    """Whoever waits for this gate, for whatever of it, may ask again."""
+    connection.execute(_OPEN_WHOLLY, (gate,))
 
 
 def open_limit(connection: apsw.Connection, name: str) -> None:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import apsw
 import msgspec
 
-from windlass.core.limit import LimitSpec
+from windlass.core.breaker import BreakerState
+from windlass.core.instant import to_us
+from windlass.core.job import LimitUse
+from windlass.core.limit import LimitSpec, owed
+from windlass.errors import InvalidArgument, LimitUnknown
+from windlass.storage.calendar import instant_of
 from windlass.storage.protocol import LimitState
 from windlass.storage.queries import load
 from windlass.storage.sqlite.database import Database
-from windlass.storage.sqlite.lanes import open_limit
+from windlass.storage.sqlite.gates import Gates
+from windlass.storage.sqlite.lanes import Lanes, open_limit, open_wholly
 from windlass.storage.sqlite.rows import fetch, instant, value_of
 
 __all__ = ["SqliteLimits", "forget_gates"]
@@ -20,6 +27,9 @@ _SQL = load("windlass.storage.sqlite.sql", "lanes.sql")
 _SPEC, _DEFINE, _SPECS = _SQL["spec"], _SQL["define"], _SQL["specs"]
 _GATES, _USAGE, _PARKED = _SQL["gates_of_limit"], _SQL["usage"], _SQL["parked"]
 _GATES_AFTER, _FORGET_GATE = _SQL["gates_after"], _SQL["forget_gate"]
+_DEBTS, _SPEND, _RESET = _SQL["debts"], _SQL["spend"], _SQL["reset_gate"]
+
+_NAMES = load("windlass.storage.sqlite.sql", "jobs.sql")["limit_names"]
 
 _encode = msgspec.json.Encoder().encode
 _spec_of = msgspec.json.Decoder(LimitSpec).decode
@@ -32,7 +42,14 @@ class SqliteLimits:
         self._db = database
 
     async def define(self, specs: Sequence[LimitSpec]) -> None:
-        await self._db.write(lambda connection, _: _define(connection, specs))
+        await self._db.write(lambda connection, now: _define(connection, specs, now))
+        self._db.wake()
+
+    async def drain(self, name: str, key: str = "") -> None:
+        await self._db.write(partial(_drain, use=LimitUse(name, key)))
+
+    async def reset(self, name: str, key: str = "") -> None:
+        await self._db.write(lambda connection, _: _reset(connection, LimitUse(name, key)))
         self._db.wake()
 
     async def specs(self) -> Sequence[LimitSpec]:
@@ -43,25 +60,72 @@ class SqliteLimits:
         return self._db.read(lambda connection, _: _states(connection, name))
 
 
-def _define(connection: apsw.Connection, specs: Sequence[LimitSpec]) -> None:
+def _define(connection: apsw.Connection, specs: Sequence[LimitSpec], now: int) -> None:
     for spec in specs:
         text = _encode(spec).decode()
+        stored = value_of(connection, _SPEC, (spec.name,))
         # Every app defines its limits when it starts; most often nothing has changed.
-        if value_of(connection, _SPEC, (spec.name,)) != text:
-            connection.execute(_DEFINE, (spec.name, text))
-            open_limit(connection, spec.name)
+        if stored == text:
+            continue
+        if stored is not None:
+            _rescale(connection, spec, _read_spec(stored), now)
+        connection.execute(_DEFINE, (spec.name, text))
+        open_limit(connection, spec.name)
+
+
+def _read_spec(text: str) -> LimitSpec | None:
+    """What is stored; None where it cannot be read: the new one takes its place."""
+    try:
+        return _spec_of(text)
+    except (msgspec.MsgspecError, InvalidArgument):
+        return None
+
+
+def _rescale(connection: apsw.Connection, spec: LimitSpec, old: LimitSpec | None, now: int) -> None:
+    """What is owed are tokens, not time."""
+    if old is None or old.rate is None or spec.rate is None or old.rate == spec.rate:
+        return
+    at = instant_of(now)
+    debts: list[tuple[str, int]] = []
+    for gate, until in fetch(connection, _DEBTS, (spec.name, now)):
+        owing = owed(spec.rate, instant_of(until), before=old.rate, now=at)
+        if owing is not None:
+            debts.append((gate, to_us(owing)))
+    connection.executemany(_SPEND, debts)
+
+
+def _require(connection: apsw.Connection, name: str) -> None:
+    if value_of(connection, _SPEC, (name,)) is None:
+        raise LimitUnknown(name, {name for (name,) in fetch(connection, _NAMES)})
+
+
+def _drain(connection: apsw.Connection, now: int, *, use: LimitUse) -> None:
+    _require(connection, use.name)
+    gates = Gates(connection, now)
+    gates.drain([use])
+    Lanes(connection).store(gates, {})
+
+
+def _reset(connection: apsw.Connection, use: LimitUse) -> None:
+    _require(connection, use.name)
+    connection.execute(_RESET, (use.gate,))
+    open_wholly(connection, use.gate)
 
 
 def _states(connection: apsw.Connection, name: str) -> list[LimitState]:
+    stored = value_of(connection, _SPEC, (name,))
+    spec = None if stored is None else _spec_of(stored)
+    breaks = spec is not None and spec.breaker is not None
     return [
         LimitState(
             name=name,
             key=gate[len(name) + 1 :],
             running=value_of(connection, _USAGE, (gate,)),
             spent_until=instant(spent_until),
+            breaker=BreakerState(failures, opened, instant(until)) if breaks else None,
             parked=value_of(connection, _PARKED, (gate,)),
         )
-        for gate, spent_until in fetch(connection, _GATES, (name,))
+        for gate, spent_until, failures, opened, until in fetch(connection, _GATES, (name,))
     ]
 
 
@@ -72,8 +136,8 @@ def forget_gates(connection: apsw.Connection, now: int, *, after: str, limit: in
     arguments has as many gates as there are keys.
     """
     rows = fetch(connection, _GATES_AFTER, (after, limit))
-    for gate, spent_until in rows:
+    for gate, spent_until, failures in rows:
         spent = spent_until is not None and spent_until > now
-        if not spent and not value_of(connection, _USAGE, (gate,)):
+        if not spent and not failures and not value_of(connection, _USAGE, (gate,)):
             connection.execute(_FORGET_GATE, (gate,))
     return rows[-1][0] if len(rows) == limit else None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
 import apsw
+import msgspec
 
 from windlass.core.instant import span_us
 from windlass.core.state import TERMINAL, State
+from windlass.storage.calendar import LAST_US
 from windlass.storage.queries import load
 from windlass.storage.sqlite.database import Database
 from windlass.storage.sqlite.endings import delete
@@ -27,6 +29,8 @@ _PRUNABLE = load("windlass.storage.sqlite.sql", "admin.sql")["prunable"]
 _PRUNE_ROLLUPS = load("windlass.storage.sqlite.sql", "apply.sql")["prune_rollups"]
 _WORKERS = load("windlass.storage.sqlite.sql", "workers.sql")
 _PRUNE_WORKERS, _LIVE = _WORKERS["prune_workers"], _WORKERS["live"]
+
+_encode = msgspec.json.Encoder().encode
 
 _GATES_AT_ONCE = 500
 _ABANDONED_AFTER = timedelta(hours=1)
@@ -57,12 +61,24 @@ class SqliteMaintenance:
         self._db.wake()
         return ended
 
-    async def prune(self, *, state: State, older_than: timedelta, limit: int) -> int:
+    async def prune(
+        self,
+        *,
+        state: State,
+        older_than: timedelta,
+        limit: int,
+        apart: Mapping[str, timedelta] | None = None,
+    ) -> int:
         if state not in TERMINAL:
             return 0
-        return await self._db.write(
-            lambda connection, now: _prune(connection, state, now - span_us(older_than), limit)
-        )
+        kept = {queue: span_us(age) for queue, age in (apart or {}).items()}
+
+        def op(connection: apsw.Connection, now: int) -> int:
+            before = _encode({queue: _before(now, age) for queue, age in kept.items()}).decode()
+            values = (CODES[state], _before(now, span_us(older_than)), before, limit)
+            return _prune(connection, values)
+
+        return await self._db.write(op)
 
     async def prune_rollups(self, *, older_than: timedelta, limit: int) -> int:
         def op(connection: apsw.Connection, now: int) -> int:
@@ -96,8 +112,13 @@ def _expire(connection: apsw.Connection, limit: int, now: int) -> int:
     return len(seqs)
 
 
-def _prune(connection: apsw.Connection, state: State, before: int, limit: int) -> int:
-    rows = fetch(connection, _PRUNABLE, (CODES[state], before, limit))
+def _before(now: int, age: int) -> int:
+    """An age beyond all time is kept within what is stored as a number."""
+    return max(now - age, -LAST_US)
+
+
+def _prune(connection: apsw.Connection, values: tuple[int, int, str, int]) -> int:
+    rows = fetch(connection, _PRUNABLE, values)
     if rows:
         free_keys(connection, [(key, seq) for seq, key in rows if key is not None])
         delete(connection, [seq for seq, _ in rows])

@@ -16,6 +16,7 @@ from windlass.core.job import (
     AttemptError,
     Claim,
     ClaimedJob,
+    FollowUp,
     Job,
     JobId,
     LimitUse,
@@ -37,6 +38,7 @@ __all__ = [
     "fetch",
     "fetch_shown",
     "first",
+    "follow_up_text",
     "id_of",
     "ids_text",
     "instant",
@@ -160,12 +162,17 @@ def backoff_text(backoff: Backoff | None) -> str | None:
     return None if backoff is None else _encode(backoff).decode()
 
 
+def follow_up_text(follow_up: FollowUp | None) -> str | None:
+    """What comes after a job's failure as JSON; None for nothing, as most jobs have."""
+    return None if follow_up is None else _encode(follow_up).decode()
+
+
 def limits_text(limits: tuple[LimitUse, ...]) -> str | None:
     """Limits as JSON; None for none."""
     return _encode(limits).decode() if limits else None
 
 
-# Few tasks carry their own backoff, tags or limits, and those that do repeat them.
+# Few tasks carry their own backoff, tags, limits or follow-ups, and those that do repeat them.
 
 
 @lru_cache(maxsize=256)
@@ -176,6 +183,11 @@ def _backoff_of(text: str) -> Backoff:
 @lru_cache(maxsize=256)
 def _tags_of(text: str) -> tuple[str, ...]:
     return msgspec.json.decode(text, type=tuple[str, ...])
+
+
+@lru_cache(maxsize=256)
+def _follow_up_of(text: str) -> FollowUp:
+    return msgspec.json.decode(text, type=FollowUp)
 
 
 @lru_cache(maxsize=4096)
@@ -197,11 +209,13 @@ def _readable(decode: Callable[[str], T], text: str | None) -> T | None:
 
 def unreadable_extra(row: Row) -> str | None:
     """The column of a row of ``extras`` that cannot be decoded."""
-    backoff, tags = row[5], row[-1]
+    backoff, tags, on_failure = row[5], row[-2], row[-1]
     if backoff is not None and _readable(_backoff_of, backoff) is None:
         return "backoff"
     if tags is not None and _readable(_tags_of, tags) is None:
         return "tags"
+    if on_failure is not None and _readable(_follow_up_of, on_failure) is None:
+        return "on_failure"
     return None
 
 
@@ -247,7 +261,7 @@ def _span_of(us: int | None) -> timedelta | None:
 
 def _extras_of(row: Row) -> tuple[Any, ...]:
     """The fields of a claimed job from ``lost`` on."""
-    _, _, _, lost, solo, backoff, missed_at, kind, text, *who, tags = row
+    _, _, _, lost, solo, backoff, missed_at, kind, text, *who, tags, on_failure = row
     return (
         lost,
         bool(solo),
@@ -256,6 +270,7 @@ def _extras_of(row: Row) -> tuple[Any, ...]:
         _error_of(kind, text),
         *who,
         _readable(_tags_of, tags) or (),
+        _readable(_follow_up_of, on_failure),
     )
 
 
@@ -266,7 +281,7 @@ def job_of(row: Row) -> Job:
         cancel_requested, lost, solo, worker, created_at, started_at, finished_at, limits,
         expires_at, timeout, key, key_held, missed_at, backoff, tags, tenant, principal,
         correlation_id, trace, parent, progress, note, reason, kind, text, traceback, result,
-        payload,
+        payload, throttled, on_failure,
     ) = row  # fmt: skip
     return Job(
         id=JobId(uid.hex()),
@@ -298,6 +313,7 @@ def job_of(row: Row) -> Job:
         lost=lost,
         solo=bool(solo),
         missed_at=instant(missed_at),
+        throttled=throttled,
         progress=None if progress is None else Progress(progress, note),
         tags=_readable(_tags_of, tags) or (),
         tenant=tenant,
@@ -305,6 +321,7 @@ def job_of(row: Row) -> Job:
         correlation_id=correlation_id,
         trace=trace,
         parent=parent,
+        on_failure=_readable(_follow_up_of, on_failure),
     )
 
 

@@ -8,7 +8,8 @@ SELECT seq, id, state, queue, task, priority, due, attempt, max_attempts, budget
        EXISTS (SELECT 1 FROM keys WHERE keys.key = jobs.key AND keys.seq = jobs.seq
                                     AND (keys.until IS NULL OR keys.until > ?2)),
        missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, progress,
-       progress_note, reason, error_kind, error_message, error_traceback, result, payload
+       progress_note, reason, error_kind, error_message, error_traceback, result, payload,
+       throttled, on_failure
   FROM jobs
  WHERE id IN (SELECT unhex(value) FROM json_each(?1));
 
@@ -20,7 +21,8 @@ SELECT seq, id, state, queue, task, priority, due, attempt, max_attempts, budget
        EXISTS (SELECT 1 FROM keys WHERE keys.key = jobs.key AND keys.seq = jobs.seq
                                     AND (keys.until IS NULL OR keys.until > ?2)),
        missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, progress,
-       progress_note, reason, error_kind, error_message, error_traceback, result, payload
+       progress_note, reason, error_kind, error_message, error_traceback, result, payload,
+       throttled, on_failure
   FROM jobs
  WHERE seq < ?1
    AND (?3 IS NULL OR state IN (SELECT value FROM json_each(?3)))
@@ -38,15 +40,6 @@ SELECT claim_number, attempt, verb, worker, started_at, ended_at, error_kind, er
 -- name: counts
 SELECT queue, state, due > ?1 AND state = 0, count(*) FROM jobs GROUP BY 1, 2, 3;
 
--- name: paused
-SELECT name FROM queues WHERE paused = 1;
-
--- name: pause
-INSERT INTO queues (name, paused) VALUES (?1, 1) ON CONFLICT (name) DO UPDATE SET paused = 1;
-
--- name: resume
-UPDATE queues SET paused = 0 WHERE name = ?1;
-
 -- name: requeue
 UPDATE jobs
    SET state = 0, ready = ?2, lane = ?3, due = ?4, max_attempts = attempt + budget,
@@ -57,11 +50,18 @@ UPDATE jobs
 -- name: discard
 UPDATE jobs SET state = 5, finished_at = ?2, reason = ?3 WHERE seq = ?1;
 
--- name: run_now
-UPDATE jobs SET due = ?2, ready = ?3, lane = ?4 WHERE seq = ?1;
-
 -- name: prunable
+-- From one queue to the next by the index, and of each what ended before ?2, or before what ?3
+-- says of it: an object of queues. Never a look at what stays.
 -- The literal lets the partial index be used for a state that is bound.
-SELECT seq, key FROM jobs
- WHERE state >= 2 AND state = ?1 AND finished_at < ?2
- ORDER BY finished_at LIMIT ?3;
+WITH RECURSIVE ended (name) AS (
+    SELECT (SELECT min(queue) FROM jobs WHERE state >= 2 AND state = ?1)
+    UNION ALL
+    SELECT (SELECT min(queue) FROM jobs WHERE state >= 2 AND state = ?1 AND queue > ended.name)
+      FROM ended WHERE ended.name IS NOT NULL
+)
+SELECT jobs.seq, jobs.key
+  FROM ended CROSS JOIN jobs
+ WHERE jobs.state >= 2 AND jobs.state = ?1 AND jobs.queue = ended.name
+   AND jobs.finished_at < coalesce((SELECT value FROM json_each(?3) WHERE key = ended.name), ?2)
+ LIMIT ?4;

@@ -2,9 +2,11 @@
 
 -- name: claims
 -- The rows that transitions name. Whether their claims still hold is decided after, in the same
--- write transaction; nobody can come between. The last column: whether its end frees anything.
+-- write transaction; nobody can come between. The last column: whether its end means something
+-- to others: it frees a key or a limit, or lets its queue forget that it has cooled down.
 SELECT seq, state, claim_number, cancel_requested, queue, task, worker, due, started_at,
        coalesce(key, limits) IS NOT NULL
+           OR queue IN (SELECT name FROM queues WHERE cool_until <= ?2)
   FROM jobs
  WHERE seq IN (SELECT value FROM json_each(?1));
 
@@ -36,14 +38,15 @@ UPDATE jobs
 UPDATE jobs
    SET state = ?2, ready = ?3, lane = ?4, due = ?5, attempt = ?6, finished_at = ?7,
        ended_number = claim_number, ended_verb = ?8, ended_by = ?9, lost = ?10, solo = ?11,
-       missed_at = ?12, result = NULL
+       missed_at = ?12, result = NULL, throttled = throttled + (?8 = 'throttle')
  WHERE seq = ?1;
 
 -- name: end_with_error
 UPDATE jobs
    SET state = ?2, ready = ?3, lane = ?4, due = ?5, attempt = ?6, finished_at = ?7,
        ended_number = claim_number, ended_verb = ?8, ended_by = ?9, lost = ?10, solo = ?11,
-       missed_at = ?12, result = NULL, error_kind = ?13, error_message = ?14, error_traceback = ?15
+       missed_at = ?12, result = NULL, throttled = throttled + (?8 = 'throttle'),
+       error_kind = ?13, error_message = ?14, error_traceback = ?15
  WHERE seq = ?1;
 
 -- name: remember

@@ -4,9 +4,11 @@
 SELECT 1 FROM workers WHERE id = ?1 AND state = 'live';
 
 -- name: look
--- What a claim must know about one queue, each by one look into an index: is it paused, when is
--- the next job due, are there lanes, are there solo jobs.
+-- What a claim must know about one queue, each by one look into an index: is it paused, does it
+-- rest, how many may run, when is the next job due, are there lanes, are there solo jobs.
 SELECT (SELECT paused FROM queues WHERE name = ?1),
+       (SELECT cool_until FROM queues WHERE name = ?1),
+       (SELECT max_running FROM queues WHERE name = ?1),
        (SELECT due FROM jobs WHERE queue = ?1 AND ready = 0 ORDER BY due LIMIT 1),
        EXISTS (SELECT 1 FROM bays WHERE queue = ?1),
        EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 3);
@@ -43,8 +45,8 @@ UPDATE jobs SET ready = 2, lane = ?2 WHERE seq = ?1;
 -- first and writing then is faster than RETURNING.
 SELECT seq, id, claim_number + 1, task, payload, attempt + 1, max_attempts, budget, due, timeout,
        expires_at,
-       coalesce(key, error_kind, correlation_id, principal, tenant, trace, tags, backoff, missed_at)
-           IS NOT NULL OR lost > 0 OR solo > 0
+       coalesce(key, error_kind, correlation_id, principal, tenant, trace, tags, backoff, missed_at,
+                on_failure) IS NOT NULL OR lost > 0 OR solo > 0
   FROM jobs
  WHERE queue = ?1 AND ready = 1
  ORDER BY priority, due, seq LIMIT ?2;
@@ -53,14 +55,14 @@ SELECT seq, id, claim_number + 1, task, payload, attempt + 1, max_attempts, budg
 -- The same for jobs that were chosen before.
 SELECT seq, id, claim_number + 1, task, payload, attempt + 1, max_attempts, budget, due, timeout,
        expires_at,
-       coalesce(key, error_kind, correlation_id, principal, tenant, trace, tags, backoff, missed_at)
-           IS NOT NULL OR lost > 0 OR solo > 0
+       coalesce(key, error_kind, correlation_id, principal, tenant, trace, tags, backoff, missed_at,
+                on_failure) IS NOT NULL OR lost > 0 OR solo > 0
   FROM jobs
  WHERE seq IN (SELECT value FROM json_each(?1));
 
 -- name: extras
 SELECT seq, key, key_window, lost, solo, backoff, missed_at, error_kind, error_message, tenant,
-       principal, correlation_id, trace, tags
+       principal, correlation_id, trace, tags, on_failure
   FROM jobs
  WHERE seq IN (SELECT value FROM json_each(?1));
 

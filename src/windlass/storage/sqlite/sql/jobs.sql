@@ -5,9 +5,9 @@
 INSERT INTO jobs (
     id, queue, task, ready, lane, priority, due, max_attempts, budget, created_at, expires_at,
     timeout, key, key_window, key_period, limits, backoff, tags, tenant, principal,
-    correlation_id, trace, parent, payload
+    correlation_id, trace, parent, on_failure, payload
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: insert_plain
@@ -23,7 +23,23 @@ SELECT 1 FROM jobs WHERE id = ?1;
 SELECT name FROM limits;
 
 -- name: key_holder
-SELECT keys.seq, jobs.id, keys.until FROM keys JOIN jobs USING (seq) WHERE keys.key = ?1;
+-- And whether it is a job of this task, told here: what is no text must not be read.
+SELECT keys.seq, jobs.id, keys.until, jobs.task = ?2 FROM keys JOIN jobs USING (seq)
+ WHERE keys.key = ?1;
+
+-- name: standing
+-- A holder as it stands, for whoever replaces it; no row if it does not wait.
+SELECT due, queue, priority, solo, lane, CAST(limits AS BLOB) FROM jobs
+ WHERE seq = ?1 AND state = 0;
+
+-- name: stand
+UPDATE jobs SET due = ?2, ready = ?3, lane = ?4 WHERE seq = ?1;
+
+-- name: replace
+UPDATE jobs
+   SET due = ?2, ready = ?3, lane = ?4, limits = ?5, principal = ?6, correlation_id = ?7,
+       trace = ?8, payload = ?9
+ WHERE seq = ?1;
 
 -- name: take_key
 INSERT INTO keys (key, seq, until) VALUES (?1, ?2, ?3);
@@ -72,10 +88,15 @@ SELECT (EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 1)
     OR EXISTS (SELECT 1 FROM jobs WHERE state = 1 AND queue = ?1);
 
 -- name: claimable
--- One queue: anything, and anything that runs alone. Every part is one look into an index.
+-- One queue: anything, and anything that runs alone. Every part is one look into an index, but
+-- what runs, which is counted where the queue may run only so many.
 SELECT EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 1)
     OR EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 0 AND due <= ?2)
     OR EXISTS (SELECT 1 FROM bays WHERE queue = ?1 AND opens_at = 0)
     OR EXISTS (SELECT 1 FROM bays WHERE queue = ?1 AND opens_at > 0 AND opens_at <= ?2),
        EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 3)
- WHERE NOT EXISTS (SELECT 1 FROM queues WHERE name = ?1 AND paused);
+ WHERE NOT EXISTS (SELECT 1 FROM queues
+                    WHERE name = ?1
+                      AND (paused OR cool_until > ?2
+                           OR (max_running IS NOT NULL AND max_running <=
+                               (SELECT count(*) FROM jobs WHERE state = 1 AND queue = ?1))));

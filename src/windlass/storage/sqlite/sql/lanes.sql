@@ -92,6 +92,10 @@ SELECT opens_at FROM bays WHERE queue = ?1 AND opens_at > 0 ORDER BY opens_at LI
 -- A unit has come back. Few bays, however many lanes: one per queue that uses the gate.
 UPDATE bays SET opens_at = 0 WHERE gate = ?1 AND opens_at IS NULL;
 
+-- name: open_wholly
+-- Whatever was waited for: the gate is as if nothing had been taken, or its breaker has closed.
+UPDATE bays SET opens_at = 0 WHERE gate = ?1 AND opens_at IS NOT 0;
+
 -- name: open_limit
 -- All gates of a limit: the one without a key, and those whose names go on with a colon.
 UPDATE bays SET opens_at = 0 WHERE gate = ?1 OR (gate >= ?1 || ':' AND gate < ?1 || ';');
@@ -104,6 +108,17 @@ SELECT spec FROM limits WHERE name = ?1;
 
 -- name: spent_until
 SELECT spent_until FROM gates WHERE gate = ?1;
+
+-- name: breaker
+SELECT failures, opened, open_until FROM gates WHERE gate = ?1;
+
+-- name: set_breaker
+INSERT INTO gates (gate, failures, opened, open_until) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (gate) DO UPDATE
+   SET failures = excluded.failures, opened = excluded.opened, open_until = excluded.open_until;
+
+-- name: reset_gate
+UPDATE gates SET spent_until = NULL, failures = 0, opened = 0, open_until = NULL WHERE gate = ?1;
 
 -- name: usage
 -- What the running rows say. The plus keeps the planner from the index of running jobs.
@@ -132,8 +147,12 @@ ON CONFLICT (name) DO UPDATE SET spec = excluded.spec;
 -- name: specs
 SELECT spec FROM limits ORDER BY name;
 
--- name: gates_of_limit
+-- name: debts
 SELECT gate, spent_until FROM gates
+ WHERE (gate = ?1 OR (gate >= ?1 || ':' AND gate < ?1 || ';')) AND spent_until > ?2;
+
+-- name: gates_of_limit
+SELECT gate, spent_until, failures, opened, open_until FROM gates
  WHERE gate = ?1 OR (gate >= ?1 || ':' AND gate < ?1 || ';')
  ORDER BY gate;
 
@@ -143,7 +162,7 @@ SELECT count(*) FROM bays JOIN lanes ON lanes.bay = bays.id
  WHERE bays.gate = ?1 AND bays.opens_at IS NOT 0;
 
 -- name: gates_after
-SELECT gate, spent_until FROM gates WHERE gate > ?1 ORDER BY gate LIMIT ?2;
+SELECT gate, spent_until, failures FROM gates WHERE gate > ?1 ORDER BY gate LIMIT ?2;
 
 -- name: forget_gate
 DELETE FROM gates WHERE gate = ?1;

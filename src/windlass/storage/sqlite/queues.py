@@ -1,0 +1,147 @@
+"""What holds for whole queues: settings, and the rest after somebody upstream said "not now"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import apsw
+import msgspec
+
+from windlass.core.cooling import GRACE, MOST
+from windlass.core.instant import span_us
+from windlass.core.queue import QueueSettings
+from windlass.storage.calendar import after_us
+from windlass.storage.protocol import QueueRecord
+from windlass.storage.queries import load
+from windlass.storage.sqlite.database import Database
+from windlass.storage.sqlite.rows import Row, fetch, first, instant, value_of
+
+__all__ = ["Rests", "SqliteQueues", "forgiven_before", "pause", "paused_queues", "resume"]
+
+_SQL = load("windlass.storage.sqlite.sql", "queues.sql")
+_REST, _COOL, _FORGET = _SQL["rest"], _SQL["cool"], _SQL["forget"]
+_SETTINGS, _CHANGE, _QUEUES = _SQL["settings"], _SQL["change"], _SQL["queues"]
+_PAUSED, _PAUSE, _RESUME = _SQL["paused"], _SQL["pause"], _SQL["resume"]
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(QueueSettings).decode
+
+_GRACE = span_us(GRACE)
+_PLAIN = QueueSettings()
+
+
+def forgiven_before(now: int) -> int:
+    """A success forgets cool-downs that have ended up to this instant."""
+    return now - _GRACE
+
+
+class Rests:
+    """How the queues of one operation rest: changed in order, stored at its end."""
+
+    def __init__(self, connection: apsw.Connection, now: int) -> None:
+        self._connection, self._now = connection, now
+        self._rests: dict[str, tuple[int | None, int]] = {}
+        self._changed: set[str] = set()
+
+    def cool(self, queue: str, cools: Sequence[timedelta], delay: timedelta) -> tuple[int, bool]:
+        """Send a queue to rest; until when, and whether it did not rest already: many who hit one
+        limiter are one hit.
+        """
+        until, count = self._rest(queue)
+        if until is not None and until > self._now:
+            return until, False
+        wait = max(cools[min(count, len(cools) - 1)], delay)
+        until = after_us(self._now, span_us(wait))
+        self._set(queue, until, min(count + 1, MOST))
+        return until, True
+
+    def forgive(self, queue: str) -> None:
+        """A success: what lies long enough in the past is forgotten."""
+        until, _ = self._rest(queue)
+        if until is not None and until <= forgiven_before(self._now):
+            self._set(queue, None, 0)
+
+    def store(self) -> None:
+        """Write what has changed."""
+        for queue in sorted(self._changed):
+            self._connection.execute(_COOL, (queue, *self._rests[queue]))
+            self._connection.execute(_FORGET, (queue,))
+
+    def _set(self, queue: str, until: int | None, count: int) -> None:
+        self._rests[queue] = (until, count)
+        self._changed.add(queue)
+
+    def _rest(self, queue: str) -> tuple[int | None, int]:
+        if queue not in self._rests:
+            self._rests[queue] = first(self._connection, _REST, (queue,)) or (None, 0)
+        return self._rests[queue]
+
+
+class SqliteQueues:
+    """A `QueueStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def queues(self) -> Sequence[QueueRecord]:
+        rows = self._db.read(lambda connection, _: fetch(connection, _QUEUES))
+        return [_record(row) for row in rows]
+
+    async def change(self, queue: str, new: QueueSettings, *, old: QueueSettings) -> bool:
+        changed = await self._db.write(lambda connection, _: _change(connection, queue, new, old))
+        if changed:
+            self._db.wake()
+        return changed
+
+    async def warm(self, queue: str) -> None:
+        def op(connection: apsw.Connection, _: int) -> None:
+            if first(connection, _REST, (queue,)) is not None:
+                connection.execute(_COOL, (queue, None, 0))
+                connection.execute(_FORGET, (queue,))
+
+        await self._db.write(op)
+        self._db.wake()
+
+
+def _change(
+    connection: apsw.Connection, queue: str, new: QueueSettings, old: QueueSettings
+) -> bool:
+    # Compared as settings: another release may write the same in other words.
+    if _settings_of(value_of(connection, _SETTINGS, (queue,))) != old:
+        return False
+    text = None if new == _PLAIN else _encode(new).decode()
+    connection.execute(_CHANGE, (queue, text, new.max_running))
+    connection.execute(_FORGET, (queue,))
+    return True
+
+
+def _settings_of(text: str | None) -> QueueSettings:
+    return _PLAIN if text is None else _decode(text)
+
+
+def _record(row: Row) -> QueueRecord:
+    queue, settings, paused, cool_until, cool_downs = row
+    return QueueRecord(
+        queue=queue,
+        settings=_settings_of(settings),
+        paused=bool(paused),
+        cool_until=instant(cool_until),
+        cool_downs=cool_downs,
+    )
+
+
+def paused_queues(connection: apsw.Connection) -> set[str]:
+    """Those that give nothing until somebody resumes them."""
+    return {name for (name,) in fetch(connection, _PAUSED)}
+
+
+def pause(connection: apsw.Connection, queue: str) -> None:
+    """Let a queue give nothing."""
+    connection.execute(_PAUSE, (queue,))
+
+
+def resume(connection: apsw.Connection, queue: str) -> None:
+    """Let it give again."""
+    connection.execute(_RESUME, (queue,))
+    connection.execute(_FORGET, (queue,))
