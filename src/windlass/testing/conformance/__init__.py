@@ -31,12 +31,15 @@ from windlass.testing.conformance.expiring import ExpiryConformance
 from windlass.testing.conformance.filling import MaxRunningConformance
 from windlass.testing.conformance.forgiving import ForgivenessConformance
 from windlass.testing.conformance.histories import HistoryConformance
+from windlass.testing.conformance.holding import HolderConformance
 from windlass.testing.conformance.inserting import InsertConformance, UniqueConformance
 from windlass.testing.conformance.lanes import LaneConformance
 from windlass.testing.conformance.leading import LeaderConformance
 from windlass.testing.conformance.maintaining import MaintenanceConformance
 from windlass.testing.conformance.opening import StorageConformance, WakeupConformance
 from windlass.testing.conformance.rates import RateConformance
+from windlass.testing.conformance.refusing import RefusalConformance
+from windlass.testing.conformance.replacing import ReplaceConformance
 from windlass.testing.conformance.retrying import RetryConformance
 from windlass.testing.conformance.settings import SettingsConformance
 from windlass.testing.conformance.solo import SoloConformance
@@ -59,6 +62,7 @@ __all__ = [
     "ForgivenessConformance",
     "HeartbeatConformance",
     "HistoryConformance",
+    "HolderConformance",
     "InsertConformance",
     "LaneConformance",
     "LeaderConformance",
@@ -70,6 +74,8 @@ __all__ = [
     "QueueConformance",
     "RateConformance",
     "ReadingConformance",
+    "RefusalConformance",
+    "ReplaceConformance",
     "RetryConformance",
     "RollupConformance",
     "SettingsConformance",
@@ -85,6 +91,9 @@ __all__ = [
 ALL: tuple[type, ...] = (
     InsertConformance,
     UniqueConformance,
+    ReplaceConformance,
+    HolderConformance,
+    RefusalConformance,
     ClaimConformance,
     OrderConformance,
     ActivityConformance,
