@@ -29,6 +29,7 @@ from windlass.testing.conformance.cooling import CoolDownConformance, ThrottleCo
 from windlass.testing.conformance.counting import RollupConformance
 from windlass.testing.conformance.expiring import ExpiryConformance
 from windlass.testing.conformance.filling import MaxRunningConformance
+from windlass.testing.conformance.following import FollowUpConformance, OnFailureConformance
 from windlass.testing.conformance.forgiving import ForgivenessConformance
 from windlass.testing.conformance.histories import HistoryConformance
 from windlass.testing.conformance.holding import HolderConformance
@@ -59,6 +60,7 @@ __all__ = [
     "ExpiryConformance",
     "FarewellConformance",
     "FenceConformance",
+    "FollowUpConformance",
     "ForgivenessConformance",
     "HeartbeatConformance",
     "HistoryConformance",
@@ -68,6 +70,7 @@ __all__ = [
     "LeaderConformance",
     "MaintenanceConformance",
     "MaxRunningConformance",
+    "OnFailureConformance",
     "OperatorConformance",
     "OrderConformance",
     "OutcomeConformance",
@@ -103,6 +106,8 @@ ALL: tuple[type, ...] = (
     OutcomeConformance,
     HistoryConformance,
     RetryConformance,
+    FollowUpConformance,
+    OnFailureConformance,
     CancelConformance,
     HeartbeatConformance,
     BurialConformance,
