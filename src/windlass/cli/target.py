@@ -65,6 +65,12 @@ async def _opened(where: Place) -> AsyncIterator[Windlass]:
 
     app = Windlass(where.url) if where.target is None else load_app(where.target)
     async with app:
+        if not (await app.storage()).shared:
+            message = (
+                f"{app.settings.url} belongs to one process, and this command is another one: ask "
+                f"app.admin there, or name a storage that both can reach"
+            )
+            raise click.ClickException(message)
         yield app
 
 

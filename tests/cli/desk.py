@@ -1,0 +1,66 @@
+"""Commands against a storage of their own, run in this process."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import pytest
+
+from windlass import Limit, Rate, Windlass
+from windlass.cli.main import main
+
+API = Limit("api", rate=Rate(10, per=60, burst=5))
+TENANT = Limit("tenant", concurrency=2, key="{tenant}")
+PRINTER = Limit("printer", concurrency=1)
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        assert self.code == 0, self.err
+        assert self.out.count("\n") == 1
+        return json.loads(self.out)
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """Of a table, without its head; cells are set apart by two spaces or more."""
+        assert self.code == 0, self.err
+        lines = [line for line in self.out.splitlines() if line.strip()]
+        return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in lines[2:]]
+
+
+class Desk:
+    """Call it with the words of a command; ``app`` has the same storage, and jobs in it."""
+
+    def __init__(self, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self.url = url
+        self._capsys = capsys
+        self.app = Windlass(url)
+
+        @self.app.task(name="fetch", limits=[API])
+        async def fetch(page: str) -> None: ...
+
+        @self.app.task(name="serve", queue="mail", limits=[TENANT, PRINTER])
+        async def serve(tenant: str) -> None: ...
+
+        @self.app.task(name="pay", queue="bank", breaker=True)
+        async def pay(order: int) -> None: ...
+
+        self.fetch, self.serve, self.pay = fetch, serve, pay
+
+    def __call__(self, *words: str) -> Said:
+        self._capsys.readouterr()
+        code = main([*words, "--url", self.url])
+        return Said(code, *self._capsys.readouterr())
+
+    def run(self, question: Any) -> Any:
+        return self.app.blocking.run(question)
+
+    def close(self) -> None:
+        self.run(self.app.close())
+        self.app.blocking.stop()
