@@ -7,10 +7,13 @@ from datetime import datetime
 
 import msgspec
 
+from windlass.core.job import NewJob
 from windlass.core.state import State
+from windlass.storage.calendar import within
 from windlass.storage.memory.database import MemoryDatabase
 from windlass.storage.memory.jobs import MemoryJobs
 from windlass.storage.protocol import DueSchedules, ScheduleRow, ScheduleWrite, Written
+from windlass.storage.yielding import yielding
 
 __all__ = ["MemorySchedules"]
 
@@ -48,31 +51,41 @@ class MemorySchedules:
 
     def _write(self, write: ScheduleWrite, now: datetime) -> Written:
         row = self._db.schedules.get(write.name)
-        if row is not None and row.revision == write.revision + 1 and row.body == write.body:
-            return Written.WRITTEN
-        if row is None and write.body is None:
+        if self._repeats(write, row):
             return Written.WRITTEN
         if write.revision != (0 if row is None else row.revision):
             return Written.STALE
         if write.most_active is not None and self._active(write) >= write.most_active:
             return Written.BUSY
-        if write.body is None:
-            del self._db.schedules[write.name]
-        else:
-            self._db.schedules[write.name] = ScheduleRow(
-                name=write.name,
-                revision=write.revision + 1,
-                body=write.body,
-                next_at=write.next_at,
-                declared_at=None if row is None else row.declared_at,
-            )
+        self._store(write, row)
         for job in write.jobs:
-            self._jobs.insert_one(job, now)
+            self._insert(job, now)
         return Written.WRITTEN
 
+    def _repeats(self, write: ScheduleWrite, row: ScheduleRow | None) -> bool:
+        """Whether things are as this write would leave them, because it has already happened."""
+        if row is None:
+            return write.body is None
+        return row.revision == write.revision + 1 and row.body == write.body
+
     def _active(self, write: ScheduleWrite) -> int:
-        rows = (self._db.by_id.get(job) for job in write.active)
+        rows = (self._db.by_id.get(job) for job in {*write.active})
         return sum(row is not None and row.state in _ACTIVE for row in rows)
+
+    def _store(self, write: ScheduleWrite, row: ScheduleRow | None) -> None:
+        if write.body is None:
+            del self._db.schedules[write.name]
+            return
+        self._db.schedules[write.name] = ScheduleRow(
+            name=write.name,
+            revision=write.revision + 1,
+            body=write.body,
+            next_at=None if write.next_at is None else within(write.next_at),
+            declared_at=None if row is None else row.declared_at,
+        )
+
+    def _insert(self, job: NewJob, now: datetime) -> None:
+        self._jobs.insert_one(yielding(job), now)
 
     async def declare(self, names: Sequence[str]) -> None:
         with self._db.moment() as now:

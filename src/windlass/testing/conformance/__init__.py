@@ -27,13 +27,16 @@ from windlass.testing.conformance.claiming import ClaimConformance, OrderConform
 from windlass.testing.conformance.concurrency import ConcurrencyConformance
 from windlass.testing.conformance.cooling import CoolDownConformance, ThrottleConformance
 from windlass.testing.conformance.counting import RollupConformance
+from windlass.testing.conformance.draining import ChangedRateConformance, DrainConformance
 from windlass.testing.conformance.expiring import ExpiryConformance
 from windlass.testing.conformance.filling import MaxRunningConformance
+from windlass.testing.conformance.firing import FiringConformance, OverlapConformance
 from windlass.testing.conformance.following import FollowUpConformance, OnFailureConformance
 from windlass.testing.conformance.forgiving import ForgivenessConformance
 from windlass.testing.conformance.histories import HistoryConformance
 from windlass.testing.conformance.holding import HolderConformance
 from windlass.testing.conformance.inserting import InsertConformance, UniqueConformance
+from windlass.testing.conformance.keeping import RetentionConformance
 from windlass.testing.conformance.lanes import LaneConformance
 from windlass.testing.conformance.leading import LeaderConformance
 from windlass.testing.conformance.maintaining import MaintenanceConformance
@@ -42,9 +45,11 @@ from windlass.testing.conformance.rates import RateConformance
 from windlass.testing.conformance.refusing import RefusalConformance
 from windlass.testing.conformance.replacing import ReplaceConformance
 from windlass.testing.conformance.retrying import RetryConformance
+from windlass.testing.conformance.scheduling import DueConformance, ScheduleConformance
 from windlass.testing.conformance.settings import SettingsConformance
 from windlass.testing.conformance.solo import SoloConformance
 from windlass.testing.conformance.trying import TrialConformance
+from windlass.testing.conformance.windows import WindowConformance
 from windlass.testing.conformance.working import FarewellConformance, HeartbeatConformance
 
 __all__ = [
@@ -54,12 +59,16 @@ __all__ = [
     "BreakerConformance",
     "BurialConformance",
     "CancelConformance",
+    "ChangedRateConformance",
     "ClaimConformance",
     "ConcurrencyConformance",
     "CoolDownConformance",
+    "DrainConformance",
+    "DueConformance",
     "ExpiryConformance",
     "FarewellConformance",
     "FenceConformance",
+    "FiringConformance",
     "FollowUpConformance",
     "ForgivenessConformance",
     "HeartbeatConformance",
@@ -74,13 +83,16 @@ __all__ = [
     "OperatorConformance",
     "OrderConformance",
     "OutcomeConformance",
+    "OverlapConformance",
     "QueueConformance",
     "RateConformance",
     "ReadingConformance",
     "RefusalConformance",
     "ReplaceConformance",
+    "RetentionConformance",
     "RetryConformance",
     "RollupConformance",
+    "ScheduleConformance",
     "SettingsConformance",
     "SoloConformance",
     "SteadyLeaseConformance",
@@ -89,6 +101,7 @@ __all__ = [
     "TrialConformance",
     "UniqueConformance",
     "WakeupConformance",
+    "WindowConformance",
 ]
 
 ALL: tuple[type, ...] = (
@@ -116,6 +129,9 @@ ALL: tuple[type, ...] = (
     ConcurrencyConformance,
     LaneConformance,
     RateConformance,
+    WindowConformance,
+    DrainConformance,
+    ChangedRateConformance,
     BreakerConformance,
     TrialConformance,
     ThrottleConformance,
@@ -123,7 +139,12 @@ ALL: tuple[type, ...] = (
     ForgivenessConformance,
     SettingsConformance,
     MaxRunningConformance,
+    ScheduleConformance,
+    DueConformance,
+    FiringConformance,
+    OverlapConformance,
     MaintenanceConformance,
+    RetentionConformance,
     ReadingConformance,
     OperatorConformance,
     QueueConformance,
