@@ -20,9 +20,17 @@ log = logging.getLogger("windlass")
 
 
 async def every(
-    interval: timedelta, step: Callable[[], Awaitable[object]], *, stop: asyncio.Event, what: str
+    interval: timedelta | Callable[[], timedelta],
+    step: Callable[[], Awaitable[object]],
+    *,
+    stop: asyncio.Event,
+    what: str,
+    bell: asyncio.Event | None = None,
 ) -> None:
     """Run ``step`` now and then every ``interval`` until ``stop`` is set.
+
+    An interval that is a function is asked after each step. ``bell`` shortens the wait; whoever
+    sets ``stop`` rings it, too.
 
     A failing step is logged and tried again: a database blip must not end the reaper. The same
     failure is logged once, not every time: an outage must not flood the log. A store that was
@@ -30,6 +38,8 @@ async def every(
     """
     failing = ""
     while not stop.is_set():
+        if bell is not None:
+            bell.clear()
         try:
             await step()
             if failing:
@@ -39,14 +49,18 @@ async def every(
             raise
         except StorageError as error:
             if str(error) != failing:
-                again = brief(interval)
+                again = brief(_span(interval))
                 log.warning("%s failed and is tried again every %s: %s", what, again, error)
             failing = str(error)
         except Exception:
-            log.exception("%s failed; next try in %s", what, brief(interval))
+            log.exception("%s failed; next try in %s", what, brief(_span(interval)))
         with suppress(TimeoutError):
-            async with asyncio.timeout(interval.total_seconds()):
-                await stop.wait()
+            async with asyncio.timeout(_span(interval).total_seconds()):
+                await (bell or stop).wait()
+
+
+def _span(interval: timedelta | Callable[[], timedelta]) -> timedelta:
+    return interval if isinstance(interval, timedelta) else interval()
 
 
 Main = Callable[[asyncio.Event], Coroutine[Any, Any, None]]

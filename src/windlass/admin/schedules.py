@@ -1,0 +1,282 @@
+"""Schedules: what people see of them, and what they do to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from windlass.admin.desk import Desk
+from windlass.core.breaker import BreakerState
+from windlass.core.job import JobId
+from windlass.core.rules import Rule, next_slot
+from windlass.core.schedule import Run, Schedule, first_slot
+from windlass.core.state import State
+from windlass.core.words import in_words
+from windlass.declared import check_schedule_name, planned
+from windlass.errors import InvalidArgument, suggestion
+from windlass.limits import Definitions, breaker_name
+from windlass.schedules import Broken, Known, Schedules
+from windlass.storage.protocol import Storage
+from windlass.task import Call
+
+__all__ = ["ScheduleDesk", "ScheduleReport", "upcoming"]
+
+_AHEAD = 5
+_EDITABLE = ("rule", "missed", "most_missed", "overlap", "jitter", "starts", "ends")
+
+
+class ScheduleReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as people see it."""
+
+    name: str
+    state: Literal["active", "paused", "ended", "removed", "held", "broken"]
+    problem: str = ""
+    """Why it is held or broken, and what to do."""
+    words: str = ""
+    """Its rule in plain words."""
+    plan: Schedule | None = None
+    """None: it cannot be read."""
+    next_at: datetime | None = None
+    upcoming: Sequence[datetime] = ()
+    """The next five slots, as things stand."""
+    runs: Sequence[Run] = ()
+    """The latest first; an outcome of ``waiting`` or ``running`` is not one yet."""
+    failures: int = 0
+    """Runs in a row that failed."""
+    fired: int = 0
+    left_out: int = 0
+    breaker: BreakerState | None = None
+    """Of its task, where it has one."""
+    declared: bool = False
+    """Whether it comes from code."""
+    changed: Mapping[str, tuple[str, str]] = {}
+    """Where a person's word holds: what the code says, and what holds."""
+    changed_by: str = ""
+    changed_at: datetime | None = None
+
+
+def upcoming(plan: Schedule, now: datetime, most: int = _AHEAD) -> list[datetime]:
+    """The next slots of a schedule, as if it began now."""
+    slots: list[datetime] = []
+    slot = None if plan.follows else first_slot(plan, now)
+    while slot is not None and len(slots) < most and (plan.ends is None or slot < plan.ends):
+        slots.append(slot)
+        slot = next_slot(plan.rule, slot)
+    return slots
+
+
+class ScheduleDesk(Desk):
+    """The part of ``app.admin`` that is about schedules."""
+
+    async def schedules(self, *, removed: bool = False) -> Sequence[ScheduleReport]:
+        """Every schedule, by name; ``removed``: also those that were removed."""
+        storage = await self._storage()
+        now = await storage.now()
+        return [
+            await self._report(storage, found, now)
+            for found in await self._book(storage).all()
+            if removed or isinstance(found, Broken) or not found.state.removed
+        ]
+
+    async def schedule(self, name: str) -> ScheduleReport:
+        """One of them; ScheduleUnknown."""
+        storage = await self._storage()
+        for found in await self._book(storage).all():
+            if found.row.name == name and (isinstance(found, Broken) or not found.state.removed):
+                return await self._report(storage, found, await storage.now())
+        return await self._report(storage, await self._book(storage).get(name), await storage.now())
+
+    async def preview(self, rule: Rule, most: int = _AHEAD) -> Sequence[datetime]:
+        """When a rule would fire next: a look before it is used."""
+        return upcoming(Schedule(rule=rule), await (await self._storage()).now(), most)
+
+    async def create_schedule(
+        self, name: str, rule: Rule, call: Call, *, by: str = "", **options: Any
+    ) -> ScheduleReport:
+        """A schedule made at run time: ``options`` as for ``@app.schedule``."""
+        check_schedule_name(name)
+        _check_options(options)
+        storage = await self._storage()
+        outline = Schedule(rule=rule, **options)
+        plan, specs = planned(name, outline, call, self._settings)
+        await Definitions(storage.limits).keep(specs)
+        await self._book(storage).create(name, plan, by=by)
+        return await self.schedule(name)
+
+    async def change_schedule(
+        self, name: str, *, call: Call | None = None, by: str = "", **options: Any
+    ) -> ScheduleReport:
+        """Other numbers for a schedule, or another call. They hold until the code says something
+        new about the very same of them, over every restart.
+        """
+        _check_options(options)
+        if not options and call is None:
+            message = f"say what to change of schedule {name!r}: call, {', '.join(_EDITABLE)}"
+            raise InvalidArgument(message)
+        storage = await self._storage()
+        book = self._book(storage)
+        known = await book.get(name)
+        outline = msgspec.structs.replace(known.state.plan, **options)
+        if call is not None or ("overlap" in options and outline.job is not None):
+            options |= await self._replanned(storage, name, outline, call)
+        await book.change(name, by=by, **options)
+        return await self.schedule(name)
+
+    async def _replanned(
+        self, storage: Storage, name: str, outline: Schedule, call: Call | None
+    ) -> Mapping[str, Any]:
+        if call is None:
+            return {}
+        plan, specs = planned(name, outline, call, self._settings)
+        await Definitions(storage.limits).keep(specs)
+        return {"job": plan.job}
+
+    async def pause_schedule(self, name: str, *, by: str = "") -> ScheduleReport:
+        """Fire nothing until it is resumed; over every restart."""
+        await self._book(await self._storage()).pause(name, by=by)
+        return await self.schedule(name)
+
+    async def resume_schedule(self, name: str, *, by: str = "") -> ScheduleReport:
+        """Fire again, from the next slot on."""
+        await self._book(await self._storage()).resume(name, by=by)
+        return await self.schedule(name)
+
+    async def trigger_schedule(self, name: str, *, by: str = "") -> JobId | None:
+        """Run it now, beside its slots; the answer is the job, None for a chore of our own."""
+        return await self._book(await self._storage()).trigger(name, by=by)
+
+    async def remove_schedule(self, name: str, *, cancel_runs: bool = False, by: str = "") -> None:
+        """Fire no more, also when code that declares it starts again; ``cancel_runs``: cancel what
+        is waiting or running of it.
+        """
+        storage = await self._storage()
+        known = await self._book(storage).remove(name, by=by)
+        active = [run.job for run in known.state.runs if run.active and run.job is not None]
+        if cancel_runs and active:
+            await storage.jobs.cancel(active)
+
+    async def reset_schedule(self, name: str, *, by: str = "") -> ScheduleReport:
+        """Back to what the code says, also if it was removed."""
+        await self._book(await self._storage()).reset(name, by=by)
+        return await self.schedule(name)
+
+    async def delete_schedule(self, name: str) -> None:
+        """Forget a schedule altogether. Code that declares it brings it back: see `remove`."""
+        await self._book(await self._storage()).delete(name)
+
+    def _book(self, storage: Storage) -> Schedules:
+        return Schedules(storage.schedules, storage.now, self._new_ids)
+
+    async def _report(
+        self, storage: Storage, found: Known | Broken, now: datetime
+    ) -> ScheduleReport:
+        if isinstance(found, Broken):
+            fix = "Delete it, or declare it anew"
+            problem = f"it cannot be read: {found.problem}. {fix}"
+            return ScheduleReport(name=found.row.name, state="broken", problem=problem)
+        state, plan = found.state, found.state.plan
+        runs = await self._live(storage, state.runs)
+        return ScheduleReport(
+            name=found.row.name,
+            state=_word(found),
+            problem=state.problem,
+            words=in_words(plan.rule),
+            plan=plan,
+            next_at=found.row.next_at,
+            upcoming=_ahead(found, now),
+            runs=runs,
+            failures=_failures(runs),
+            fired=state.fired,
+            left_out=state.left_out,
+            breaker=await _breaker(storage, plan),
+            declared=state.written is not None,
+            changed=_changed(plan, state.written),
+            changed_by=state.changed_by,
+            changed_at=state.changed_at,
+        )
+
+    async def _live(self, storage: Storage, runs: Sequence[Run]) -> list[Run]:
+        """The latest first, with what the jobs themselves say where they are still stored."""
+        ids = [run.job for run in runs if run.job is not None]
+        stored = dict(zip(ids, await storage.admin.get(ids), strict=True)) if ids else {}
+        told: list[Run] = []
+        for run in reversed(runs):
+            job = None if run.job is None else stored.get(run.job)
+            if job is not None:
+                run = msgspec.structs.replace(  # noqa: PLW2901 -- the same run, as it is now
+                    run, outcome=job.state.value, ended_at=job.finished_at
+                )
+            elif run.active:
+                run = msgspec.structs.replace(run, outcome="gone")  # noqa: PLW2901
+            told.append(run)
+        return told
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    for name in options:
+        if name not in _EDITABLE:
+            message = f"{name!r} is no option of a schedule.{suggestion(name, _EDITABLE)}"
+            raise InvalidArgument(message)
+
+
+def _word(
+    found: Known,
+) -> Literal["active", "paused", "ended", "removed", "held", "broken"]:
+    state = found.state
+    if state.removed:
+        return "removed"
+    if state.paused:
+        return "paused"
+    if state.held is not None:
+        return "held"
+    if state.problem:
+        return "broken"
+    return "ended" if state.ended else "active"
+
+
+def _ahead(found: Known, now: datetime) -> list[datetime]:
+    next_at = found.row.next_at
+    if next_at is None or found.state.plan.follows:
+        return [] if next_at is None else [next_at]
+    rest = upcoming(found.state.plan, max(next_at, now), _AHEAD - 1)
+    return [next_at, *[slot for slot in rest if slot > next_at]][:_AHEAD]
+
+
+def _failures(runs: Sequence[Run]) -> int:
+    """Failed ones before the latest that did not fail; those without an end do not count."""
+    count = 0
+    for run in runs:
+        if run.job is None or run.outcome in (State.WAITING, State.RUNNING):
+            continue
+        if run.outcome != State.FAILED:
+            break
+        count += 1
+    return count
+
+
+def _changed(plan: Schedule, written: Schedule | None) -> Mapping[str, tuple[str, str]]:
+    if written is None:
+        return {}
+    return {
+        name: (_shown(name, written), _shown(name, plan))
+        for name in Schedule.__struct_fields__
+        if getattr(written, name) != getattr(plan, name)
+    }
+
+
+def _shown(name: str, plan: Schedule) -> str:
+    value = getattr(plan, name)
+    return in_words(value) if name == "rule" else str(value)
+
+
+async def _breaker(storage: Storage, plan: Schedule) -> BreakerState | None:
+    if plan.job is None:
+        return None
+    name = breaker_name(plan.job.task)
+    if not any(use.name == name for use in plan.job.limits):
+        return None
+    states = await storage.limits.states(name)
+    return next((state.breaker for state in states if state.breaker is not None), BreakerState())

@@ -1,0 +1,184 @@
+"""Schedules as code writes them: a rule on a task or a call. Workers bring them to the store."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from windlass.client import new_job
+from windlass.config import Settings
+from windlass.core.breaker import Breaker
+from windlass.core.function import where
+from windlass.core.job import JobId, LimitUse, NewJob
+from windlass.core.limit import LimitSpec
+from windlass.core.rules import Cron, Every, Manual, Once, Rule
+from windlass.core.schedule import Schedule
+from windlass.core.text import check_name, shown
+from windlass.errors import DefinitionError, InvalidArgument
+from windlass.limits import breaker_name
+from windlass.task import Call, Task
+
+__all__ = ["Declarations", "Declared", "ScheduleDecorator", "planned"]
+
+_RULES = (Cron, Every, Once, Manual)
+_TURN = " (schedule)"
+Target = TypeVar("Target", bound="Task[..., Any] | Call")
+
+
+class Declared(msgspec.Struct, frozen=True):
+    """What one ``@app.schedule`` says."""
+
+    name: str
+    call: Callable[[], Call]
+    """Made late: the types that a task's annotations name may not exist yet."""
+    outline: Schedule
+    """Everything but the job."""
+    breaker: bool = True
+
+
+def planned(
+    name: str, outline: Schedule, call: Call, settings: Settings, *, breaker: bool = True
+) -> tuple[Schedule, list[LimitSpec]]:
+    """A schedule with the job that its slots make, and the limits that must be there for it.
+
+    ``breaker``: give the task one for these jobs, if it has none of its own.
+    """
+    _check_call(name, call)
+    task = call.task.settings
+    job = new_job(call, settings, JobId(""))
+    specs = [*call.task.needs]
+    uses = list(job.limits)
+    if breaker and task.breaker is None:
+        # Nobody watches a schedule as it fires: one that fails every time is left alone.
+        specs.append(LimitSpec(name=breaker_name(task.name), breaker=Breaker()))
+        uses.append(LimitUse(breaker_name(task.name)))
+    if outline.overlap == "queue":
+        specs.append(LimitSpec(name=f"{name}{_TURN}", concurrency=1))
+        uses.append(LimitUse(f"{name}{_TURN}"))
+    job = msgspec.structs.replace(job, limits=tuple(uses), tags=(*job.tags, f"schedule:{name}"))
+    return msgspec.structs.replace(outline, job=job), specs
+
+
+def _check_call(name: str, call: Call) -> None:
+    ask = call.options
+    if ask.delay is not None or ask.at is not None:
+        message = f"schedule {name!r} says when its jobs are due: leave delay= and at= out"
+        raise InvalidArgument(message)
+    if ask.connection is not None:
+        message = f"schedule {name!r} fires by itself: leave connection= out"
+        raise InvalidArgument(message)
+
+
+def check_schedule_name(name: str) -> str:
+    """A name that can also stand in the names of limits."""
+    check_name(name, "a schedule's name")
+    if ":" in name:
+        message = f"a schedule's name must not contain ':', got {name!r}"
+        raise InvalidArgument(message)
+    return name
+
+
+class Declarations:
+    """Every schedule of an app's code, by name."""
+
+    def __init__(self) -> None:
+        self._declared: dict[str, tuple[Declared, str]] = {}
+        self._kept: tuple[dict[str, Schedule], list[LimitSpec]] | None = None
+
+    def add(self, declared: Declared, place: str) -> None:
+        """A name that is taken is refused."""
+        other = self._declared.get(declared.name)
+        if other is not None:
+            message = (
+                f"two schedules are called {declared.name!r} ({other[1]} and {place}): give the "
+                f"second one a name of its own, @app.schedule(…, name=…)"
+            )
+            raise DefinitionError(message)
+        self._declared[declared.name] = (declared, place)
+        self._kept = None
+
+    def __len__(self) -> int:
+        return len(self._declared)
+
+    def plans(self, settings: Settings) -> tuple[dict[str, Schedule], list[LimitSpec]]:
+        """What is stored of them, and the limits they need."""
+        if self._kept is None:
+            plans: dict[str, Schedule] = {}
+            specs: list[LimitSpec] = []
+            for name, (declared, _) in self._declared.items():
+                plans[name], needed = planned(
+                    name, declared.outline, declared.call(), settings, breaker=declared.breaker
+                )
+                specs += needed
+            self._kept = plans, specs
+        return self._kept
+
+    def jobs(self, settings: Settings) -> Iterable[NewJob]:
+        """The jobs they make, without ids."""
+        plans, _ = self.plans(settings)
+        return [plan.job for plan in plans.values() if plan.job is not None]
+
+
+class ScheduleDecorator:
+    """``@app.schedule(...)``: on a task, or on a call of one."""
+
+    def __init__(
+        self,
+        declarations: Declarations,
+        rule: Rule,
+        name: str | None,
+        arguments: tuple[Sequence[Any], Mapping[str, Any]],
+        options: Mapping[str, Any],
+    ) -> None:
+        """Refuses what can be refused before there is a task."""
+        given: object = rule
+        if not isinstance(given, _RULES):
+            hint = f"Cron({given!r})" if isinstance(given, str) else "Cron('0 8 * * *')"
+            message = (
+                f"a schedule takes Cron, Every, Once or Manual, as in {hint}; got {shown(given)}"
+            )
+            raise InvalidArgument(message)
+        self._declarations = declarations
+        self._name = None if name is None else check_schedule_name(name)
+        self._args, self._kwargs = arguments
+        self._breaker = bool(options.get("breaker", True))
+        rest = {key: value for key, value in options.items() if key != "breaker"}
+        self._outline = Schedule(rule=rule, **rest)
+
+    def __call__(self, target: Target) -> Target:
+        """Declare it; the answer is what was given, so that several may stand above each other."""
+        given: object = target
+        if isinstance(given, Call):
+            if self._args or self._kwargs:
+                message = "a call has its arguments: leave args= and kwargs= out"
+                raise InvalidArgument(message)
+            task: Task[..., Any] = given.task
+            call: Callable[[], Call] = lambda: given  # noqa: E731 -- the same shape as below
+        elif isinstance(given, Task):
+            task = given
+            self._check_arguments(task)
+            call = lambda: task.call(*self._args, **self._kwargs)  # noqa: E731
+        else:
+            message = (
+                f"@app.schedule stands above @app.task, or takes a call such as "
+                f"report.call('eu'); got {shown(target)}"
+            )
+            raise InvalidArgument(message)
+        name = self._name or check_schedule_name(task.name)
+        declared = Declared(name, call, self._outline, self._breaker)
+        self._declarations.add(declared, where(task.function))
+        return target
+
+    def _check_arguments(self, task: Task[..., Any]) -> None:
+        signature = inspect.signature(task.function)
+        first = (None,) if task.takes_context else ()
+        try:
+            signature.bind(*first, *self._args, **self._kwargs)
+        except TypeError as error:
+            message = (
+                f"task {task.name!r} cannot be scheduled so: {error}. Give args=(…) or kwargs={{…}}"
+            )
+            raise DefinitionError(message) from None

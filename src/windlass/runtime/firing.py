@@ -1,0 +1,136 @@
+"""What follows for one schedule that is due: pure, so that every case can be looked at alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from windlass.core.job import JobId, NewJob
+from windlass.core.rules import Every
+from windlass.core.schedule import (
+    RUNS,
+    Run,
+    Schedule,
+    ScheduleState,
+    due_firings,
+    firing,
+)
+from windlass.schedules import Known, remembered, write_of
+from windlass.storage.protocol import ScheduleWrite
+
+__all__ = ["BREAKER", "OVERLAP", "Move", "held_back", "left_out", "move", "settle_runs"]
+
+OVERLAP = "left out: the run before was still active"
+BREAKER = "left out: the breaker of its task is open"
+_SOONEST, _LATEST = timedelta(milliseconds=100), timedelta(seconds=5)
+
+
+class Move(msgspec.Struct, frozen=True):
+    """What is to be written for a schedule, and what it means."""
+
+    known: Known
+    write: ScheduleWrite
+    slots: tuple[datetime, ...] = ()
+    """Those that get a run."""
+    instead: ScheduleWrite | None = None
+    """What to write if as many runs are active as may be."""
+
+
+def settle_runs(runs: Sequence[Run], ended: Mapping[JobId, str]) -> tuple[Run, ...]:
+    """The runs, with what has become of those that were active."""
+    return tuple(
+        msgspec.structs.replace(run, outcome=ended[run.job])
+        if run.active and run.job is not None and run.job in ended
+        else run
+        for run in runs
+    )
+
+
+def move(
+    known: Known,
+    *,
+    at: datetime,
+    ended: Mapping[JobId, str],
+    last_end: datetime | None = None,
+    breaker_open: bool = False,
+) -> Move:
+    """Fire what is due of a schedule, and move it on to its next slot.
+
+    ``ended`` says how earlier runs have ended; ``last_end`` when the last one did, for a rule that
+    waits for it.
+    """
+    state = msgspec.structs.replace(known.state, runs=settle_runs(known.state.runs, ended))
+    plan, next_at = state.plan, known.row.next_at or at
+    if plan.follows and state.runs:
+        waits = _follow(plan, state.runs[-1], last_end, at)
+        if waits > at:
+            return Move(known, write_of(known, state, waits))
+        next_at = min(waits, at)
+    slots, missed, after = due_firings(plan, next_at, at)
+    if plan.follows and after is None:
+        after = at + _look_again(plan)
+    state = msgspec.structs.replace(
+        state, left_out=state.left_out + missed, ended=after is None and not plan.follows
+    )
+    if breaker_open:
+        return Move(known, write_of(known, left_out(state, slots, BREAKER), after))
+    active = tuple(run.job for run in state.runs if run.active and run.job is not None)
+    room = len(slots) if plan.most_active is None else max(0, plan.most_active - len(active))
+    fire, rest = slots[:room], slots[room:]
+    skipped = write_of(known, left_out(state, slots, OVERLAP), after)
+    if not fire:
+        return Move(known, skipped)
+    jobs = () if plan.job is None else tuple(firing(known.row.name, plan, s) for s in fire)
+    started = left_out(_started(state, fire, jobs), rest, OVERLAP)
+    most = None if plan.most_active is None else plan.most_active - len(fire) + 1
+    write = msgspec.structs.replace(
+        write_of(known, started, after), jobs=jobs, active=active, most_active=most
+    )
+    return Move(known, write, tuple(fire), skipped)
+
+
+def _follow(plan: Schedule, last: Run, last_end: datetime | None, at: datetime) -> datetime:
+    """When a rule that waits for the end of the last run fires next, or is looked at again."""
+    if last.active or not isinstance(plan.rule, Every):
+        return at + _look_again(plan)
+    return (last_end or last.ended_at or last.slot) + plan.rule.period
+
+
+def _look_again(plan: Schedule) -> timedelta:
+    period = plan.rule.period if isinstance(plan.rule, Every) else _LATEST
+    return min(max(period, _SOONEST), _LATEST)
+
+
+def _started(
+    state: ScheduleState, slots: Sequence[datetime], jobs: Sequence[NewJob]
+) -> ScheduleState:
+    if not jobs:  # a chore says itself how it went
+        return msgspec.structs.replace(state, fired=state.fired + len(slots))
+    runs = [Run(slot, job.id) for slot, job in zip(slots, jobs, strict=True)]
+    return msgspec.structs.replace(
+        state, runs=remembered([*state.runs, *runs], RUNS), fired=state.fired + len(runs)
+    )
+
+
+def left_out(state: ScheduleState, slots: Sequence[datetime], why: str) -> ScheduleState:
+    """The same, with slots that get no run."""
+    if not slots:
+        return state
+    runs = [Run(slot, None, why) for slot in slots]
+    return msgspec.structs.replace(
+        state,
+        runs=remembered([*state.runs, *runs], RUNS),
+        left_out=state.left_out + len(slots),
+    )
+
+
+def held_back(known: Known) -> Move:
+    """No process has this schedule in its code any more: it fires nothing, and says so."""
+    problem = (
+        "no running process declares it any more. Remove it if its code is gone; it goes on "
+        "when a process that declares it starts"
+    )
+    state = msgspec.structs.replace(known.state, problem=problem, held=known.row.next_at)
+    return Move(known, write_of(known, state, None))

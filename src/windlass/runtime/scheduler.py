@@ -1,0 +1,242 @@
+"""Due schedules → jobs, each slot once, whoever else does the same."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from windlass.core.event import JobEnqueued
+from windlass.core.job import JobId
+from windlass.core.schedule import RUNS, Run
+from windlass.errors import LimitUnknown, StorageError
+from windlass.limits import breaker_name
+from windlass.observe.bus import Bus
+from windlass.runtime.firing import Move, held_back, move
+from windlass.runtime.leader import Leader
+from windlass.runtime.loop import every
+from windlass.schedules import Broken, Known, Schedules, decoded, remembered, write_of
+from windlass.storage.protocol import ScheduleRow, ScheduleWrite, Storage, Written
+
+__all__ = ["Chore", "Scheduler"]
+
+log = logging.getLogger("windlass")
+
+Chore = Callable[[], Awaitable[str]]
+"""One round of a chore; the answer says what it did."""
+
+BITE = 200
+BACKUP = timedelta(seconds=2)
+"""Who does not lead fires what the leader has left for so long: its death is no gap."""
+_NOTICE = 0.05
+_TRIES = 5
+
+
+class Scheduler:
+    """Fires what is due. The store refuses all but one of those who fire the same slot."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        leader: Leader,
+        bus: Bus,
+        chores: Mapping[str, Chore],
+        *,
+        poll: timedelta,
+    ) -> None:
+        """``chores``: what schedules without a job do, by their names."""
+        self._storage = storage
+        self._store = storage.schedules
+        self._leader = leader
+        self._bus = bus
+        self._chores = chores
+        self._poll = poll
+        self._running: set[asyncio.Task[None]] = set()
+        self._bell = asyncio.Event()
+        self._soon: asyncio.TimerHandle | None = None
+        self.pause = poll
+        """Until something is due."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Fire what comes due, until ``stop``; then let the chores under way end."""
+        stopping = asyncio.ensure_future(stop.wait())
+        stopping.add_done_callback(lambda _: self._bell.set())
+        undo = self._storage.wakeups.subscribe(self._changed)
+        try:
+            what = "the scheduler"
+            await every(lambda: self.pause, self.step, stop=stop, what=what, bell=self._bell)
+        finally:
+            undo()
+            stopping.cancel()
+            if self._soon is not None:
+                self._soon.cancel()
+            await self.close()
+
+    def _changed(self) -> None:
+        """Something was written: a schedule, perhaps. Hints of a busy store come all the time."""
+        if self._soon is None and self._leader.leading:
+            self._soon = asyncio.get_running_loop().call_later(_NOTICE, self._look)
+
+    def _look(self) -> None:
+        self._soon = None
+        self._bell.set()
+
+    async def step(self) -> int:
+        """Fire what is due; how many jobs were made."""
+        self.pause = self._poll
+        due = await self._store.due(BITE)
+        patience = timedelta(0) if self._leader.leading else BACKUP
+        ours = [row for row in due.rows if due.at - (row.next_at or due.at) >= patience]
+        fired = await self._fire(ours, due.at) if ours else 0
+        waiting = [row.next_at for row in due.rows if row not in ours and row.next_at is not None]
+        if due.next_at is not None:
+            waiting.append(due.next_at)
+        until = min(waiting) + patience - due.at if waiting else self._poll
+        full = len(due.rows) == BITE and bool(ours)
+        self.pause = timedelta(0) if full else min(max(until, timedelta(0)), self._poll)
+        return fired
+
+    async def _fire(self, rows: Sequence[ScheduleRow], at: datetime) -> int:
+        known: list[Known] = []
+        moves: list[Move] = []
+        for found in map(decoded, rows):
+            if isinstance(found, Broken):
+                await self._disable(found)
+            elif found.undeclared(at):
+                log.warning("schedule %s is held: %s", found.row.name, "no process declares it")
+                moves.append(held_back(found))
+            else:
+                known.append(found)
+        moves += await self._decide(known, at)
+        fired = await self._write(moves)
+        self._start_chores(fired)
+        made = [(one, job) for one in fired for job in one.write.jobs]
+        if self._bus.heard:
+            for _, job in made:
+                self._bus.publish(JobEnqueued(job=job.id, task=job.task, queue=job.queue))
+        return len(made)
+
+    async def _disable(self, broken: Broken) -> None:
+        """It stays as it is and is never due again, until somebody mends it."""
+        row = broken.row
+        log.error("schedule %s cannot be read and does not fire: %s", row.name, broken.problem)
+        await self._store.write(
+            [ScheduleWrite(name=row.name, revision=row.revision, body=row.body)]
+        )
+
+    async def _decide(self, known: Sequence[Known], at: datetime) -> list[Move]:
+        active = [r.job for k in known for r in k.state.runs if r.active and r.job is not None]
+        settled = await self._storage.jobs.settled(active) if active else ()
+        ended = {s.id: "gone" if s.state is None else s.state.value for s in settled}
+        ends = await self._ends(known, ended)
+        open_now = await self._open_breakers(known, at)
+        moves: list[Move] = []
+        for each in known:
+            job = each.state.plan.job
+            shut = job is not None and any(use.name in open_now for use in job.limits)
+            last = each.state.runs[-1].job if each.state.runs else None
+            end = None if last is None else ends.get(last)
+            try:
+                moves.append(move(each, at=at, ended=ended, last_end=end, breaker_open=shut))
+            except Exception as error:
+                # Its own fault alone: a zone that is gone, a rule that counts past the calendar.
+                log.exception("schedule %s cannot tell its next slot", each.row.name)
+                state = msgspec.structs.replace(each.state, problem=f"cannot go on: {error}")
+                moves.append(Move(each, write_of(each, state, None)))
+        return moves
+
+    async def _ends(
+        self, known: Sequence[Known], ended: Mapping[JobId, str]
+    ) -> Mapping[JobId, datetime]:
+        """When the last runs of those that wait for it have ended, where it can be read."""
+        last = [k.state.runs[-1].job for k in known if k.state.plan.follows and k.state.runs]
+        asked = [job for job in last if job is not None and job in ended]
+        jobs = await self._storage.admin.get(asked) if asked else ()
+        return {
+            job.id: job.finished_at
+            for job in jobs
+            if job is not None and job.finished_at is not None
+        }
+
+    async def _open_breakers(self, known: Sequence[Known], at: datetime) -> set[str]:
+        jobs = [each.state.plan.job for each in known if each.state.plan.job is not None]
+        names = {
+            use.name for job in jobs for use in job.limits if use.name == breaker_name(job.task)
+        }
+        shut: set[str] = set()
+        for name in names:
+            for state in await self._storage.limits.states(name):
+                until = None if state.breaker is None else state.breaker.open_until
+                if until is not None and until > at:
+                    shut.add(name)
+        return shut
+
+    async def _write(self, moves: Sequence[Move]) -> list[Move]:
+        """Those that took effect with their runs."""
+        if not moves:
+            return []
+        try:
+            answers = await self._store.write([one.write for one in moves])
+        except LimitUnknown:
+            if len(moves) > 1:  # strangers in a batch do not meet
+                half = len(moves) // 2
+                return [*await self._write(moves[:half]), *await self._write(moves[half:])]
+            raise
+        busy = [
+            one.instead
+            for one, answer in zip(moves, answers, strict=True)
+            if answer is Written.BUSY and one.instead is not None
+        ]
+        if busy:
+            await self._store.write(busy)
+        return [
+            one
+            for one, answer in zip(moves, answers, strict=True)
+            if answer is Written.WRITTEN and one.slots
+        ]
+
+    # --- chores ---
+
+    def _start_chores(self, fired: Sequence[Move]) -> None:
+        for one in fired:
+            chore = self._chores.get(one.known.row.name)
+            if one.known.state.plan.job is None and chore is not None:
+                task = asyncio.get_running_loop().create_task(
+                    self._run_chore(one.known.row.name, one.slots[-1], chore)
+                )
+                self._running.add(task)
+                task.add_done_callback(self._running.discard)
+
+    async def _run_chore(self, name: str, slot: datetime, chore: Chore) -> None:
+        try:
+            outcome = await chore()
+        except StorageError as error:
+            log.warning("%s failed and is tried again at its next slot: %s", name, error)
+            return  # and cannot be told to the store either
+        except Exception as error:
+            log.exception("%s failed", name)
+            outcome = f"failed: {type(error).__name__}: {error}"
+        try:
+            await self._tell(name, slot, outcome)
+        except StorageError as error:
+            log.debug("what %s did cannot be stored: %s", name, error)
+
+    async def _tell(self, name: str, slot: datetime, outcome: str) -> None:
+        schedules = Schedules(self._store, self._storage.now, lambda _: ())
+        for _ in range(_TRIES):
+            known = await schedules.get(name, removed=True)
+            run = Run(slot, None, outcome[:500], await self._storage.now())
+            state = msgspec.structs.replace(
+                known.state, runs=remembered([*known.state.runs, run], RUNS)
+            )
+            (answer,) = await self._store.write([write_of(known, state, known.row.next_at)])
+            if answer is Written.WRITTEN:
+                return
+
+    async def close(self) -> None:
+        """Let chores that are under way end; they come in bites."""
+        if self._running:
+            await asyncio.wait(self._running)
