@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from windlass import Limit, Rate, Windlass
+from windlass import Limit, Rate, Throttled, Windlass
 from windlass.cli.main import main
+from windlass.core.breaker import Breaker
 
 API = Limit("api", rate=Rate(10, per=60, burst=5))
 TENANT = Limit("tenant", concurrency=2, key="{tenant}")
@@ -51,12 +52,30 @@ class Desk:
         @self.app.task(name="pay", queue="bank", breaker=True)
         async def pay(order: int) -> None: ...
 
+        @self.app.task(name="refuse", queue="api")
+        async def refuse() -> None:
+            raise Throttled(60)
+
+        @self.app.task(name="break", breaker=Breaker(failures=1))
+        async def broken() -> None:
+            raise ConnectionError("down")
+
         self.fetch, self.serve, self.pay = fetch, serve, pay
+        self.refuse, self.broken = refuse, broken
 
     def __call__(self, *words: str) -> Said:
         self._capsys.readouterr()
         code = main([*words, "--url", self.url])
         return Said(code, *self._capsys.readouterr())
+
+    def work(self) -> None:
+        """Run what is ready, until nothing is."""
+
+        async def until_empty() -> None:
+            async with self.app.worker(until_empty=True) as worker:
+                await worker.wait()
+
+        self.run(until_empty())
 
     def run(self, question: Any) -> Any:
         return self.app.blocking.run(question)

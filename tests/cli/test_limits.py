@@ -134,6 +134,15 @@ def test_a_breaker_is_seen_changed_and_closed(everywhere: Desk) -> None:
     assert desk("breakers", "reset", "pay").out.startswith("The breaker of pay is closed")
 
 
+def test_an_open_breaker_says_when_it_is_tried_again(desk: Desk) -> None:
+    desk.broken.enqueue_sync()
+    desk.work()
+    rows = {row[0]: row for row in desk("breakers", "list").rows}
+    assert rows["break"][1:3] == ["open", "1 of 1"]
+    assert rows["break"][3].startswith("in ")
+    assert desk("breakers", "reset", "break", "--json").json["state"] == "closed"
+
+
 def test_a_breaker_in_json_has_these_fields(desk: Desk) -> None:
     assert desk("breakers", "list", "--json").json == []
     assert desk("breakers", "list").out.startswith("No breaker is stored in SQLite")

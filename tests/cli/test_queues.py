@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
+import click
 import pytest
 
+from tests.architecture.source import ROOT
 from tests.cli.desk import Desk
 from tests.cli.processes import windlass
+from windlass.cli.breakers import breakers
+from windlass.cli.limits import limits
+from windlass.cli.queues import queues
 from windlass.core.backoff import Backoff
 from windlass.core.queue import QueueSettings
 
@@ -194,3 +200,32 @@ def test_a_memory_store_is_out_of_reach(capsys: pytest.CaptureFixture[str]) -> N
     assert said.code == 1
     assert "app.admin" in said.err
     desk.close()
+
+
+def test_a_queue_that_rests_says_how_long_and_is_warmed(desk: Desk) -> None:
+    desk.refuse.enqueue_sync()
+    desk.work()
+    told = desk("queues", "show", "api", "--json").json
+    assert (told["cooling"], told["cool_downs"]) == (True, 1)
+    ((*_, state),) = desk("queues", "list").rows
+    assert state.startswith("cooling down, ")
+    assert state.endswith(" more")
+    assert "1 in a row so far" in desk("queues", "show", "api").out
+    warmed = desk("queues", "warm", "api", "--json").json
+    assert (warmed["cooling"], warmed["cool_until"], warmed["cool_downs"]) == (False, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("page", "group"), [("queues", queues), ("limits", limits), ("throttling", breakers)]
+)
+def test_a_page_tells_every_command_and_every_option(page: str, group: click.Group) -> None:
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    for name, command in group.commands.items():
+        assert re.search(rf"`{name}\b|\b{group.name} {name}\b", text), name
+        options = [name for option in command.params for name in option.opts]
+        assert [name for name in options if name.startswith("--") and name not in text] == []
+
+
+def test_the_page_tells_every_field() -> None:
+    text = (ROOT / "docs" / "queues.md").read_text(encoding="utf-8")
+    assert [field for field in FIELDS if f"`{field}`" not in text] == []
