@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation import mutants_of_gates
 from tests.simulation.mutants import MUTANTS, Mutant, planted
 from windlass.testing.simulation.history import Violation
 from windlass.testing.simulation.world import simulate
 
 SEEDS = 100
+assert mutants_of_gates  # planting them is all it is imported for
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(600)]
 

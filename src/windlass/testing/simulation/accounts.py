@@ -7,9 +7,7 @@ The numbers are those of the reliability plan: 1 no loss, 2 no invention, 3 enqu
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import Any
 
 from windlass.core.instant import span_us
 from windlass.core.job import Job, JobId
@@ -18,15 +16,14 @@ from windlass.core.rollup import bucket_of, minute_of
 from windlass.core.state import TERMINAL, State, Verb
 from windlass.storage.protocol import JobFilter
 from windlass.testing.clock import START
-from windlass.testing.simulation.history import Change, Ledger, Rule
-from windlass.testing.simulation.invariants import ended
+from windlass.testing.simulation.history import Ask, Change, Ledger, Rule
+from windlass.testing.simulation.invariants import SPECS, ended
 from windlass.testing.simulation.workload import result_of
 
 __all__ = ["Accounts"]
 
 _HISTORY = 32
 _Minute = tuple[datetime, str, str]
-Ask = Callable[..., Awaitable[Any]]
 
 
 class Accounts(Rule):
@@ -56,12 +53,13 @@ class Accounts(Rule):
     # --- the end ------------------------------------------------------------------------------
 
     async def close(self, ask: Ask) -> None:
-        """Compare. ``ask`` calls a store of the real storage by name."""
+        """Compare."""
         self._nothing_lost()
         stored = await ask("admin.find", JobFilter(), limit=100_000)
         self._rows_agree({job.id: job for job in stored})
         await self._rollups_agree(ask)
         await self._counts_agree(ask)
+        await self._gates_are_empty(ask)
         for job, claims in self._ended.items():
             if job in self.ledger.jobs:
                 history = await ask("admin.history", job)
@@ -116,6 +114,12 @@ class Accounts(Rule):
             found = [{}, {}, {}] if one is None else [{**one.counts}, {**one.wait}, {**one.run}]
             if expected != found:
                 self._object("22 rollups", f"{minute}: {found[0]}, not {expected[0]}")
+
+    async def _gates_are_empty(self, ask: Ask) -> None:
+        for name in SPECS:
+            for state in await ask("limits.states", name):
+                if state.running:
+                    self._object("16 no leak", f"{state} in a world at rest")
 
     async def _counts_agree(self, ask: Ask) -> None:
         recount: defaultdict[str, Counter[str]] = defaultdict(Counter)

@@ -11,8 +11,8 @@ import msgspec
 
 from windlass.app import Windlass
 from windlass.client import Client
-from windlass.config import Settings, WorkerSettings
-from windlass.core.job import JobId, NewJob
+from windlass.config import Settings
+from windlass.core.job import JobId, LimitUse, NewJob
 from windlass.errors import StorageError
 from windlass.runtime.loop import Main
 from windlass.runtime.worker import Worker
@@ -21,67 +21,14 @@ from windlass.storage.open import Opener
 from windlass.testing.simulation.faults import HEARTBEAT, LEASE
 from windlass.testing.simulation.people import Orders, operate, produce
 from windlass.testing.simulation.process import PROCESS, ProcessState, SimProcess
+from windlass.testing.simulation.shape import Shape
 from windlass.testing.simulation.wire import Surroundings
-from windlass.testing.simulation.workload import QUEUES, Lab, Seat, payload_of
+from windlass.testing.simulation.workload import API, DESK, QUEUES, Lab, Seat, payload_of
 
-__all__ = ["POLL", "Cluster", "Node", "Shape", "Stage"]
+__all__ = ["POLL", "Cluster", "Node", "Stage"]
 
 POLL = 1.0
 _GRACE = 2.0
-
-
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """How large a world is, and how it is set up."""
-
-    workers: int
-    slots: int
-    own_pools: bool
-    """Slots for each queue, or one pool for all."""
-    weighted: bool
-    producers: int
-    jobs: int
-    poison: float
-    operator: float
-    """Mean time between two orders of the operator; 0: there is none."""
-    keep: bool
-    """False: what succeeded is deleted at once."""
-    on_isolation: str
-    max_jobs: int | None
-    old: float
-    """How many of the workers run a release that does not know every task."""
-    probed: bool
-    """Whether all slots are tried in the end."""
-
-    @classmethod
-    def draw(cls, chance: random.Random) -> Shape:
-        """A random one."""
-        max_jobs = chance.choice([None, None, None, 15])
-        return cls(
-            workers=chance.choice([2, 2, 3, 3, 4]),
-            slots=chance.randint(1, 4),
-            own_pools=chance.random() < 0.3,
-            weighted=chance.random() < 0.3,
-            producers=chance.randint(1, 2),
-            jobs=chance.randint(20, 45),
-            poison=chance.choice([0.0, 0.0, 0.03]),
-            operator=chance.choice([0.0, 0.5, 2.0]),
-            keep=chance.random() < 0.9,
-            on_isolation=chance.choice(["continue", "continue", "cancel"]),
-            max_jobs=max_jobs,
-            old=chance.choice([0.0] * 8 + [0.4]),
-            # Workers that end after so many jobs would end in the middle of it.
-            probed=max_jobs is None and chance.random() < 0.5,
-        )
-
-    def worker_settings(self) -> WorkerSettings:
-        """What each worker is told."""
-        return WorkerSettings(
-            queues=dict.fromkeys(QUEUES, self.slots) if self.own_pools else None,
-            shared=QUEUES,
-            slots=self.slots,
-            order="weighted" if self.weighted else "strict",
-            max_jobs=self.max_jobs,
-        )
 
 
 class Stage(Protocol):
@@ -293,9 +240,9 @@ class Cluster:
         node.done = True
 
     def full_load(self, seconds: float) -> list[NewJob]:
-        """As many jobs as there are slots."""
+        """As many jobs as there are slots; the first of them take all units of a limit."""
         per_queue = self.shape.slots * self.shape.workers
-        return [
+        jobs = [
             NewJob(
                 id=self._fresh_id(),
                 task="sim.steady",
@@ -304,6 +251,12 @@ class Cluster:
             )
             for queue in (QUEUES if self.shape.own_pools else QUEUES[:1])
             for _ in range(per_queue)
+        ]
+        uses = [(LimitUse(API.name),)] * (API.concurrency or 0)
+        uses += [(LimitUse(DESK.name, str(number)),) for number in range(len(jobs) - len(uses))]
+        return [
+            msgspec.structs.replace(job, limits=limits)
+            for job, limits in zip(jobs, uses, strict=False)
         ]
 
     # --- what befalls them --------------------------------------------------------------------

@@ -7,20 +7,35 @@ whatever the caller was told about it. The invariants listen.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from windlass.core.job import JobId, NewJob
+from windlass.core.breaker import BreakerState
+from windlass.core.job import JobId, LimitUse, NewJob
 from windlass.core.state import State
 from windlass.storage.protocol import WorkerState
 from windlass.testing.clock import LoopClock
 from windlass.testing.simulation.loop import SimLoop
 from windlass.testing.simulation.process import SimProcess
 
-__all__ = ["Body", "Change", "JobView", "Ledger", "Rule", "Violation", "WorkerView"]
+__all__ = [
+    "Ask",
+    "Body",
+    "Change",
+    "JobView",
+    "Ledger",
+    "QueueView",
+    "Rule",
+    "Violation",
+    "WorkerView",
+]
+
+
+Ask = Callable[..., Awaitable[Any]]
 
 
 class Violation(AssertionError):
@@ -46,6 +61,12 @@ class JobView(msgspec.Struct, frozen=True):
     ended_by: str
     expires_at: datetime | None
     progress: str
+    payload: bytes
+    limits: tuple[LimitUse, ...]
+
+    def differs(self, asked: NewJob) -> bool:
+        """Whether it would run with anything else than this."""
+        return self.payload != asked.payload or self.limits != asked.limits
 
 
 class WorkerView(msgspec.Struct, frozen=True):
@@ -54,6 +75,15 @@ class WorkerView(msgspec.Struct, frozen=True):
     state: WorkerState
     beat: timedelta
     lease: timedelta
+
+
+class QueueView(msgspec.Struct, frozen=True):
+    """What holds for a whole queue."""
+
+    paused: bool = False
+    max_running: int | None = None
+    cool_until: datetime | None = None
+    cool_downs: int = 0
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -69,7 +99,9 @@ class Change(msgspec.Struct, frozen=True):
 class Body:
     """One run of a handler's body."""
 
-    __slots__ = ("began", "ended", "how", "job", "number", "process", "solo", "told", "worker")
+    __slots__ = (
+        *("began", "cools", "ended", "how", "job", "number", "process", "solo", "told", "worker"),
+    )
 
     def __init__(
         self, job: JobId, number: int, worker: str, process: SimProcess, began: float
@@ -80,6 +112,8 @@ class Body:
         self.process = process
         self.began = began
         self.solo = False
+        self.cools = False
+        """Whether it ends by sending its queue to rest."""
         self.told: float | None = None
         """When it was asked to end."""
         self.ended: float | None = None
@@ -103,6 +137,8 @@ class Rule:
         self, worker: str, before: WorkerView | None, after: WorkerView | None
     ) -> None: ...
 
+    def queue_changed(self, queue: str, before: QueueView, after: QueueView, op: str) -> None: ...
+
     def op_ended(self, op: str, changes: Sequence[Change]) -> None: ...
 
     def body_began(self, body: Body) -> None: ...
@@ -113,6 +149,9 @@ class Rule:
 
     def clock_stepped(self) -> None: ...
 
+    async def close(self, ask: Ask) -> None:
+        """The world is at rest. ``ask`` calls a store of the real storage by name."""
+
 
 class Ledger:
     """The rows as they are, who asked for what, and what runs where."""
@@ -122,6 +161,8 @@ class Ledger:
         self.clock = clock
         self.asked: dict[JobId, NewJob] = {}
         """Every job anybody ever tried to insert."""
+        self.causes: dict[JobId, tuple[JobId, int]] = {}
+        """Which claim's failure somebody tried to insert a job for."""
         self.acknowledged: set[JobId] = set()
         """Those whose producer was told that they are stored."""
         self.jobs: dict[JobId, JobView] = {}
@@ -131,7 +172,8 @@ class Ledger:
         self.workers: dict[str, WorkerView] = {}
         self.owners: dict[str, SimProcess] = {}
         """Which process goes, or went, by a worker's id."""
-        self.paused: set[str] = set()
+        self.queues: defaultdict[str, QueueView] = defaultdict(QueueView)
+        self.breakers: defaultdict[str, BreakerState] = defaultdict(BreakerState)
         self.latest = clock.now()
         """The latest instant the clock had shown when it was set to another."""
         self.bodies: dict[tuple[JobId, int], Body] = {}
@@ -140,22 +182,24 @@ class Ledger:
         self.alarm = asyncio.Event()
         self.sealed = False
         self.counts: dict[str, int] = {}
+        self._first: dict[JobId, NewJob] = {}
         self._changes: list[Change] = []
-        self._rules: list[Rule] = []
+        self._stirred = False
+        self.rules: list[Rule] = []
         self._listeners: dict[str, list[Callable[..., None]]] = {}
 
     # --- judging ------------------------------------------------------------------------------
 
     def obey(self, rules: Sequence[Rule]) -> None:
         """Hold the world to these."""
-        self._rules = [*rules]
+        self.rules = [*rules]
         for event in [name for name in vars(Rule) if not name.startswith("_")]:
             self._listeners[event] = self._listening(event)
 
     def _listening(self, event: str) -> list[Callable[..., None]]:
         return [
             getattr(rule, event)
-            for rule in self._rules
+            for rule in self.rules
             if getattr(type(rule), event) is not getattr(Rule, event)
         ]
 
@@ -185,6 +229,22 @@ class Ledger:
 
     # --- what the stages report ---------------------------------------------------------------
 
+    def wishes(self, op: str, args: tuple[Any, ...]) -> None:
+        """Somebody is about to ask the store for this."""
+        if op == "jobs.insert":
+            for new in args[0]:
+                self._wish(new)
+        elif op == "jobs.apply":
+            for one in args[0]:
+                if one.then is not None:
+                    self._wish(one.then)
+                    self.causes[one.then.id] = (one.claim.job, one.claim.number)
+
+    def _wish(self, new: NewJob) -> None:
+        # A repeat asks for what it asked for at first, whatever the job has taken over since.
+        self.asked.setdefault(new.id, new)
+        self._first.setdefault(new.id, new)
+
     def job(self, job: JobId, after: JobView | None, op: str) -> None:
         """A job's row may have changed."""
         before = self.jobs.get(job)
@@ -199,16 +259,23 @@ class Ledger:
                 # Kept for no time at all, so that a late repeat is taken for the first. It is
                 # another job, which counts from one again.
                 self.bodies = {key: body for key, body in self.bodies.items() if key[0] != job}
+                self.asked[job] = self._first[job]
         self.last_op[job] = op
         change = Change(job, before, after, self.clock.now(), op)
         self._changes.append(change)
         self.loop.trace(_told(change))
         self._tell("job_changed", change)
+        asked = self.asked.get(job)
+        if after is not None and asked is not None and after.differs(asked):
+            # From now on it is held to what it took over in the place of what it asked for.
+            self.asked[job] = msgspec.structs.replace(
+                asked, payload=after.payload, limits=after.limits
+            )
 
     def op_ended(self, op: str) -> None:
         """The rows are as the operation left them."""
-        if self._changes:
-            changes, self._changes = self._changes, []
+        if self._changes or self._stirred:
+            changes, self._changes, self._stirred = self._changes, [], False
             self._tell("op_ended", op, changes)
 
     def worker(self, worker: str, after: WorkerView | None) -> None:
@@ -225,11 +292,21 @@ class Ledger:
             self.loop.trace(f"worker {worker} {state}")
         self._tell("worker_changed", worker, before, after)
 
-    def queue(self, queue: str, *, paused: bool) -> None:
-        """A queue may have been paused or resumed."""
-        if paused is not (queue in self.paused):
-            self.loop.trace(f"queue {queue} {'paused' if paused else 'resumed'}")
-            (self.paused.add if paused else self.paused.discard)(queue)
+    def queue(self, queue: str, after: QueueView, op: str) -> None:
+        """What holds for a queue may have changed."""
+        before = self.queues[queue]
+        if before != after:
+            self.queues[queue] = after
+            self._stirred = True
+            self.loop.trace(f"{op}: queue {queue} {after}")
+            self._tell("queue_changed", queue, before, after, op)
+
+    def breaker(self, gate: str, after: BreakerState, op: str) -> None:
+        """What is stored of a breaker may have changed."""
+        if self.breakers[gate] != after:
+            self.breakers[gate] = after
+            self._stirred = True
+            self.loop.trace(f"{op}: {gate} {after}")
 
     # --- what the handlers and the processes report -------------------------------------------
 

@@ -19,7 +19,7 @@ from windlass.core.unique import Window
 from windlass.storage.protocol import WorkerState
 from windlass.testing.simulation.history import Change, JobView, Ledger, Rule
 
-__all__ = ["RULES_OF_JOBS", "SPECS", "started"]
+__all__ = ["RULES_OF_JOBS", "SPECS", "ended", "started"]
 
 SPECS: dict[str, LimitSpec] = {}
 """The limits of the simulated worlds; `workload` fills it."""
@@ -188,7 +188,7 @@ class DueAndOpen(Rule):
             early = (before.due - change.at).total_seconds()
             self.ledger.object("15 not before due", f"job {change.job} claimed {early:.3f} s early")
         queue = self.ledger.asked[change.job].queue
-        if queue in self.ledger.paused:
+        if self.ledger.queues[queue].paused:
             self.ledger.object("15 paused", f"job {change.job} claimed from paused {queue!r}")
         if before.expires_at is not None and before.expires_at <= change.at:
             self.ledger.object("15 expiry", f"job {change.job} claimed after it expired")

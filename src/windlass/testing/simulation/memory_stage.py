@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from contextvars import Context, copy_context
 from typing import Any
 
+from windlass.core.breaker import BreakerState
 from windlass.core.job import JobId
 from windlass.storage.memory import MemoryDatabase, MemoryStorage
-from windlass.storage.memory.row import Row, WorkerRow
+from windlass.storage.memory.row import QueueRow, Row, WorkerRow
 from windlass.testing.simulation.faults import Fate, Verdict
-from windlass.testing.simulation.history import JobView, WorkerView
+from windlass.testing.simulation.history import JobView, QueueView, WorkerView
 from windlass.testing.simulation.process import SimProcess
 from windlass.testing.simulation.wire import (
     ECHOING,
@@ -27,6 +28,10 @@ __all__ = ["MemoryStage"]
 
 _STALL = 0.5
 """Calls that take longer are a fault of their own."""
+_OF_QUEUES = frozenset(
+    {"jobs.apply", "queues.change", "queues.warm", "admin.pause", "admin.resume"}
+)
+"""What may change whole queues, and breakers."""
 
 
 class MemoryStage:
@@ -86,8 +91,11 @@ class MemoryStage:
             return
         if store == "workers" and name != "cancel_requests":
             self._observe_workers(name, args)
-        elif name in {"pause", "resume"}:
-            ledger.queue(args[0], paused=args[0] in self._db.paused)
+        elif op in _OF_QUEUES:
+            for queue, seen in [*self._db.queues.items()]:
+                ledger.queue(queue, _queue_view(seen), name)
+            for gate in {**self._db.gates.breakers, **ledger.breakers}:
+                ledger.breaker(gate, self._db.gates.breakers.get(gate, BreakerState()), name)
         for job in self._touched(name, args, result):
             row = self._db.by_id.get(job)
             if row is not None:
@@ -100,12 +108,17 @@ class MemoryStage:
         ledger = self.around.ledger
         match name:
             case "insert":
-                return [new.id for new in args[0]]
+                held = () if isinstance(result, Exception) else [one.id for one in result]
+                return dict.fromkeys([*(new.id for new in args[0]), *held])
             case "claim":
                 jobs = () if isinstance(result, Exception) else result.jobs
                 return [*self._expiring(), *(job.claim.job for job in jobs)]
             case "apply":
-                return dict.fromkeys(transition.claim.job for transition in args[0])
+                return dict.fromkeys(
+                    job
+                    for one in args[0]
+                    for job in (one.claim.job, *([] if one.then is None else [one.then.id]))
+                )
             case "leave":
                 return [job for job, view in ledger.jobs.items() if view.worker == args[0]]
             case "cancel" | "requeue" | "discard" | "run_now":
@@ -160,7 +173,13 @@ def _view(row: Row) -> JobView:
         "" if ended is None else ended.by,
         row.expires_at,
         "" if row.progress is None else row.progress.note,
+        row.asked.payload,
+        row.asked.limits,
     )
+
+
+def _queue_view(row: QueueRow) -> QueueView:
+    return QueueView(row.paused, row.settings.max_running, row.cool_until, row.cool_downs)
 
 
 def _worker_view(row: WorkerRow) -> WorkerView:
@@ -176,9 +195,8 @@ class _Network:
 
     async def call(self, op: str, method: Method, *args: Any, **options: Any) -> Any:
         around = self.stage.around
-        if op == "jobs.insert":
-            around.ledger.asked.update({new.id: new for new in args[0]})
-        elif op in READING and around.faults.quick_read(self.process.name, around.loop.time()):
+        around.ledger.wishes(op, args)
+        if op in READING and around.faults.quick_read(self.process.name, around.loop.time()):
             result = self.stage.perform(op, method, args, options)
             if isinstance(result, Exception):
                 raise result

@@ -6,12 +6,14 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 
 import msgspec
 
 from windlass.client import new_job
 from windlass.core.job import JobId, LimitUse, NewJob
 from windlass.core.state import State
+from windlass.core.unique import OnConflict, Unique, Window, compose_key
 from windlass.errors import (
     JobNotFound,
     KeyConflict,
@@ -26,10 +28,14 @@ from windlass.testing.simulation.workload import MOODS, QUEUES, Seat
 __all__ = ["Orders", "operate", "produce"]
 
 _LIMITS = (
-    (LimitUse("api"),),
-    (LimitUse("press"),),
+    (LimitUse("fuse"),),
     (LimitUse("both", "k"),),
-    (LimitUse("api"), LimitUse("press")),
+    (LimitUse("fuse"), LimitUse("desk", "1")),
+)
+_WINDOWS = (Window.UNTIL_FINISHED, Window.UNTIL_STARTED, Window.FOR_A_TIME)
+_CONFLICTS = (
+    *(OnConflict.REPLACE, OnConflict.REPLACE, OnConflict.REPLACE_ARGUMENTS),
+    *(OnConflict.REPLACE_DUE, OnConflict.REUSE, OnConflict.RAISE),
 )
 
 
@@ -45,12 +51,14 @@ class Orders:
 async def produce(seat: Seat, orders: Orders, drawn: list[JobId]) -> None:
     """Ask for jobs in every way there is, until all orders are placed."""
     chance = seat.lab.chance
-    ways = [_single, _single, _many, _crowd, _limited, _patient]
+    ways = [_single, _many, _crowd, _limited, _gated, _debounced, _patient]
     while orders.left > 0:
         await asyncio.sleep(chance.expovariate(1 / orders.pause))
         drawn.clear()
         try:
             orders.left -= await chance.choice(ways)(seat, orders)
+        except KeyConflict:
+            orders.left -= 1
         except StorageError:
             # The answer is missing, and the jobs may be stored or not.
             orders.left -= 1
@@ -69,6 +77,8 @@ async def _insist(seat: Seat, drawn: list[JobId]) -> None:
             storage = await seat.app.storage()
             if unanswered:
                 await storage.jobs.insert(unanswered)
+        except KeyConflict:
+            return
         except StorageError:
             await asyncio.sleep(0.1)
         else:
@@ -127,15 +137,59 @@ async def _crowd(seat: Seat, orders: Orders) -> int:
     return len(calls)
 
 
+async def _gated(seat: Seat, orders: Orders) -> int:  # noqa: ARG001
+    """Tasks that are limited by what they are."""
+    chance = seat.lab.chance
+    moods = [chance.choice(["steady", "moody"]) for _ in range(chance.randint(2, 5))]
+    seconds = chance.choice([0.0, 0.1, 0.5])
+    match chance.choice(["rate", "key", "hit"]):
+        case "rate":
+            calls = [seat.metered.call(seconds, mood) for mood in moods]
+        case "key":
+            calls = [seat.keyed.call(seconds, mood, chance.randrange(2)) for mood in moods]
+        case _:
+            # All of them meet somebody else's limit at about the same time.
+            calls = [seat.fussy.call(seconds, "busy") for _ in moods]
+    await seat.app.enqueue_many(calls)
+    return len(calls)
+
+
 async def _limited(seat: Seat, orders: Orders) -> int:
-    """Limits have no public door yet: straight into the store."""
+    """Jobs of one task with limits of their own: straight into the store."""
     chance = seat.lab.chance
     limits = chance.choice(_LIMITS)
-    news: list[NewJob] = []
-    for _ in range(chance.randint(1, 5)):
-        (fresh,) = seat.app._seams.new_job_ids(1)  # noqa: SLF001 -- the same ids as the client's
-        new = new_job(_call(seat, orders), seat.app.settings, fresh)
-        news.append(msgspec.structs.replace(new, limits=limits, unique=None))
+    return await _insert(
+        seat,
+        [
+            msgspec.structs.replace(new, limits=limits, unique=None)
+            for new in _new_jobs(seat, orders, chance.randint(1, 5))
+        ],
+    )
+
+
+async def _debounced(seat: Seat, orders: Orders) -> int:
+    """Jobs that take over each other's arguments, limits and due times while they wait."""
+    chance, news = seat.lab.chance, []
+    for new in _new_jobs(seat, orders, chance.randint(1, 4)):
+        window = chance.choice(_WINDOWS)
+        unique = Unique(
+            compose_key(new.task, "debounced"),
+            window,
+            timedelta(seconds=chance.choice([1, 5])) if window is Window.FOR_A_TIME else None,
+            chance.choice(_CONFLICTS),
+        )
+        delay = chance.choice([None, timedelta(seconds=1), timedelta(seconds=3)])
+        limits = chance.choice([(), *_LIMITS])
+        news.append(msgspec.structs.replace(new, unique=unique, delay=delay, limits=limits))
+    return await _insert(seat, news)
+
+
+def _new_jobs(seat: Seat, orders: Orders, count: int) -> list[NewJob]:
+    fresh = seat.app._seams.new_job_ids(count)  # noqa: SLF001 -- the same ids as the client's
+    return [new_job(_call(seat, orders), seat.app.settings, job) for job in fresh]
+
+
+async def _insert(seat: Seat, news: list[NewJob]) -> int:
     await (await seat.app.storage()).jobs.insert(news)
     return len(news)
 
@@ -155,13 +209,16 @@ async def _patient(seat: Seat, orders: Orders) -> int:
 # --- the operator -----------------------------------------------------------------------------
 
 
+_ORDERS = ("cancel", "cancel", "requeue", "requeue", "now", "drop", "pause", "set", "warm")
+
+
 async def operate(seat: Seat, pause: float, over: Callable[[], bool]) -> None:
-    """Cancel, requeue, hurry and discard jobs, pause and resume queues, at random."""
+    """Cancel, requeue, hurry and discard jobs, pause, resume, set and warm queues, at random."""
     chance, admin = seat.lab.chance, seat.app.admin
     while not over():
         await asyncio.sleep(chance.expovariate(1 / pause))
         with suppress(StorageError, WrongState, KeyConflict, JobNotFound):
-            match chance.choice(["cancel", "cancel", "requeue", "requeue", "now", "drop", "pause"]):
+            match chance.choice(_ORDERS):
                 case "cancel":
                     await admin.cancel(_pick(seat, chance, None))
                 case "requeue":
@@ -171,6 +228,11 @@ async def operate(seat: Seat, pause: float, over: Callable[[], bool]) -> None:
                     await admin.run_now(_pick(seat, chance, {State.WAITING}))
                 case "drop":
                     await admin.discard(_pick(seat, chance, {State.FAILED}))
+                case "set":
+                    most = chance.choice([None, 1, 2, 3])
+                    await admin.set_queue(chance.choice(QUEUES), max_running=most)
+                case "warm":
+                    await admin.warm(chance.choice(QUEUES))
                 case _:
                     queue = chance.choice(QUEUES)
                     await admin.pause(queue)

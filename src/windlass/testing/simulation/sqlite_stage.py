@@ -20,16 +20,17 @@ from typing import Any
 
 import apsw
 
+from windlass.core.breaker import BreakerState
 from windlass.core.instant import EPOCH, from_us
 from windlass.core.job import JobId
 from windlass.storage.protocol import WorkerState
 from windlass.storage.sqlite import SqliteStorage, open_sqlite
 from windlass.storage.sqlite.connection import Source
-from windlass.storage.sqlite.rows import STATES
+from windlass.storage.sqlite.rows import STATES, limits_of
 from windlass.storage.sqlite.transactor import Failed, Op, Transactor
 from windlass.storage.sqlite.writer import InlineWriter
 from windlass.testing.simulation.faults import Fate, Verdict
-from windlass.testing.simulation.history import JobView, WorkerView
+from windlass.testing.simulation.history import JobView, QueueView, WorkerView
 from windlass.testing.simulation.process import SimProcess
 from windlass.testing.simulation.wire import READING, WAKING, Method, SimStorage, Surroundings, away
 
@@ -45,12 +46,12 @@ CREATE TEMP TRIGGER sim_job_new AFTER INSERT ON main.jobs BEGIN
     SELECT sim_job(NEW.id, NEW.seq, NEW.state, NEW.claim_number, NEW.attempt, NEW.max_attempts,
                    NEW.due, NEW.worker, NEW.started_at, NEW.cancel_requested, NEW.lost, NEW.solo,
                    NEW.ended_number, NEW.ended_verb, NEW.ended_by, NEW.expires_at,
-                   NEW.progress_note); END;
+                   NEW.progress_note, NEW.payload, NEW.limits); END;
 CREATE TEMP TRIGGER sim_job_changed AFTER UPDATE ON main.jobs BEGIN
     SELECT sim_job(NEW.id, NEW.seq, NEW.state, NEW.claim_number, NEW.attempt, NEW.max_attempts,
                    NEW.due, NEW.worker, NEW.started_at, NEW.cancel_requested, NEW.lost, NEW.solo,
                    NEW.ended_number, NEW.ended_verb, NEW.ended_by, NEW.expires_at,
-                   NEW.progress_note); END;
+                   NEW.progress_note, NEW.payload, NEW.limits); END;
 CREATE TEMP TRIGGER sim_job_gone AFTER DELETE ON main.jobs BEGIN
     SELECT sim_job_gone(OLD.id); END;
 CREATE TEMP TRIGGER sim_worker_new AFTER INSERT ON main.workers BEGIN
@@ -58,22 +59,29 @@ CREATE TEMP TRIGGER sim_worker_new AFTER INSERT ON main.workers BEGIN
 CREATE TEMP TRIGGER sim_worker_changed AFTER UPDATE ON main.workers BEGIN
     SELECT sim_worker(NEW.id, NEW.state, NEW.beat_since_boot, NEW.lease); END;
 CREATE TEMP TRIGGER sim_queue_new AFTER INSERT ON main.queues BEGIN
-    SELECT sim_queue(NEW.name, NEW.paused); END;
+    SELECT sim_queue(NEW.name, NEW.paused, NEW.max_running, NEW.cool_until, NEW.cool_downs); END;
 CREATE TEMP TRIGGER sim_queue_changed AFTER UPDATE ON main.queues BEGIN
-    SELECT sim_queue(NEW.name, NEW.paused); END;
+    SELECT sim_queue(NEW.name, NEW.paused, NEW.max_running, NEW.cool_until, NEW.cool_downs); END;
 CREATE TEMP TRIGGER sim_queue_gone AFTER DELETE ON main.queues BEGIN
-    SELECT sim_queue(OLD.name, 0); END;
+    SELECT sim_queue(OLD.name, 0, NULL, NULL, 0); END;
+CREATE TEMP TRIGGER sim_gate_changed AFTER UPDATE OF failures, opened, open_until ON main.gates
+BEGIN SELECT sim_gate(NEW.gate, NEW.failures, NEW.opened, NEW.open_until); END;
+CREATE TEMP TRIGGER sim_gate_new AFTER INSERT ON main.gates WHEN NEW.failures > 0
+BEGIN SELECT sim_gate(NEW.gate, NEW.failures, NEW.opened, NEW.open_until); END;
+CREATE TEMP TRIGGER sim_gate_gone AFTER DELETE ON main.gates WHEN OLD.failures > 0
+BEGIN SELECT sim_gate(OLD.gate, 0, 0, NULL); END;
 """
 _ALL_JOBS = """
 SELECT id, seq, state, claim_number, attempt, max_attempts, due, worker, started_at,
-       cancel_requested, lost, solo, ended_number, ended_verb, ended_by, expires_at, progress_note
+       cancel_requested, lost, solo, ended_number, ended_verb, ended_by, expires_at, progress_note,
+       payload, limits
   FROM jobs
 """
 
 
 def _view(row: tuple[Any, ...]) -> JobView:
     seq, state, number, attempt, most, due, worker, started_at, cancel, lost, solo = row[:11]
-    ended_number, ended_verb, ended_by, expires_at, note = row[11:]
+    ended_number, ended_verb, ended_by, expires_at, note, payload, limits = row[11:]
     return JobView(
         seq,
         STATES[state],
@@ -91,19 +99,22 @@ def _view(row: tuple[Any, ...]) -> JobView:
         ended_by or "",
         None if expires_at is None else from_us(expires_at),
         note or "",
+        payload,
+        () if limits is None else limits_of(limits),
     )
 
 
 class _Notes:
     """What one operation changed, each row as it was left."""
 
-    __slots__ = ("jobs", "op", "queues", "workers")
+    __slots__ = ("breakers", "jobs", "op", "queues", "workers")
 
     def __init__(self, op: str) -> None:
         self.op = op
         self.jobs: dict[bytes, tuple[Any, ...] | None] = {}
         self.workers: dict[str, WorkerView] = {}
-        self.queues: dict[str, bool] = {}
+        self.queues: dict[str, QueueView] = {}
+        self.breakers: dict[str, BreakerState] = {}
 
 
 class _Recorder:
@@ -117,10 +128,11 @@ class _Recorder:
     def watch(self, connection: apsw.Connection) -> None:
         """Hear of everything this connection changes."""
         hearers: list[tuple[str, int, Any]] = [
-            ("sim_job", 17, self._job),
+            ("sim_job", 19, self._job),
             ("sim_job_gone", 1, self._job_gone),
             ("sim_worker", 4, self._worker),
-            ("sim_queue", 2, self._queue),
+            ("sim_queue", 5, self._queue),
+            ("sim_gate", 4, self._gate),
         ]
         for name, arguments, hear in hearers:
             connection.create_scalar_function(name, hear, arguments)
@@ -137,8 +149,15 @@ class _Recorder:
             WorkerState(state), timedelta(microseconds=beat), timedelta(microseconds=lease)
         )
 
-    def _queue(self, queue: str, paused: int) -> None:
-        self._notes.queues[queue] = bool(paused)
+    def _queue(
+        self, queue: str, paused: int, most: int | None, until: int | None, cool_downs: int
+    ) -> None:
+        cool_until = None if until is None else from_us(until)
+        self._notes.queues[queue] = QueueView(bool(paused), most, cool_until, cool_downs)
+
+    def _gate(self, gate: str, failures: int, opened: int, until: int | None) -> None:
+        open_until = None if until is None else from_us(until)
+        self._notes.breakers[gate] = BreakerState(failures, opened, open_until)
 
     def noted(self, op: Op, name: str) -> Op:
         """The same op, with notes taken of what it does; one that fails did nothing."""
@@ -162,8 +181,10 @@ class _Recorder:
             name = notes.op.partition(".")[2]
             for worker, seen in notes.workers.items():
                 ledger.worker(worker, seen)
-            for queue, paused in notes.queues.items():
-                ledger.queue(queue, paused=paused)
+            for queue, held in notes.queues.items():
+                ledger.queue(queue, held, name)
+            for gate, state in notes.breakers.items():
+                ledger.breaker(gate, state, name)
             for uid, row in notes.jobs.items():
                 job = JobId(uid.hex())
                 if row is not None or job in ledger.jobs:
@@ -332,11 +353,10 @@ class _InProcess:
 
     async def call(self, op: str, method: Method, *args: Any, **options: Any) -> Any:
         around = self._around
-        if op == "jobs.insert":
-            around.ledger.asked.update({new.id: new for new in args[0]})
-        elif op == "maintenance.tidy":
+        around.ledger.wishes(op, args)
+        if op == "maintenance.tidy":
             return None  # a checkpoint on a thread of its own, which changes nothing anybody sees
-        elif op in READING:
+        if op in READING:
             # Reading takes no lock and no time; only a missing disk keeps anybody from it.
             cut = around.faults.cut(self._process.name, around.loop.time())
             if cut is not None and not cut.hangs:

@@ -9,6 +9,7 @@ from typing import Any, Protocol, cast
 
 from windlass.core.job import JobId, NewJob
 from windlass.core.state import TERMINAL, State
+from windlass.core.unique import OnConflict
 from windlass.errors import StorageUnavailable
 from windlass.storage.protocol import (
     CancelAnswer,
@@ -38,6 +39,7 @@ ECHOING = frozenset(
         " live",
         "leader": "lead resign",
         "maintenance": "promote next_due expire",
+        "queues": "queues",
         "admin": "get find counts",
     }.items()
     for name in names.split()
@@ -49,8 +51,9 @@ WAKING = frozenset(
     for store, names in {
         "jobs": "insert apply cancel",
         "workers": "leave",
-        "limits": "define",
+        "limits": "define reset",
         "maintenance": "promote expire",
+        "queues": "change warm",
         "admin": "requeue discard run_now resume",
     }.items()
     for name in names.split()
@@ -64,11 +67,15 @@ READING = frozenset(
         "workers": "overdue orphans cancel_requests workers live",
         "limits": "specs states",
         "maintenance": "next_due",
+        "queues": "queues",
         "admin": "get find history counts rollups",
         "storage": "now",
     }.items()
     for name in names.split()
 )
+
+
+_REPLACING = {OnConflict.REPLACE, OnConflict.REPLACE_ARGUMENTS, OnConflict.REPLACE_DUE}
 
 
 def away(why: str) -> StorageUnavailable:
@@ -153,7 +160,7 @@ class SimStorage:
         self.real = real
         self._process = process
         self._around = around
-        for name in ("jobs", "workers", "leader", "limits", "maintenance", "admin"):
+        for name in ("jobs", "workers", "leader", "limits", "maintenance", "queues", "admin"):
             setattr(self, name, _Store(getattr(real, name), name, line))
         # What the caller was told, noted when it was told.
         self.jobs: Any = _Told(
@@ -168,6 +175,8 @@ class SimStorage:
         for job, answer in zip(jobs, answers, strict=True):
             if answer.created:
                 continue
+            if answer.replaced and (job.unique is None or job.unique.on_conflict not in _REPLACING):
+                ledger.object("17 unique", f"{answer.id} took over {job.id}, which asked for none")
             key, holder = job.unique and job.unique.key, ledger.asked.get(answer.id)
             if holder is None or holder.unique is None or holder.unique.key != key:
                 ledger.object("17 unique", f"{job.id} was refused for {answer.id} without {key!r}")

@@ -11,24 +11,30 @@ from windlass.app import Windlass
 from windlass.context import Context
 from windlass.control import GiveUp, Retry, Snooze, Throttled
 from windlass.core.backoff import Backoff
+from windlass.core.breaker import Breaker
 from windlass.core.limit import LimitSpec, Rate
+from windlass.limits import Limit
 from windlass.task import Task
 from windlass.testing.simulation.history import Body, Ledger
 from windlass.testing.simulation.invariants import SPECS
 from windlass.testing.simulation.loop import SimLoop
 from windlass.testing.simulation.process import PROCESS
 
-__all__ = ["MOODS", "QUEUES", "Lab", "Seat", "payload_of", "result_of"]
+__all__ = ["API", "DESK", "MOODS", "QUEUES", "Lab", "Seat", "payload_of", "result_of"]
 
 QUEUES = ("mail", "bulk")
+
+API = Limit("api", concurrency=2)
+DESK = Limit("desk", concurrency=1, key="{tenant}")
+PRESS = Limit("press", rate=Rate(3, timedelta(seconds=2), burst=2))
 
 SPECS.update(
     {
         spec.name: spec
         for spec in (
-            LimitSpec(name="api", concurrency=2),
-            LimitSpec(name="press", rate=Rate(3, timedelta(seconds=2), burst=2)),
+            *(API.spec, DESK.spec, PRESS.spec),
             LimitSpec(name="both", rate=Rate(4, timedelta(seconds=1)), concurrency=1),
+            LimitSpec(name="fuse", breaker=Breaker(2, cool_down=1.0, longest=3.0)),
         )
     }
 )
@@ -57,10 +63,14 @@ def payload_of(task: str, *args: object) -> bytes:
 class Lab:
     """What the handlers of a world share."""
 
-    def __init__(self, loop: SimLoop, ledger: Ledger, chance: random.Random) -> None:
+    def __init__(
+        self, loop: SimLoop, ledger: Ledger, chance: random.Random, cooling: float
+    ) -> None:
         self.loop = loop
         self.ledger = ledger
         self.chance = chance
+        self.cooling = cooling
+        """How many of those who are throttled send their whole queue to rest."""
         self.calm = False
         """Set at the end: handlers take it easy, so that the world comes to rest."""
 
@@ -80,6 +90,12 @@ class Seat:
         self.steady: Task[[float], str] = app.task(
             name="sim.steady", queue="mail", backoff=_BACKOFF
         )(steady)
+        self.keyed: Task[[float, str, int], str] = app.task(
+            name="sim.keyed", queue="bulk", timeout=1.5, backoff=_BACKOFF, limits=[DESK]
+        )(keyed)
+        self.metered: Task[[float, str], str] = app.task(
+            name="sim.metered", queue="mail", timeout=1.5, backoff=_BACKOFF, limits=[API, PRESS]
+        )(metered)
         for task in app.tasks:
             # Building a codec takes as long as simulating a second, and it never changes.
             if task.name not in _CODECS:
@@ -94,6 +110,16 @@ async def steady(ctx: Context, seconds: float) -> str:
 
 async def fussy(ctx: Context, seconds: float, mood: str) -> str:
     """Ends as it feels."""
+    return await _run(ctx, seconds, mood)
+
+
+async def keyed(ctx: Context, seconds: float, mood: str, tenant: int) -> str:  # noqa: ARG001
+    """One at a time for each tenant."""
+    return await _run(ctx, seconds, mood)
+
+
+async def metered(ctx: Context, seconds: float, mood: str) -> str:
+    """A few at a time, and a few in each window."""
     return await _run(ctx, seconds, mood)
 
 
@@ -115,6 +141,7 @@ async def _run(ctx: Context, seconds: float, mood: str) -> str:
             raise
     except BaseException as error:
         how = f"raised {type(error).__name__}"
+        body.cools = isinstance(error, Throttled) and error.cool_queue
         raise
     finally:
         lab.ledger.ended(body, how)
@@ -134,11 +161,13 @@ async def _act(ctx: Context, body: Body, seconds: float, mood: str) -> None:
     if mood == "chatty":
         ctx.progress(chance.random(), str(body.number))
         await asyncio.sleep(seconds)
+    if mood == "busy" and body.number == 1 and not seat.lab.calm:
+        raise Throttled(cool_queue=True)
     if mood == "moody" and not seat.lab.calm:
-        _moan(chance)
+        _moan(chance, cools=chance.random() < seat.lab.cooling)
 
 
-def _moan(chance: random.Random) -> None:
+def _moan(chance: random.Random, *, cools: bool) -> None:
     """End in one of the ways a handler can."""
     after = chance.choice([0.0, 0.2, 1.5])
     match chance.choice(["", "", "raise", "raise", "retry", "snooze", "throttle", "give up"]):
@@ -149,7 +178,7 @@ def _moan(chance: random.Random) -> None:
         case "snooze":
             raise Snooze(after)
         case "throttle":
-            raise Throttled(after)
+            raise Throttled(after, cool_queue=cools, drain=after > 1)
         case "give up":
             raise GiveUp("never again")
         case _:

@@ -14,25 +14,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
+from windlass.core.backoff import Backoff
+from windlass.core.queue import QueueSettings
 from windlass.core.state import TERMINAL, State
 from windlass.testing.clock import LoopClock
 from windlass.testing.simulation.accounts import Accounts
-from windlass.testing.simulation.cluster import POLL, Cluster, Shape, Stage
+from windlass.testing.simulation.cluster import POLL, Cluster, Stage
 from windlass.testing.simulation.faults import LEASE, FaultPlan, Faults, Health
 from windlass.testing.simulation.history import Ledger, Violation
 from windlass.testing.simulation.invariants import RULES_OF_JOBS, SPECS
+from windlass.testing.simulation.invariants_of_gates import RULES_OF_GATES
 from windlass.testing.simulation.invariants_of_workers import RULES_OF_WORKERS
 from windlass.testing.simulation.loop import SimLoop, TraceLine, run
 from windlass.testing.simulation.memory_stage import MemoryStage
+from windlass.testing.simulation.shape import Shape
 from windlass.testing.simulation.sqlite_stage import SqliteStage
 from windlass.testing.simulation.wire import Surroundings
-from windlass.testing.simulation.workload import Lab
+from windlass.testing.simulation.workload import QUEUES, Lab
 
 __all__ = ["Report", "StoreName", "simulate"]
 
 StoreName = Literal["memory", "sqlite"]
 
 _LONGEST_REST = 180.0
+_COOL_DOWN = Backoff.exponential(0.5, factor=2, cap=4.0, jitter="none")
 _LIMIT = 2_000.0
 
 
@@ -92,12 +97,11 @@ async def _world(loop: SimLoop, store: StoreName) -> tuple[int, dict[str, int]]:
     faults = Faults(plan, random.Random(loop.seed + 1))  # noqa: S311
     around = Surroundings(loop, ledger, faults, Health())
     stage: Stage = MemoryStage(around) if store == "memory" else SqliteStage(around)
-    accounts = Accounts(ledger)
-    rules_of_jobs = [rule(ledger) for rule in RULES_OF_JOBS]
+    rules_of_jobs = [rule(ledger) for rule in (*RULES_OF_JOBS, *RULES_OF_GATES)]
     rules_of_workers = [rule(around, proves_death=stage.proves_death) for rule in RULES_OF_WORKERS]
-    ledger.obey([*rules_of_jobs, *rules_of_workers, accounts])
-    lab = Lab(loop, ledger, random.Random(loop.seed + 2))  # noqa: S311
-    story = loop.create_task(_story(around, stage, Cluster(around, stage, lab, shape), accounts))
+    ledger.obey([*rules_of_jobs, *rules_of_workers, Accounts(ledger)])
+    lab = Lab(loop, ledger, random.Random(loop.seed + 2), shape.cooling)  # noqa: S311
+    story = loop.create_task(_story(around, stage, Cluster(around, stage, lab, shape)))
     alarm = loop.create_task(ledger.alarm.wait())
     try:
         await asyncio.wait({story, alarm}, return_when=asyncio.FIRST_COMPLETED)
@@ -110,10 +114,14 @@ async def _world(loop: SimLoop, store: StoreName) -> tuple[int, dict[str, int]]:
         stage.close()
 
 
-async def _story(around: Surroundings, stage: Stage, cluster: Cluster, accounts: Accounts) -> None:
+async def _story(around: Surroundings, stage: Stage, cluster: Cluster) -> None:
     """Chaos, healing, rest, a last test of strength, and the books."""
     await stage.begin()
     await stage.ask("limits.define", [*SPECS.values()])
+    for queue in QUEUES:
+        most = cluster.shape.max_running if queue == QUEUES[-1] else None
+        settings = QueueSettings(max_running=most, cool_down=_COOL_DOWN)
+        await stage.ask("queues.change", queue, settings, old=QueueSettings())
     cluster.start()
     chaos = around.loop.create_task(cluster.suffer())
     await asyncio.sleep(around.faults.plan.chaos)
@@ -122,15 +130,17 @@ async def _story(around: Surroundings, stage: Stage, cluster: Cluster, accounts:
     around.loop.trace("heal")
     cluster.heal()
     await cluster.people_done()
-    for queue in sorted(around.ledger.paused):
-        await stage.ask("admin.resume", queue)
+    for queue, view in sorted(around.ledger.queues.items()):
+        if view.paused:
+            await stage.ask("admin.resume", queue)
     await _rest(around)
     around.loop.trace("at rest")
     if cluster.shape.probed and not around.ledger.violations:
         await _probe(around, stage, cluster)
         await _rest(around)
     await cluster.stop()
-    await accounts.close(stage.ask)
+    for rule in around.ledger.rules:
+        await rule.close(stage.ask)
     await stage.check_mirror()
 
 
@@ -141,8 +151,9 @@ async def _probe(around: Surroundings, stage: Stage, cluster: Cluster) -> None:
     await asyncio.sleep(max(0.0, plan.chaos + LEASE * (3 if plan.stalled else 2) - loop.time()))
     while not all(node.working for node in cluster.workers):  # noqa: ASYNC110 -- they come and go
         await asyncio.sleep(0.5)
+    await _open_up(stage)
     news = cluster.full_load(seconds=3.0)
-    ledger.asked.update({new.id: new for new in news})
+    ledger.wishes("jobs.insert", (news,))
     await stage.ask("jobs.insert", news)
     await asyncio.sleep(2 * POLL)
     states = [view.state for new in news if (view := ledger.jobs.get(new.id)) is not None]
@@ -150,6 +161,13 @@ async def _probe(around: Surroundings, stage: Stage, cluster: Cluster) -> None:
         ledger.object("1 no loss", f"{len(news) - len(states)} of {len(news)} jobs are not stored")
     elif idle := states.count(State.WAITING):
         ledger.object("23 liveness", f"{idle} of {len(news)} slots take no job any more")
+
+
+async def _open_up(stage: Stage) -> None:
+    """Let every queue run as much as there are slots for."""
+    for record in await stage.ask("queues.queues"):
+        await stage.ask("queues.warm", record.queue)
+        await stage.ask("queues.change", record.queue, QueueSettings(), old=record.settings)
 
 
 async def _rest(around: Surroundings) -> None:

@@ -1,0 +1,229 @@
+"""Planted bugs of the gates: limits, queues that rest or are full, breakers, keys, follow-ups."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from tests.simulation.mutants import Patch, mutant
+from windlass.core.cooling import MOST
+from windlass.core.state import State, Verb
+from windlass.storage.memory import MemoryDatabase, endings, gates
+from windlass.storage.memory.claims import Claims
+from windlass.storage.memory.endings import Endings
+from windlass.storage.memory.gates import Gates
+from windlass.storage.memory.jobs import MemoryJobs
+from windlass.storage.protocol import Inserted, Verdict
+
+# --- limits -----------------------------------------------------------------------------------
+
+
+@mutant("memory")
+def keys_of_limits_are_not_counted(patch: Patch) -> None:
+    usage = Gates.usage
+
+    def blind(self: Gates, running: Any) -> Counter[str]:
+        return Counter({gate: n for gate, n in usage(self, running).items() if ":" not in gate})
+
+    patch(Gates, "usage", blind)
+
+
+@mutant("memory")
+def a_bucket_is_one_token_deeper_than_promised(patch: Patch) -> None:
+    admit = gates.admit
+
+    def generous(rate: Any, spent_until: Any, *, cost: float, now: datetime) -> Any:
+        deeper = msgspec.structs.replace(rate, burst=rate.burst + 1)
+        return admit(deeper, spent_until, cost=cost, now=now)
+
+    patch(gates, "admit", generous)
+
+
+@mutant("memory")
+def jobs_of_one_claim_share_a_token(patch: Patch) -> None:
+    charge = Gates.charge
+
+    def once(self: Gates, uses: Any, usage: Any, now: datetime) -> None:
+        before = dict(self.spent)
+        charge(self, uses, usage, now)
+        if vars(self).get("_charged") == now:
+            self.spent = {**self.spent, **before}
+        vars(self)["_charged"] = now
+
+    patch(Gates, "charge", once)
+
+
+# --- whole queues -----------------------------------------------------------------------------
+
+
+@mutant("memory")
+def a_full_queue_has_room_for_one_more(patch: Patch) -> None:
+    room = Claims.room
+
+    def roomy(self: Claims, queue: str, now: datetime) -> int:
+        free = room(self, queue, now)
+        row = self._db.queues[queue]
+        rests = row.cool_until is not None and row.cool_until > now
+        return free if row.paused or rests else free + 1
+
+    patch(Claims, "room", roomy)
+
+
+@mutant("memory")
+def a_queue_that_rests_gives_jobs(patch: Patch) -> None:
+    room = Claims.room
+
+    def awake(self: Claims, queue: str, now: datetime) -> int:
+        row = self._db.queues[queue]
+        until, row.cool_until = row.cool_until, None
+        free = room(self, queue, now)
+        row.cool_until = until
+        return free
+
+    patch(Claims, "room", awake)
+
+
+@mutant("memory")
+def every_hit_is_a_cool_down_of_its_own(patch: Patch) -> None:
+    def cool(row: Any, cools: Any, delay: timedelta, now: datetime) -> bool:
+        wait = cools[min(row.cool_downs, len(cools) - 1)]
+        row.cool_until = now + max(wait, delay)
+        row.cool_downs = min(row.cool_downs + 1, MOST)
+        return True
+
+    patch(endings, "cool", cool)
+
+
+@mutant("memory")
+def the_first_success_forgives_a_queue(patch: Patch) -> None:
+    def forgive(row: Any, now: datetime) -> None:
+        if row.cool_until is not None and row.cool_until <= now:
+            row.cool_until, row.cool_downs = None, 0
+
+    patch(endings, "forgive", forgive)
+
+
+@mutant("memory")
+def a_throttled_job_is_due_before_its_queue_has_rested(patch: Patch) -> None:
+    patch(Endings, "due", lambda self, row, transition, verb, now: now + transition.delay)
+
+
+# --- breakers ---------------------------------------------------------------------------------
+
+
+@mutant("memory")
+def an_open_breaker_lets_jobs_through(patch: Patch) -> None:
+    patch(Gates, "_holding", lambda self, spec, use: None)
+
+
+@mutant("memory")
+def a_breaker_lets_many_trials_through(patch: Patch) -> None:
+    shut = Gates.shut
+
+    def crowd(self: Gates, uses: Any, usage: Counter[str], now: datetime) -> Any:
+        counted = {gate: n for gate, n in usage.items() if gate not in self.breakers}
+        return shut(self, uses, Counter(counted), now)
+
+    patch(Gates, "shut", crowd)
+
+
+@mutant("memory")
+def a_success_closes_no_breaker(patch: Patch) -> None:
+    patch(Gates, "close_breakers", lambda self, uses: None)
+
+
+@mutant("memory")
+def a_cancelled_run_is_a_failure(patch: Patch) -> None:
+    tell = Endings.tell_gates
+
+    def blame(self: Endings, row: Any, transition: Any, verb: Verb, now: datetime) -> None:
+        tell(self, row, transition, Verb.FAIL if verb is Verb.CANCEL else verb, now)
+
+    patch(Endings, "tell_gates", blame)
+
+
+# --- keys -------------------------------------------------------------------------------------
+
+
+@mutant("memory")
+def a_replaced_job_lets_go_of_its_key(patch: Patch) -> None:
+    replace = MemoryDatabase.replace
+
+    def forget(self: MemoryDatabase, row: Any, new: Any, what: Any, now: datetime) -> None:
+        replace(self, row, new, what, now)
+        self.free_key(row)
+
+    patch(MemoryDatabase, "replace", forget)
+
+
+@mutant("memory")
+def a_running_job_is_replaced(patch: Patch) -> None:
+    insert = MemoryJobs._insert
+
+    def take_over(self: MemoryJobs, job: Any, now: datetime) -> Inserted:
+        answer = insert(self, job, now)
+        holder = self._db.by_id[answer.id]
+        if not answer.created and holder.state is State.RUNNING:
+            holder.asked = msgspec.structs.replace(holder.asked, payload=job.payload)
+        return answer
+
+    patch(MemoryJobs, "_insert", take_over)
+
+
+@mutant("memory")
+def a_key_held_for_a_time_goes_with_its_job(patch: Patch) -> None:
+    finish = MemoryDatabase.finish
+
+    def let_go(self: MemoryDatabase, row: Any, state: State, now: datetime) -> None:
+        finish(self, row, state, now)
+        self.free_key(row)
+
+    patch(MemoryDatabase, "finish", let_go)
+
+
+@mutant("memory")
+def a_job_that_waits_again_has_lost_its_key(patch: Patch) -> None:
+    accept = Endings.accept
+
+    def lose(self: Endings, row: Any, transition: Any, verb: Verb, now: datetime) -> None:
+        accept(self, row, transition, verb, now)
+        if verb is Verb.RETRY:
+            self._db.free_key(row)
+
+    patch(Endings, "accept", lose)
+
+
+# --- follow-ups -------------------------------------------------------------------------------
+
+
+@mutant("memory")
+def a_failure_is_stored_without_its_follow_up(patch: Patch) -> None:
+    patch(Endings, "follow", lambda self, job, now: None)
+
+
+@mutant("memory")
+def a_repeated_failure_is_followed_up_again(patch: Patch) -> None:
+    end = Endings.end
+
+    def again(self: Endings, transition: Any, now: datetime) -> Any:
+        answer = end(self, transition, now)
+        if answer.verdict is Verdict.REPEATED and transition.then is not None:
+            self.follow(msgspec.structs.replace(transition.then, id=transition.then.id[::-1]), now)
+        return answer
+
+    patch(Endings, "end", again)
+
+
+@mutant("memory")
+def a_cancelled_job_is_followed_up(patch: Patch) -> None:
+    accept = Endings.accept
+
+    def follow(self: Endings, row: Any, transition: Any, verb: Verb, now: datetime) -> None:
+        accept(self, row, transition, verb, now)
+        if verb is Verb.CANCEL and transition.then is not None:
+            self.follow(transition.then, now)
+
+    patch(Endings, "accept", follow)
