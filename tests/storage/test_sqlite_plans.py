@@ -82,6 +82,11 @@ HOT = {
     ("workers.sql", "next_running_worker"): ["jobs: jobs_running"],
     ("admin.sql", "prunable"): ["jobs: jobs_finished"] * 3,
     ("queues.sql", "rest"): ["queues: PRIMARY KEY"],
+    ("schedules.sql", "due"): ["schedules: schedules_due"],
+    ("schedules.sql", "next_due"): ["schedules: schedules_due"],
+    ("schedules.sql", "fence"): ["schedules: sqlite_autoindex_schedules_1"],
+    ("schedules.sql", "active"): ["jobs: sqlite_autoindex_jobs_1"],
+    ("schedules.sql", "declare"): ["schedules: sqlite_autoindex_schedules_1"],
 }
 
 # What reads a whole table or sorts, and why that is right.
@@ -98,6 +103,7 @@ ALLOWED = {
     "queues.sql paused": "queues that somebody has said something about: a handful",
     "queues.sql queues": "the same",
     "queues.sql running": "what runs: the slots of all workers",
+    "schedules.sql rows": "all schedules, for people",
     "workers.sql live": "workers, once in a while",
     "workers.sql live_starts": "workers, once in a second",
     "workers.sql overdue": "workers, once in five seconds",

@@ -23,6 +23,7 @@ from windlass.storage.sqlite.limits import SqliteLimits
 from windlass.storage.sqlite.maintenance import SqliteMaintenance
 from windlass.storage.sqlite.place import FilePlace, MemoryPlace, Place
 from windlass.storage.sqlite.queues import SqliteQueues
+from windlass.storage.sqlite.schedules import SqliteSchedules
 from windlass.storage.sqlite.transactor import Transactor
 from windlass.storage.sqlite.wakeups import SqliteWakeups, Watcher
 from windlass.storage.sqlite.workers import SqliteLeader, SqliteWorkers
@@ -46,6 +47,7 @@ class SqliteStorage:
         self.limits = SqliteLimits(database)
         self.maintenance = SqliteMaintenance(database, place)
         self.queues = SqliteQueues(database)
+        self.schedules = SqliteSchedules(database)
         self.admin = SqliteAdmin(database)
 
     @property

@@ -1,0 +1,100 @@
+"""Schedules by name, and the one step that fires them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import apsw
+import msgspec
+
+from windlass.core.instant import to_us
+from windlass.storage.calendar import LAST_US, instant_of
+from windlass.storage.protocol import DueSchedules, ScheduleRow, ScheduleWrite, Written
+from windlass.storage.queries import load
+from windlass.storage.sqlite.database import Database
+from windlass.storage.sqlite.insert import insert, require_limits
+from windlass.storage.sqlite.rows import (
+    Row,
+    fetch,
+    fetch_shown,
+    first,
+    ids_text,
+    instant,
+    value_of,
+)
+from windlass.storage.yielding import yielding
+
+__all__ = ["SqliteSchedules"]
+
+_SQL = load("windlass.storage.sqlite.sql", "schedules.sql")
+_ROWS, _DUE, _NEXT_DUE = _SQL["rows"], _SQL["due"], _SQL["next_due"]
+_FENCE, _ACTIVE = _SQL["fence"], _SQL["active"]
+_WRITE, _DELETE, _DECLARE = _SQL["write"], _SQL["delete"], _SQL["declare"]
+
+_encode = msgspec.json.Encoder().encode
+
+
+class SqliteSchedules:
+    """A `ScheduleStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def rows(self) -> Sequence[ScheduleRow]:
+        rows = self._db.read(lambda connection, _: fetch_shown(connection, _ROWS))
+        return [_row(row) for row in rows]
+
+    async def due(self, limit: int) -> DueSchedules:
+        return self._db.read(lambda connection, now: _due(connection, limit, now))
+
+    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[Written]:
+        answers = await self._db.write(lambda connection, now: _write(connection, writes, now))
+        self._db.wake()
+        return answers
+
+    async def declare(self, names: Sequence[str]) -> None:
+        text = _encode(names).decode()
+        await self._db.write(lambda connection, now: fetch(connection, _DECLARE, (text, now)))
+
+
+def _row(row: Row) -> ScheduleRow:
+    name, revision, body, next_at, declared_at = row
+    return ScheduleRow(
+        name=name,
+        revision=revision,
+        body=body,
+        next_at=instant(next_at),
+        declared_at=instant(declared_at),
+    )
+
+
+def _due(connection: apsw.Connection, limit: int, now: int) -> DueSchedules:
+    rows = fetch_shown(connection, _DUE, (now, limit))
+    following = value_of(connection, _NEXT_DUE, (now,))
+    return DueSchedules(instant_of(now), [_row(row) for row in rows], instant(following))
+
+
+def _write(connection: apsw.Connection, writes: Sequence[ScheduleWrite], now: int) -> list[Written]:
+    require_limits(connection, [job for write in writes for job in write.jobs])
+    return [_write_one(connection, write, now) for write in writes]
+
+
+def _write_one(connection: apsw.Connection, write: ScheduleWrite, now: int) -> Written:
+    revision, body = first(connection, _FENCE, (write.name,)) or (0, None)
+    if revision == 0 and write.body is None:
+        return Written.WRITTEN
+    if revision == write.revision + 1 and body == write.body:
+        return Written.WRITTEN
+    if revision != write.revision:
+        return Written.STALE
+    if write.most_active is not None:
+        active = value_of(connection, _ACTIVE, (ids_text(write.active),))
+        if active >= write.most_active:
+            return Written.BUSY
+    if write.body is None:
+        connection.execute(_DELETE, (write.name,))
+    else:
+        next_at = None if write.next_at is None else min(to_us(write.next_at), LAST_US)
+        connection.execute(_WRITE, (write.name, write.revision + 1, next_at, write.body))
+    insert(connection, [yielding(job) for job in write.jobs], now)
+    return Written.WRITTEN
