@@ -6,22 +6,26 @@ import struct
 from collections import defaultdict
 from typing import Any
 
+import msgspec
 from redis import Redis
 
+from windlass.core.cooling import MOST
+from windlass.core.queue import QueueSettings
 from windlass.core.state import State
 from windlass.storage.redis.asked import Asked, decode_asked, key_and_limits
-from windlass.storage.redis.layout import CODES, ERROR, SOLO
+from windlass.storage.redis.layout import CODES, ERROR, SOLO, THROTTLED
 from windlass.storage.redis.records import kept_of
 
 _WAITING, _RUNNING = CODES[State.WAITING], CODES[State.RUNNING]
 _PLACE = 34
 _SINGLE = frozenset(
     b"seq jobs state all errors tracebacks progress dead keys due expiring holders counts paused "
-    b"rollups live wake limits lanes bays epoch opened fence born born_seq ended roles".split()
+    b"rollups live wake limits lanes bays epoch opened fence born born_seq ended roles "
+    b"throttled settings brakes breakers".split()
 )
 _MANY = frozenset(
-    b"history later ready solo lane lane_expiring running finished rollups gates holds bays bay "
-    b"open timed waits shut worker".split()
+    b"history later ready solo lane lane_expiring running finished oldest rollups gates holds "
+    b"bays bay open timed waits shut worker".split()
 )
 
 
@@ -73,6 +77,7 @@ class _Look:
 
     def faults(self) -> list[str]:
         self.records()
+        self.queues()
         self.lines()
         self.running()
         self.limits()
@@ -102,8 +107,33 @@ class _Look:
         self.same("counts", {k: int(v) for k, v in self.fields(b"counts").items()}, dict(counts))
         for state in State:
             if state not in {State.WAITING, State.RUNNING}:
-                ended = {j: self.kept[j].finished for j in self.in_state(CODES[state])}
-                self.same(f"finished {state}", self.scores(b"finished:%d" % CODES[state]), ended)
+                self.ended(b"%d" % CODES[state], self.in_state(CODES[state]))
+        throttled = {job for job, kept in self.kept.items() if kept.flags & THROTTLED}
+        self.same("throttled", set(self.fields(b"throttled")), throttled)
+
+    def ended(self, digit: bytes, jobs: set[bytes]) -> None:
+        lines: dict[bytes, dict[bytes, float]] = defaultdict(dict)
+        for job in jobs:
+            lines[digit + b":" + self.jobs[job].queue.encode()][job] = self.kept[job].finished
+        found = {rest for rest in self.families[b"finished"] if rest.startswith(digit)}
+        self.same(f"finished {digit!r}", {n: self.scores(b"finished:" + n) for n in found},
+                  dict(lines))  # fmt: skip
+        self.same(f"oldest {digit!r}", self.scores(b"oldest:" + digit),
+                  {name[2:]: min(line.values()) for name, line in lines.items()})  # fmt: skip
+
+    def queues(self) -> None:
+        settings = {
+            queue: msgspec.json.decode(text, type=QueueSettings)
+            for queue, text in self.fields(b"settings").items()
+        }
+        self.expect(QueueSettings() not in settings.values(), "settings that say nothing")
+        brakes = {q: struct.unpack(">dII", text) for q, text in self.fields(b"brakes").items()}
+        self.expect((0, 0, 0) not in brakes.values(), "a brake that holds nothing")
+        wanted = {q: its.max_running for q, its in settings.items() if its.max_running}
+        self.same("max_running", {q: most for q, (_, _, most) in brakes.items() if most}, wanted)
+        for till, hits, _ in brakes.values():
+            self.expect((till > 0) == (hits > 0), "a rest without an end, or an end without a rest")
+            self.expect(hits <= MOST, "more rests than are counted")
 
     def lines(self) -> None:
         stand: dict[bytes, list[bytes]] = defaultdict(list)
@@ -167,6 +197,11 @@ class _Look:
                 holds[gate].add(job)
         self.same("holds", {g: self.members(b"holds:" + g) for g in self.families[b"holds"]},
                   dict(holds))  # fmt: skip
+        for gate, text in self.fields(b"breakers").items():
+            failures, opened, till = struct.unpack(">IId", text)
+            self.expect(gate in self.fields(b"limits"), f"a breaker {gate!r} that nobody defined")
+            self.expect(failures > 0, "a breaker that has not failed")
+            self.expect((opened > 0) == (till > 0), "a breaker that never opened is open, or so")
         for key, held in self.fields(b"keys").items():
             job = held[:16]
             fine = job in self.jobs and key_and_limits(self.jobs[job].special)[0] == key.decode()

@@ -162,9 +162,15 @@ class RedisAdmin:
 
 def _shown(row: Sequence[Any]) -> Job:
     """A job from what shown.lua says of it."""
-    asked, kept, error, traceback, progress, held = row
+    asked, kept, error, traceback, progress, held, throttled = row
     return job_of(
-        asked, kept, key_held=bool(held), error=error, traceback=traceback, progress=progress
+        asked,
+        kept,
+        key_held=bool(held),
+        error=error,
+        traceback=traceback,
+        progress=progress,
+        throttled=throttled,
     )
 
 

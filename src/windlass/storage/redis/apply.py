@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from windlass.core.instant import span_us
 from windlass.core.job import AttemptError
-from windlass.core.state import FINISHING, Verb
+from windlass.core.state import FAILURES, FINISHING, Verb
 from windlass.core.transition import Transition
-from windlass.storage.calendar import LAST_US
-from windlass.storage.protocol import Answer, Verdict
+from windlass.storage.calendar import LAST_US, instant_of
+from windlass.storage.protocol import Answer, Applied, Verdict
+from windlass.storage.redis import insert
 from windlass.storage.redis.asked import known_id
 from windlass.storage.redis.layout import VERB_CODES
 
-__all__ = ["Ordered", "answers_of", "error_bytes", "items", "transition_bytes"]
+__all__ = ["Ordered", "applied", "error_bytes", "items", "transition_bytes"]
 
 Ordered = Sequence[int] | None
 """For each answer the place of its transition; None: they are in order."""
@@ -46,31 +47,54 @@ def items(transitions: Sequence[Transition]) -> tuple[list[bytes], Ordered]:
     if len(seqs) < len(transitions):
         # One job twice in a batch: each must see what the one before it did.
         return [b"T" + transition_bytes(transition) for transition in transitions], None
-    groups: dict[tuple[str, bytes | None], list[int]] = {}
-    others: list[int] = []
+    texts: list[bytes] = []
+    order: list[int] = []
+    for section in _sections(transitions):
+        for (by, result), places in section.groups.items():
+            texts.append(_successes(by, result, [transitions[place] for place in places]))
+            order += places
+        texts += [b"T" + transition_bytes(transitions[place]) for place in section.others]
+        order += section.others
+    return texts, None if order == list(range(len(order))) else order
+
+
+class _Section:
+    """Transitions whose order among each other is nobody's business."""
+
+    def __init__(self) -> None:
+        self.groups: dict[tuple[str, bytes | None], list[int]] = {}
+        """Places of plain successes that share who ends them and the result."""
+        self.others: list[int] = []
+        self.verdicts: set[bool] = set()
+
+
+def _sections(transitions: Sequence[Transition]) -> list[_Section]:
+    """Successes close breakers and forgive queues, failures do the opposite: of those, the later
+    counts, so they share no section.
+    """
+    sections = [section := _Section()]
     for place, transition in enumerate(transitions):
+        verb = transition.verb
+        if verb is _SUCCEED or verb in FAILURES or transition.cools:
+            if (verb is not _SUCCEED) in section.verdicts:
+                sections.append(section := _Section())
+            section.verdicts.add(verb is _SUCCEED)
         if (
-            transition.verb is _SUCCEED
+            verb is _SUCCEED
             and transition.keep
             and transition.if_cancelled is None
             and not transition.lost
             and not transition.solo
+            and transition.then is None
         ):
             group = (transition.by, transition.result)
-            places = groups.get(group)
+            places = section.groups.get(group)
             if places is None:
-                places = groups[group] = []
+                places = section.groups[group] = []
             places.append(place)
         else:
-            others.append(place)
-    texts = [
-        _successes(by, result, [transitions[place] for place in places])
-        for (by, result), places in groups.items()
-    ]
-    texts += [b"T" + transition_bytes(transitions[place]) for place in others]
-    if len(groups) + (1 if others else 0) <= 1:
-        return texts, None
-    return texts, [place for places in (*groups.values(), others) for place in places]
+            section.others.append(place)
+    return sections
 
 
 def _successes(by: str, result: bytes | None, transitions: Sequence[Transition]) -> bytes:
@@ -94,7 +118,7 @@ def _successes(by: str, result: bytes | None, transitions: Sequence[Transition])
 def transition_bytes(transition: Transition) -> bytes:
     """A transition as shared/endings.lua reads it."""
     claim, error = transition.claim, transition.error
-    cancelled = transition.if_cancelled
+    cancelled, then = transition.if_cancelled, transition.then
     return _pack(
         (
             _text(known_id(claim.job)),
@@ -112,6 +136,9 @@ def transition_bytes(transition: Transition) -> bytes:
             transition.solo,
             transition.missed,
             transition.keep,
+            [max(0, min(span_us(cool), LAST_US)) for cool in transition.cools],
+            transition.drains,
+            [_text(part) for part in insert.items([then])] if then is not None else False,
         )
     )
 
@@ -126,12 +153,18 @@ def error_bytes(error: AttemptError) -> bytes:
     return _pack((error.kind, error.message))
 
 
-def answers_of(characters: bytes, order: Ordered) -> list[Answer]:
-    """The answers, in the order of the transitions."""
+def applied(reply: Sequence[Any], order: Ordered) -> Applied:
+    """The answers of apply.lua, in the order of the transitions."""
+    insert.require_limits(reply)
+    now, characters, rests = reply
     given = [_ANSWERS[character] for character in characters]
+    for place, until, begins in rests:
+        given[place] = Answer(
+            Verdict.APPLIED, given[place].verb, instant_of(until), cooled=bool(begins)
+        )
     if order is None:
-        return given
+        return Applied(instant_of(now), given)
     answers = list(given)
     for place, answer in zip(order, given, strict=True):
         answers[place] = answer
-    return answers
+    return Applied(instant_of(now), answers)

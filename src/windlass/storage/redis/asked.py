@@ -1,4 +1,4 @@
-"""What was asked for: the record that is written once, its ids and texts."""
+"""What was asked for: the record that hardly ever changes, its ids and texts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from windlass.core.backoff import Backoff
 from windlass.core.instant import span_us
-from windlass.core.job import JobId, LimitUse, NewJob
+from windlass.core.job import FollowUp, JobId, LimitUse, NewJob
 from windlass.core.limit import lane_key
 from windlass.core.unique import Window
 from windlass.errors import InvalidArgument
@@ -51,7 +51,9 @@ _pack = msgspec.msgpack.Encoder().encode
 
 
 class Extras(msgspec.Struct, array_like=True):
-    """What few jobs carry."""
+    """What few jobs carry. Older records are shorter. Lua knows where principal, correlation id and
+    trace stand: see ``context_of`` in storing.lua.
+    """
 
     timeout: int | None = None
     backoff: Backoff | None = None
@@ -61,6 +63,7 @@ class Extras(msgspec.Struct, array_like=True):
     correlation_id: str | None = None
     trace: str | None = None
     parent: str | None = None
+    on_failure: FollowUp | None = None
 
 
 class Asked(msgspec.Struct, array_like=True):
@@ -153,6 +156,7 @@ def _extras_of(job: NewJob) -> bytes:
         and job.correlation_id is None
         and job.trace is None
         and job.parent is None
+        and job.on_failure is None
     ):
         return _NIL
     return _pack(
@@ -165,6 +169,7 @@ def _extras_of(job: NewJob) -> bytes:
             job.correlation_id,
             job.trace,
             job.parent,
+            job.on_failure,
         )
     )
 

@@ -112,6 +112,7 @@ def _with_extras(job: Asked, extras: Extras, claim: Claim, at: datetime, worker:
         correlation_id=extras.correlation_id,
         trace=extras.trace,
         tags=extras.tags,
+        on_failure=extras.on_failure,
     )
 
 
@@ -179,4 +180,5 @@ def claimed_job(
         correlation_id=extras.correlation_id,
         trace=extras.trace,
         tags=extras.tags,
+        on_failure=extras.on_failure,
     )

@@ -65,8 +65,12 @@ class Database:
         return await line.run(script, arguments, again=again)
 
     async def confirm(self) -> None:
-        """Whether scripts may run here, and whether as many replicas confirm as must."""
-        await self.run_aside(_OPEN)
+        """Whether scripts may run here, and whether as many replicas confirm as must.
+
+        Takes over, in bites, what an older Windlass has left at other places.
+        """
+        while await self.run_aside(_OPEN):
+            pass
 
     def wake(self) -> None:
         """Something changed that others on this loop may wait for."""

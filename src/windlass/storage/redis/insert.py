@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import Any, Final
 
 from windlass.core.instant import span_us, to_us
 from windlass.core.job import JobId, NewJob
-from windlass.errors import LimitUnknown
+from windlass.core.unique import OnConflict
+from windlass.errors import KeyConflict, LimitUnknown
 from windlass.storage.calendar import LAST_US
 from windlass.storage.protocol import Inserted
 from windlass.storage.redis.asked import asked_record
 
-__all__ = ["inserted", "items"]
+__all__ = ["inserted", "items", "require_limits"]
 
-_HEAD = struct.Struct(">Bqq")
+_HEAD = struct.Struct(">BqqB")
 _NOW, _AFTER, _AT = range(3)
 _NEVER = -1
-_PLAIN = _HEAD.pack(_NOW, 0, _NEVER)
+_ID = 16
+_CONFLICTS: Final = {
+    OnConflict.REUSE: 0,
+    OnConflict.REPLACE: 1,
+    OnConflict.REPLACE_ARGUMENTS: 2,
+    OnConflict.REPLACE_DUE: 3,
+    OnConflict.RAISE: 4,
+}
+"""As storing.lua knows them."""
+_REUSE = _CONFLICTS[OnConflict.REUSE]
+_PLAIN = _HEAD.pack(_NOW, 0, _NEVER, _REUSE)
 
 
 def items(jobs: Sequence[NewJob]) -> list[bytes]:
@@ -26,22 +38,33 @@ def items(jobs: Sequence[NewJob]) -> list[bytes]:
 
 
 def _head(job: NewJob) -> bytes:
-    if job.delay is None and job.at is None and job.expires is None:
+    unique = job.unique
+    if job.delay is None and job.at is None and job.expires is None and unique is None:
         return _PLAIN
+    what = _REUSE if unique is None else _CONFLICTS[unique.on_conflict]
     expires = _NEVER if job.expires is None else max(0, min(span_us(job.expires), LAST_US))
     if job.delay is not None:
-        return _HEAD.pack(_AFTER, min(span_us(job.delay), LAST_US), expires)
+        return _HEAD.pack(_AFTER, min(span_us(job.delay), LAST_US), expires, what)
     if job.at is not None:
-        return _HEAD.pack(_AT, min(to_us(job.at), LAST_US), expires)
-    return _HEAD.pack(_NOW, 0, expires)
+        return _HEAD.pack(_AT, min(to_us(job.at), LAST_US), expires, what)
+    return _HEAD.pack(_NOW, 0, expires, what)
+
+
+def require_limits(reply: Sequence[Any]) -> None:
+    """Raise for a limit that nobody defined, if that is what the server says."""
+    if reply and reply[0] == b"limit":
+        name, *known = (text.decode(errors="replace") for text in reply[1:])
+        raise LimitUnknown(name, known)
 
 
 def inserted(jobs: Sequence[NewJob], reply: Sequence[bytes]) -> list[Inserted]:
     """The answers, from the reply of insert.lua."""
-    if len(reply) > 1 and reply[0] == b"limit":
-        name, *known = (text.decode(errors="replace") for text in reply[1:])
-        raise LimitUnknown(name, known)
+    require_limits(reply)
+    if reply[0] == b"key":
+        raise KeyConflict(reply[1].decode(errors="replace"), reply[2].hex())
     return [
-        Inserted(JobId(holder.hex()), created=False) if holder else Inserted(job.id, created=True)
+        Inserted(JobId(holder[:_ID].hex()), created=False, replaced=len(holder) > _ID)
+        if holder
+        else Inserted(job.id, created=True)
         for job, holder in zip(jobs, reply, strict=True)
     ]

@@ -9,7 +9,6 @@ import msgspec
 
 from windlass.core.job import Claim, JobId, NewJob, Progress
 from windlass.core.transition import Transition
-from windlass.storage.calendar import instant_of
 from windlass.storage.protocol import Applied, CancelAnswer, ClaimReply, Inserted, Settled, Want
 from windlass.storage.redis import apply, insert
 from windlass.storage.redis.claim import Unread, read_claim
@@ -77,9 +76,9 @@ class RedisJobs:
 
     async def apply(self, transitions: Sequence[Transition]) -> Applied:
         items, order = apply.items(transitions)
-        now, answers = await self._db.run(_APPLY, *items)
+        reply = await self._db.run(_APPLY, *items)
         self._db.wake()
-        return Applied(instant_of(now), apply.answers_of(answers, order))
+        return apply.applied(reply, order)
 
     async def claimable(self, queues: Sequence[str]) -> bool:
         return bool(await self._db.run(_CLAIMABLE, *queues))

@@ -6,13 +6,16 @@ are kept to 32 microseconds; everything nearer is exact. ``id`` is the 16 bytes 
 
 Jobs
     seq              STRING   the last job number given out
-    jobs             HASH     id -> asked record: what was asked for. Never rewritten.
+    jobs             HASH     id -> asked record: what was asked for. Rewritten where a later job
+                              has replaced its arguments.
     state            HASH     id -> state record: all that changes. A job that was never claimed,
-                              cancelled or requeued has none, and is waiting as it was asked for.
+                              cancelled, requeued, replaced or run early has none, and is
+                              waiting as it was asked for.
     all              ZSET     id by job number
     errors           HASH     id -> msgpack [kind, message]; there is one where flag ERROR is set
     tracebacks       HASH     id -> text, where it is not empty
     progress         HASH     id -> msgpack [fraction, note]
+    throttled        HASH     id -> how often it was; there is one where flag THROTTLED is set
     history:<id>     LIST     ended claims, oldest first, newest 32: number, attempt, verb, start,
                               end, length of the error (``>IIBqqI``), error as in ``errors``, worker
                               with its length in 2 bytes, traceback
@@ -38,7 +41,12 @@ Running and ended
     holders          SET      workers with a running set
     counts           HASH     state digit, then queue -> number of jobs
     paused           SET      queue
-    finished:<digit> ZSET     id by the instant it ended; digit as in `STATES`
+    settings         HASH     queue -> `QueueSettings` as JSON, where there are any
+    brakes           HASH     queue -> until when it rests (0: not known to), rests in a row, how
+                              many may run (0: any number): ``>dII``; most queues have none
+    finished:<digit>:<queue>
+                     ZSET     id by the instant it ended; digit as in `STATES`
+    oldest:<digit>   ZSET     queue by the lowest score of that line
     rollups          ZSET     minute by minute
     rollups:<minute> HASH     length (2 bytes) and queue, length and task, then 'c' verb, 'w' bucket
                               or 'r' bucket -> number
@@ -47,7 +55,10 @@ Running and ended
     wake             STREAM   one entry per change, the newest few
 
 Limits. See the SQLite backend's lanes.py for what lanes and bays are
-    limits           HASH     name -> msgpack [spec as JSON, token spacing, burst, concurrency|nil]
+    limits           HASH     name -> msgpack [spec as JSON, token spacing, burst, concurrency|nil];
+                              of a breaker also failures and a list of how long it opens
+    breakers         HASH     gate -> failures in a row, how often it opened in a row, until when it
+                              is open (0: it never was): ``>IId``; none where nothing failed
     gates:<limit>    HASH     key ('' for none) -> instant until it is spent, or '': used so far
     holds:<gate>     SET      id of the running jobs that count against it
     lanes            HASH     lane -> head's priority as 8 bytes, head's place, bay
@@ -61,7 +72,11 @@ Limits. See the SQLite backend's lanes.py for what lanes and bays are
     shut:<limit>     SET      gates with a waits set
 
     gate: name, or name:key. lane: length of the queue's name, ':', queue, ':', `lane_key`.
-    bay: length of the queue's name, ':', queue, ':', cost, ':', gate; the cost is -1 for a unit.
+    bay: length of the queue's name, ':', queue, ':', cost, ':', gate; the cost is -1 for a unit
+    and for a breaker, whose bays wait for an instant or for the one job that runs.
+
+This is layout 2. Layout 1 had one line ``finished:<digit>`` for all queues, and no ``oldest``:
+open.lua moves what stands there, in bites, before a storage is opened.
 
 The asked record is a msgpack array that begins with values of fixed positions, so that Lua finds
 what it needs with one ``struct.unpack`` and Python decodes the rest: `asked.Asked`. The state
@@ -83,11 +98,13 @@ __all__ = [
     "CANCEL",
     "CODES",
     "ERROR",
+    "FREES",
     "FRONT",
     "REASON",
     "RESULT",
     "SOLO",
     "STATES",
+    "THROTTLED",
     "VERBS",
     "VERB_CODES",
 ]
@@ -111,3 +128,6 @@ SOLO: Final = 2
 ERROR: Final = 4
 RESULT: Final = 8
 REASON: Final = 16
+FREES: Final = 32
+"""The end of the claim frees a key or a limit."""
+THROTTLED: Final = 64

@@ -6,21 +6,37 @@ from collections.abc import Sequence
 
 import msgspec
 
+from windlass.core.breaker import BreakerState
 from windlass.core.instant import span_us
 from windlass.core.limit import LimitSpec
 from windlass.storage.calendar import instant_of
 from windlass.storage.protocol import LimitState
 from windlass.storage.redis.database import Database
+from windlass.storage.redis.insert import require_limits
 from windlass.storage.redis.scripts import script
 
 __all__ = ["RedisLimits"]
 
 _DEFINE, _LIMITS, _STATES = script("define_limits"), script("limits"), script("limit_states")
+_DRAIN, _RESET = script("drain"), script("reset")
+
+
+class _Stored(msgspec.Struct, array_like=True):
+    """The spec, and what Lua needs of it: see ``spec_of`` in gates.lua."""
+
+    spec: str
+    spacing: int | None
+    burst: int | None
+    concurrency: int | None
+    failures: int | None = None
+    """Of a breaker, and how long it opens each time in a row; other limits were stored without."""
+    waits: tuple[int, ...] | None = None
+
 
 _json = msgspec.json.Encoder().encode
 _pack = msgspec.msgpack.Encoder().encode
 _spec_of = msgspec.json.Decoder(LimitSpec).decode
-_stored_of = msgspec.msgpack.Decoder(tuple[str, int | None, int | None, int | None]).decode
+_stored_of = msgspec.msgpack.Decoder(_Stored).decode
 
 
 class RedisLimits:
@@ -34,9 +50,16 @@ class RedisLimits:
         await self._db.run(_DEFINE, *given)
         self._db.wake()
 
+    async def drain(self, name: str, key: str = "") -> None:
+        require_limits(await self._db.run(_DRAIN, name, key))
+
+    async def reset(self, name: str, key: str = "") -> None:
+        require_limits(await self._db.run(_RESET, name, key))
+        self._db.wake()
+
     async def specs(self) -> Sequence[LimitSpec]:
         stored = await self._db.run(_LIMITS)
-        specs = [_spec_of(_stored_of(text)[0]) for text in stored]
+        specs = [_spec_of(_stored_of(text).spec) for text in stored]
         return sorted(specs, key=lambda spec: spec.name)
 
     async def states(self, name: str) -> Sequence[LimitState]:
@@ -44,20 +67,28 @@ class RedisLimits:
         cursor: bytes | None = b"0"
         while cursor is not None:
             at, *told = await self._db.run_aside(_STATES, name, cursor)
-            for key, running, spent, parked in zip(*(iter(told),) * 4, strict=True):
+            for key, running, spent, parked, breaker in zip(*(iter(told),) * 5, strict=True):
                 states[key] = LimitState(
                     name=name,
                     key=key.decode(errors="replace"),
                     running=running,
                     spent_until=instant_of(int(spent)) if spent else None,
+                    breaker=_breaker_of(breaker) if breaker else None,
                     parked=parked,
                 )
             cursor = None if at == b"0" else at
         return sorted(states.values(), key=lambda state: state.key)
 
 
+def _breaker_of(told: Sequence[int]) -> BreakerState:
+    failures, opened, until = told
+    return BreakerState(failures, opened, instant_of(until) if until else None)
+
+
 def _stored(spec: LimitSpec) -> bytes:
-    """The spec, and what Lua needs of it: see ``spec_of`` in gates.lua."""
-    rate = spec.rate
+    rate, breaker = spec.rate, spec.breaker
     spacing, burst = (None, None) if rate is None else (span_us(rate.spacing), rate.burst)
-    return _pack((_json(spec).decode(), spacing, burst, spec.concurrency))
+    stored: list[object] = [_json(spec).decode(), spacing, burst, spec.concurrency]
+    if breaker is not None:
+        stored += [breaker.failures, [span_us(wait) for wait in breaker.waits]]
+    return _pack(stored)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from windlass.core.instant import span_us
@@ -18,6 +18,7 @@ __all__ = ["RedisMaintenance"]
 
 _PROMOTE, _EXPIRE, _NEXT_DUE = script("promote"), script("expire"), script("next_due")
 _PRUNE, _PRUNE_ROLLUPS = script("prune"), script("prune_rollups")
+_ENDED_NUMBER = script("ended_number")
 _PRUNE_WORKERS, _LIVE = script("prune_workers"), script("live")
 _LIMIT_NAMES, _FORGET_GATES = script("limit_names"), script("forget_gates")
 
@@ -25,8 +26,8 @@ _AT_ONCE = 100
 """What one script moves or deletes at most: the server does nothing else meanwhile."""
 _MOST_KEPT = 1_000_000
 """Ended jobs of one state that stay, however young: they live in memory, 600 bytes or more each."""
-_SURPLUS = 1_000_000
-"""What one round deletes of those that are too many."""
+_SURPLUS = 1_000
+"""What is deleted of the surplus before it is counted again: others may delete, too."""
 _ABANDONED_AFTER = timedelta(hours=1)
 """The age from which a lock without a live worker is litter: a starting one has no row yet."""
 
@@ -69,10 +70,20 @@ class RedisMaintenance:
                 break
         return done
 
-    async def prune(self, *, state: State, older_than: timedelta, limit: int) -> int:
+    async def prune(
+        self,
+        *,
+        state: State,
+        older_than: timedelta,
+        limit: int,
+        apart: Mapping[str, timedelta] | None = None,
+    ) -> int:
         if state not in TERMINAL:
             return 0
-        return await self._in_bites(limit, _PRUNE, CODES[state], "age", span_us(older_than))
+        ages: list[Argument] = [span_us(older_than)]
+        for queue, kept in (apart or {}).items():
+            ages += (queue, span_us(kept))
+        return await self._in_bites(limit, _PRUNE, CODES[state], "age", *ages)
 
     async def prune_rollups(self, *, older_than: timedelta, limit: int) -> int:
         return int(await self._db.run_aside(_PRUNE_ROLLUPS, span_us(older_than), limit))
@@ -80,12 +91,16 @@ class RedisMaintenance:
     async def prune_workers(self, *, older_than: timedelta, limit: int) -> int:
         return int(await self._db.run_aside(_PRUNE_WORKERS, span_us(older_than), limit))
 
+    async def _surplus(self, state: State) -> int:
+        return int(await self._db.run_aside(_ENDED_NUMBER, CODES[state])) - _MOST_KEPT
+
     async def tidy(self) -> None:
         if self._watch is not None:
             await self._watch.look()
         for state in TERMINAL:
             # One bite now and then is not enough where thousands end every second.
-            await self._in_bites(_SURPLUS, _PRUNE, CODES[state], "number", _MOST_KEPT)
+            while (surplus := await self._surplus(state)) > 0:
+                await self._in_bites(min(surplus, _SURPLUS), _PRUNE, CODES[state], "number")
         for name in await self._db.run_aside(_LIMIT_NAMES):
             cursor: bytes | None = b"0"
             while cursor is not None:

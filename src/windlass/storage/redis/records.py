@@ -145,6 +145,7 @@ def job_of(
     error: bytes | None = None,
     traceback: bytes | None = None,
     progress: bytes | None = None,
+    throttled: int = 0,
 ) -> Job:
     """The whole job, for people."""
     asked = shown_asked(asked_bytes)
@@ -182,6 +183,7 @@ def job_of(
         lost=kept.lost,
         solo=bool(kept.flags & SOLO),
         missed_at=instant(kept.missed),
+        throttled=throttled,
         progress=Progress(*_progress_parts(progress)) if progress else None,
         tags=extras.tags,
         tenant=extras.tenant,
@@ -189,6 +191,7 @@ def job_of(
         correlation_id=extras.correlation_id,
         trace=extras.trace,
         parent=None if extras.parent is None else JobId(extras.parent),
+        on_failure=extras.on_failure,
     )
 
 

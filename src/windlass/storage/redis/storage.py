@@ -20,6 +20,7 @@ from windlass.storage.redis.jobs import RedisJobs
 from windlass.storage.redis.leader import RedisLeader
 from windlass.storage.redis.limits import RedisLimits
 from windlass.storage.redis.maintenance import RedisMaintenance
+from windlass.storage.redis.queues import RedisQueues
 from windlass.storage.redis.scripts import script
 from windlass.storage.redis.urls import parse_url
 from windlass.storage.redis.wakeups import RedisWakeups
@@ -28,9 +29,9 @@ from windlass.storage.redis.workers import RedisWorkers
 __all__ = ["RedisStorage", "open_redis"]
 
 _NOW = script("now")
-_LAYOUT = 1
-"""Raised when an older Windlass could not read what this one writes."""
-_EPOCH = re.compile(rb"([0-9]{1,9})-[0-9A-Za-z]{1,64}")
+_LAYOUT = 2
+"""Raised when an older Windlass could not read what this one writes. 2: ended jobs by queue."""
+_EPOCH = re.compile(rb"([0-9]{1,9})-([0-9A-Za-z]{1,64})")
 
 
 class RedisStorage:
@@ -51,6 +52,7 @@ class RedisStorage:
         self.leader = RedisLeader(database)
         self.limits = RedisLimits(database)
         self.maintenance = RedisMaintenance(database, locks, watch)
+        self.queues = RedisQueues(database)
         self.admin = RedisAdmin(database)
         self.wakeups = RedisWakeups(database, dialer)
         self.transactions = None
@@ -149,6 +151,11 @@ async def _epoch(line: Line, prefix: str) -> bytes:
             f"The jobs under {prefix} were written by a newer Windlass (layout {layout}, this "
             f"one knows {_LAYOUT}). Upgrade this process."
         )
+    if layout < _LAYOUT:
+        # Before anything moves: from now on processes that would look for it at its old place are
+        # told that this is not their storage any more. `Database.confirm` takes over what is there.
+        epoch = b"%d-%s" % (_LAYOUT, found[2])
+        await line.ask("SET", prefix + "epoch", epoch, "XX")
     return bytes(epoch)
 
 

@@ -20,7 +20,7 @@ from windlass.storage.protocol import (
     WorkerStart,
     WorkerState,
 )
-from windlass.storage.redis.apply import answers_of, transition_bytes
+from windlass.storage.redis.apply import applied, transition_bytes
 from windlass.storage.redis.claim import claimed_job
 from windlass.storage.redis.database import Database
 from windlass.storage.redis.records import UNREADABLE, job_of
@@ -82,9 +82,9 @@ class RedisWorkers:
 
     async def leave(self, worker: str, releases: Sequence[Transition]) -> Applied:
         items = [b"T" + transition_bytes(release) for release in releases]
-        now, answers = await self._db.run(_LEAVE, worker, *items)
+        reply = await self._db.run(_LEAVE, worker, *items)
         self._db.wake()
-        return Applied(instant_of(now), answers_of(answers, None))
+        return applied(reply, None)
 
     async def live(self) -> Sequence[WorkerStart]:
         _, *live = await self._db.run_aside(_LIVE)

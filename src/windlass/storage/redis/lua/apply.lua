@@ -3,7 +3,9 @@
 --   'T', then a transition as shared/endings.lua says, packed by msgpack
 --   'S', then successes that share everything but their claims: length and `by` (2 bytes and text),
 --        1 if there is a result, length (4 bytes) and the result; then id, number and seq of each
--- Answer: now, and one character for each transition.
+-- Answer: now; one character for each transition; and for those that said how long their queue is to
+-- rest their place (from 0), until when it does, and 1 if that begins now. Or, if a follow-up needs a
+-- limit that nobody defined, what insert.lua answers then: nothing is done.
 -- use: room endings
 
 local SUCCESS = applied(SUCCEED)
@@ -31,8 +33,8 @@ local function succeed_all(item)
   local key, at = prefix .. 'state', string.format('%.0f', now)
   local kept = read_all('HMGET', key, ids)
   local front = string.char(SUCCEEDED, given == 1 and RESULT or 0)
-  local answers, states, finished, backs, queues, n = {}, {}, {}, {}, {}, 0
-  local its_queue, its_task, its, waits, runs -- of the job before: neighbours are mostly alike
+  local answers, states, backs, queues, n = {}, {}, {}, {}, 0
+  local its_queue, its_task, its, waits, runs, finished -- of the job before: neighbours are mostly alike
   for i = 1, #ids do
     local id, record = ids[i], kept[i]
     local answer
@@ -49,19 +51,21 @@ local function succeed_all(item)
         if back.number == numbers[i] then
           answer = SUCCESS
           states[n + 1], states[n + 2] = id, front .. sub(record, 3, last - 1) .. back.after_it
-          finished[n + 1], finished[n + 2] = at, id
           n = n + 2
           back.n = back.n + 1
           back.ids[back.n] = id
           if queue ~= its_queue or task ~= its_task then
             its_queue, its_task, its = queue, task, tally_of(queue, task)
             waits, runs = its[2], its[3]
+            finished = queues[queue] or { n = 0 }
+            queues[queue] = finished
           end
+          finished[finished.n + 1], finished[finished.n + 2] = at, id
+          finished.n = finished.n + 2
           local wait, run = bucket_of(back.started - due), back.run
           its[1][SUCCEED] = (its[1][SUCCEED] or 0) + 1
           waits[wait] = (waits[wait] or 0) + 1
           runs[run] = (runs[run] or 0) + 1
-          queues[queue] = (queues[queue] or 0) + 1
         end
       end
     end
@@ -72,29 +76,45 @@ local function succeed_all(item)
   end
   if n > 0 then
     wide('HSET', key, states, 2)
-    wide('ZADD', prefix .. 'finished:' .. SUCCEEDED, finished, 2)
     for _, back in pairs(backs) do
       wide('SREM', prefix .. 'running:' .. back.worker, back.ids, 1)
       idle[back.worker] = true
     end
-    for queue, number in pairs(queues) do
-      count(queue, RUNNING, -number)
-      count(queue, SUCCEEDED, number)
+    for queue, ended in pairs(queues) do
+      wide('ZADD', ended_line(SUCCEEDED, queue), ended, 2)
+      note_ended(SUCCEEDED, queue)
+      count(queue, RUNNING, -ended.n / 2)
+      count(queue, SUCCEEDED, ended.n / 2)
+      forgive(queue)
     end
   end
   return table.concat(answers)
 end
 
-local answers = {}
+local transitions, several = {}, {}
 for i, item in ipairs(ARGV) do
-  if string.byte(item) == 83 then
-    answers[i] = succeed_all(item)
-  else
-    answers[i] = end_claim(cmsgpack.unpack(string.sub(item, 2)))
+  if string.byte(item) ~= 83 then
+    several[#several + 1] = cmsgpack.unpack(string.sub(item, 2))
+    transitions[i] = several[#several]
   end
 end
-settle()
-settle_workers()
-write_tallies()
-wake()
-return { now, table.concat(answers) }
+local missing = missing_limit(several)
+if missing then
+  return missing
+end
+
+local answers, rests, place = {}, {}, 0
+for i, item in ipairs(ARGV) do
+  if transitions[i] then
+    local till, begins
+    answers[i], till, begins = end_claim(transitions[i])
+    if till then
+      rests[#rests + 1] = { place, till, begins }
+    end
+  else
+    answers[i] = succeed_all(item)
+  end
+  place = place + #answers[i]
+end
+settle_claims()
+return { now, table.concat(answers), rests }

@@ -3,7 +3,7 @@
 -- Answer: now, 1 if the worker is live, next_at or -1, 1 if solo_due, the ids of expired jobs and those
 -- of jobs that could not be read (each one string), a list with the place among the claimed, the state
 -- record and the error of those that have a state record from before; then all asked records.
--- use: visits
+-- use: visits brakes
 
 local worker, room, alone = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1'
 if not redis.call('ZSCORE', prefix .. 'live', worker) then
@@ -242,10 +242,14 @@ local function serve(queue, limit)
     settle_lanes()
     due = first_due(queue)
   end
-  expect(due)
+  local rests, may_start = cooling_until(queue), queue_room(queue)
+  expect(rests or due)
+  if may_start == 0 then
+    return
+  end
   local has_lanes = redis.call('EXISTS', prefix .. 'bays:' .. queue) == 1
   local has_solo = redis.call('EXISTS', prefix .. 'solo:' .. queue) == 1
-  local wanted, before = math.max(0, math.min(limit, room)), #ids
+  local wanted, before = math.max(0, math.min(limit, room, may_start or limit)), #ids
   if alone then
     if has_solo and wanted > 0 then
       take_solo(queue)
@@ -287,7 +291,7 @@ for _, queue in ipairs(laned) do
   expect(first[2] and tonumber(first[2]))
 end
 for _, queue in ipairs(with_solo) do
-  if next_solo(queue, false) then
+  if queue_room(queue) ~= 0 and next_solo(queue, false) then
     answer[4] = 1
   end
 end

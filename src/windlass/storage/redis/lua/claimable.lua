@@ -1,7 +1,7 @@
 -- JobStore.claimable.
 -- ARGV: queues. Answer: 1 if a claim on one of them is worth it.
 -- reads only
--- use: lines
+-- use: lines brakes
 
 local SOLO_LOOKS = 64
 
@@ -18,7 +18,7 @@ local function solo_claimable(queue)
 end
 
 local function claimable(queue)
-  if redis.call('SISMEMBER', prefix .. 'paused', queue) == 1 then
+  if redis.call('SISMEMBER', prefix .. 'paused', queue) == 1 or queue_room(queue) == 0 then
     return false
   end
   local due = first_due(queue)

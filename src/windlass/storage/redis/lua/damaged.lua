@@ -14,8 +14,5 @@ for i = 2, #ARGV, 3 do
     })
   end
 end
-settle()
-settle_workers()
-write_tallies()
-wake()
+settle_claims()
 return redis.status_reply('OK')

@@ -12,8 +12,8 @@ for i, job in ipairs(jobs) do
   end
 end
 for _, job in ipairs(jobs) do
-  redis.call('ZREM', prefix .. 'finished:' .. FAILED, job.id)
-  redis.call('ZADD', prefix .. 'finished:' .. DISCARDED, now, job.id)
+  add_ended(DISCARDED, job.queue, job.id)
+  drop_ended(FAILED, job.queue, { job.id })
   count(job.queue, FAILED, -1)
   count(job.queue, DISCARDED, 1)
   job.state, job.finished, job.tail = DISCARDED, now, reason

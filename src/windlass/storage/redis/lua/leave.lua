@@ -1,11 +1,22 @@
 -- Say goodbye: end claims and the worker's row.
 -- use: room endings workers
 -- ARGV: worker, transition, ... (packed as apply.lua takes them, with their 'T')
--- Returns now, and one character for each transition.
+-- Returns as apply.lua does.
 local worker = table.remove(ARGV, 1)
-local answers = {}
+local transitions, answers, rests = {}, {}, {}
 for i, item in ipairs(ARGV) do
-  answers[i] = end_claim(cmsgpack.unpack(string.sub(item, 2)))
+  transitions[i] = cmsgpack.unpack(string.sub(item, 2))
+end
+local missing = missing_limit(transitions)
+if missing then
+  return missing
+end
+for i, transition in ipairs(transitions) do
+  local till, begins
+  answers[i], till, begins = end_claim(transition)
+  if till then
+    rests[#rests + 1] = { i - 1, till, begins }
+  end
 end
 for _, claim in ipairs(claims_of(worker)) do
   local job = load_job(claim[1])
@@ -17,8 +28,5 @@ for _, claim in ipairs(claims_of(worker)) do
   end
 end
 end_worker(worker, 'gone')
-settle()
-settle_workers()
-write_tallies()
-wake()
-return { now, table.concat(answers) }
+settle_claims()
+return { now, table.concat(answers), rests }

@@ -12,8 +12,12 @@ for i = 2, #ARGV do
       total = total + redis.call('SCARD', prefix .. 'running:' .. worker)
     end
   else
-    sets[#sets + 1] = { 'ZRANGE', 'finished:' .. ARGV[i], 0, -1 }
-    total = total + redis.call('ZCARD', prefix .. 'finished:' .. ARGV[i])
+    -- Each queue there has one at least: so few are looked at, however many there are.
+    for _, queue in ipairs(redis.call('ZRANGE', prefix .. 'oldest:' .. ARGV[i], 0, most)) do
+      local line = 'finished:' .. ARGV[i] .. ':' .. queue
+      sets[#sets + 1] = { 'ZRANGE', line, 0, -1 }
+      total = total + redis.call('ZCARD', prefix .. line)
+    end
   end
 end
 if total > most then

@@ -30,7 +30,6 @@ for i, job in ipairs(jobs) do
 end
 
 for _, job in ipairs(jobs) do
-  redis.call('ZREM', prefix .. 'finished:' .. job.state, job.id)
   count(job.queue, job.state, -1)
   count(job.queue, WAITING, 1)
   job.most = job.attempt + job.budget

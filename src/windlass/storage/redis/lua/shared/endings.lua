@@ -1,9 +1,10 @@
 -- Ending claims: the fence, the cancel request, and everything that follows.
 --
 -- A transition is {id, number, seq, verb, if_cancelled, by, delay, refund, result, error, traceback,
--- lost, solo, missed, keep}. Verbs are the numbers of layout.py; if_cancelled is -1 for none; error
--- is msgpack [kind, message] or '', result a string or false.
--- use: jobs keys lanes lines rollups
+-- lost, solo, missed, keep, cools, drains, then}. Verbs are the numbers of layout.py; if_cancelled is
+-- -1 for none; error is msgpack [kind, message] or '', result a string or false. The last three may be
+-- left out; cools is a list of durations, then the two strings of a new job or false.
+-- use: jobs keys lanes lines ended brakes storing rollups
 
 local HISTORY = 32
 local SUCCEED, RETRY, SNOOZE, THROTTLE, RELEASE, FAIL, CANCEL_VERB = 1, 2, 3, 4, 5, 6, 7
@@ -20,7 +21,7 @@ local function repeated(verb)
   return string.char(97 + verb)
 end
 
-local idle = {}
+local idle, follow_ups = {}, {}
 
 -- A job is not this worker's any more. `settle_workers` forgets workers that hold nothing.
 local function drop_claim(worker, id)
@@ -83,25 +84,51 @@ local function finish(job, verb, transition)
   end
   count(job.queue, job.state, 1)
   if transition[15] then
-    redis.call('ZADD', prefix .. 'finished:' .. job.state, now, job.id)
+    add_ended(job.state, job.queue, job.id)
     save_job(job)
     free_key_at_end(job)
   else
+    job.finished = 0 -- it is not among the ended ones
     delete_job(job)
   end
 end
 
--- Do what a transition says to a job whose claim it holds.
+-- What the end of a claim means for others.
+local function tell_others(job, verb, transition)
+  if verb == THROTTLE then
+    redis.call('HINCRBY', prefix .. 'throttled', job.id, 1)
+    mark(job, THROTTLED, true)
+  elseif verb == SUCCEED then
+    forgive(job.queue)
+  end
+  if transition[18] and verb == transition[4] then
+    follow_ups[#follow_ups + 1] = transition[18][1]
+    follow_ups[#follow_ups + 1] = transition[18][2]
+  end
+  if has(job.marks, LIMITED) then
+    let_go(job)
+    local drains = verb == THROTTLE and transition[17]
+    if drains or verb == RETRY or verb == FAIL or verb == SUCCEED then
+      tell_gates(job, verb == RETRY or verb == FAIL, verb == SUCCEED, drains)
+    end
+  end
+end
+
+-- Do what a transition says to a job whose claim it holds. The answer: until when its queue rests, and
+-- 1 if that begins now; nil where nothing was said of it.
 local function accept(job, verb, transition)
+  local due, till, begins = after(now, transition[7]), nil, nil
+  if verb == THROTTLE and transition[16] and #transition[16] > 0 then
+    till, begins = cool(job.queue, transition[16], transition[7])
+    due = math.max(due, till)
+  end
   tally(job.queue, job.task, verb, job.due, job.started)
   keep_error(job, verb, transition)
   if verb ~= SUCCEED and (transition[15] or not ENDS[verb]) then
     remember(job, verb, transition)
   end
   drop_claim(job.worker, job.id)
-  if has(job.marks, LIMITED) then
-    let_go(job)
-  end
+  tell_others(job, verb, transition)
   job.ended_number, job.ended_verb, job.by = job.number, verb, transition[6]
   job.lost = transition[12]
   mark(job, SOLO, transition[13])
@@ -113,17 +140,18 @@ local function accept(job, verb, transition)
   count(job.queue, RUNNING, -1)
   if ENDS[verb] then
     finish(job, verb, transition)
-    return
+    return nil
   end
   if transition[8] then
     job.attempt = math.max(0, job.attempt - 1)
   end
   count(job.queue, WAITING, 1)
-  stand(job, after(now, transition[7]))
+  stand(job, due)
+  return till, begins
 end
 
--- Judge one transition, and do what it says if its claim holds; the answer is a character.
--- Call `settle`, `settle_workers` and `write_tallies` after the last one.
+-- Judge one transition, and do what it says if its claim holds; the answer is a character, and what
+-- `accept` says. Call `settle_claims` after the last one.
 local function end_claim(transition)
   local job = load_job(transition[1])
   if not job or job.seq ~= transition[3] then
@@ -134,11 +162,33 @@ local function end_claim(transition)
     if has(job.flags, CANCEL) and transition[5] >= 0 then
       verb = transition[5]
     end
-    accept(job, verb, transition)
-    return applied(verb)
+    return applied(verb), accept(job, verb, transition)
   end
   if job.ended_number == transition[2] and job.by == transition[6] and job.number > 0 then
     return repeated(job.ended_verb)
   end
   return REFUSED
+end
+
+-- Everything that follows the last ended claim. Follow-ups come after `unknown_limit` was asked.
+local function settle_claims()
+  if #follow_ups > 0 then
+    store_new(read_new(follow_ups))
+  end
+  settle()
+  settle_workers()
+  write_tallies()
+  wake()
+end
+
+-- The answer, as insert.lua gives it, if a follow-up of these needs a limit that nobody defined.
+local function missing_limit(transitions)
+  local items = {}
+  for _, transition in ipairs(transitions) do
+    if transition[18] then
+      items[#items + 1] = transition[18][1]
+      items[#items + 1] = transition[18][2]
+    end
+  end
+  return #items > 0 and unknown_limit(read_new(items)) or nil
 end

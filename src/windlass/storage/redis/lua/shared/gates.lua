@@ -5,13 +5,14 @@
 local UNIT = -1 -- in the place of a cost: what is missing is a unit of concurrency, not tokens
 local LONGEST = 36525 * 86400 * 1000000
 
-local specs, usage, spent, charged = {}, {}, {}, {}
+local specs, usage, spent, charged, breakers = {}, {}, {}, {}, {}
 
 local function gate_of(use)
   return use[2] == '' and use[1] or use[1] .. ':' .. use[2]
 end
 
--- {JSON, spacing|nil, burst|nil, concurrency|nil}, or false for a limit nobody knows.
+-- {JSON, spacing|nil, burst|nil, concurrency|nil}, of a breaker besides its failures and how long it
+-- opens, each time in a row; or false for a limit nobody knows.
 local function spec_of(name)
   local spec = specs[name]
   if spec == nil then
@@ -55,6 +56,45 @@ local function opens_at(spec, use)
   return nil
 end
 
+-- --- breakers: core/breaker.py ---
+
+-- Failures in a row, how often it has opened in a row, until when it is open (0: it never was).
+local function breaker_of(gate)
+  if not breakers[gate] then
+    local stored = redis.call('HGET', prefix .. 'breakers', gate)
+    local failures, opened, till = struct.unpack('>I4I4d', stored or string.rep('\0', 16))
+    breakers[gate] = { failures, opened, till }
+  end
+  return breakers[gate]
+end
+
+-- Until when a breaker that is not closed is open (from then on: one at a time); nil: it is closed.
+local function open_until(spec, gate)
+  local breaker = spec[5] and breaker_of(gate)
+  return breaker and breaker[1] >= spec[5] and breaker[3] or nil
+end
+
+-- One more failure. Those that end while it is open count, and do not prolong it.
+local function trip(spec, gate)
+  local failures, opened, till = unpack(breaker_of(gate))
+  failures = failures + 1
+  if failures >= spec[5] and till <= now then
+    opened = opened + 1
+    till = after(now, spec[6][math.min(opened, #spec[6])])
+  end
+  breakers[gate] = { failures, opened, till }
+  redis.call('HSET', prefix .. 'breakers', gate, struct.pack('>I4I4d', failures, opened, till))
+end
+
+local function close_breaker(gate)
+  if breaker_of(gate)[1] > 0 then
+    breakers[gate] = { 0, 0, 0 }
+    redis.call('HDEL', prefix .. 'breakers', gate)
+  end
+end
+
+-- --- what jobs take ---
+
 -- What keeps these uses from starting now: gate, cost (or UNIT), and when they can; nil: nothing.
 -- A missing unit comes first, because nobody knows when it returns; then the tokens that take
 -- longest.
@@ -66,6 +106,12 @@ local function shut(uses)
       local its_gate = gate_of(use)
       if spec[4] and used(its_gate) >= spec[4] then
         return its_gate, UNIT, nil
+      end
+      local till = open_until(spec, its_gate)
+      if till and till <= now and used(its_gate) > 0 then
+        return its_gate, UNIT, nil
+      elseif till and till > now and (not at or till > at) then
+        gate, cost, at = its_gate, UNIT, till
       end
       local its_at = opens_at(spec, use)
       if its_at and (not at or its_at > at) then
@@ -91,6 +137,13 @@ local function charge(uses, id)
       redis.call('SADD', prefix .. 'holds:' .. gate, id)
     end
   end
+end
+
+-- Nothing is left in the bucket of a gate with a rate. A debt is not forgiven.
+local function drain(spec, use)
+  local gate = gate_of(use)
+  spent[gate] = math.max(spent_until(use[1], use[2], gate), now + span(spec, spec[3]))
+  redis.call('HSET', prefix .. 'gates:' .. use[1], use[2], string.format('%.0f', spent[gate]))
 end
 
 -- A charged job turned out not to start: its units come back.

@@ -15,8 +15,8 @@ local FRONT_WRITTEN = '>BBBi8Bi8Bi8BHc0BHc0'
 local BACK = '>I4I4I4i8i8i8i8I4BHc0Hc0'
 local INT, TEXT = 211, 218 -- what stands in front of an integer and of a text
 local WAITING, RUNNING, SUCCEEDED, FAILED, CANCELLED, DISCARDED = 0, 1, 2, 3, 4, 5
--- Flags of a state record. FREES: its end frees a key or a limit.
-local CANCEL, SOLO, ERROR, RESULT, REASON, FREES = 1, 2, 4, 8, 16, 32
+-- Flags of a state record. FREES: its end frees a key or a limit. THROTTLED: there is a number.
+local CANCEL, SOLO, ERROR, RESULT, REASON, FREES, THROTTLED = 1, 2, 4, 8, 16, 32, 64
 -- Marks of an asked record. STARTED: its key is freed at its start.
 local KEYED, LIMITED, STARTED = 1, 2, 4
 local LAST = 221845392000000000
@@ -198,7 +198,7 @@ end
 -- `key_holder` finds out that nobody does.
 local function bury_record(id, reason, asked, kept)
   note_dead(id, reason, asked, kept)
-  for _, key in ipairs({ 'jobs', 'state', 'errors', 'tracebacks', 'progress' }) do
+  for _, key in ipairs({ 'jobs', 'state', 'errors', 'tracebacks', 'progress', 'throttled' }) do
     redis.call('HDEL', prefix .. key, id)
   end
   redis.call('DEL', prefix .. 'history:' .. id)

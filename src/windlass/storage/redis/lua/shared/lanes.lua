@@ -254,14 +254,27 @@ end
 
 -- --- opening ---
 
--- A unit of these gates (a table with gates as keys) has come back. Few bays, however many lanes:
--- one per queue that uses the gate.
+-- A unit of these gates (a table with gates as keys) has come back, or a breaker has closed. Few bays,
+-- however many lanes: one per queue that uses the gate, where it is no matter of tokens.
 local function open_gates(gates)
   for gate in pairs(gates) do
-    local waits = prefix .. 'waits:' .. gate
-    for _, bay in ipairs(redis.call('ZRANGEBYSCORE', waits, '+inf', '+inf')) do
-      set_bay(bay, 0)
+    local spec, from = spec_of(limit_of(gate)), '+inf'
+    local till = 0
+    if spec and spec[5] then
+      till = open_until(spec, gate)
+      from = till and '+inf' or '-inf' -- a closed breaker lets everybody in
+      till = till and till > now and till or 0
     end
+    for _, bay in ipairs(redis.call('ZRANGEBYSCORE', prefix .. 'waits:' .. gate, from, '+inf')) do
+      set_bay(bay, till)
+    end
+  end
+end
+
+-- Whoever waits for this gate may ask again.
+local function open_gate(gate)
+  for _, bay in ipairs(redis.call('ZRANGE', prefix .. 'waits:' .. gate, 0, -1)) do
+    set_bay(bay, 0)
   end
 end
 
@@ -276,9 +289,7 @@ end
 -- The numbers of a limit have changed: whoever waits for it may ask again.
 local function open_limit(name)
   for _, gate in ipairs(redis.call('SMEMBERS', prefix .. 'shut:' .. name)) do
-    for _, bay in ipairs(redis.call('ZRANGE', prefix .. 'waits:' .. gate, 0, -1)) do
-      set_bay(bay, 0)
-    end
+    open_gate(gate)
   end
 end
 
@@ -299,7 +310,7 @@ end
 
 -- --- the end of a claim ---
 
-local freed = {}
+local freed, emptied = {}, {}
 
 -- A job with limits does not run any more: its units come back. `settle` opens who waits for them.
 local function let_go(job)
@@ -312,7 +323,25 @@ local function let_go(job)
   end
 end
 
+-- What the end of a claim means for others: its breakers fail or close, its rates may be spent.
+-- After `let_go`.
+local function tell_gates(job, failed, succeeded, drains)
+  local special = special_of(job)
+  for _, use in ipairs(special and special[4] or {}) do
+    local spec = spec_of(use[1])
+    if spec and spec[5] and failed then
+      trip(spec, gate_of(use))
+    elseif spec and spec[5] and succeeded then
+      close_breaker(gate_of(use))
+    elseif spec and spec[2] and drains then
+      drain(spec, use)
+      emptied[gate_of(use)] = use
+    end
+  end
+end
+
 local function open_freed()
   open_gates(freed)
-  freed = {}
+  postpone(emptied)
+  freed, emptied = {}, {}
 end

@@ -1,5 +1,5 @@
 -- Waiting: the lines of a queue, and what happens to a job that stands in one.
--- use: jobs keys lanes
+-- use: jobs keys lanes ended
 
 local due_changed = {}
 
@@ -39,6 +39,7 @@ local function settle()
   open_freed()
   settle_lanes()
   settle_due()
+  settle_ended()
   flush_counts()
 end
 
@@ -54,7 +55,7 @@ local function fail_unreadable(job)
   mark(job, ERROR, true)
   mark(job, RESULT, false)
   mark(job, REASON, false)
-  redis.call('ZADD', prefix .. 'finished:' .. FAILED, now, job.id)
+  add_ended(FAILED, job.queue, job.id)
   redis.call('ZREM', prefix .. 'expiring', job.id)
   save_job(job)
   free_key_at_end(job)
@@ -80,7 +81,7 @@ end
 -- caller's.
 local function stand(job, due)
   if job.finished > 0 then
-    redis.call('ZREM', prefix .. 'finished:' .. job.state, job.id)
+    drop_ended(job.state, job.queue, { job.id })
   end
   job.state, job.due, job.finished, job.tail = WAITING, due, 0, ''
   mark(job, RESULT, false)
@@ -123,7 +124,7 @@ end
 
 -- A waiting job ends here, without a claim: cancelled or discarded, with a reason or ''.
 local function end_waiting(job, state, reason)
-  redis.call('ZADD', prefix .. 'finished:' .. state, now, job.id)
+  add_ended(state, job.queue, job.id)
   leave_line(job)
   count(job.queue, WAITING, -1)
   count(job.queue, state, 1)
@@ -183,7 +184,10 @@ local function delete_job(job)
     redis.call('HDEL', prefix .. 'state', job.id)
   end
   if job.finished > 0 then
-    redis.call('ZREM', prefix .. 'finished:' .. job.state, job.id)
+    drop_ended(job.state, job.queue, { job.id })
+  end
+  if has(job.flags, THROTTLED) then
+    redis.call('HDEL', prefix .. 'throttled', job.id)
   end
   if has(job.flags, ERROR) then
     redis.call('HDEL', prefix .. 'errors', job.id)

@@ -1,8 +1,8 @@
 -- Jobs as people see them.
 -- use: jobs keys
 
--- Asked record, state record, error, traceback and progress ('' each where there is none), and
--- whether the job holds its key.
+-- Asked record, state record, error, traceback and progress ('' each where there is none),
+-- whether the job holds its key, and how often it was throttled.
 local function show(job)
   local failed = has(job.flags, ERROR)
   local held = 0
@@ -19,5 +19,6 @@ local function show(job)
     failed and redis.call('HGET', prefix .. 'tracebacks', job.id) or '',
     job.number > 0 and redis.call('HGET', prefix .. 'progress', job.id) or '',
     held,
+    has(job.flags, THROTTLED) and tonumber(redis.call('HGET', prefix .. 'throttled', job.id)) or 0,
   }
 end

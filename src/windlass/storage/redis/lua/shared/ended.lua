@@ -1,0 +1,38 @@
+-- Ended jobs, apart by state and queue because queues keep them for different times; and of each
+-- state the queues by their oldest one, so that nobody goes through all queues.
+-- use: jobs
+
+local thinned = {}
+
+local function ended_line(state, queue)
+  return prefix .. 'finished:' .. state .. ':' .. queue
+end
+
+-- Jobs of this queue have ended now, or did so at `at`.
+local function note_ended(state, queue, at)
+  redis.call('ZADD', prefix .. 'oldest:' .. state, 'LT', at or now, queue)
+end
+
+local function add_ended(state, queue, id)
+  redis.call('ZADD', ended_line(state, queue), now, id)
+  note_ended(state, queue)
+end
+
+-- Some jobs of a queue are not among the ended ones any more. `settle_ended` follows.
+local function drop_ended(state, queue, ids)
+  wide('ZREM', ended_line(state, queue), ids, 1)
+  thinned[state .. queue] = { state, queue }
+end
+
+-- Make the list of queues follow the lines that lost jobs.
+local function settle_ended()
+  for _, line in pairs(thinned) do
+    local first = redis.call('ZRANGE', ended_line(line[1], line[2]), 0, 0, 'WITHSCORES')
+    if first[2] then
+      redis.call('ZADD', prefix .. 'oldest:' .. line[1], first[2], line[2])
+    else
+      redis.call('ZREM', prefix .. 'oldest:' .. line[1], line[2])
+    end
+  end
+  thinned = {}
+end

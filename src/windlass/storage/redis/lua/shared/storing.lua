@@ -1,0 +1,257 @@
+-- New jobs: read, judged and stored. Each is two strings. How it is due (a byte: 0 now, 1 after, 2 at),
+-- that duration or instant, how long until it expires (-1: never), and what becomes of it if its key is
+-- held (a byte, see below); and its asked record from the budget on.
+-- use: lines
+
+local REPLACE_ARGUMENTS, REPLACE_DUE, RAISE, REUSE = 2, 3, 4, 0
+local NEW_HEAD = '>BBi8Bi8Bi8Bi8'
+local NEW_BODY = '>xxxxxxxxxxHc0xHc0xi8xBxxc16'
+local NEW_ASKS = '>Bi8i8B'
+
+-- Everything is read first: what cannot be stored leaves nothing behind. Lists of values, not a list of
+-- jobs: a table for each would cost more than all the rest. `rests`, of those with a key or limits:
+-- where in the record what they say of it begins.
+local function read_new(items)
+  local take, ids, queues, tasks, priorities, marks, specials, rests = struct.unpack, {}, {}, {}, {},
+    {}, {}, {}
+  local many = #items / 2
+  for i = 1, many do
+    local body, rest = items[2 * i], nil
+    queues[i], tasks[i], priorities[i], marks[i], ids[i], rest = take(NEW_BODY, body)
+    if marks[i] % 4 > 0 then
+      specials[i], rests[i] = cmsgpack.unpack((take('>xI4c0', body, rest))), rest
+    end
+  end
+  local known, numbers = {}, read_all('ZMSCORE', prefix .. 'all', ids)
+  for i = 1, many do
+    if numbers[i] then
+      known[ids[i]] = true
+    end
+  end
+  return {
+    many = many, items = items, ids = ids, queues = queues, tasks = tasks, priorities = priorities,
+    marks = marks, specials = specials, rests = rests, known = known,
+  }
+end
+
+-- The answer for a limit that nobody defined: 'limit', its name, the names that are. Nil: all are.
+local function unknown_limit(new)
+  local asked = {}
+  for _, special in pairs(new.specials) do
+    for _, use in ipairs(special[4]) do
+      if not asked[use[1]] and redis.call('HEXISTS', prefix .. 'limits', use[1]) == 0 then
+        return { 'limit', use[1], unpack(redis.call('HKEYS', prefix .. 'limits')) }
+      end
+      asked[use[1]] = true
+    end
+  end
+end
+
+-- What becomes of the job if its key is held.
+local function on_conflict(new, i)
+  return string.byte(new.items[2 * i - 1], 18)
+end
+
+-- The answer for a job that may not meet the holder of its key, also one of its own batch: 'key', it
+-- and the holder. Nil: there is none.
+local function refused_key(new)
+  local holders = {} -- key to {id, task}
+  for i = 1, new.many do
+    local id = new.ids[i]
+    if has(new.marks[i], KEYED) and not new.known[id] then
+      local key, what = new.specials[i][1], on_conflict(new, i)
+      if not holders[key] then
+        local holder = key_holder(key)
+        local job = holder and what ~= REUSE and load_job(holder)
+        holders[key] = holder and { holder, job and job.task } or { id, new.tasks[i] }
+      end
+      local holder = holders[key]
+      if holder[1] ~= id and what ~= REUSE then
+        if not holder[2] then
+          local job = load_job(holder[1])
+          holder[2] = job and job.task
+        end
+        -- Arguments of one task mean nothing to another.
+        if what == RAISE or holder[2] ~= new.tasks[i] then
+          return { 'key', key, holder[1] }
+        end
+      end
+    end
+  end
+end
+
+local function due_of(asks)
+  local how, span = struct.unpack(NEW_ASKS, asks)
+  if how == 1 then
+    return after(now, span)
+  end
+  return how == 2 and math.min(span, LAST) or now
+end
+
+-- --- replacing ---
+
+-- Where, in an asked record, the payload begins and where what few jobs carry.
+local function parts_of(record, rest)
+  local payload = rest + 1
+  if string.byte(record, rest) ~= 192 then
+    payload = rest + 5 + struct.unpack('>I4', record, rest + 1)
+  end
+  return payload, payload + 5 + struct.unpack('>I4', record, payload + 1)
+end
+
+-- Principal, correlation id and trace in what few jobs carry: it, up to where, and from where on.
+local function context_of(extras)
+  if extras == '\192' then
+    return '\192\192\192'
+  end
+  local first = cmsgpack.unpack_limit(extras, 4, 1)
+  local last = cmsgpack.unpack_limit(extras, 3, first)
+  last = last < 0 and #extras or last
+  return string.sub(extras, first + 1, last), first, last
+end
+
+-- The job takes over payload, limits and context; what stands in front of them stays.
+local function take_arguments(job, body, rest, special)
+  local old_payload, old_extras = parts_of(job.asked, job.rest)
+  local payload, extras = parts_of(body, rest)
+  local context = context_of(string.sub(body, extras))
+  local carried = string.sub(job.asked, old_extras)
+  local _, first, last = context_of(carried)
+  if first then
+    carried = string.sub(carried, 1, first) .. context .. string.sub(carried, last + 1)
+  elseif context ~= '\192\192\192' then
+    carried = '\151\192\192\144\192' .. context -- no timeout, no backoff, no tags, no tenant
+  end
+  local mine = special_of(job)
+  local packed = cmsgpack.pack({ mine[1], mine[2], mine[3], special[4], special[5] })
+  if has(job.marks, LIMITED) ~= (#special[4] > 0) then
+    job.marks = job.marks + (#special[4] > 0 and LIMITED or -LIMITED)
+  end
+  job.asked = string.sub(job.asked, 1, job.rest - 20) .. string.char(job.marks)
+    .. string.sub(job.asked, job.rest - 18, job.rest - 1)
+    .. struct.pack('>BI4', 198, #packed) .. packed
+    .. string.sub(body, payload, extras - 1) .. carried
+  job.special = nil
+  redis.call('HSET', prefix .. 'jobs', job.id, job.asked)
+end
+
+-- The holder of a key takes over what was asked for in its stead, if it waits: true.
+local function replace_job(id, new, i, what)
+  local job = load_job(id)
+  if not job or job.state ~= WAITING or not special_of(job) then
+    return false
+  end
+  leave_line(job)
+  if what ~= REPLACE_DUE then
+    take_arguments(job, new.items[2 * i], new.rests[i], new.specials[i])
+  end
+  stand(job, what == REPLACE_ARGUMENTS and job.due or due_of(new.items[2 * i - 1]))
+  return true
+end
+
+-- --- storing ---
+
+-- Store what was read. The answer: for each job '' (stored, now or before), or the id of the job that
+-- holds its key, with one byte more if that took over what was asked for. Call `settle` after it.
+local function store_new(new)
+  local take, pack, items = struct.unpack, struct.pack, new.items
+  local ids, queues, marks, specials, known = new.ids, new.queues, new.marks, new.specials, new.known
+  local priorities = new.priorities
+  local last = redis.call('INCRBY', prefix .. 'seq', new.many) - new.many
+  local answers, records, all, stored, expiring = {}, {}, {}, 0, {}
+  local lines, later, added = {}, {}, {}
+
+  -- The members that join a line, by queue.
+  local function line_of(lists, queue)
+    local line = lists[queue]
+    if not line then
+      line = { n = 0 }
+      lists[queue] = line
+    end
+    return line
+  end
+
+  local function join(line, score, member)
+    line[line.n + 1], line[line.n + 2] = score, member
+    line.n = line.n + 2
+  end
+
+  local function flush()
+    wide('HSET', prefix .. 'jobs', records, 2)
+    wide('ZADD', prefix .. 'all', all, 2)
+    wide('ZADD', prefix .. 'expiring', expiring, 2)
+    for queue, line in pairs(lines) do
+      wide('ZADD', prefix .. 'ready:' .. queue, line, 2)
+    end
+    for queue, line in pairs(later) do
+      wide('ZADD', prefix .. 'later:' .. queue, line, 2)
+    end
+    records, all, stored, expiring, lines, later = {}, {}, 0, {}, {}, {}
+  end
+
+  local function store(i)
+    local id, queue, asks = ids[i], queues[i], items[2 * i - 1]
+    local _, _, expires = take(NEW_ASKS, asks)
+    local due = due_of(asks)
+    expires = expires < 0 and 0 or after(now, expires)
+    last = last + 1
+    records[stored + 1] = id
+    records[stored + 2] = pack(NEW_HEAD, 157, INT, now, INT, expires, INT, last, INT, due)
+      .. items[2 * i]
+    all[stored + 1], all[stored + 2] = last, id
+    stored = stored + 2
+    known[id] = true
+    added[queue] = (added[queue] or 0) + 1
+    if expires > 0 then
+      expiring[#expiring + 1] = expires
+      expiring[#expiring + 1] = id
+    end
+    local kind = '0'
+    if marks[i] > 0 or expires > 0 then
+      local job = {
+        id = id, seq = last, due = due, expires = expires, priority = priorities[i],
+        marks = marks[i], queue = queue, flags = 0, kept = false,
+      }
+      kind = kind_of(job)
+      if due <= now and kind == '2' then
+        enter_lane(job, specials[i])
+        return
+      end
+    end
+    local place = place_at(due, last, id, kind)
+    if due <= now then
+      join(line_of(lines, queue), priorities[i], place)
+    else
+      join(line_of(later, queue), due, place .. pack('>d', priorities[i]))
+      due_changed[queue] = true
+    end
+  end
+
+  for i = 1, new.many do
+    answers[i] = ''
+    if not known[ids[i]] then
+      local key = has(marks[i], KEYED) and specials[i][1]
+      local holder = key and key_holder(key, known)
+      if holder then
+        answers[i] = holder
+        local what = on_conflict(new, i)
+        if what ~= REUSE and what ~= RAISE then
+          flush() -- the holder may be one of this batch
+          if replace_job(holder, new, i, what) then
+            answers[i] = holder .. 'r'
+          end
+        end
+      else
+        if key then
+          take_key(ids[i], key, specials[i][3])
+        end
+        store(i)
+      end
+    end
+  end
+  flush()
+  for queue, number in pairs(added) do
+    count(queue, WAITING, number)
+  end
+  return answers
+end
