@@ -6,14 +6,19 @@ from windlass.app import Windlass
 from windlass.context import Context, current
 from windlass.control import GiveUp, Retry, Snooze, Throttled
 from windlass.core.backoff import Backoff
+from windlass.core.breaker import Breaker
 from windlass.core.limit import Rate
+from windlass.followup import Failure
 from windlass.handle import Job
 from windlass.limits import Limit
 from windlass.task import Task
+from windlass.unique import Unique
 
 __all__ = [
     "Backoff",
+    "Breaker",
     "Context",
+    "Failure",
     "GiveUp",
     "Job",
     "Limit",
@@ -22,6 +27,7 @@ __all__ = [
     "Snooze",
     "Task",
     "Throttled",
+    "Unique",
     "Windlass",
     "__version__",
     "current",

@@ -8,7 +8,6 @@ import os
 from collections.abc import (
     AsyncIterator,
     Callable,
-    Coroutine,
     Iterable,
     Iterator,
     Mapping,
@@ -18,7 +17,7 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
+from typing import Any, Self
 
 import msgspec
 
@@ -26,29 +25,23 @@ from windlass.admin import Admin
 from windlass.blocking import Blocking
 from windlass.client import Client, check_calls
 from windlass.config import Settings, WorkerSettings, load_settings
-from windlass.context import Context, running
-from windlass.core.backoff import Backoff
-from windlass.core.function import check_function, where
+from windlass.context import running
 from windlass.core.job import Job as JobRecord
 from windlass.core.job import JobId
 from windlass.errors import AppClosed, ConfigError, UnknownTask
+from windlass.followup import check_all
 from windlass.handle import Job
-from windlass.limits import Limit
-from windlass.options import ExceptionClasses, task_options
 from windlass.outbox import Outbox, Wake, check_connection
+from windlass.runtime.defining import Definer
 from windlass.runtime.descent import descended, descended_all
 from windlass.runtime.engine import Surroundings
-from windlass.runtime.hooks import Hooks
 from windlass.runtime.worker import Worker
 from windlass.seams import SYSTEM_CLOCK, Clock, Seams
 from windlass.storage.open import Opener
 from windlass.storage.protocol import CancelAnswer, Storage, UserConnection
-from windlass.task import Call, Decorator, RunIn, Task
+from windlass.task import Call
 
 __all__ = ["Windlass"]
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class _Link(msgspec.Struct):
@@ -64,7 +57,7 @@ _INHERITED: list[_Link] = []
 touches its parent's database; kept here, their destructors never run."""
 
 
-class Windlass(Hooks):
+class Windlass(Definer):
     """Tasks, storage, client, worker and admin of one application.
 
     ``async with app:`` opens it; used unopened, it opens at first use. One app may be used from
@@ -99,52 +92,6 @@ class Windlass(Hooks):
 
     def __repr__(self) -> str:
         return f"<Windlass {self._opener.scheme} with {len(self.tasks)} tasks>"
-
-    # --- definitions ---
-
-    @overload
-    def task(
-        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
-    ) -> Task[P, R]: ...
-    @overload
-    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
-    @overload
-    def task(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
-    @overload
-    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
-    @overload
-    def task(
-        self,
-        *,
-        name: str | None = None,
-        queue: str | None = None,
-        max_attempts: int | None = None,
-        timeout: timedelta | float | None = None,
-        backoff: Backoff | None = None,
-        priority: int = 0,
-        run_in: RunIn = "auto",
-        tags: Sequence[str] = (),
-        expires: timedelta | float | None = None,
-        on_crash: Literal["fail", "retry"] = "fail",
-        retry_on: ExceptionClasses | None = None,
-        give_up_on: ExceptionClasses | None = None,
-        limits: Limit | Sequence[Limit] = (),
-    ) -> Decorator: ...
-    def task(self, *function: Any, **options: Any) -> Any:
-        """Register a function as a task: ``@app.task`` or ``@app.task(queue="mail", ...)``."""
-        if function:
-            (target,) = function
-            return self._register(target, options)
-        return Decorator(self._register, options)
-
-    def _register(self, function: Callable[..., Any], given: Mapping[str, Any]) -> Task[..., Any]:
-        if isinstance(function, Task):
-            message = f"{function!r} is already a task"
-            raise ConfigError(message)
-        check_function(function)
-        task: Task[..., Any] = Task(function, task_options(given, name=where(function)), self)
-        self.tasks.add(task)
-        return task
 
     @property
     def payload_limit(self) -> int:
@@ -288,7 +235,8 @@ class Windlass(Hooks):
     async def surroundings(self) -> Surroundings:
         """What a worker on this event loop needs."""
         link = await self._link()
-        await link.client.define(limit for task in self.tasks for limit in task.settings.limits)
+        check_all(self.tasks)
+        await link.client.define(spec for task in self.tasks for spec in task.needs)
         return Surroundings(
             storage=link.storage,
             tasks=self.tasks,

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
+from windlass.client import needs_limits
 from windlass.core.job import Job as JobRecord
 from windlass.errors import BlockingCallOnLoop
 from windlass.handle import Job
@@ -133,7 +134,7 @@ class Blocking:
         """``await app.enqueue_many(calls)``; with ``connection``, on yours and on this thread."""
         if connection is not None:
             every = self._app._checked(calls, connection, wake)  # noqa: SLF001
-            if any(call.limits for call in every) and not self._is_here():
+            if any(map(needs_limits, every)) and not self._is_here():
                 # On a loop, too: whoever gives a connection that blocks has settled for blocking.
                 self._wait_for(self._app._define_for(every))  # noqa: SLF001
             jobs = self._app._outbox.enqueue_sync(every, connection, wake)  # noqa: SLF001

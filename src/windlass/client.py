@@ -15,9 +15,9 @@ from windlass.core.identity import CORRELATION_KEYS, PRINCIPAL_KEYS, first_usabl
 from windlass.core.instant import duration
 from windlass.core.job import Job as JobRecord
 from windlass.core.job import JobId, NewJob
+from windlass.core.limit import LimitSpec
 from windlass.core.state import State
 from windlass.core.text import MAX_TEXT, shown
-from windlass.core.unique import Unique, compose_key
 from windlass.errors import (
     InvalidArgument,
     JobCancelled,
@@ -28,7 +28,7 @@ from windlass.errors import (
     ResultTimeout,
 )
 from windlass.handle import Job, JobClient
-from windlass.limits import Definitions, Limit
+from windlass.limits import Definitions
 from windlass.observe.bus import Bus
 from windlass.seams import Seams
 from windlass.storage.batching import Batcher
@@ -36,7 +36,7 @@ from windlass.storage.protocol import Inserted, Settled, Storage
 from windlass.task import Call, JobOptions, Task
 from windlass.waiter import ResultWaiter
 
-__all__ = ["Client", "check_calls", "new_job", "new_jobs"]
+__all__ = ["Client", "check_calls", "handle_of", "needs_limits", "new_job", "new_jobs"]
 
 _FLUSH = 1000
 """The most jobs that strangers' calls are merged into; one call may be larger."""
@@ -79,15 +79,24 @@ def new_job(call: Call, settings: Settings, job_id: JobId) -> NewJob:
         expires=ask.expires or task.expires,
         backoff=ask.backoff,
         limits=call.limits,
-        unique=None
-        if ask.key is None
-        else Unique(compose_key(task.name, ask.key), ask.window, ask.unique_for),
+        unique=call.unique or ask.unique,
         tags=task.tags if ask.tags is None else ask.tags,
         tenant=ask.tenant,
         principal=principal,
         correlation_id=correlation_id,
         parent=None if ask.parent is None else JobId(ask.parent),
+        on_failure=call.task.follow_up(settings),
     )
+
+
+def needs_limits(call: Call) -> bool:
+    """Whether something must be defined before the call is stored."""
+    return bool(call.limits) or call.task.settings.on_failure is not None
+
+
+def handle_of(handles: JobClient, call: Call, reply: Inserted) -> Job[Any]:
+    """What a producer gets for a call that was stored."""
+    return Job(handles, reply.id, created=reply.created, replaced=reply.replaced, task=call.task)
 
 
 def _found(arguments: Mapping[str, object], keys: Sequence[str]) -> str | None:
@@ -141,12 +150,12 @@ class Client:
     async def enqueue(self, call: Call) -> Job[Any]:
         """Store one call, merged with whatever is enqueued at the same time."""
         new = self._new(call)
-        if new.limits:
-            await self.define(call.task.settings.limits)
+        if new.limits or new.on_failure is not None:
+            await self.define(call.task.needs)
         (reply,) = await (self._inserts if new.unique is None else self._keyed).submit((new,))
         if reply.created and self._bus.heard:
             self._bus.publish(JobEnqueued(job=reply.id, task=new.task, queue=new.queue))
-        return Job(self._handles, reply.id, created=reply.created, task=call.task)
+        return handle_of(self._handles, call, reply)
 
     def _new(self, call: Call) -> NewJob:
         """Calls in a row differ mostly in their arguments alone."""
@@ -163,7 +172,7 @@ class Client:
 
     async def enqueue_many(self, calls: Sequence[Call]) -> list[Job[Any]]:
         """Store calls, all or none, in order."""
-        news = new_jobs(calls, self._settings, self._new_ids(len(calls)))
+        news = self._new_many(calls)
         await self.define_for(calls)
         keyed = any(new.unique is not None for new in news)
         replies = await (self._keyed if keyed else self._inserts).submit(news)
@@ -173,19 +182,21 @@ class Client:
                     event = JobEnqueued(job=reply.id, task=new.task, queue=new.queue)
                     self._bus.publish(event)
         return [
-            Job(self._handles, reply.id, created=reply.created, task=call.task)
+            handle_of(self._handles, call, reply)
             for call, reply in zip(calls, replies, strict=True)
         ]
 
-    async def define(self, limits: Iterable[Limit]) -> None:
+    def _new_many(self, calls: Sequence[Call]) -> list[NewJob]:
+        return new_jobs(calls, self._settings, self._new_ids(len(calls)))
+
+    async def define(self, specs: Iterable[LimitSpec]) -> None:
         """Let jobs use these; costs nothing the second time."""
-        await self._definitions.keep(limits)
+        await self._definitions.keep(specs)
 
     async def define_for(self, calls: Sequence[Call]) -> None:
         """Let these calls use their limits."""
-        await self.define(
-            limit for call in calls if call.limits for limit in call.task.settings.limits
-        )
+        tasks = dict.fromkeys(call.task for call in calls if needs_limits(call))
+        await self.define(spec for task in tasks for spec in task.needs)
 
     async def refresh(self, job: JobId) -> JobRecord:
         """The stored job, or JobNotFound."""

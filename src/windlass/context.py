@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
@@ -14,7 +16,7 @@ from windlass.storage.protocol import UserConnection
 if TYPE_CHECKING:
     from windlass.task import Call
 
-__all__ = ["Context", "Host", "Token", "current", "enter", "running"]
+__all__ = ["Context", "Host", "Token", "current", "enter", "running", "wants_context"]
 
 log = logging.getLogger("windlass.job")
 T = TypeVar("T")
@@ -217,3 +219,21 @@ def current() -> Context:
             "runs has a context; pass what you need as an argument elsewhere."
         )
         raise WindlassError(message) from None
+
+
+def wants_context(function: Callable[..., Any]) -> bool:
+    """Whether the first parameter is annotated as a Context, also as a string."""
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if first is None or first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
+        return False
+    annotation = first.annotation
+    if not isinstance(annotation, str):
+        return annotation is Context
+    path = annotation.strip("'\" ").split(".")
+    if path[-1] != "Context":
+        return False
+    # The name may be imported for type checkers only; then its last part has to do.
+    found: Any = getattr(function, "__globals__", {}).get(path[0])
+    for part in path[1:]:
+        found = getattr(found, part, None)
+    return found is None or found is Context

@@ -37,10 +37,16 @@ class JobClient(Protocol):
 class Job(Generic[R_co]):
     """One durable request to run a task. Blocking twins of its methods: ``app.blocking``."""
 
-    __slots__ = ("_client", "_task", "created", "id")
+    __slots__ = ("_client", "_task", "created", "id", "replaced")
 
     def __init__(
-        self, client: JobClient, job_id: JobId, *, created: bool, task: Task[..., Any] | None
+        self,
+        client: JobClient,
+        job_id: JobId,
+        *,
+        created: bool,
+        task: Task[..., Any] | None,
+        replaced: bool = False,
     ) -> None:
         """Made by enqueueing, or by ``app.job(id)``."""
         self._client = client
@@ -49,10 +55,13 @@ class Job(Generic[R_co]):
         """The job's id."""
         self.created = created
         """False when an active job with the same unique key was found and reused."""
+        self.replaced = replaced
+        """That job was waiting and has taken over what this call asked for: ``on_conflict``."""
 
     def __repr__(self) -> str:
         name = self._task.name if self._task else "?"
-        return f"<Job {self.id} {name}{'' if self.created else ' (reused)'}>"
+        met = "" if self.created else " (replaced)" if self.replaced else " (reused)"
+        return f"<Job {self.id} {name}{met}>"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Job) and other.id == self.id

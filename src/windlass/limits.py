@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import inspect
 import math
-import re
-import string
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
+from windlass.core.breaker import Breaker
 from windlass.core.job import LimitUse
 from windlass.core.limit import LimitSpec, Rate
-from windlass.core.text import check_name, check_text, shown
-from windlass.errors import DefinitionError, InvalidArgument, suggestion
+from windlass.core.text import check_name, shown
+from windlass.errors import DefinitionError, InvalidArgument
 from windlass.storage.protocol import LimitStore
+from windlass.templates import Template, check_argument, found, parsed
 
 __all__ = [
     "Costs",
@@ -23,6 +23,7 @@ __all__ = [
     "Draw",
     "Limit",
     "breaker_name",
+    "breaker_of",
     "check_costs",
     "is_written",
     "limits_of",
@@ -31,10 +32,6 @@ __all__ = [
 
 Costs = float | dict[str, float]
 """What one call costs: of every rate its task draws on, or by the names of the limits."""
-
-_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
-_Part = tuple[str, tuple[str, ...]]
-"""Text of a template, and the path to the value behind it; none: the template ends."""
 
 
 class Limit(msgspec.Struct, frozen=True):
@@ -64,7 +61,7 @@ class Limit(msgspec.Struct, frozen=True):
             raise InvalidArgument(message)
         _ = self.spec
         if self.key is not None:
-            _parsed(self.key, f"the key of limit {self.name!r}", "tenant_id")
+            parsed(self.key, f"the key of limit {self.name!r}", "tenant_id")
         if self.cost is not None:
             self._check_cost()
 
@@ -75,7 +72,7 @@ class Limit(msgspec.Struct, frozen=True):
         what = f"the cost of limit {self.name!r}"
         match self.cost:
             case str():
-                parts = _parsed(self.cost, what, "tokens")
+                parts = parsed(self.cost, what, "tokens")
                 if len(parts) > 1 or parts[0][0]:
                     message = f'{what} is one argument such as cost="{{tokens}}", got {self.cost!r}'
                     raise InvalidArgument(message)
@@ -109,31 +106,35 @@ def limits_of(given: object) -> tuple[Limit, ...]:
 class Draw:
     """How the calls of one task draw on one limit."""
 
-    __slots__ = ("_cost", "_key", "_several", "limit")
+    __slots__ = ("_cost", "_key", "limit")
 
     def __init__(self, limit: Limit, arguments: Collection[str], task: str) -> None:
         """Refuses a key or a cost that ``task`` has no argument for."""
         self.limit = limit
-        self._key: list[_Part] = []
+        self._key: Template | None = None
         self._cost: Callable[[Mapping[str, Any]], object] = lambda _: 1.0
         if limit.key is not None:
-            self._key = _parsed(limit.key, "key", "tenant_id")
-            for _, path in self._key:
-                _check_argument(path[:1], arguments, f"the key of limit {limit.name!r}", task)
-        self._several = "".join(text for text, _ in self._key) if len(self._key) > 1 else ""
+            what = f"the key of limit {limit.name!r}"
+            self._key = Template(limit.key, what, arguments, task)
         match limit.cost:
             case None:
                 pass
             case str():
-                ((_, way),) = _parsed(limit.cost, "cost", "tokens")
-                _check_argument(way[:1], arguments, f"the cost of limit {limit.name!r}", task)
-                self._cost = lambda given: _found(way, given, f"the cost of limit {limit.name!r}")
+                ((_, way),) = parsed(limit.cost, "cost", "tokens")
+                check_argument(way[:1], arguments, f"the cost of limit {limit.name!r}", task)
+                self._cost = lambda given: found(way, given, f"the cost of limit {limit.name!r}")
             case int() | float() as number:
                 self._cost = lambda _: number
             case function:
                 names = _parameters(function, limit.name)
-                _check_argument(names, arguments, f"the cost of limit {limit.name!r}", task)
+                check_argument(names, arguments, f"the cost of limit {limit.name!r}", task)
                 self._cost = lambda given: function(*(given[name] for name in names))
+
+    @property
+    def reads_arguments(self) -> bool:
+        """Whether two calls may take from different budgets, or take more or less."""
+        cost = self.limit.cost
+        return self._key is not None or isinstance(cost, str) or callable(cost)
 
     def use(self, arguments: Mapping[str, Any], costs: Costs | None) -> LimitUse:
         """What a call with these arguments takes of the limit."""
@@ -143,39 +144,8 @@ class Draw:
             cost = 1.0
         elif cost is None:
             cost = self._cost(arguments)
-        return LimitUse(name, self._key_of(arguments), _number(cost, f"the cost of limit {name!r}"))
-
-    def _key_of(self, arguments: Mapping[str, Any]) -> str:
-        what = f"the key of limit {self.limit.name!r}"
-        key = "".join(
-            text + self._told_apart(_text(_found(path, arguments, what), what)) if path else text
-            for text, path in self._key
-        )
-        return check_text(key, what)
-
-    def _told_apart(self, value: str) -> str:
-        """Two values side by side must not read like two others: "a-b", "c" and "a", "b-c"."""
-        if not self._several:
-            return value
-        marks = {"\\", *self._several}
-        return "".join(f"\\{letter}" if letter in marks else letter for letter in value)
-
-
-def _parsed(template: object, what: str, example: str) -> list[_Part]:
-    try:
-        parts = list(string.Formatter().parse(template)) if isinstance(template, str) else []
-    except ValueError:
-        parts = []
-    paths = [field for _, field, *_ in parts if field is not None]
-    plain = all(not spec and not conversion for _, _, spec, conversion in parts)
-    apart = all(text for text, field, *_ in parts[1:] if field is not None)
-    if not paths or not plain or not apart or not all(_PATH.fullmatch(path) for path in paths):
-        message = (
-            f'{what} names arguments in braces, as in "{{{example}}}" or "{{order.{example}}}", '
-            f"with something between two of them; got {shown(template)}"
-        )
-        raise InvalidArgument(message)
-    return [(text, tuple(field.split(".")) if field else ()) for text, field, *_ in parts]
+        key = "" if self._key is None else self._key.fill(arguments)
+        return LimitUse(name, key, _number(cost, f"the cost of limit {name!r}"))
 
 
 def _parameters(function: Callable[..., float], limit: str) -> tuple[str, ...]:
@@ -191,54 +161,6 @@ def _parameters(function: Callable[..., float], limit: str) -> tuple[str, ...]:
         )
         raise DefinitionError(message)
     return tuple(p.name for p in parameters)
-
-
-def _check_argument(
-    wanted: Iterable[str], arguments: Collection[str], what: str, task: str
-) -> None:
-    for name in wanted:
-        if name not in arguments:
-            has = f"It has {', '.join(arguments)}." if arguments else "It has none."
-            message = (
-                f"{what} names {name!r}, which is no argument of task {task!r}. {has}"
-                f"{suggestion(name, arguments)} Name one of them, or add the argument."
-            )
-            raise DefinitionError(message)
-
-
-def _found(path: tuple[str, ...], arguments: Mapping[str, Any], what: str) -> Any:
-    value: Any = arguments[path[0]]
-    for part in path[1:]:
-        if value is None:
-            return None
-        try:
-            value = value[part] if isinstance(value, Mapping) else getattr(value, part)
-        except (KeyError, AttributeError):
-            message = f"{what} is {'.'.join(path)}, and this call has no such part: {shown(value)}"
-            raise InvalidArgument(message) from None
-    return value
-
-
-def _text(value: object, what: str) -> str:
-    """A value as it is stored: a UUID, a date or an enum member is text in the payload."""
-    try:
-        stored = msgspec.to_builtins(value)
-    except (TypeError, ValueError, RecursionError):
-        stored = ()
-    match stored:
-        case None:
-            return ""
-        case str():
-            return stored
-        case bool():
-            return "true" if stored else "false"
-        case int():
-            return str(stored)
-        case _:
-            message = (
-                f"{what} must be text, a whole number, or what is stored as one, got {shown(value)}"
-            )
-            raise InvalidArgument(message)
 
 
 def _number(value: object, what: str) -> float:
@@ -284,6 +206,20 @@ def breaker_name(task: str) -> str:
     return f"{task}{_BREAKER}"
 
 
+def breaker_of(given: object, task: str) -> Breaker | None:
+    """The ``breaker=`` of a task, checked."""
+    if given is False:
+        return None
+    breaker = Breaker() if given is True else given
+    if not isinstance(breaker, Breaker):
+        message = f"breaker is True or a Breaker such as Breaker(failures=5), got {shown(given)}"
+        raise InvalidArgument(message)
+    if ":" in task:
+        message = f"a task with a breaker must not have ':' in its name, got {task!r}"
+        raise InvalidArgument(message)
+    return breaker
+
+
 def task_of(breaker: LimitSpec) -> str:
     """Whose breaker this is."""
     return breaker.name.removesuffix(_BREAKER)
@@ -295,7 +231,7 @@ def is_written(spec: LimitSpec) -> bool:
 
 
 class Definitions:
-    """Brings limits into one opened storage, each of them once.
+    """Brings limits and breakers into one opened storage, each of them once.
 
     What the code says is stored when it says something new, and beside it, that it has said so.
     Numbers that somebody has changed in the storage meanwhile survive restarts in this way, and
@@ -306,9 +242,9 @@ class Definitions:
         self._store = store
         self._kept: set[str] = set()
 
-    async def keep(self, limits: Iterable[Limit]) -> None:
+    async def keep(self, specs: Iterable[LimitSpec]) -> None:
         """See to it that jobs may use these."""
-        new = {limit.name: limit.spec for limit in limits if limit.name not in self._kept}
+        new = {spec.name: spec for spec in specs if spec.name not in self._kept}
         if not new:
             return
         stored = {spec.name: spec for spec in await self._store.specs()}

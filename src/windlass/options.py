@@ -10,13 +10,15 @@ import msgspec
 
 from windlass.control import Control
 from windlass.core.backoff import Backoff
+from windlass.core.breaker import Breaker
 from windlass.core.function import known_elsewhere
 from windlass.core.instant import duration
 from windlass.core.text import check_name, check_text, shown
-from windlass.core.unique import Window
+from windlass.core.unique import Unique as StoredUnique
 from windlass.errors import ConfigError, InvalidArgument, suggestion
-from windlass.limits import Costs, Limit, limits_of
+from windlass.limits import Costs, Limit, breaker_of, limits_of
 from windlass.storage.protocol import UserConnection
+from windlass.unique import Unique, unique_of
 
 __all__ = [
     "ExceptionClasses",
@@ -27,7 +29,6 @@ __all__ = [
     "some_time",
     "tag_names",
     "task_options",
-    "window",
 ]
 
 RunIn = Literal["auto", "loop", "thread", "process"]
@@ -55,6 +56,10 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     give_up_on: tuple[type[Exception], ...] = ()
     """Of those, these are not."""
     limits: tuple[Limit, ...] = ()
+    breaker: Breaker | None = None
+    unique: Unique | None = None
+    on_failure: Any = None
+    """A task, or the name of one, that is told when a job has failed for good."""
 
     def __post_init__(self) -> None:
         check_name(self.name, "a task's name")
@@ -90,6 +95,8 @@ def task_options(given: Mapping[str, Any], *, name: str) -> TaskOptions:
             options[key] = _exception_classes(options[key], key)
     options["tags"] = tag_names(options.get("tags", ()))
     options["limits"] = limits_of(options.get("limits", ()))
+    options["breaker"] = breaker_of(options.get("breaker", False), options["name"])
+    options["unique"] = unique_of(options.get("unique", False))
     return TaskOptions(**options)
 
 
@@ -131,9 +138,12 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     delay: timedelta | None = None
     at: datetime | None = None
     priority: int | None = None
-    key: str | None = None
-    window: Window = Window.UNTIL_FINISHED
-    unique_for: timedelta | None = None
+    unique: StoredUnique | None = None
+    """The key that the call itself gives."""
+    rule: Unique | None = None
+    """The task's rule as the call has changed it."""
+    keyless: bool = False
+    """No key, whatever the task says."""
     queue: str | None = None
     max_attempts: int | None = None
     timeout: timedelta | None = None
@@ -158,15 +168,6 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
                 check_text(text, name)
         if self.delay is not None and self.at is not None:
             message = "give delay= or at=, not both"
-            raise InvalidArgument(message)
-        self._check_key()
-
-    def _check_key(self) -> None:
-        if self.key is None and self.window is not Window.UNTIL_FINISHED:
-            message = "unique= and unique_for= say how long a key holds: give key=, too"
-            raise InvalidArgument(message)
-        if self.key is not None and check_text(self.key, "key") == "":
-            message = "key must be text, and not empty; leave it out for a job without one"
             raise InvalidArgument(message)
 
 
@@ -228,14 +229,3 @@ def some_time(value: timedelta | float | None, what: str) -> timedelta | None:
         message = f"{what} must be longer than nothing; leave it out for the default"
         raise InvalidArgument(message)
     return span
-
-
-def window(unique: str, unique_for: timedelta | float | None) -> Window:
-    """How long a key holds, from the two ways to say it."""
-    if unique not in (Window.UNTIL_STARTED, Window.UNTIL_FINISHED):
-        message = (
-            f"unique must be 'until_started' or 'until_finished', got {unique!r}; for a key that "
-            f"holds for a time, give unique_for="
-        )
-        raise InvalidArgument(message)
-    return Window(unique) if unique_for is None else Window.FOR_A_TIME

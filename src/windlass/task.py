@@ -4,34 +4,36 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import (
     TYPE_CHECKING,
     Any,
-    Concatenate,
     Generic,
     Literal,
     ParamSpec,
     Protocol,
     TypeVar,
-    overload,
 )
 
 import msgspec
 
-from windlass.context import Context
+from windlass.config import Settings
+from windlass.context import wants_context
 from windlass.core.backoff import Backoff
 from windlass.core.function import check_function, importable, is_coroutine, where
 from windlass.core.instant import aware, duration
-from windlass.core.job import LimitUse
+from windlass.core.job import FollowUp, LimitUse
 from windlass.core.limit import LimitSpec
 from windlass.core.payload import Codec, signature_shape
 from windlass.core.text import check_name
+from windlass.core.unique import Unique as StoredUnique
 from windlass.errors import DefinitionError, DuplicateTask, UnknownTask
-from windlass.limits import Costs, Draw, check_costs
-from windlass.options import JobOptions, RunIn, TaskOptions, some_time, tag_names, window
+from windlass.followup import check_named, check_taker, follow_up
+from windlass.limits import Costs, Draw, breaker_name, check_costs
+from windlass.options import JobOptions, RunIn, TaskOptions, some_time, tag_names
 from windlass.storage.protocol import UserConnection
+from windlass.unique import Conflict, Keyed, Scope, UniqueUntil, wished
 
 if TYPE_CHECKING:
     from windlass.handle import Job
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
 __all__ = [
     "BoundTask",
     "Call",
-    "Decorator",
     "Enqueuer",
     "JobOptions",
     "RunIn",
@@ -64,6 +65,8 @@ class Call(msgspec.Struct, frozen=True):
     """Given only where a task reads them: identity (see `core.identity`), or keys of limits."""
     options: JobOptions
     limits: tuple[LimitUse, ...] = ()
+    unique: StoredUnique | None = None
+    """By the rule of its task; a key that the call itself gives is in its options."""
 
 
 class Enqueuer(Protocol):
@@ -82,6 +85,16 @@ class Enqueuer(Protocol):
         """Largest payload in bytes."""
         ...
 
+    @property
+    def tasks(self) -> TaskRegistry:
+        """Every task it knows."""
+        ...
+
+    @property
+    def tenant_of(self) -> Callable[[], str | None] | None:
+        """Says whose calls are made here and now, if anybody has said how to know."""
+        ...
+
 
 _PLAIN = JobOptions()
 _IDENTITY = frozenset({"principal_id", "principal", "user_id", "correlation_id", "request_id"})
@@ -98,7 +111,7 @@ class Task(Generic[P, R_co]):
         self.function = function
         self.settings = options = msgspec.structs.replace(options, name=importable(options.name))
         self._enqueuer = enqueuer
-        self.takes_context = _wants_context(function)
+        self.takes_context = wants_context(function)
         self.in_process = options.run_in == "process"
         self.is_async = inspect.iscoroutinefunction(function) or (
             # A decorator may run the coroutine itself; then run_in="thread" says so.
@@ -106,8 +119,18 @@ class Task(Generic[P, R_co]):
         )
         shape = signature_shape(function, skip_first=self.takes_context)
         names = [p.name for p in shape]
-        self._has_identity = not _IDENTITY.isdisjoint(names)
-        self._draws = tuple(Draw(limit, names, options.name) for limit in options.limits)
+        self.parameters = shape
+        """Those that come from the payload."""
+        self.draws = tuple(Draw(limit, names, options.name) for limit in options.limits)
+        self.always = () if options.breaker is None else (LimitUse(breaker_name(options.name)),)
+        """What every call counts against, whatever its arguments."""
+        rule = options.unique
+        self._keyed = None if rule is None else Keyed(rule, names, options.name)
+        has_identity = not _IDENTITY.isdisjoint(names)
+        self._plain = not (has_identity or self.draws or self._keyed)
+        self._follow_up: tuple[Settings, FollowUp] | None = None
+        self._owned: tuple[JobOptions, str, JobOptions] | None = None
+        self._check_on_failure(options.on_failure)
         self._defaults = {p.name: p.default for p in shape if p.default is not p.empty}
         if options.run_in == "loop" and not self.is_async:
             message = (
@@ -156,8 +179,10 @@ class Task(Generic[P, R_co]):
         at: datetime | None = None,
         priority: int | None = None,
         key: str | None = None,
-        unique: Literal["until_started", "until_finished"] = "until_finished",
+        unique: UniqueUntil | Literal[False] | None = None,
         unique_for: timedelta | float | None = None,
+        scope: Scope | None = None,
+        on_conflict: Conflict | None = None,
         queue: str | None = None,
         max_attempts: int | None = None,
         timeout: timedelta | float | None = None,
@@ -173,15 +198,29 @@ class Task(Generic[P, R_co]):
     ) -> BoundTask[P, R_co]:
         """This task with other options for the calls made through the answer.
 
+        ``key``: one job at a time for each, held until the job has finished, or ``unique`` or
+        ``unique_for`` says otherwise. Without ``key``, they and ``scope`` and ``on_conflict``
+        change what the task's own ``unique=`` says for these calls; ``unique=False`` is none at
+        all. What replaces (see `Unique`) holds its key until the job has started unless something
+        else is said: a job that runs cannot take over arguments.
+
         ``connection``: yours, with a transaction open on it. The job is part of that transaction.
         """
+        rule = wished(
+            self.settings.unique,
+            key=key,
+            unique=unique,
+            unique_for=some_time(unique_for, "unique_for"),
+            scope=scope,
+            on_conflict=on_conflict,
+        )
         options = JobOptions(
             delay=None if delay is None else duration(delay, "delay"),
             at=None if at is None else aware(at, "at"),
             priority=priority,
-            key=key,
-            window=window(unique, unique_for),
-            unique_for=some_time(unique_for, "unique_for"),
+            unique=None if key is None or rule is None else rule.stored(self.name, key),
+            rule=None if key is not None else rule,
+            keyless=unique is False,
             queue=queue,
             max_attempts=max_attempts,
             timeout=some_time(timeout, "timeout"),
@@ -193,31 +232,89 @@ class Task(Generic[P, R_co]):
             tenant=tenant,
             connection=connection,
             wake=wake,
-            cost=check_costs(cost, self._draws, self.name),
+            cost=check_costs(cost, self.draws, self.name),
         )
         return BoundTask(self, options)
 
     def _make(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: JobOptions) -> Call:
         codec = self.codec
         payload = codec.encode(args, kwargs, limit=self._enqueuer.payload_limit)
-        if not self._has_identity and not self._draws:
-            return Call(self, payload, None, options)
+        if self._enqueuer.tenant_of is not None and options.tenant is None:
+            options = self._tenanted(options, self._enqueuer.tenant_of())
+        if self._plain:
+            return Call(self, payload, None, options, self.always)
         named = dict(zip(codec.names, args, strict=False))
         named.update(kwargs)
-        return Call(self, payload, named, options, self._uses(payload, options))
+        return self._call(payload, named, options)
+
+    def _tenanted(self, options: JobOptions, tenant: str | None) -> JobOptions:
+        """Calls in a row that share their options and their tenant still do: they cost less."""
+        if not tenant:
+            return options
+        last = self._owned
+        if last is None or last[0] is not options or last[1] != tenant:
+            owned = msgspec.structs.replace(options, tenant=tenant)
+            last = self._owned = (options, tenant, owned)
+        return last[2]
 
     def call_of(self, payload: bytes, options: JobOptions) -> Call:
         """A call whose arguments were encoded elsewhere."""
-        uses = self._uses(payload, options)
-        return Call(self, payload, msgspec.json.decode(payload), options, uses)
+        return self._call(payload, msgspec.json.decode(payload), options)
 
-    def _uses(self, payload: bytes, options: JobOptions) -> tuple[LimitUse, ...]:
-        """What the call takes of its limits, by the arguments as its handler will get them."""
-        if not self._draws:
-            return ()
-        args, kwargs = self.codec.decode(payload)
-        given = {**self._defaults, **dict(zip(self.codec.names, args, strict=False)), **kwargs}
-        return tuple(draw.use(given, options.cost) for draw in self._draws)
+    def _call(self, payload: bytes, named: Mapping[str, object], options: JobOptions) -> Call:
+        """With what it takes of its limits and its key, by the arguments as its handler will get
+        them.
+        """
+        keyed = None if options.unique is not None or options.keyless else self._keyed
+        given: Mapping[str, Any] = {}
+        if self.draws or (keyed is not None and keyed.reads_arguments):
+            args, kwargs = self.codec.decode(payload)
+            given = {**self._defaults, **dict(zip(self.codec.names, args, strict=False)), **kwargs}
+        uses = (*(draw.use(given, options.cost) for draw in self.draws), *self.always)
+        if keyed is None:
+            return Call(self, payload, named, options, uses)
+        unique = keyed.stored(options.rule or keyed.rule, payload, given)
+        return Call(self, payload, named, options, uses, unique)
+
+    # --- what goes along with its jobs ---
+
+    def _check_on_failure(self, taker: object) -> None:
+        if isinstance(taker, Task):
+            check_taker(taker, self.name)
+        elif taker is not None:
+            check_named(taker, self.name)
+
+    @property
+    def _taker(self) -> Task[..., Any] | None:
+        """The task that is told of failures, if there is one and it is known here."""
+        named = self.settings.on_failure
+        return self._enqueuer.tasks.find(named) if isinstance(named, str) else named
+
+    def follow_up(self, settings: Settings) -> FollowUp | None:
+        """What follows when one of its jobs has failed for good."""
+        if self.settings.on_failure is None:
+            return None
+        if self._follow_up is None or self._follow_up[0] is not settings:
+            made = follow_up(self._taker or self.settings.on_failure, settings)
+            if self._taker is None:  # one that is not known yet may have limits
+                return made
+            self._follow_up = (settings, made)
+        return self._follow_up[1]
+
+    @property
+    def specs(self) -> Sequence[LimitSpec]:
+        """The limits and the breaker its jobs count against."""
+        specs = [limit.spec for limit in self.settings.limits]
+        if self.settings.breaker is not None:
+            name = breaker_name(self.name)
+            specs.append(LimitSpec(name=name, breaker=self.settings.breaker))
+        return specs
+
+    @property
+    def needs(self) -> Sequence[LimitSpec]:
+        """What must be stored before its jobs are: those, and those of the job that follows."""
+        specs, taker = self.specs, self._taker
+        return specs if taker is None else [*specs, *taker.specs]
 
 
 class BoundTask(Generic[P, R_co]):
@@ -243,33 +340,6 @@ class BoundTask(Generic[P, R_co]):
         return self._task._make(args, kwargs, self._options)
 
 
-class Decorator:
-    """``@app.task(...)``, typed."""
-
-    def __init__(
-        self,
-        register: Callable[[Callable[..., Any], Mapping[str, Any]], Task[..., Any]],
-        options: Mapping[str, Any],
-    ) -> None:
-        """Made by ``app.task``."""
-        self._register = register
-        self._options = options
-
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]
-    ) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R]) -> Task[P, R]: ...
-    def __call__(self, function: Callable[..., Any]) -> Task[..., Any]:
-        """Register ``function``."""
-        return self._register(function, self._options)
-
-
 class TaskRegistry:
     """Every task of an app by name: the only way from a stored name to a function."""
 
@@ -283,6 +353,10 @@ class TaskRegistry:
         other = self._tasks.get(task.name)
         if other is not None:
             raise DuplicateTask(task.name, where(other.function), where(task.function))
+        taker = task.settings.on_failure
+        if isinstance(taker, Task) and self._tasks.get(taker.name) is not taker:
+            message = f"on_failure of task {task.name!r} is {taker!r}, a task of another app"
+            raise DefinitionError(message)
         for limit in task.settings.limits:
             self._check_limit(limit.spec, task.name)
         for limit in task.settings.limits:
@@ -319,21 +393,3 @@ class TaskRegistry:
     def names(self) -> Sequence[str]:
         """Sorted."""
         return sorted(self._tasks)
-
-
-def _wants_context(function: Callable[..., Awaitable[Any] | Any]) -> bool:
-    """Whether the first parameter is annotated as a Context, also as a string."""
-    first = next(iter(inspect.signature(function).parameters.values()), None)
-    if first is None or first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
-        return False
-    annotation = first.annotation
-    if not isinstance(annotation, str):
-        return annotation is Context
-    path = annotation.strip("'\" ").split(".")
-    if path[-1] != "Context":
-        return False
-    # The name may be imported for type checkers only; then its last part has to do.
-    found: Any = getattr(function, "__globals__", {}).get(path[0])
-    for part in path[1:]:
-        found = getattr(found, part, None)
-    return found is None or found is Context

@@ -35,7 +35,7 @@ async def leading(it: Bench) -> Leader:
 
 
 def pruner_of(it: Bench, leader: Leader) -> Pruner:
-    return Pruner(it.store.storage.maintenance, leader, it.app.settings)
+    return Pruner(it.store.storage.maintenance, leader, it.app.settings, it.engine.policy.queues)
 
 
 def noop(it: Bench, **options: Any) -> Task[[], None]:
@@ -281,5 +281,5 @@ async def test_old_rollups_and_workers_go_in_bites_until_one_is_short(chore: str
             return answers.pop(0)
 
         it.store.on(f"maintenance.{chore}", prune)
-        await Pruner(it.store.storage.maintenance, await leading(it), it.app.settings).step()
+        await pruner_of(it, await leading(it)).step()
         assert answers == []

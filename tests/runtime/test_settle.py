@@ -38,7 +38,7 @@ def with_backoff(it: Bench, backoff: Backoff, end: Any) -> Task[[], object]:
     async def job() -> object:
         return end()
 
-    it.engine._policies["job"] = Policy(backoff=backoff)
+    it.engine.policy._made["job", "default"] = Policy(backoff=backoff)
     return job
 
 
@@ -67,10 +67,11 @@ async def test_a_policy_that_cannot_be_found_out_takes_no_success_away(
     async with bench() as it:
         task = with_backoff(it, Backoff.none(), lambda: 5)
 
-        def policy(name: str) -> Policy:
-            raise LookupError(name)
+        def make(task: str, queue: str) -> Policy:
+            raise LookupError(task, queue)
 
-        monkeypatch.setattr(it.engine, "policy", policy)
+        it.engine.policy._made.clear()
+        monkeypatch.setattr(it.engine.policy, "_make", make)
         job = await it.run(task.call())
         assert (job.state, job.result) == (State.SUCCEEDED, b"5")
 

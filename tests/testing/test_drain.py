@@ -244,7 +244,7 @@ async def test_every_way_a_run_can_end_is_counted(app: Windlass, clock: VirtualC
             case "snooze":
                 raise Snooze(10)
             case "throttle":
-                raise Throttled(10)
+                raise Throttled(10, cool_queue=False)
             case "crash":
                 raise SystemExit(3)
 

@@ -1,4 +1,4 @@
-"""The facts that are recorded: one event per accepted transition, plus what befalls workers."""
+"""The facts that are recorded: one event per accepted transition, and what befalls the others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from windlass.core.job import AttemptError, Job, JobId
 from windlass.core.state import TRANSITIONS, State, Verb
 
-__all__ = ["Event", "JobEnqueued", "JobMoved", "WorkerChanged", "ordered"]
+__all__ = ["Event", "JobEnqueued", "JobMoved", "QueueCooled", "WorkerChanged", "ordered"]
 
 
 class JobEnqueued(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +73,21 @@ def ordered(verb: Verb, job: Job, at: datetime) -> JobMoved:
     )
 
 
+class QueueCooled(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody upstream said "not now", and a whole queue rests. One event per hit, however many
+    workers were turned away by it.
+    """
+
+    queue: str
+    until: datetime
+    """Nothing of it starts before, in the whole cluster."""
+    at: datetime
+    job: JobId
+    """Whose handler said so."""
+    task: str
+    worker: str
+
+
 class WorkerChanged(msgspec.Struct, frozen=True, kw_only=True):
     """Something befell a worker, such as being buried or taking a new identity."""
 
@@ -81,4 +96,4 @@ class WorkerChanged(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-Event = JobEnqueued | JobMoved | WorkerChanged
+Event = JobEnqueued | JobMoved | QueueCooled | WorkerChanged

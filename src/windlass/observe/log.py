@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, assert_never
 
-from windlass.core.event import Event, JobEnqueued, JobMoved, WorkerChanged
+from windlass.core.event import Event, JobEnqueued, JobMoved, QueueCooled, WorkerChanged
 from windlass.core.job import AttemptError
 from windlass.core.state import Verb
 
@@ -118,6 +118,8 @@ class EventLog:
         match event:
             case JobMoved():
                 level = _WORDS[event.verb].level
+            case QueueCooled():
+                level = logging.WARNING
             case JobEnqueued() | WorkerChanged():
                 # What befalls workers is said in words by whoever sees it.
                 level = logging.DEBUG
@@ -144,6 +146,12 @@ class _Told:
                 )
             case JobEnqueued() as enqueued:
                 return printable(f"enqueued {enqueued.job} {enqueued.task} on {enqueued.queue}")
+            case QueueCooled() as cooled:
+                return printable(
+                    f"queue {cooled.queue} rests for {brief(cooled.until - cooled.at)}, until "
+                    f"{cooled.until.astimezone():%H:%M:%S}: job {cooled.job} ({cooled.task}) was "
+                    f"throttled"
+                )
             case WorkerChanged() as changed:
                 return printable(f"worker {changed.worker} {changed.what} {changed.detail}".strip())
             case _:
@@ -284,6 +292,15 @@ def _fields(event: Event) -> dict[str, Any]:
                 "job_id": event.job,
                 "task": event.task,
                 "queue": event.queue,
+            }
+        case QueueCooled():
+            return {
+                "event": "cool",
+                "queue": event.queue,
+                "until": event.until.isoformat(),
+                "job_id": event.job,
+                "task": event.task,
+                "worker": event.worker,
             }
         case WorkerChanged():
             return {

@@ -112,7 +112,7 @@ class Child:
         self._over, self._job = over, job
         self.jobs += 1
         # What the rules say is the worker's business, and so is the clock.
-        bare = msgspec.structs.replace(job, backoff=None, timeout=None)
+        bare = msgspec.structs.replace(job, backoff=None, timeout=None, on_failure=None)
         self._look_at_memory()  # first: it may be dead before the next look
         self._send(frames.Start(bare, frames.levels()))
         try:
@@ -292,7 +292,7 @@ class Child:
             task = self._tasks[ask.task]
             call = task.call_of(ask.payload, options)
             made = await self._host.enqueue_from(job, call)
-            answer = frames.Answer(ask.number, made.id, made.created)
+            answer = frames.Answer(ask.number, made.id, made.created, made.replaced)
         except Exception as error:  # noqa: BLE001 -- raised where it was asked for
             answer = frames.Answer(ask.number, error=f"{kind_of(error)}: {error}")
         self._send(answer)

@@ -188,8 +188,8 @@ def opened(outcome: Outcome) -> Any:
             return decode_any(result)
         case core.Snoozed(after):
             error = Snooze(after)
-        case core.Throttled(after):
-            error = Throttled(after)
+        case core.Throttled(after, cool_queue, drain):
+            error = Throttled(after, cool_queue=cool_queue, drain=drain)
         case core.GaveUp(told):
             error = GiveUp(told.message)
         case core.Raised(told, after) if told.kind == "windlass.Retry":

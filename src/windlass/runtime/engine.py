@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ import msgspec
 from windlass.config import Settings, WorkerSettings
 from windlass.core.event import JobMoved, ordered
 from windlass.core.job import Claim, ClaimedJob, JobId, Progress
-from windlass.core.outcome import Missing, Outcome, Policy
+from windlass.core.outcome import Missing, Outcome
 from windlass.core.state import Verb
 from windlass.core.transition import Transition
 from windlass.errors import StorageError
@@ -29,8 +29,10 @@ from windlass.runtime.claimer import Claimer
 from windlass.runtime.descent import descended
 from windlass.runtime.finisher import Finisher
 from windlass.runtime.finishing import Finishing, Stored, Undecided
+from windlass.runtime.following import Following
 from windlass.runtime.hooks import Layer
 from windlass.runtime.identity import Identity
+from windlass.runtime.policies import Policies
 from windlass.runtime.progress import ProgressReporter
 from windlass.runtime.runner import Run, Runner
 from windlass.runtime.settle import settle
@@ -75,14 +77,20 @@ class Engine:
         """Wire the parts; touches no storage."""
         self._around = around
         self._on_buried = on_buried
-        self._policies: dict[str, Policy] = {}
         self._unknown: set[str] = set()
         settings, storage = around.settings, around.storage
+        self.policy = Policies(around.tasks, settings, storage.queues)
+        """The rules that outcomes are decided by."""
+        self.following = Following(around.seams.new_job_ids, settings, around.tasks)
         self.identity = Identity(storage, settings, worker, around.seams)
         self._chance = around.seams.chance
         self.slots = Slots(worker, on_free=self._slot_freed)
         self.finisher = Finisher(
-            storage.jobs, around.bus, around.seams.chance, on_taken=self._slot_freed
+            storage.jobs,
+            around.bus,
+            around.seams.chance,
+            on_taken=self._slot_freed,
+            follow=self.following,
         )
         self.progress = ProgressReporter(storage.jobs)
         self.children = (
@@ -128,6 +136,7 @@ class Engine:
     async def step(self) -> int:
         """Claim once, run what was claimed to its end, store the outcomes; how many were run."""
         self.progress.bind(asyncio.get_running_loop())  # threads cannot ask which loop is theirs
+        await self.policy.queues.step()
         took = await self.claimer.step()
         while self.runner.active:
             bodies = [run.body for run in self.runner.active.values() if run.body is not None]
@@ -135,28 +144,6 @@ class Engine:
         while not self.finisher.idle:
             await self.finisher.flush()
         return took
-
-    def policy(self, task: str) -> Policy:
-        """The rules for a task's outcomes; the app's own where the task is not known."""
-        policy = self._policies.get(task)
-        if policy is None:
-            policy = self._make_policy(task)
-            if self._around.tasks.find(task) is not None:  # an unknown one may yet become known
-                self._policies[task] = policy
-        return policy
-
-    def _make_policy(self, name: str) -> Policy:
-        settings = self._around.settings
-        task = self._around.tasks.find(name)
-        keep = settings.keep_succeeded > timedelta(0)
-        base = Policy(missing_task=settings.missing_task, keep_succeeded=keep)
-        if task is None:
-            return base
-        return msgspec.structs.replace(
-            base,
-            backoff=task.settings.backoff or base.backoff,
-            on_crash=task.settings.on_crash,
-        )
 
     def _slot_freed(self) -> None:
         self.claimer.slot_freed()
@@ -222,7 +209,8 @@ class Engine:
         return await self.finishing.resolve(run, outcome)
 
     def _settle(self, job: ClaimedJob, outcome: Outcome) -> Transition:
-        return settle(job, outcome, self.policy, by=job.worker, chance=self._chance)
+        ended = settle(job, outcome, self.policy, by=job.worker, chance=self._chance)
+        return ended if job.on_failure is None else self.following(job, ended)
 
     def _ended(self, run: Run, outcome: Outcome) -> None:
         job = run.job
@@ -237,14 +225,15 @@ class Engine:
             self._free(run)
         if isinstance(outcome, Missing) and self._around.tasks.find(job.task) is None:
             self.claimer.met_a_stranger()
-            self._tell_missing(job.task)
+            self._tell_missing(job)
 
-    def _tell_missing(self, name: str) -> None:
+    def _tell_missing(self, job: ClaimedJob) -> None:
         """Once per name: the jobs come back every few seconds."""
+        name = job.task
         if name in self._unknown or len(self._unknown) >= _NAMES_TOLD:
             return
         self._unknown.add(name)
-        policy = self.policy(name)
+        policy = self.policy(job)
         waits = "jobs of it wait and are tried again every "
         waits += f"{brief(policy.missing_delay)}, and fail after {brief(policy.missing_for)}"
         log.warning(

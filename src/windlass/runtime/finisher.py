@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from windlass.core.event import JobMoved
+import msgspec
+
+from windlass.core.event import Event, JobEnqueued, JobMoved, QueueCooled
 from windlass.core.job import AttemptError, Claim, ClaimedJob
 from windlass.core.state import Verb
 from windlass.core.transition import Transition, fail
@@ -18,7 +20,7 @@ from windlass.observe.bus import Bus
 from windlass.storage.batching import transient
 from windlass.storage.protocol import Answer, Applied, JobStore, Verdict
 
-__all__ = ["Finisher", "moved"]
+__all__ = ["Finisher", "beside", "moved"]
 
 log = logging.getLogger("windlass")
 
@@ -35,12 +37,20 @@ class Finisher:
     """
 
     def __init__(
-        self, jobs: JobStore, bus: Bus, chance: Callable[[], float], on_taken: Callable[[], None]
+        self,
+        jobs: JobStore,
+        bus: Bus,
+        chance: Callable[[], float],
+        on_taken: Callable[[], None],
+        *,
+        follow: Callable[[ClaimedJob, Transition], Transition] = lambda _, failed: failed,
     ) -> None:
         """Call `run` in a task of its own, or `flush` by hand.
 
         ``on_taken`` is called when what waited is being written: there is room for more.
+        ``follow`` adds the job that is told of a failure.
         """
+        self._follow = follow
         self._jobs = jobs
         self._on_taken = on_taken
         self._bus = bus
@@ -156,18 +166,25 @@ class Finisher:
 
     async def _give_up(self, ended: _Ended, error: Exception) -> None:
         job, transition = ended
-        kind = type(error).__name__
-        told = AttemptError("OutcomeNotStorable", f"{transition.verb}: {kind}: {error}"[:1000])
-        failed = fail(job, by=transition.by, error=told)
-        try:
-            applied = await self._jobs.apply([failed])
-        except StorageError:
-            raise
-        except Exception as worse:  # noqa: BLE001 -- kept for the next flush, after the others
-            self._stuck = worse
+        what = f"{transition.verb}: {type(error).__name__}: {error}"[:1000]
+        failed = fail(job, by=transition.by, error=AttemptError("OutcomeNotStorable", what))
+        # The job that follows may be what cannot be stored; why this one failed counts more.
+        first = msgspec.structs.replace(transition, then=None)
+        if transition.then is None:
+            first = self._follow(job, failed)
+        stuck: Exception | None = None
+        for told in (first,) if first is failed else (first, failed):
+            try:
+                applied = await self._jobs.apply([told])
+            except StorageError:
+                raise
+            except Exception as worse:  # noqa: BLE001 -- kept for the next flush, after the others
+                stuck = worse
+                continue
+            log.error("the outcome of job %s cannot be stored, it fails: %s", job.claim.job, error)
+            self._settle([ended], [(job, told)], applied)
             return
-        log.error("the outcome of job %s cannot be stored, it fails: %s", job.claim.job, error)
-        self._settle([ended], [(job, failed)], applied)
+        self._stuck = stuck
 
     def _settle(self, sent: Sequence[_Ended], stored: Sequence[_Ended], applied: Applied) -> None:
         """The store has answered: forget these, so that nothing is told twice, and tell."""
@@ -184,7 +201,9 @@ class Finisher:
             if answer.verb is not None:
                 counts[answer.verb] += 1
                 if heard:
-                    self._bus.publish(moved(job, transition, answer.verb, at))
+                    self._bus.publish(moved(job, transition, answer, at))
+                    for event in beside(job, transition, answer, at):
+                        self._bus.publish(event)
                 continue
             counts[answer.verdict] += 1
             if answer.verdict is Verdict.REFUSED:
@@ -196,9 +215,13 @@ class Finisher:
                 )
 
 
-def moved(job: ClaimedJob, transition: Transition, verb: Verb, at: datetime) -> JobMoved:
-    """What listeners are told about a transition that was accepted as ``verb``."""
+def moved(job: ClaimedJob, transition: Transition, answer: Answer, at: datetime) -> JobMoved:
+    """What listeners are told about a transition that was accepted."""
+    verb = answer.verb or transition.verb
     back = verb in (Verb.RETRY, Verb.SNOOZE, Verb.THROTTLE, Verb.RELEASE)
+    delay = transition.delay
+    if answer.cool_until is not None:  # the queue rests: nothing of it starts before
+        delay = max(delay, answer.cool_until - at)
     return JobMoved(
         verb=verb,
         job=job.claim.job,
@@ -211,8 +234,26 @@ def moved(job: ClaimedJob, transition: Transition, verb: Verb, at: datetime) -> 
         at=at,
         waited=job.started_at - job.due,
         ran=at - job.started_at,
-        delay=transition.delay if back else None,
+        delay=delay if back else None,
         error=transition.error,
         correlation_id=job.correlation_id,
         tenant=job.tenant,
     )
+
+
+def beside(
+    job: ClaimedJob, transition: Transition, answer: Answer, at: datetime
+) -> Iterator[Event]:
+    """What else happened in the same write."""
+    if answer.cooled and answer.cool_until is not None:
+        yield QueueCooled(
+            queue=job.queue,
+            until=answer.cool_until,
+            at=at,
+            job=job.claim.job,
+            task=job.task,
+            worker=job.worker,
+        )
+    if transition.then is not None and answer.verb is Verb.FAIL:
+        then = transition.then
+        yield JobEnqueued(job=then.id, task=then.task, queue=then.queue)

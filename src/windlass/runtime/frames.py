@@ -76,6 +76,7 @@ class Answer(msgspec.Struct, frozen=True, tag="answer"):
     number: int
     job: str = ""
     created: bool = False
+    replaced: bool = False
     error: str | None = None
 
 

@@ -22,6 +22,7 @@ Next = Callable[[], Awaitable[Any]]
 Layer = Callable[[Context, Next], Awaitable[Any]]
 
 L = TypeVar("L", bound=Callable[..., Any])
+H = TypeVar("H", bound=Callable[[], str | None])
 
 
 async def through(layers: Sequence[Layer], context: Context, inner: Next) -> Any:
@@ -45,6 +46,8 @@ class Hooks:
         """Anything your handlers need: ``ctx.state``."""
         self.layers: list[Layer] = []
         """The middleware, outermost first."""
+        self.tenant_of: Callable[[], str | None] | None = None
+        """Says whose calls are made here and now."""
         self.lifespans: list[Callable[[Any], AbstractAsyncContextManager[Any]]] = []
         """What surrounds a worker's life, outermost first."""
 
@@ -92,6 +95,27 @@ class Hooks:
         generates = inspect.isasyncgenfunction(around)
         self.lifespans.append(asynccontextmanager(around) if generates else around)
         return around
+
+    def current_tenant(self, function: H) -> H:
+        """Ask ``def function() -> str | None`` for the tenant of every call, when it is made.
+
+        A tenant that the call itself gives wins; None: it has the one of the job it is made in,
+        if any. Called where the call is made, in its thread and with its context variables.
+        """
+        if self.tenant_of is not None:
+            message = (
+                f"{_name(self.tenant_of)} says already which tenant is current, and there can be "
+                f"one answer: let it ask {_name(function)}"
+            )
+            raise DefinitionError(message)
+        if inspect.iscoroutinefunction(function) or not _takes(function, 0):
+            message = (
+                f"the current tenant is said by `def name()` without arguments, which returns a "
+                f"text or None and waits for nothing; {_name(function)} is not such a function"
+            )
+            raise DefinitionError(message)
+        self.tenant_of = function
+        return function
 
     def locate(self) -> Address:
         """Where a child process finds this app; ConfigError when it cannot."""

@@ -198,7 +198,13 @@ class Inside:
         answer = await answered
         if answer.error is not None:
             raise WindlassError(answer.error)
-        return Job(self._client, JobId(answer.job), created=answer.created, task=call.task)
+        return Job(
+            self._client,
+            JobId(answer.job),
+            created=answer.created,
+            replaced=answer.replaced,
+            task=call.task,
+        )
 
 
 class _Deputy(Host):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 from windlass.config import Settings
 from windlass.core.state import State
 from windlass.runtime.bites import in_bites
 from windlass.runtime.leader import Leader
+from windlass.runtime.queues import QueueBook
 from windlass.storage.protocol import MaintenanceStore
 
 __all__ = ["Pruner"]
@@ -18,9 +20,12 @@ _KEEP_WORKERS = timedelta(days=1)
 class Pruner:
     """Retention: deletes what is old enough, in bites."""
 
-    def __init__(self, store: MaintenanceStore, leader: Leader, settings: Settings) -> None:
-        """Works only while leading."""
+    def __init__(
+        self, store: MaintenanceStore, leader: Leader, settings: Settings, queues: QueueBook
+    ) -> None:
+        """Works only while leading. ``queues`` knows which of them keep their jobs otherwise."""
         self._store = store
+        self._queues = queues
         self._leader = leader
         self._settings = settings
 
@@ -30,21 +35,25 @@ class Pruner:
             return 0
         settings, store = self._settings, self._store
         removed = await in_bites(store.expire)
+        quiet = settings.keep_succeeded, self._queues.keep_succeeded
+        failed = settings.keep_failed, self._queues.keep_failed
         keep = {
-            State.SUCCEEDED: settings.keep_succeeded,
-            State.CANCELLED: settings.keep_succeeded,
-            State.DISCARDED: settings.keep_succeeded,
-            State.FAILED: settings.keep_failed,
+            State.SUCCEEDED: quiet,
+            State.CANCELLED: quiet,
+            State.DISCARDED: quiet,
+            State.FAILED: failed,
         }
-        for state, age in keep.items():
-            removed += await self._prune(state, age)
+        for state, (age, apart) in keep.items():
+            removed += await self._prune(state, age, apart)
         await in_bites(lambda n: store.prune_rollups(older_than=settings.keep_rollups, limit=n))
         await in_bites(lambda n: store.prune_workers(older_than=_KEEP_WORKERS, limit=n))
         await store.tidy()
         return removed
 
-    async def _prune(self, state: State, age: timedelta) -> int:
+    async def _prune(self, state: State, age: timedelta, apart: Mapping[str, timedelta]) -> int:
         async def bite(limit: int) -> int:
-            return await self._store.prune(state=state, older_than=age, limit=limit)
+            return await self._store.prune(
+                state=state, older_than=age, limit=limit, apart=apart or None
+            )
 
         return await in_bites(bite)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
+import msgspec
+
 from windlass.core.event import WorkerChanged
 from windlass.core.job import AttemptError, ClaimedJob
 from windlass.core.outcome import Lost, Policy
+from windlass.core.state import Verb
 from windlass.core.transition import Transition
+from windlass.errors import LimitUnknown
 from windlass.observe.bus import Bus
-from windlass.runtime.finisher import moved
+from windlass.runtime.finisher import beside, moved
 from windlass.runtime.identity import Identity
 from windlass.runtime.presence import Presence
 from windlass.runtime.settle import settle
@@ -36,11 +40,13 @@ class Reaper:
         identity: Identity,
         presence: Presence,
         *,
-        policy: Callable[[str], Policy],
+        policy: Callable[[ClaimedJob], Policy],
         bus: Bus,
         chance: Callable[[], float],
+        follow: Callable[[ClaimedJob, Transition], Transition] = lambda _, failed: failed,
     ) -> None:
-        """``policy`` gives the rules of a task by name."""
+        """``policy`` gives a job's rules; ``follow`` adds the one that is told of its failure."""
+        self._follow = follow
         self._storage = storage
         self._identity = identity
         self._presence = presence
@@ -101,12 +107,44 @@ class Reaper:
         """Every running job whose owner is not live, in bites; how many were given back."""
         reaped = 0
         while orphans := await self._storage.workers.orphans(_BITE):
-            lost = [self._lost(job) for job in orphans]
-            accepted = self._tell(orphans, lost, await self._storage.jobs.apply(lost))
+            lost: Sequence[Transition] = [self._lost(job) for job in orphans]
+            applied, lost = await self._apply(lost, await self._followed(orphans, lost))
+            accepted = self._tell(orphans, lost, applied)
             reaped += accepted
             if accepted == 0 or len(orphans) < _BITE:
                 break
         return reaped
+
+    async def _followed(
+        self, orphans: Sequence[ClaimedJob], lost: Sequence[Transition]
+    ) -> Sequence[Transition]:
+        """With the jobs that follow those that have failed for good: few, if any."""
+        failed = [
+            job.claim.job
+            for job, end in zip(orphans, lost, strict=True)
+            if end.verb is Verb.FAIL and job.on_failure is not None
+        ]
+        if not failed:
+            return lost
+        # Orphans come without their payloads, which whoever is told wants to see.
+        found = await self._storage.admin.get(failed)
+        payloads = {job.id: job.payload for job in found if job is not None}
+        return [
+            self._follow(msgspec.structs.replace(job, payload=payloads[job.claim.job]), end)
+            if job.claim.job in payloads
+            else end
+            for job, end in zip(orphans, lost, strict=True)
+        ]
+
+    async def _apply(
+        self, lost: Sequence[Transition], followed: Sequence[Transition]
+    ) -> tuple[Applied, Sequence[Transition]]:
+        try:
+            return await self._storage.jobs.apply(followed), followed
+        except LimitUnknown as error:
+            # What follows cannot be stored, and these must not stay lost for it.
+            log.error("on_failure jobs of lost jobs cannot be stored: %s", error)  # noqa: TRY400
+            return await self._storage.jobs.apply(lost), lost
 
     def _tell(
         self, orphans: Sequence[ClaimedJob], lost: Sequence[Transition], applied: Applied
@@ -116,7 +154,9 @@ class Reaper:
         for job, transition, answer in zip(orphans, lost, applied.answers, strict=True):
             if answer.verb is not None:
                 accepted += 1
-                self._bus.publish(moved(job, transition, answer.verb, applied.at))
+                self._bus.publish(moved(job, transition, answer, applied.at))
+                for event in beside(job, transition, answer, applied.at):
+                    self._bus.publish(event)
         return accepted
 
     def _lost(self, job: ClaimedJob) -> Transition:

@@ -65,7 +65,7 @@ class _Misfit(Exception):
 OnEnd = Callable[[Run, Outcome], None]
 Resolve = Callable[[Run, Outcome], Awaitable[Outcome]]
 
-_FARTHEST = timedelta(days=3650)
+_NO_TIME, _FARTHEST = timedelta(0), timedelta(days=3650)
 """Whoever asks for more time is asked again then; beyond the calendar no store could keep it."""
 
 _PATIENCE = 5.0
@@ -313,7 +313,8 @@ class Runner:
             case Snooze():
                 return core.Snoozed(min(error.after, _FARTHEST))
             case Throttled():
-                return core.Throttled(min(error.after, _FARTHEST))
+                after = min(error.after or _NO_TIME, _FARTHEST)
+                return core.Throttled(after, error.cool_queue, error.drain)
             case GiveUp():
                 return core.GaveUp(self._describe(error))
             case Exception():

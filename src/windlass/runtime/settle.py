@@ -21,14 +21,14 @@ _SAFE = Policy()
 def settle(
     job: ClaimedJob,
     outcome: Outcome,
-    policy: Callable[[str], Policy],
+    policy: Callable[[ClaimedJob], Policy],
     *,
     by: str,
     chance: Callable[[], float],
 ) -> Transition:
-    """Decide by the task's own rules; rules that raise must not keep the job and its slot."""
+    """Decide by the rules of the job; rules that raise must not keep the job and its slot."""
     try:
-        rules, drawn = policy(job.task), chance()
+        rules, drawn = policy(job), chance()
         return decide(job, outcome, rules, by=by, now=job.started_at, chance=drawn)
     except BaseException as error:
         log.exception(

@@ -139,7 +139,7 @@ class Shutdown:
     ) -> None:
         for job, transition, answer in zip(jobs, releases, applied.answers, strict=True):
             if answer.verb is not None:
-                self._around.bus.publish(moved(job, transition, answer.verb, applied.at))
+                self._around.bus.publish(moved(job, transition, answer, applied.at))
 
     async def _flushed(self) -> None:
         """Wait for the finisher, but not for ever: an outage must not keep a process alive."""

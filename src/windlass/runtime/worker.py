@@ -123,6 +123,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         engine.progress.bind(loop)
         children = self._found_by_children()
+        await engine.policy.queues.step()  # before the first job ends by them
         await engine.identity.register()
         presence = Presence(beat=settings.heartbeat, lease=settings.lease, clock=around.seams.boot)
         presence.reached()
@@ -235,12 +236,15 @@ class Worker:
             policy=self.engine.policy,
             bus=around.bus,
             chance=around.seams.chance,
+            follow=self.engine.following,
         )
-        promoter, pruner = Promoter(store, leader), Pruner(store, leader, settings)
+        queues = self.engine.policy.queues
+        promoter, pruner = Promoter(store, leader), Pruner(store, leader, settings, queues)
         steps: list[tuple[str, timedelta, Callable[[], Awaitable[object]]]] = [
             ("the leader's lease", settings.heartbeat, leader.step),
             ("the reaper", settings.reap_every, reaper.step),
             ("the watch for proven deaths", min(settings.reap_every, _LOOK), reaper.watch),
+            ("the look at queue settings", min(settings.poll, _LOOK), queues.step),
             ("the promoter", settings.poll, promoter.step),
             ("the pruner", _PRUNE, pruner.step),
             ("the worker's own look", _LOOK, lambda: self._look(presence)),

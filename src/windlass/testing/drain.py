@@ -11,10 +11,11 @@ import msgspec
 from windlass.app import Windlass
 from windlass.core.event import JobMoved
 from windlass.core.instant import aware, duration
-from windlass.core.job import Job
-from windlass.core.limit import Closed, admit
+from windlass.core.job import Job, LimitUse
+from windlass.core.limit import Closed, LimitSpec, admit
 from windlass.core.state import Verb
 from windlass.errors import WindlassError
+from windlass.storage.protocol import LimitState
 from windlass.task import Task
 from windlass.testing.clock import VirtualClock
 from windlass.testing.isolation import virtual_clock
@@ -206,31 +207,45 @@ async def _live_until(
 async def _next_due(
     stepper: Stepper, queues: Sequence[str] | None, clock: VirtualClock
 ) -> datetime | None:
-    """When the next job falls due, or its limits have room for it."""
+    """When the next job falls due, its queue has rested, or its limits have room for it."""
     now = clock.now()
     waiting = await stepper.waiting(queues)
-    later = [job.due for job in waiting if job.due > now]
-    held = [job for job in waiting if job.due <= now and job.limits]
+    records = await stepper.storage.queues.queues()
+    rests = {one.queue: one.cool_until for one in records if one.cool_until is not None}
+    starts = [(max(job.due, rests.get(job.queue, job.due)), job) for job in waiting]
+    later = [start for start, _ in starts if start > now]
+    held = [job for start, job in starts if start <= now and job.limits]
     return min(later + await _openings(stepper, held, now), default=None)
 
 
 async def _openings(stepper: Stepper, held: Sequence[Job], now: datetime) -> list[datetime]:
-    """When the rates these jobs draw on have room. Nothing runs that could leave them room."""
+    """When what holds these jobs lets one start. Nothing runs that could make room for them."""
     names = {use.name for job in held for use in job.limits}
     store = stepper.storage.limits
-    rates = {spec.name: spec.rate for spec in await store.specs()}
+    specs = {spec.name: spec for spec in await store.specs()}
     budgets = [state for name in sorted(names) for state in await store.states(name)]
-    spent = {(state.name, state.key): state.spent_until for state in budgets}
+    states = {(state.name, state.key): state for state in budgets}
     openings = []
     for job in held:
-        closed = []
-        for use in job.limits:
-            rate = rates[use.name]
-            if rate is not None:
-                verdict = admit(rate, spent.get((use.name, use.key)), cost=use.cost, now=now)
-                closed += [verdict.open_at] if isinstance(verdict, Closed) else []
+        uses = [(specs[use.name], states.get((use.name, use.key)), use) for use in job.limits]
+        closed = [at for use in uses if (at := _opening(*use, now)) is not None]
         openings += [max(closed)] if closed else []
     return openings
+
+
+def _opening(
+    spec: LimitSpec, state: LimitState | None, use: LimitUse, now: datetime
+) -> datetime | None:
+    """When a limit that is closed now lets this in by itself."""
+    if spec.rate is not None:
+        spent_until = None if state is None else state.spent_until
+        verdict = admit(spec.rate, spent_until, cost=use.cost, now=now)
+        return verdict.open_at if isinstance(verdict, Closed) else None
+    if spec.breaker is None or state is None or state.breaker is None:
+        return None
+    until = state.breaker.open_until
+    shut = state.breaker.holds(spec.breaker) and until is not None and until > now
+    return until if shut else None
 
 
 def _still_waiting(stepper: Stepper) -> str:

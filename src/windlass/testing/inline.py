@@ -14,7 +14,7 @@ import msgspec
 from windlass.app import Windlass
 from windlass.client import Client
 from windlass.core.job import Job as JobRecord
-from windlass.core.job import JobId
+from windlass.core.job import JobId, NewJob
 from windlass.core.state import TERMINAL, State
 from windlass.errors import JobFailed, WindlassError
 from windlass.handle import Job
@@ -42,9 +42,9 @@ def inline(app: Windlass, *, errors: Errors = "raise") -> Iterator[None]:
     """Run every job of ``app`` to its end before the call that enqueues it returns.
 
     The job is stored, claimed, decoded, run, decided and stored again like any other; only the
-    waiting is left out: delays, retries' waits, limits and queues do not matter. A job that
-    fails raises `JobFailed` from the enqueueing call; with ``errors="keep"``, only from
-    ``job.result()``.
+    waiting is left out: delays, retries' waits, limits, breakers, cool-downs and queues do not
+    matter. A job that fails raises `JobFailed` from the enqueueing call, after the job that its
+    ``on_failure`` names has run; with ``errors="keep"``, only from ``job.result()``.
 
     An app that is not isolated yet is isolated for as long.
     """
@@ -74,18 +74,29 @@ class InlineClient(Client):
                 f"never ends in inline mode: use windlass.testing.drain for it."
             )
             raise TooDeep(message)
-        # A limit says when a job may start, and here nothing waits.
-        jobs = await super().enqueue_many([msgspec.structs.replace(c, limits=()) for c in calls])
+        jobs = await super().enqueue_many(calls)
         entered = _DEPTH.set(depth + 1)
         try:
             async with stepping(self._app) as stepper:
-                created = [job.id for job in jobs if job.created]
+                created = [job.id for job in jobs if job.created or job.replaced]
                 await _run_to_their_end(stepper, created)
+                await _run_what_follows(stepper, created)
                 if self._errors == "raise":
                     await _raise_failures(stepper, created)
         finally:
             _DEPTH.reset(entered)
         return jobs
+
+    def _new_many(self, calls: Sequence[Call]) -> list[NewJob]:
+        """Without limits: they say when a job may start, and here nothing waits."""
+        return [_unlimited(new) for new in super()._new_many(calls)]
+
+
+def _unlimited(new: NewJob) -> NewJob:
+    then = new.on_failure
+    if then is not None:
+        then = msgspec.structs.replace(then, limits=())
+    return msgspec.structs.replace(new, limits=(), on_failure=then)
 
 
 async def _run_to_their_end(stepper: Stepper, ids: Sequence[JobId]) -> None:
@@ -106,9 +117,22 @@ async def _run_to_their_end(stepper: Stepper, ids: Sequence[JobId]) -> None:
         undo()
 
 
+async def _run_what_follows(stepper: Stepper, ids: Sequence[JobId]) -> None:
+    """The jobs that are told of failures, and those that are told of theirs."""
+    while ids:
+        failed = [job for job in await stepper.storage.admin.get(ids) if job and job.on_failure]
+        tasks = sorted({job.on_failure.task for job in failed if job.on_failure})
+        told = [job for task in tasks for job in await stepper.waiting_of(task)]
+        ids = [job.id for job in told if job.parent in ids]
+        await _run_to_their_end(stepper, ids)
+
+
 async def _run_one(stepper: Stepper, unfinished: Sequence[JobRecord]) -> int:
     waiting = [job for job in unfinished if job.state is State.WAITING]
     await stepper.storage.admin.run_now([job.id for job in waiting])
+    for record in await stepper.storage.queues.queues():
+        if record.cool_until is not None:
+            await stepper.storage.queues.warm(record.queue)
     return await stepper.step(sorted({job.queue for job in waiting}))
 
 

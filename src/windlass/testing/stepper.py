@@ -85,6 +85,11 @@ class Stepper:
             if job.queue not in paused and (queues is None or job.queue in queues)
         ]
 
+    async def waiting_of(self, task: str) -> Sequence[Job]:
+        """The waiting jobs of one task."""
+        wanted = JobFilter(states=[State.WAITING], task=task)
+        return await self.storage.admin.find(wanted, limit=_EVERYTHING)
+
     async def _serving(self, queues: Sequence[str]) -> Engine:
         """An engine for at least these queues, with its slot free."""
         engine = self._engine

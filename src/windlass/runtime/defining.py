@@ -1,0 +1,102 @@
+"""``@app.task``: functions become tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast, overload
+
+from windlass.context import Context
+from windlass.core.backoff import Backoff
+from windlass.core.breaker import Breaker
+from windlass.core.function import check_function, where
+from windlass.errors import ConfigError
+from windlass.limits import Limit
+from windlass.options import ExceptionClasses, RunIn, task_options
+from windlass.runtime.hooks import Hooks
+from windlass.task import Enqueuer, Task
+from windlass.unique import Unique
+
+__all__ = ["Decorator", "Definer"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Decorator:
+    """``@app.task(...)``, typed."""
+
+    def __init__(
+        self,
+        register: Callable[[Callable[..., Any], Mapping[str, Any]], Task[..., Any]],
+        options: Mapping[str, Any],
+    ) -> None:
+        """Made by ``app.task``."""
+        self._register = register
+        self._options = options
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]
+    ) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Task[P, R]: ...
+    def __call__(self, function: Callable[..., Any]) -> Task[..., Any]:
+        """Register ``function``."""
+        return self._register(function, self._options)
+
+
+class Definer(Hooks):
+    """The part of an app that tasks are defined with."""
+
+    @overload
+    def task(
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        max_attempts: int | None = None,
+        timeout: timedelta | float | None = None,
+        backoff: Backoff | None = None,
+        priority: int = 0,
+        run_in: RunIn = "auto",
+        tags: Sequence[str] = (),
+        expires: timedelta | float | None = None,
+        on_crash: Literal["fail", "retry"] = "fail",
+        retry_on: ExceptionClasses | None = None,
+        give_up_on: ExceptionClasses | None = None,
+        limits: Limit | Sequence[Limit] = (),
+        breaker: Breaker | bool = False,
+        unique: Unique | bool = False,
+        on_failure: Task[..., Any] | str | None = None,
+    ) -> Decorator: ...
+    def task(self, *function: Any, **options: Any) -> Any:
+        """Register a function as a task: ``@app.task`` or ``@app.task(queue="mail", ...)``."""
+        if function:
+            (target,) = function
+            return self._register(target, options)
+        return Decorator(self._register, options)
+
+    def _register(self, function: Callable[..., Any], given: Mapping[str, Any]) -> Task[..., Any]:
+        if isinstance(function, Task):
+            message = f"{function!r} is already a task"
+            raise ConfigError(message)
+        check_function(function)
+        options = task_options(given, name=where(function))
+        task: Task[..., Any] = Task(function, options, cast("Enqueuer", self))
+        self.tasks.add(task)
+        return task

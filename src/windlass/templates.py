@@ -1,0 +1,115 @@
+"""Texts that name arguments, such as ``"{tenant_id}"``: checked once, filled for every call."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from windlass.core.text import check_text, shown
+from windlass.errors import DefinitionError, InvalidArgument, suggestion
+
+__all__ = ["Part", "Template", "check_argument", "found", "parsed"]
+
+_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+Part = tuple[str, tuple[str, ...]]
+"""Text of a template, and the path to the value behind it; none: the template ends."""
+
+
+class Template:
+    """A key made of arguments."""
+
+    __slots__ = ("_parts", "_several", "_what")
+
+    def __init__(self, template: str, what: str, arguments: Collection[str], task: str) -> None:
+        """Refuses one that names what is no argument of ``task``."""
+        self._what = what
+        self._parts = parsed(template, what, "tenant_id")
+        for _, path in self._parts:
+            check_argument(path[:1], arguments, what, task)
+        self._several = "".join(text for text, _ in self._parts) if len(self._parts) > 1 else ""
+
+    def fill(self, arguments: Mapping[str, Any]) -> str:
+        """The key of a call."""
+        what = self._what
+        key = "".join(
+            text + self._told_apart(_text(found(path, arguments, what), what)) if path else text
+            for text, path in self._parts
+        )
+        return check_text(key, what)
+
+    def _told_apart(self, value: str) -> str:
+        """Two values side by side must not read like two others: "a-b", "c" and "a", "b-c"."""
+        if not self._several:
+            return value
+        marks = {"\\", *self._several}
+        return "".join(f"\\{letter}" if letter in marks else letter for letter in value)
+
+
+def parsed(template: object, what: str, example: str) -> list[Part]:
+    """A template in parts; refused unless it names arguments, and can be read back."""
+    try:
+        parts = list(string.Formatter().parse(template)) if isinstance(template, str) else []
+    except ValueError:
+        parts = []
+    paths = [field for _, field, *_ in parts if field is not None]
+    plain = all(not spec and not conversion for _, _, spec, conversion in parts)
+    apart = all(text for text, field, *_ in parts[1:] if field is not None)
+    if not paths or not plain or not apart or not all(_PATH.fullmatch(path) for path in paths):
+        message = (
+            f'{what} names arguments in braces, as in "{{{example}}}" or "{{order.{example}}}", '
+            f"with something between two of them; got {shown(template)}"
+        )
+        raise InvalidArgument(message)
+    return [(text, tuple(field.split(".")) if field else ()) for text, field, *_ in parts]
+
+
+def check_argument(wanted: Iterable[str], arguments: Collection[str], what: str, task: str) -> None:
+    """Refuse names that are no arguments of ``task``."""
+    for name in wanted:
+        if name not in arguments:
+            has = f"It has {', '.join(arguments)}." if arguments else "It has none."
+            message = (
+                f"{what} names {name!r}, which is no argument of task {task!r}. {has}"
+                f"{suggestion(name, arguments)} Name one of them, or add the argument."
+            )
+            raise DefinitionError(message)
+
+
+def found(path: tuple[str, ...], arguments: Mapping[str, Any], what: str) -> Any:
+    """What a call has at the end of a path."""
+    value: Any = arguments[path[0]]
+    for part in path[1:]:
+        if value is None:
+            return None
+        try:
+            value = value[part] if isinstance(value, Mapping) else getattr(value, part)
+        except (KeyError, AttributeError):
+            message = f"{what} is {'.'.join(path)}, and this call has no such part: {shown(value)}"
+            raise InvalidArgument(message) from None
+    return value
+
+
+def _text(value: object, what: str) -> str:
+    """A value as it is stored: a UUID, a date or an enum member is text in the payload."""
+    try:
+        stored = msgspec.to_builtins(value)
+    except (TypeError, ValueError, RecursionError):
+        stored = ()
+    match stored:
+        case None:
+            return ""
+        case str():
+            return stored
+        case bool():
+            return "true" if stored else "false"
+        case int():
+            return str(stored)
+        case _:
+            message = (
+                f"{what} must be text, a whole number, or what is stored as one, got {shown(value)}"
+            )
+            raise InvalidArgument(message)
