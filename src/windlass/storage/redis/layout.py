@@ -54,6 +54,12 @@ Running and ended
                               worker store's)
     wake             STREAM   one entry per change, the newest few
 
+Schedules
+    schedules        HASH     name -> record: revision, 1 if it is due by itself, when it is
+                              (``>IBq``), body
+    planned          ZSET     name by when it is due, of those that are by themselves
+    declared         HASH     name -> when code last said that it has it
+
 Limits. See the SQLite backend's lanes.py for what lanes and bays are
     limits           HASH     name -> msgpack [spec as JSON, token spacing, burst, concurrency|nil];
                               of a breaker also failures and a list of how long it opens

@@ -21,6 +21,7 @@ from windlass.storage.redis.leader import RedisLeader
 from windlass.storage.redis.limits import RedisLimits
 from windlass.storage.redis.maintenance import RedisMaintenance
 from windlass.storage.redis.queues import RedisQueues
+from windlass.storage.redis.schedules import RedisSchedules
 from windlass.storage.redis.scripts import script
 from windlass.storage.redis.urls import parse_url
 from windlass.storage.redis.wakeups import RedisWakeups
@@ -53,6 +54,7 @@ class RedisStorage:
         self.limits = RedisLimits(database)
         self.maintenance = RedisMaintenance(database, locks, watch)
         self.queues = RedisQueues(database)
+        self.schedules = RedisSchedules(database)
         self.admin = RedisAdmin(database)
         self.wakeups = RedisWakeups(database, dialer)
         self.transactions = None

@@ -1,0 +1,96 @@
+"""Schedules by name, and the one step that fires them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from windlass.core.instant import to_us
+from windlass.storage.calendar import LAST_US, instant_of
+from windlass.storage.protocol import DueSchedules, ScheduleRow, ScheduleWrite, Written
+from windlass.storage.redis import insert
+from windlass.storage.redis.asked import known_id
+from windlass.storage.redis.database import Argument, Database
+from windlass.storage.redis.scripts import script
+from windlass.storage.yielding import yielding
+
+__all__ = ["RedisSchedules"]
+
+_ROWS, _DUE = script("schedule_rows"), script("schedule_due")
+_WRITE, _DECLARE = script("schedule_write"), script("schedule_declare")
+
+_HEAD: Final = struct.Struct(">IBq")
+"""A record begins with its revision, 1 if it is due by itself, and when."""
+_PLANNED: Final = struct.Struct(">Bq")
+_ID: Final = 16
+_ANY: Final = -1
+_ANSWERS: Final = {ord("w"): Written.WRITTEN, ord("s"): Written.STALE, ord("b"): Written.BUSY}
+
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class RedisSchedules:
+    """A `ScheduleStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def rows(self) -> Sequence[ScheduleRow]:
+        records, stamps = await self._db.run_aside(_ROWS)
+        declared = dict(zip(stamps[::2], stamps[1::2], strict=True))
+        found = sorted(zip(records[::2], records[1::2], strict=True))
+        return [_row(name, record, declared.get(name)) for name, record in found]
+
+    async def due(self, limit: int) -> DueSchedules:
+        now, following, *found = await self._db.run(_DUE, limit)
+        rows = [_row(*one) for one in zip(found[::3], found[1::3], found[2::3], strict=True)]
+        next_at = None if following is None else instant_of(int(float(following)))
+        return DueSchedules(instant_of(now), rows, next_at)
+
+    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[Written]:
+        if not writes:
+            return []
+        reply = await self._db.run(_WRITE, *(part for write in writes for part in _parts(write)))
+        insert.require_limits(reply)
+        self._db.wake()
+        return [_ANSWERS[character] for character in reply]
+
+    async def declare(self, names: Sequence[str]) -> None:
+        await self._db.run_aside(_DECLARE, *names)
+
+
+def _row(name: bytes, record: bytes, declared: bytes | None) -> ScheduleRow:
+    revision, planned, next_at = _HEAD.unpack_from(record)
+    return ScheduleRow(
+        name=name.decode(),
+        revision=revision,
+        body=record[_HEAD.size :],
+        next_at=instant_of(next_at) if planned else None,
+        declared_at=None if declared is None else instant_of(int(declared)),
+    )
+
+
+def _parts(write: ScheduleWrite) -> list[Argument]:
+    """The arguments of schedule_write.lua."""
+    at = _due_us(write.next_at)
+    most = _ANY if write.most_active is None else write.most_active
+    due = "" if at is None else str(at)
+    record = b""
+    if write.body is not None:
+        record = _PLANNED.pack(at is not None, at or 0) + write.body
+    # An id that cannot be stored is not.
+    active = [uid for job in dict.fromkeys(write.active) if len(uid := known_id(job)) == _ID]
+    return [
+        _pack((write.name, write.revision, due, most, len(write.jobs))),
+        record,
+        b"".join(active),
+        *insert.items([yielding(job) for job in write.jobs]),
+    ]
+
+
+def _due_us(at: datetime | None) -> int | None:
+    return None if at is None else min(to_us(at), LAST_US)
