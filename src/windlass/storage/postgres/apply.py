@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from windlass.core.state import FINISHING, Verb
 from windlass.core.transition import Transition
+from windlass.storage.postgres.listing import listed
 from windlass.storage.postgres.rows import stored_span, stored_text
 from windlass.storage.protocol import Answer, Verdict
 
-__all__ = ["answers_of", "by_seq", "success_args", "transition_args"]
+__all__ = ["answers_of", "by_seq", "flow_args", "success_args", "transition_args"]
 
+_encode = msgspec.json.encode
 _APPLIED = {verb: Answer(Verdict.APPLIED, verb) for verb in FINISHING}
 _VERBLESS = {verdict: Answer(verdict) for verdict in (Verdict.REFUSED, Verdict.UNKNOWN)}
 
@@ -84,15 +89,55 @@ def _other_args(transitions: Sequence[Transition]) -> tuple[Any, ...]:
     )
 
 
+_NO_FLOW = (None, None, None, None)
+
+
+def flow_args(transitions: Sequence[Transition], order: Sequence[int]) -> tuple[Any, ...]:
+    """From ``p_cools`` to ``p_order``; ``order`` is where each of them stood before `by_seq`."""
+    turns = None
+    if any(place > 0 and order[place - 1] > at for place, at in enumerate(order)):
+        turns = [place + 1 for place in sorted(range(len(order)), key=order.__getitem__)]
+    if not any(
+        transition.cools or transition.drains or transition.then for transition in transitions
+    ):
+        return (*_NO_FLOW[:3], turns)
+    cools = [_cools(transition) for transition in transitions]
+    thens = [
+        None if transition.then is None else _encode(listed(transition.then)).decode()
+        for transition in transitions
+    ]
+    return (
+        cools if any(cools) else None,
+        [transition.drains for transition in transitions],
+        thens if any(thens) else None,
+        turns,
+    )
+
+
+def _cools(transition: Transition) -> str | None:
+    """An array inside an array travels as text: they need not have the same length."""
+    if not transition.cools:
+        return None
+    return f"{{{','.join(str(stored_span(span)) for span in transition.cools)}}}"
+
+
 def answers_of(
     transitions: Sequence[Transition],
     verdicts: Sequence[str] | None,
     verbs: Sequence[str | None] | None,
+    cool_untils: Sequence[datetime | None] | None = None,
+    cooleds: Sequence[bool] | None = None,
 ) -> list[Answer]:
     """The answer of ``apply_transitions``, in the order of the transitions it was given."""
     if verdicts is None or verbs is None:
         return [_APPLIED[transition.verb] for transition in transitions]
-    return [
+    answers = [
         _VERBLESS[Verdict(verdict)] if verb is None else Answer(Verdict(verdict), Verb(verb))
         for verdict, verb in zip(verdicts, verbs, strict=True)
+    ]
+    if cool_untils is None or cooleds is None:
+        return answers
+    return [
+        answer if until is None else Answer(answer.verdict, answer.verb, until, cooled)
+        for answer, until, cooled in zip(answers, cool_untils, cooleds, strict=True)
     ]

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from windlass.core.job import NewJob
+from windlass.core.job import JobId, NewJob
+from windlass.core.unique import OnConflict
 from windlass.errors import InvalidArgument
 from windlass.storage.calendar import FIRST, within
 from windlass.storage.postgres.rows import stored_id, stored_span
+from windlass.storage.protocol import Inserted
 
-__all__ = ["check_size", "extra_args", "is_keyed", "plain_args"]
+__all__ = ["check_size", "conflict_of", "extra_args", "inserted", "is_keyed", "plain_args"]
 
 _encode = msgspec.json.Encoder().encode
 
@@ -60,6 +62,13 @@ def _period(job: NewJob) -> int | None:
     return None if job.unique is None else stored_span(job.unique.period)
 
 
+def conflict_of(job: NewJob) -> str | None:
+    """What to do where its key is held; None: what most do, the holder is the answer."""
+    if job.unique is None or job.unique.on_conflict is OnConflict.REUSE:
+        return None
+    return job.unique.on_conflict.value
+
+
 def _limits(job: NewJob) -> str | None:
     if not job.limits:
         return None
@@ -80,11 +89,13 @@ _EXTRAS: tuple[Callable[[NewJob], object], ...] = (
     lambda job: job.correlation_id,
     lambda job: job.trace,
     lambda job: job.parent,
+    conflict_of,
+    lambda job: None if job.on_failure is None else _encode(job.on_failure).decode(),
 )
 
 
 def extra_args(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
-    """What few jobs have: from ``p_timeouts`` to ``p_parents``; None: none of these has any."""
+    """What few jobs have: from ``p_timeouts`` to ``p_on_failures``; None: none of these has any."""
     if all(map(_is_plain, jobs)):
         return None
     return tuple(_unless_empty([value_of(job) for job in jobs]) for value_of in _EXTRAS)
@@ -103,4 +114,21 @@ def _is_plain(job: NewJob) -> bool:
         and job.correlation_id is None
         and job.trace is None
         and job.parent is None
+        and job.on_failure is None
     )
+
+
+def inserted(jobs: Sequence[NewJob], held: Mapping[int, tuple[str, bool]]) -> list[Inserted]:
+    """All were stored but those in ``held``: by place from 1, who holds the key, and whether that
+    one took over what was asked for.
+    """
+    if not held:
+        return [Inserted(job.id, True) for job in jobs]  # noqa: FBT003 -- per job
+    answers: list[Inserted] = []
+    for place, job in enumerate(jobs, 1):
+        holder = held.get(place)
+        if holder is None:
+            answers.append(Inserted(job.id, created=True))
+        else:
+            answers.append(Inserted(JobId(holder[0]), created=False, replaced=holder[1]))
+    return answers

@@ -8,12 +8,25 @@ from typing import Any
 from windlass.core.job import Claim, JobId, NewJob, Progress
 from windlass.core.state import TERMINAL
 from windlass.core.transition import Transition
-from windlass.errors import KeyBusy, LimitUnknown, StoreBusy
+from windlass.errors import KeyBusy, StoreBusy
 from windlass.storage.calendar import instant_of
-from windlass.storage.postgres.apply import answers_of, by_seq, success_args, transition_args
+from windlass.storage.postgres.apply import (
+    answers_of,
+    by_seq,
+    flow_args,
+    success_args,
+    transition_args,
+)
 from windlass.storage.postgres.connection import Row
 from windlass.storage.postgres.database import Database
-from windlass.storage.postgres.insert import check_size, extra_args, is_keyed, plain_args
+from windlass.storage.postgres.insert import (
+    check_size,
+    extra_args,
+    inserted,
+    is_keyed,
+    plain_args,
+)
+from windlass.storage.postgres.limits import refusal
 from windlass.storage.postgres.records import STATES, known_ids
 from windlass.storage.postgres.rows import claimed_jobs, stored_text
 from windlass.storage.postgres.translate import Refused
@@ -31,12 +44,11 @@ __all__ = ["PostgresJobs"]
 
 _SQL = load("windlass.storage.postgres.sql", "jobs.sql")
 _INSERT_PLAIN, _INSERT = _SQL["insert_plain"], _SQL["insert"]
-_INSERT_KEYED, _LIMIT_NAMES = _SQL["insert_keyed"], _SQL["limit_names"]
+_INSERT_KEYED = _SQL["insert_keyed"]
 _CLAIM, _APPLY, _SUCCEED = _SQL["claim"], _SQL["apply"], _SQL["succeed"]
 _CLAIMABLE, _ACTIVE = _SQL["claimable"], _SQL["active"]
 _REPORT, _SETTLED, _CANCEL = _SQL["report"], _SQL["settled"], _SQL["cancel"]
 
-_UNKNOWN_LIMIT = "WL001"
 _LOCK_NOT_AVAILABLE = "55P03"
 _MANY = 2**31 - 1
 
@@ -53,19 +65,11 @@ class PostgresJobs:
             return []
         check_size(jobs)
         try:
-            held = {place - 1: holder for place, holder in await self._insert(jobs)}
+            rows = await self._insert(jobs)
         except Refused as refused:
-            if refused.code != _UNKNOWN_LIMIT:
-                raise
-            known = await self._db.fetch(self._db.sql(_LIMIT_NAMES))
-            raise LimitUnknown(refused.detail, {name for (name,) in known}) from None
+            raise await refusal(self._db, refused) from None
         self._db.wake()
-        if not held:
-            return [Inserted(job.id, True) for job in jobs]  # noqa: FBT003 -- per job
-        return [
-            Inserted(JobId(held.get(place, job.id)), created=place not in held)
-            for place, job in enumerate(jobs)
-        ]
+        return inserted(jobs, {place: (holder, replaced) for place, holder, replaced in rows})
 
     async def _insert(self, jobs: Sequence[NewJob]) -> list[Row]:
         args: tuple[Any, ...] = (self._db.instant(), self._db.durable, *plain_args(jobs))
@@ -120,11 +124,15 @@ class PostgresJobs:
         else:
             args = transition_args(ordered)
             twice = len(set(args[0])) < len(ordered)
-            rows = await self._db.fetch(self._db.sql(_APPLY), now, durable, *args, twice)
+            flow = flow_args(ordered, order)
+            try:
+                rows = await self._db.fetch(self._db.sql(_APPLY), now, durable, *args, twice, *flow)
+            except Refused as refused:
+                raise await refusal(self._db, refused) from None
         self._db.wake()
         self._on_ended(len(ordered))
-        at, verdicts, verbs = rows[0]
-        found = dict(zip(order, answers_of(ordered, verdicts, verbs), strict=True))
+        at, *answers = rows[0]
+        found = dict(zip(order, answers_of(ordered, *answers), strict=True))
         return Applied(at, [found[place] for place in range(len(order))])
 
     async def claimable(self, queues: Sequence[str]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from windlass.core.instant import span_us
@@ -60,10 +60,21 @@ class PostgresMaintenance:
             self._db.wake()
         return ended
 
-    async def prune(self, *, state: State, older_than: timedelta, limit: int) -> int:
+    async def prune(
+        self,
+        *,
+        state: State,
+        older_than: timedelta,
+        limit: int,
+        apart: Mapping[str, timedelta] | None = None,
+    ) -> int:
         if state not in TERMINAL:
             return 0
-        return await self._count(_PRUNE, CODES[state], span_us(older_than), limit)
+        kept = apart or {}
+        spans = [span_us(span) for span in kept.values()]
+        return await self._count(
+            _PRUNE, CODES[state], span_us(older_than), limit, list(kept), spans
+        )
 
     async def prune_rollups(self, *, older_than: timedelta, limit: int) -> int:
         return await self._count(_PRUNE_ROLLUPS, span_us(older_than), limit)

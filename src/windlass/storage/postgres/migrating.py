@@ -3,12 +3,17 @@
 Several processes may open a new database at once: one makes the schema, the others wait for it.
 Where everything is there already no change is tried, so a role without the right to create may
 use what another one has made.
+
+Tables change by numbered migrations. Functions are made anew, all of them, whenever the number
+moves: so there is one text of each, and whoever changes one adds a migration, which drops it first
+if it takes or returns something else than before.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from importlib import resources
 
 import asyncpg
 import msgspec
@@ -20,6 +25,7 @@ from windlass.storage.postgres.database import in_schema, quoted_schema
 __all__ = ["Facts", "prepare"]
 
 OLDEST = 13
+_FUNCTIONS = "windlass.storage.postgres.functions"
 _NEWEST = "SELECT max(version) FROM windlass.schema_versions"
 _LOCK = 0x77696E64  # "wind": the first half of the lock's key, the schema is the second
 
@@ -94,6 +100,9 @@ async def _migrate(
                         "INSERT INTO schema_versions (version) VALUES ($1)", migration.version
                     )
                     applied.append(migration.version)
+            if applied:
+                for text in _functions():
+                    await connection.execute(text)
     except asyncpg.InsufficientPrivilegeError as error:
         user = await connection.fetchval("SELECT current_user")
         raise StorageUnavailable(
@@ -102,6 +111,14 @@ async def _migrate(
             f"(windlass db migrate). PostgreSQL said: {error.message}"
         ) from error
     return applied
+
+
+def _functions() -> Iterator[str]:
+    """The texts that make them, in order: some are called by others when these are made."""
+    files = resources.files(_FUNCTIONS).iterdir()
+    for file in sorted(files, key=lambda file: file.name):
+        if file.name.endswith(".sql"):
+            yield file.read_text(encoding="utf-8")
 
 
 async def _make_schema(connection: asyncpg.Connection, schema: str) -> None:

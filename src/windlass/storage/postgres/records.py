@@ -15,6 +15,7 @@ from windlass.core.job import (
     AttemptError,
     Claim,
     ClaimedJob,
+    FollowUp,
     Job,
     JobId,
     LimitUse,
@@ -34,6 +35,7 @@ _UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, Recur
 """What decoding raises for what nobody stored."""
 
 _backoff = msgspec.json.Decoder(Backoff).decode
+_follow_up = msgspec.json.Decoder(FollowUp).decode
 _tags = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
@@ -113,6 +115,7 @@ def job_of(row: Row) -> Job:
         lost=row["lost"],
         solo=row["solo"],
         missed_at=row["missed_at"],
+        throttled=row["throttled"],
         progress=_progress_of(row["progress"], row["progress_note"]),
         tags=_readable(_tags, row["tags"]) or (),
         tenant=row["tenant"],
@@ -120,6 +123,7 @@ def job_of(row: Row) -> Job:
         correlation_id=row["correlation_id"],
         trace=row["trace"],
         parent=row["parent"],
+        on_failure=_readable(_follow_up, row["on_failure"]),
     )
 
 
@@ -164,4 +168,5 @@ def orphan_of(row: Row) -> ClaimedJob:
         correlation_id=row["correlation_id"],
         trace=row["trace"],
         tags=_readable(_tags, row["tags"]) or (),
+        on_failure=_readable(_follow_up, row["on_failure"]),
     )

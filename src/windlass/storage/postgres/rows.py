@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ import msgspec
 
 from windlass.core.backoff import Backoff
 from windlass.core.instant import span_us
-from windlass.core.job import AttemptError, Claim, ClaimedJob, JobId
+from windlass.core.job import AttemptError, Claim, ClaimedJob, FollowUp, JobId
 from windlass.errors import InvalidArgument
 from windlass.storage.calendar import LAST_US, instant_of
 from windlass.storage.postgres.connection import Row
@@ -67,6 +67,11 @@ def _tags_of(text: str) -> tuple[str, ...]:
     return msgspec.json.decode(text, type=tuple[str, ...])
 
 
+@lru_cache(maxsize=256)
+def _follow_up_of(text: str) -> FollowUp:
+    return msgspec.json.decode(text, type=FollowUp)
+
+
 def _readable(decode: Callable[[str], T], text: str | None) -> T | None:
     """What is stored, or None: also where it cannot be read."""
     try:
@@ -75,6 +80,8 @@ def _readable(decode: Callable[[str], T], text: str | None) -> T | None:
         return None
 
 
+_EXTRAS = 11
+"""What ``extras_of`` always has; behind it, if there is one, the job that follows a failure."""
 _place = itemgetter(12, 6, 0)
 """Priority, due time and number of a row of ``claim``."""
 _queue = itemgetter(8)
@@ -116,13 +123,19 @@ def claimed_jobs(rows: Sequence[Row], started_at: datetime, worker: str) -> list
 
 def _extras_of(extras: Sequence[str | None]) -> tuple[Any, ...]:
     """The fields of a claimed job from ``lost`` on, as ``extras_of`` in the schema has them."""
-    lost, solo, missed_at, backoff, kind, text, *who, tags = extras
+    lost, solo, missed_at, backoff, kind, text, tenant, principal, correlation, trace, tags = (
+        extras[:_EXTRAS]
+    )
     return (
         int(lost or 0),
         solo is not None,
         _readable(_backoff_of, backoff),
         None if missed_at is None else instant_of(int(missed_at)),
         None if kind is None else AttemptError(kind, text or ""),
-        *who,
+        tenant,
+        principal,
+        correlation,
+        trace,
         _readable(_tags_of, tags) or (),
+        *map(partial(_readable, _follow_up_of), extras[_EXTRAS:]),
     )

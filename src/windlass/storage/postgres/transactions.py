@@ -18,16 +18,16 @@ from windlass.errors import (
     AlreadyFinished,
     ClaimLost,
     KeyBusy,
+    KeyConflict,
     LimitUnknown,
     SchemaMissing,
     StoreBusy,
 )
 from windlass.seams import SYSTEM_CLOCK, Clock
-from windlass.storage.calendar import FIRST, within
 from windlass.storage.postgres.database import Database, channel_of, quoted_schema
 from windlass.storage.postgres.foreign import Statement, ask, ask_sync, when_committed
-from windlass.storage.postgres.insert import check_size
-from windlass.storage.postgres.rows import stored_span
+from windlass.storage.postgres.insert import check_size, inserted
+from windlass.storage.postgres.listing import Listed, listed
 from windlass.storage.protocol import Ended, Ending, Inserted, UserConnection
 
 __all__ = ["PostgresTransactions", "UserTransactions"]
@@ -37,33 +37,7 @@ _FINISH = "SELECT windlass.finish_for_user(CAST($1 AS text))"
 _ENDED = "SELECT what, at FROM windlass.ended_for_user($1, $2, $3, $4, $5)"
 
 _encode = msgspec.json.encode
-_holders = msgspec.json.Decoder(dict[int, str]).decode
-
-
-class _Job(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One job of a request. Durations are microseconds, the payload travels as base64."""
-
-    id: JobId
-    task: str
-    queue: str
-    payload: bytes
-    priority: int
-    max_attempts: int
-    due: datetime | None = None
-    delay: int | None = None
-    timeout: int | None = None
-    expires: int | None = None
-    key: str | None = None
-    key_window: str | None = None
-    key_period: int | None = None
-    limits: str | None = None
-    backoff: str | None = None
-    tags: str | None = None
-    tenant: str | None = None
-    principal: str | None = None
-    correlation_id: str | None = None
-    trace: str | None = None
-    parent: str | None = None
+_holders = msgspec.json.Decoder(dict[int, tuple[str, bool]]).decode
 
 
 class _Insert(msgspec.Struct, frozen=True):
@@ -71,7 +45,7 @@ class _Insert(msgspec.Struct, frozen=True):
     """The test instant; None: the server's own clock."""
     channel: str | None
     """Where their commit is to be told; None: nowhere."""
-    jobs: Sequence[_Job]
+    jobs: Sequence[Listed]
 
 
 class _Finish(msgspec.Struct, frozen=True):
@@ -82,34 +56,6 @@ class _Finish(msgspec.Struct, frozen=True):
     by: str
     result: bytes | None
     keep: bool
-
-
-def _job(new: NewJob) -> _Job:
-    unique = new.unique
-    uses = [(use.gate, use.cost) for use in new.limits]
-    return _Job(
-        id=new.id,
-        task=new.task,
-        queue=new.queue,
-        payload=new.payload,
-        priority=new.priority,
-        max_attempts=new.max_attempts,
-        due=None if new.at is None else max(within(new.at), FIRST),
-        delay=stored_span(new.delay),
-        timeout=stored_span(new.timeout),
-        expires=stored_span(new.expires),
-        key=None if unique is None else unique.key,
-        key_window=None if unique is None else str(unique.window),
-        key_period=None if unique is None else stored_span(unique.period),
-        limits=_encode(uses).decode() if uses else None,
-        backoff=None if new.backoff is None else _encode(new.backoff).decode(),
-        tags=_encode(new.tags).decode() if new.tags else None,
-        tenant=new.tenant,
-        principal=new.principal,
-        correlation_id=new.correlation_id,
-        trace=new.trace,
-        parent=new.parent,
-    )
 
 
 class UserTransactions:
@@ -155,7 +101,7 @@ class UserTransactions:
     def _insertion(self, jobs: Sequence[NewJob], *, notify: bool) -> str:
         check_size(jobs)
         channel = self._channel if notify else None
-        return _encode(_Insert(self._instant(), channel, [_job(new) for new in jobs])).decode()
+        return _encode(_Insert(self._instant(), channel, [listed(new) for new in jobs])).decode()
 
     def _finishing(self, transition: Transition) -> str:
         claim = transition.claim
@@ -190,6 +136,9 @@ class UserTransactions:
         match state:
             case "WL001":
                 return LimitUnknown(detail, ())
+            case "WL423":
+                holder, _, key = detail.partition(" ")
+                return KeyConflict(key, holder)
             case "WL010":
                 why = "its claim was lost: the worker was taken for dead, or the run had ended"
                 return ClaimLost(job, why)
@@ -237,11 +186,8 @@ def _said(error: BaseException) -> tuple[str, str]:
 
 def _inserted(jobs: Sequence[NewJob], answer: str | None) -> list[Inserted]:
     """All were stored but those that the answer names, by their place from 1."""
-    held: Mapping[int, str] = {} if answer is None else _holders(answer)
-    return [
-        Inserted(JobId(held.get(place, new.id)), created=place not in held)
-        for place, new in enumerate(jobs, 1)
-    ]
+    held: Mapping[int, tuple[str, bool]] = {} if answer is None else _holders(answer)
+    return inserted(jobs, held)
 
 
 class PostgresTransactions(UserTransactions):

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from windlass.core.instant import span_us
 from windlass.core.job import Claim, ClaimedJob
 from windlass.core.transition import Transition
-from windlass.storage.postgres.apply import answers_of, by_seq, transition_args
+from windlass.storage.postgres.apply import answers_of, by_seq, flow_args, transition_args
 from windlass.storage.postgres.connection import Link, Row
 from windlass.storage.postgres.database import Database
 from windlass.storage.postgres.records import claim_of, orphan_of
@@ -94,10 +94,11 @@ class PostgresWorkers:
             self._db.durable,
             worker,
             *transition_args(ordered),
+            *flow_args(ordered, places),
         )
         self._db.wake()
-        at, verdicts, verbs = rows[0]
-        answers = dict(zip(places, answers_of(ordered, verdicts, verbs), strict=True))
+        at, *found = rows[0]
+        answers = dict(zip(places, answers_of(ordered, *found), strict=True))
         return Applied(at, [answers[place] for place in range(len(releases))])
 
     async def live(self) -> Sequence[WorkerStart]:

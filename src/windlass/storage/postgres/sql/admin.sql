@@ -10,7 +10,7 @@ SELECT seq, id, state, queue, task, priority, due, attempt, max_attempts, budget
                   AND (keys.until IS NULL
                        OR keys.until > (SELECT coalesce($1::timestamptz, clock_timestamp()))))
            AS key_held,
-       missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, progress,
+       missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, throttled, on_failure, progress,
        progress_note, reason, error_kind, error_message, error_traceback, result, payload
   FROM windlass.jobs
  WHERE id = ANY ($2::uuid[]);
@@ -25,7 +25,7 @@ SELECT seq, id, state, queue, task, priority, due, attempt, max_attempts, budget
                   AND (keys.until IS NULL
                        OR keys.until > (SELECT coalesce($1::timestamptz, clock_timestamp()))))
            AS key_held,
-       missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, progress,
+       missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, throttled, on_failure, progress,
        progress_note, reason, error_kind, error_message, error_traceback, result, payload
   FROM windlass.jobs
  WHERE seq < $2
@@ -56,7 +56,7 @@ SELECT seq, id, state, queue, task, priority, due, attempt, max_attempts, budget
        cancel_requested, lost, solo, worker, created_at, started_at, finished_at, gates, costs,
        expires_at, timeout, key,
        key IS NOT NULL AND key_window <> 'until_started' AS key_held,
-       missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, progress,
+       missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, throttled, on_failure, progress,
        progress_note, reason, error_kind, error_message, error_traceback, result, payload
   FROM windlass.requeue($1, $2::uuid[]);
 
@@ -73,7 +73,7 @@ SELECT windlass.pause($1, $2);
 SELECT windlass.next_due($1::text[]);
 
 -- name: prune
-SELECT windlass.prune($1, $2, $3, $4);
+SELECT windlass.prune($1, $2, $3, $4, $5, $6);
 
 -- name: prune_rollups
 SELECT windlass.prune_rollups($1, $2, $3);

@@ -56,3 +56,6 @@ VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) windlass.lanes;
 
 -- name: vacuum_bays
 VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) windlass.bays;
+
+-- name: vacuum_queues
+VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) windlass.queues;

@@ -1,19 +1,19 @@
 -- Jobs and limits. Each operation is one call of one function: see the migrations.
 
 -- name: insert_plain
-SELECT place, holder
+SELECT place, holder, replaced
   FROM windlass.insert_jobs($1, $2, true, $3, $4, $5, $6, $7, $8, $9, $10);
 
 -- name: insert
-SELECT place, holder
+SELECT place, holder, replaced
   FROM windlass.insert_jobs($1, $2, true, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
-                            $15, $16, $17, $18, $19, $20, $21, $22, $23);
+                            $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25);
 
 -- name: insert_keyed
 -- A key may be under decision in somebody's open transaction: so long, and then KeyBusy.
-SELECT place, holder
+SELECT place, holder, replaced
   FROM windlass.insert_keyed_jobs('3s', $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,
-                                  $14, $15, $16, $17, $18, $19, $20, $21, $22, $23);
+                                  $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25);
 
 -- name: limit_names
 SELECT name FROM windlass.limits ORDER BY name;
@@ -24,9 +24,9 @@ SELECT seq, id, number, attempt, max_attempts, budget, due, timeout, queue, task
   FROM windlass.claim_jobs($1, $2, $3, $4, $5, $6);
 
 -- name: apply
-SELECT at, verdicts, verbs
+SELECT at, verdicts, verbs, cool_untils, cooleds
   FROM windlass.apply_transitions($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
-                                  $15, $16, $17, $18);
+                                  $15, $16, $17, $18, $19, $20, $21, $22);
 
 -- name: succeed
 SELECT at, verdicts, verbs FROM windlass.apply_successes($1, $2, $3::text::bigint[], $4, $5, $6);
@@ -47,10 +47,14 @@ SELECT id, state, result, error_kind, error_message, reason FROM windlass.settle
 SELECT windlass.cancel_jobs($1, $2, $3);
 
 -- name: define
-SELECT windlass.define_limits($1, $2, $3, $4, $5, $6, $7);
+SELECT windlass.define_limits($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
+
+-- name: set_gate
+SELECT windlass.set_gate($1, $2, $3, $4, $5);
 
 -- name: specs
 SELECT spec FROM windlass.limits ORDER BY name;
 
 -- name: limit_states
-SELECT gate, running, spent_until, parked FROM windlass.limit_states($1);
+SELECT gate, running, spent_until, parked, breaker, failures, opened, open_until
+  FROM windlass.limit_states($1);

@@ -30,13 +30,13 @@ SELECT id FROM windlass.workers
 -- name: orphans
 SELECT seq, id, claim_number, task, queue, attempt, max_attempts, budget, due, started_at, worker,
        timeout, lost, solo, backoff, missed_at, error_kind, error_message, tenant, principal,
-       correlation_id, trace, tags
+       correlation_id, trace, tags, on_failure
   FROM windlass.orphans($1);
 
 -- name: leave
-SELECT at, verdicts, verbs
+SELECT at, verdicts, verbs, cool_untils, cooleds
   FROM windlass.leave_worker($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
-                             $17, $18);
+                             $17, $18, $19, $20, $21, $22);
 
 -- name: live
 SELECT id, host, pid, version, queues, slots, lease, lock_boot, lock_device, lock_inode

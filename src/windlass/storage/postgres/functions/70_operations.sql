@@ -1,0 +1,326 @@
+-- Who works here, what people order, and the chores. Codes that are raised are read in admin.py.
+-- What a person orders is on disk when it is answered.
+--
+-- The planner's settings hang on the functions: a plan that was made while the table was small, and
+-- reads all of it, must not outlive that.
+
+-- The worker's lease is renewed if its row is live. At least one row comes back, without a job if
+-- the worker holds none.
+CREATE OR REPLACE FUNCTION beat(p_at timestamptz, p_worker text)
+RETURNS TABLE (live boolean, at timestamptz, id uuid, claim_number integer, seq bigint,
+               cancel_requested boolean)
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    v_at timestamptz := coalesce(p_at, clock_timestamp());
+    v_live boolean;
+BEGIN
+    -- A beat that a crash of the server takes away does not matter, and one that waited for a
+    -- standby that is not there would get the worker buried.
+    PERFORM set_config('synchronous_commit', 'off', true);
+    UPDATE workers w SET beat_at = v_at WHERE w.id = p_worker AND w.state = 'live';
+    v_live := FOUND;
+    RETURN QUERY
+    SELECT v_live, v_at, j.id, j.claim_number, j.seq, j.cancel_requested
+      FROM (SELECT 1) one
+      LEFT JOIN (SELECT * FROM jobs WHERE worker = p_worker AND state = 1) j ON true
+     ORDER BY j.seq;
+END $$;
+
+-- A worker holds no more claims than it has slots: reading them all is cheap.
+CREATE OR REPLACE FUNCTION cancel_requests(p_worker text)
+RETURNS TABLE (id uuid, claim_number integer, seq bigint)
+LANGUAGE sql STABLE
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+    SELECT j.id, j.claim_number, j.seq FROM jobs j
+     WHERE j.worker = p_worker AND j.state = 1 AND j.cancel_requested ORDER BY j.seq
+$$;
+
+-- No more rows are running than there are slots in all workers, and there is an index of them.
+-- One that is locked is being finished by its handler, in a transaction of the user's that may stay
+-- open for long: whoever tried to end it would wait for that, and everybody behind him.
+CREATE OR REPLACE FUNCTION orphans(p_limit integer) RETURNS SETOF jobs
+LANGUAGE sql
+SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+    SELECT * FROM jobs j
+     WHERE j.state = 1
+       AND NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = j.worker AND w.state = 'live')
+     ORDER BY j.worker, j.started_at, j.seq LIMIT p_limit
+       FOR SHARE OF j SKIP LOCKED
+$$;
+
+-- When the next job that is not ready falls due, of some queues or (NULL) of all.
+CREATE OR REPLACE FUNCTION next_due(p_queues text[]) RETURNS timestamptz
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+    IF p_queues IS NULL THEN
+        RETURN (SELECT due FROM jobs WHERE ready = 0 ORDER BY due LIMIT 1);
+    END IF;
+    RETURN (SELECT min(next.due)
+              FROM unnest(p_queues) AS asked (queue)
+             CROSS JOIN LATERAL (SELECT j.due FROM jobs j
+                                  WHERE j.ready = 0 AND j.queue = asked.queue
+                                  ORDER BY j.due LIMIT 1) AS next);
+END $$;
+
+-- Live rows become dead, by compare-and-set; p_overdue: only those whose lease has run out.
+CREATE OR REPLACE FUNCTION bury(p_at timestamptz, p_workers text[], p_overdue boolean)
+RETURNS SETOF text
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    v_at timestamptz := coalesce(p_at, clock_timestamp());
+BEGIN
+    RETURN QUERY
+    UPDATE workers SET state = 'dead', ended_at = v_at
+     WHERE seq = ANY (ARRAY(
+               SELECT w.seq FROM workers w
+                WHERE w.id = ANY (p_workers) AND w.state = 'live'
+                  AND (NOT p_overdue OR v_at - w.beat_at > w.lease * interval '1 microsecond')
+                ORDER BY w.seq FOR UPDATE))
+    RETURNING id;
+END $$;
+
+-- Goodbye: the transitions of `apply_transitions`, then a release of whatever the worker still
+-- holds, then the end of its row, all or nothing. The answer is that of `apply_transitions`.
+--
+-- A job that stays locked is being finished in a transaction of the user's that is still open. It
+-- is passed by (unknown): the others must not wait for it, and whoever sweeps finds it later.
+CREATE OR REPLACE FUNCTION leave_worker(
+    p_at timestamptz, p_durable boolean, p_worker text,
+    p_seqs bigint[], p_numbers integer[], p_verbs text[], p_bys text[], p_results bytea[],
+    p_keeps boolean[], p_delays bigint[], p_refunds boolean[], p_error_kinds text[],
+    p_error_messages text[], p_error_tracebacks text[], p_losts integer[], p_solos boolean[],
+    p_misseds boolean[], p_if_cancelleds text[], p_cools text[] DEFAULT NULL,
+    p_drains boolean[] DEFAULT NULL, p_thens text[] DEFAULT NULL, p_order integer[] DEFAULT NULL,
+    OUT at timestamptz, OUT verdicts text[], OUT verbs text[], OUT cool_untils timestamptz[],
+    OUT cooleds boolean[]
+)
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off
+SET lock_timeout TO '10s' AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := coalesce(p_at, clock_timestamp());
+    v_mine bigint[];
+    v_free bigint[];
+    v_held record;
+BEGIN
+    -- The lock on lanes comes before those on jobs, also before those of the second half.
+    IF p_cools IS NOT NULL OR may_forgive(p_seqs, v_now)
+       OR EXISTS (SELECT 1 FROM jobs WHERE seq = ANY (p_seqs) AND gates IS NOT NULL)
+       OR EXISTS (SELECT 1 FROM jobs
+                   WHERE worker = p_worker AND state = 1 AND gates IS NOT NULL) THEN
+        PERFORM lock_lanes();
+    END IF;
+    v_mine := ARRAY(SELECT seq FROM jobs WHERE seq = ANY (p_seqs)
+                    UNION SELECT seq FROM jobs WHERE worker = p_worker AND state = 1);
+    FOR look IN 1 .. 5 LOOP
+        v_free := ARRAY(SELECT seq FROM jobs WHERE seq = ANY (v_mine)
+                         ORDER BY seq FOR UPDATE SKIP LOCKED);
+        EXIT WHEN cardinality(v_free) = cardinality(v_mine);
+        PERFORM pg_sleep(0.1);  -- most locks last no longer
+    END LOOP;
+    SELECT a.at, a.verdicts, a.verbs, a.cool_untils, a.cooleds
+      INTO at, verdicts, verbs, cool_untils, cooleds FROM apply_transitions(
+        v_now, p_durable,
+        ARRAY(SELECT CASE WHEN t.seq = ANY (v_mine) AND t.seq <> ALL (v_free) THEN -1
+                          ELSE t.seq END
+                FROM unnest(p_seqs) WITH ORDINALITY AS t (seq, n) ORDER BY t.n),
+        p_numbers, p_verbs, p_bys, p_results, p_keeps, p_delays,
+        p_refunds, p_error_kinds, p_error_messages, p_error_tracebacks, p_losts, p_solos,
+        p_misseds, p_if_cancelleds, false, p_cools, p_drains, p_thens, p_order) AS a;
+    SELECT array_agg(j.seq) AS seqs, array_agg(j.claim_number) AS numbers,
+           array_agg(j.lost) AS losts, array_agg(j.solo) AS solos, count(*)::integer AS count
+      INTO v_held
+      FROM (SELECT * FROM jobs
+             WHERE worker = p_worker AND state = 1 AND seq = ANY (v_free) ORDER BY seq) AS j;
+    IF v_held.count > 0 THEN
+        PERFORM apply_transitions(
+            v_now, p_durable, v_held.seqs, v_held.numbers,
+            array_fill('release'::text, ARRAY[v_held.count]),
+            array_fill(p_worker, ARRAY[v_held.count]),
+            p_refunds => array_fill(true, ARRAY[v_held.count]),
+            p_losts => v_held.losts, p_solos => v_held.solos,
+            p_if_cancelleds => array_fill('cancel'::text, ARRAY[v_held.count]));
+    END IF;
+    UPDATE workers SET state = 'gone', ended_at = v_now WHERE id = p_worker AND state = 'live';
+END $$;
+
+-- All of the jobs, locked, in one of the states, or an error before anything has changed: the
+-- first of p_ids that is to blame.
+CREATE OR REPLACE FUNCTION require(p_ids uuid[], p_states smallint[]) RETURNS SETOF jobs
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off
+SET lock_timeout TO '3s' AS $$
+DECLARE
+    v_culprit record;
+BEGIN
+    PERFORM 1 FROM jobs WHERE id = ANY (p_ids) ORDER BY seq FOR UPDATE;
+    SELECT asked.id, j.state INTO v_culprit
+      FROM unnest(p_ids) WITH ORDINALITY AS asked (id, place)
+      LEFT JOIN jobs j ON j.id = asked.id
+     WHERE j.id IS NULL OR j.state <> ALL (p_states)
+     ORDER BY asked.place LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'not in the state this needs' USING
+            ERRCODE = CASE WHEN v_culprit.state IS NULL THEN 'WL404' ELSE 'WL409' END,
+            DETAIL = concat_ws(' ', replace(v_culprit.id::text, '-', ''), v_culprit.state);
+    END IF;
+    RETURN QUERY SELECT * FROM jobs WHERE id = ANY (p_ids) ORDER BY seq;
+END $$;
+
+-- Limited jobs are put where due ones wait: the next claim stands them in their lanes, and so
+-- nobody waits for the limits here.
+CREATE OR REPLACE FUNCTION requeue(p_at timestamptz, p_ids uuid[]) RETURNS SETOF jobs
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off
+SET lock_timeout TO '3s' AS $$
+DECLARE
+    v_at timestamptz := coalesce(p_at, clock_timestamp());
+    v_seqs bigint[];
+    v_row record;
+    v_holder bigint;
+BEGIN
+    PERFORM commit_durably(true);
+    v_seqs := ARRAY(SELECT seq FROM require(p_ids, '{3,4,5}'));
+    -- A window until the start stays released, whether the job ever started or not.
+    FOR v_row IN
+        SELECT seq, key, key_period FROM jobs
+         WHERE seq = ANY (v_seqs) AND key IS NOT NULL AND key_window <> 'until_started'
+         ORDER BY key, seq
+    LOOP
+        v_holder := take_key(v_row.key, v_row.seq, after(v_at, v_row.key_period), v_at);
+        IF v_holder IS NOT NULL THEN
+            RAISE EXCEPTION 'the key is held' USING ERRCODE = 'WL423', DETAIL = concat(
+                (SELECT replace(j.id::text, '-', '') FROM jobs j WHERE j.seq = v_holder),
+                ' ', v_row.key);
+        END IF;
+    END LOOP;
+    RETURN QUERY
+    UPDATE jobs
+       SET state = 0, ready = CASE WHEN gates IS NULL THEN 1 ELSE 0 END, lane = NULL,
+           due = v_at, max_attempts = attempt + budget, expires_at = NULL, finished_at = NULL,
+           missed_at = NULL, reason = NULL, cancel_requested = false, lost = 0, solo = false
+     WHERE seq = ANY (v_seqs)
+    RETURNING *;
+END $$;
+
+CREATE OR REPLACE FUNCTION discard(p_at timestamptz, p_ids uuid[], p_reason text) RETURNS void
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    v_seqs bigint[];
+BEGIN
+    PERFORM commit_durably(true);
+    v_seqs := ARRAY(SELECT seq FROM require(p_ids, '{3}'));
+    UPDATE jobs
+       SET state = 5, finished_at = coalesce(p_at, clock_timestamp()), reason = p_reason
+     WHERE seq = ANY (v_seqs);
+END $$;
+
+-- The waiting ones among the jobs, now due.
+CREATE OR REPLACE FUNCTION run_now(p_at timestamptz, p_ids uuid[]) RETURNS SETOF uuid
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off
+SET lock_timeout TO '3s' AS $$
+DECLARE
+    v_at timestamptz := coalesce(p_at, clock_timestamp());
+BEGIN
+    PERFORM commit_durably(true);
+    PERFORM 1 FROM jobs WHERE id = ANY (p_ids) AND state = 0 ORDER BY seq FOR UPDATE;
+    UPDATE jobs
+       SET due = v_at, ready = CASE WHEN solo THEN 3 WHEN gates IS NULL THEN 1 ELSE 0 END
+     WHERE id = ANY (p_ids) AND state = 0 AND ready = 0 AND due > v_at;
+    RETURN QUERY SELECT id FROM jobs WHERE id = ANY (p_ids) AND state = 0;
+END $$;
+
+CREATE OR REPLACE FUNCTION pause(p_queue text, p_paused boolean) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout TO '3s' AS $$
+BEGIN
+    PERFORM commit_durably(true);
+    IF p_paused THEN
+        INSERT INTO queues (name, paused) VALUES (p_queue, true)
+        ON CONFLICT (name) DO UPDATE SET paused = true;
+    ELSE
+        UPDATE queues SET paused = false WHERE name = p_queue;
+    END IF;
+END $$;
+
+-- Jobs that reached a terminal state longer ago, with their keys and their history. Those of the
+-- queues p_apart, p_keeps beside it, are kept for another time than p_older.
+--
+-- Queue by queue, so that the many that one keeps do not stand before the few that another is to
+-- lose: a look into the index for each queue that has any, until there are p_limit.
+CREATE OR REPLACE FUNCTION prune(
+    p_at timestamptz, p_state smallint, p_older bigint, p_limit integer,
+    p_apart text[] DEFAULT NULL, p_keeps bigint[] DEFAULT NULL
+) RETURNS integer
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+DECLARE
+    v_at timestamptz := coalesce(p_at, clock_timestamp());
+    v_queue text := '';
+    v_older bigint;
+    v_old bigint[] := '{}';
+    v_seqs bigint[];
+    v_keys text[];
+    v_holders bigint[];
+BEGIN
+    WHILE cardinality(v_old) < p_limit LOOP
+        SELECT j.queue INTO v_queue FROM jobs j
+         WHERE j.state >= 2 AND j.state = p_state AND j.queue > v_queue
+         ORDER BY j.queue LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        v_older := coalesce(p_keeps[array_position(p_apart, v_queue)], p_older);
+        v_old := v_old || ARRAY(
+            SELECT j.seq FROM jobs j
+             WHERE j.state >= 2 AND j.state = p_state AND j.queue = v_queue
+               AND j.finished_at < v_at - v_older * interval '1 microsecond'
+             ORDER BY j.finished_at LIMIT p_limit - cardinality(v_old) FOR UPDATE SKIP LOCKED);
+    END LOOP;
+    IF v_old = '{}' THEN
+        RETURN 0;
+    END IF;
+    WITH gone AS (
+        DELETE FROM jobs WHERE seq = ANY (v_old) RETURNING seq, key
+    )
+    SELECT array_agg(seq), array_agg(key) FILTER (WHERE key IS NOT NULL),
+           array_agg(seq) FILTER (WHERE key IS NOT NULL)
+      INTO v_seqs, v_keys, v_holders FROM gone;
+    IF v_keys IS NOT NULL THEN
+        PERFORM free_keys(v_keys, v_holders);
+    END IF;
+    DELETE FROM history WHERE seq = ANY (v_seqs);
+    RETURN coalesce(cardinality(v_seqs), 0);
+END $$;
+
+CREATE OR REPLACE FUNCTION prune_rollups(p_at timestamptz, p_older bigint, p_limit integer) RETURNS integer
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    v_count integer;
+BEGIN
+    DELETE FROM rollups WHERE ctid = ANY (ARRAY(
+        SELECT r.ctid FROM rollups r
+         WHERE r.minute < coalesce(p_at, clock_timestamp()) - p_older * interval '1 microsecond'
+         ORDER BY r.minute LIMIT p_limit FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    RETURN v_count;
+END $$;
+
+CREATE OR REPLACE FUNCTION prune_workers(p_at timestamptz, p_older bigint, p_limit integer) RETURNS integer
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    v_count integer;
+BEGIN
+    DELETE FROM workers WHERE seq = ANY (ARRAY(
+        SELECT w.seq FROM workers w
+         WHERE w.ended_at < coalesce(p_at, clock_timestamp()) - p_older * interval '1 microsecond'
+           AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.worker = w.id AND j.state = 1)
+         ORDER BY w.seq LIMIT p_limit FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    RETURN v_count;
+END $$;

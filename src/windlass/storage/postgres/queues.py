@@ -1,0 +1,65 @@
+"""What holds for whole queues: settings, and the rest after somebody upstream said "not now"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from windlass.core.queue import QueueSettings
+from windlass.storage.postgres.database import Database
+from windlass.storage.protocol import QueueRecord
+from windlass.storage.queries import load
+
+__all__ = ["PostgresQueues"]
+
+_SQL = load("windlass.storage.postgres.sql", "queues.sql")
+_QUEUES, _SETTINGS, _CHANGE, _WARM = _SQL["queues"], _SQL["settings"], _SQL["change"], _SQL["warm"]
+
+_encode = msgspec.json.encode
+_decode = msgspec.json.Decoder(QueueSettings).decode
+_PLAIN = QueueSettings()
+
+
+class PostgresQueues:
+    """A `QueueStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def queues(self) -> Sequence[QueueRecord]:
+        rows = await self._db.fetch_aside(self._db.sql(_QUEUES))
+        return [
+            QueueRecord(
+                queue=row["name"],
+                settings=_settings_of(row["settings"]),
+                paused=row["paused"],
+                cool_until=row["cool_until"],
+                cool_downs=row["cool_downs"],
+            )
+            for row in rows
+        ]
+
+    async def change(self, queue: str, new: QueueSettings, *, old: QueueSettings) -> bool:
+        text = None if new == _PLAIN else _encode(new).decode()
+        while True:
+            rows = await self._db.fetch_aside(self._db.sql(_SETTINGS), queue)
+            stored: str | None = rows[0][0] if rows else None
+            if _settings_of(stored) != old:
+                return False
+            # Not repeated if the answer is lost: it would find its own work, and say no.
+            changed = await self._db.fetch_aside(
+                self._db.sql(_CHANGE), queue, text, new.max_running, stored, again=False
+            )
+            if changed[0][0]:
+                self._db.wake()
+                return True
+            # Somebody was quicker, perhaps with the same settings in other words.
+
+    async def warm(self, queue: str) -> None:
+        await self._db.fetch_aside(self._db.sql(_WARM), queue)
+        self._db.wake()
+
+
+def _settings_of(text: str | None) -> QueueSettings:
+    return _PLAIN if text is None else _decode(text)
