@@ -231,7 +231,10 @@ def _order(
             await _known(app, name)
         await order(app)
         if name not in known:
-            click.echo(f"Note: {_unknown(name, known)} It holds from its first job on.", err=True)
+            click.echo(
+                f"Note: {_unknown(name, known)} What is said of it holds from its first job on.",
+                err=True,
+            )
         return next(queue for queue in await _all(app, name) if queue.record.queue == name)
 
     return ask(where, ordered)
@@ -259,7 +262,7 @@ def _state(queue: _Queue) -> str:
     if record.paused:
         states.append("paused")
     if queue.cooling and record.cool_until is not None:
-        states.append(f"cooling down, {left(record.cool_until, queue.now)} more")
+        states.append(f"cooling for {left(record.cool_until, queue.now)}")
     most = record.settings.max_running
     if most is not None and queue.counts.running >= most:
         states.append("full")
