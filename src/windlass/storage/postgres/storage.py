@@ -20,6 +20,7 @@ from windlass.storage.postgres.limits import PostgresLimits
 from windlass.storage.postgres.maintenance import PostgresMaintenance
 from windlass.storage.postgres.migrating import prepare
 from windlass.storage.postgres.queues import PostgresQueues
+from windlass.storage.postgres.schedules import PostgresSchedules
 from windlass.storage.postgres.transactions import PostgresTransactions
 from windlass.storage.postgres.url import read_url
 from windlass.storage.postgres.wakeups import PostgresWakeups
@@ -50,6 +51,7 @@ class PostgresStorage:
         self.maintenance = PostgresMaintenance(database, self._sweep_locks)
         self.jobs = PostgresJobs(database, on_ended=self.maintenance.ended)
         self.queues = PostgresQueues(database)
+        self.schedules = PostgresSchedules(database)
         self.admin = PostgresAdmin(database)
         self.transactions = PostgresTransactions(database)
 

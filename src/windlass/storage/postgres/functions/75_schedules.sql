@@ -1,0 +1,146 @@
+-- Schedules, and the one step that fires them.
+
+-- `ScheduleStore.due`. One row with NULL as the name where none is.
+CREATE OR REPLACE FUNCTION due_schedules(p_at timestamptz, p_limit bigint)
+RETURNS TABLE (
+    at timestamptz, following timestamptz, name text, revision bigint, body text,
+    next_at timestamptz, declared_at timestamptz
+)
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+#variable_conflict use_column
+BEGIN
+    at := coalesce(p_at, clock_timestamp());
+    following := (SELECT s.next_at FROM schedules s WHERE s.next_at > at
+                   ORDER BY s.next_at LIMIT 1);
+    RETURN QUERY
+    SELECT at, following, s.name, s.revision, s.body, s.next_at, s.declared_at FROM schedules s
+     WHERE s.next_at <= at ORDER BY s.next_at, s.name LIMIT p_limit;
+    IF NOT FOUND THEN
+        RETURN NEXT;
+    END IF;
+END $$;
+
+-- Whoever writes schedules locks their names first, those that are not stored, too, and then their
+-- rows, always in the same order: two calls with the same names never wait for each other in a ring.
+-- These locks come before all others: nobody who holds another one asks for them.
+CREATE OR REPLACE FUNCTION lock_schedules(p_names text[]) RETURNS void
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    v_lock bigint;
+BEGIN
+    FOR v_lock IN
+        SELECT DISTINCT hashtextextended(current_schema || '/schedule/' || n.name, 0) AS number
+          FROM unnest(p_names) AS n (name) ORDER BY number
+    LOOP
+        PERFORM pg_advisory_xact_lock(v_lock);
+    END LOOP;
+    PERFORM 1 FROM schedules s WHERE s.name = ANY (p_names) ORDER BY s.name FOR UPDATE;
+END $$;
+
+-- `ScheduleStore.write`. Arrays side by side, one entry per write.
+--   p_bodies   NULL deletes
+--   p_jobs     JSON: a list as `insert_listed` takes it, or NULL; none of them replaces or raises
+--   p_actives  an array of uuid as text, or NULL
+--   p_mosts    how many of these may not be active; NULL: any number may
+-- The answers, in order: written, stale or busy.
+-- A limit that nobody defined: WL001, its name as the detail, and nothing is written.
+-- Jobs are stored together: keys are taken in the order of keys, whatever the order of the writes.
+CREATE OR REPLACE FUNCTION write_schedules(
+    p_at timestamptz, p_durable boolean, p_names text[], p_revisions bigint[], p_bodies text[],
+    p_next_ats timestamptz[], p_jobs text[], p_actives text[], p_mosts integer[]
+) RETURNS text[]
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+SET lock_timeout TO '3s' AS $$
+DECLARE
+    v_at timestamptz;
+    v_stored record;
+    v_revision bigint;
+    v_active uuid[];
+    v_jobs text[] := '{}';
+    v_ids uuid[] := '{}';
+    v_answers text[] := '{}';
+    i integer;
+BEGIN
+    PERFORM commit_durably(p_durable);
+    PERFORM require_limits(names_in(ARRAY(
+        SELECT j.job ->> 'limits'
+          FROM unnest(p_jobs) AS t (jobs), json_array_elements(t.jobs::json) AS j (job)
+         WHERE j.job ->> 'limits' IS NOT NULL)));
+    PERFORM lock_schedules(p_names);
+    v_at := coalesce(p_at, clock_timestamp());
+    FOR i IN 1 .. cardinality(p_names) LOOP
+        SELECT s.revision, s.body INTO v_stored FROM schedules s WHERE s.name = p_names[i];
+        v_revision := coalesce(v_stored.revision, 0);
+        IF (v_revision = 0 AND p_bodies[i] IS NULL)
+           OR (v_revision = p_revisions[i] + 1 AND v_stored.body = p_bodies[i]) THEN
+            v_answers := v_answers || 'written'::text;
+            CONTINUE;
+        ELSIF v_revision <> p_revisions[i] THEN
+            v_answers := v_answers || 'stale'::text;
+            CONTINUE;
+        END IF;
+        IF p_mosts[i] IS NOT NULL THEN
+            v_active := coalesce(p_actives[i]::uuid[], '{}');
+            IF v_active && v_ids THEN
+                -- What an earlier one of these writes brings counts, if it is stored.
+                PERFORM insert_together(v_at, p_durable, v_jobs);
+                v_jobs := '{}';
+                v_ids := '{}';
+            END IF;
+            IF (SELECT count(*) FROM jobs j WHERE j.id = ANY (v_active) AND j.state + 0 <= 1)
+               >= p_mosts[i] THEN
+                v_answers := v_answers || 'busy'::text;
+                CONTINUE;
+            END IF;
+        END IF;
+        IF p_bodies[i] IS NULL THEN
+            DELETE FROM schedules s WHERE s.name = p_names[i];
+        ELSIF v_revision = 0 THEN
+            INSERT INTO schedules (name, revision, next_at, body)
+            VALUES (p_names[i], 1, p_next_ats[i], p_bodies[i]);
+        ELSE
+            UPDATE schedules s
+               SET revision = v_revision + 1, next_at = p_next_ats[i], body = p_bodies[i]
+             WHERE s.name = p_names[i];
+        END IF;
+        IF p_jobs[i] IS NOT NULL THEN
+            v_jobs := v_jobs || p_jobs[i];
+            v_ids := v_ids || ARRAY(SELECT (j.job ->> 'id')::uuid
+                                      FROM json_array_elements(p_jobs[i]::json) AS j (job));
+        END IF;
+        v_answers := v_answers || 'written'::text;
+    END LOOP;
+    PERFORM insert_together(v_at, p_durable, v_jobs);
+    RETURN v_answers;
+END $$;
+
+-- Store the jobs of several lists, in their order.
+CREATE OR REPLACE FUNCTION insert_together(p_at timestamptz, p_durable boolean, p_lists text[])
+RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    IF p_lists <> '{}' THEN
+        PERFORM insert_listed(p_at, p_durable, (
+            SELECT json_agg(j.job ORDER BY t.n, j.n)
+              FROM unnest(p_lists) WITH ORDINALITY AS t (jobs, n),
+                   json_array_elements(t.jobs::json) WITH ORDINALITY AS j (job, n)));
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION declare_schedules(p_at timestamptz, p_names text[]) RETURNS void
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout TO '3s' AS $$
+BEGIN
+    PERFORM commit_durably(false);
+    PERFORM 1 FROM schedules s WHERE s.name = ANY (p_names) ORDER BY s.name FOR UPDATE;
+    UPDATE schedules s SET declared_at = coalesce(p_at, clock_timestamp())
+     WHERE s.name = ANY (p_names);
+END $$;

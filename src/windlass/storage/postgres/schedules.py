@@ -1,0 +1,94 @@
+"""Schedules by name, and the one step that fires them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from windlass.core.job import JobId
+from windlass.storage.calendar import FIRST, within
+from windlass.storage.postgres.connection import Row
+from windlass.storage.postgres.database import Database
+from windlass.storage.postgres.insert import check_size
+from windlass.storage.postgres.limits import refusal
+from windlass.storage.postgres.listing import listed
+from windlass.storage.postgres.records import known_ids
+from windlass.storage.postgres.translate import Refused
+from windlass.storage.protocol import DueSchedules, ScheduleRow, ScheduleWrite, Written
+from windlass.storage.queries import load
+from windlass.storage.yielding import yielding
+
+__all__ = ["PostgresSchedules"]
+
+_SQL = load("windlass.storage.postgres.sql", "schedules.sql")
+_ROWS, _DUE, _WRITE, _DECLARE = _SQL["rows"], _SQL["due"], _SQL["write"], _SQL["declare"]
+
+_encode = msgspec.json.encode
+
+
+class PostgresSchedules:
+    """A `ScheduleStore`. Every operation is one statement, and so one transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def rows(self) -> Sequence[ScheduleRow]:
+        return [_row(row) for row in await self._db.fetch_aside(self._db.sql(_ROWS))]
+
+    async def due(self, limit: int) -> DueSchedules:
+        rows = await self._db.fetch(self._db.sql(_DUE), self._db.instant(), limit)
+        found = [_row(row) for row in rows if row["name"] is not None]
+        return DueSchedules(rows[0]["at"], found, rows[0]["following"])
+
+    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[Written]:
+        if not writes:
+            return []
+        check_size([job for write in writes for job in write.jobs])
+        try:
+            # On the side: a job's key may be under decision in somebody's open transaction.
+            rows = await self._db.fetch_aside(
+                self._db.sql(_WRITE),
+                self._db.instant(),
+                self._db.durable,
+                [write.name for write in writes],
+                [write.revision for write in writes],
+                [None if write.body is None else write.body.decode() for write in writes],
+                [_stored(write.next_at) for write in writes],
+                [_jobs(write) for write in writes],
+                [_ids(write.active) for write in writes],
+                [write.most_active for write in writes],
+            )
+        except Refused as refused:
+            raise await refusal(self._db, refused) from None
+        self._db.wake()
+        return [Written(answer) for answer in rows[0][0]]
+
+    async def declare(self, names: Sequence[str]) -> None:
+        await self._db.fetch_aside(self._db.sql(_DECLARE), self._db.instant(), list(names))
+
+
+def _row(row: Row) -> ScheduleRow:
+    return ScheduleRow(
+        name=row["name"],
+        revision=row["revision"],
+        body=row["body"].encode(),
+        next_at=row["next_at"],
+        declared_at=row["declared_at"],
+    )
+
+
+def _stored(at: datetime | None) -> datetime | None:
+    return None if at is None else max(within(at), FIRST)
+
+
+def _jobs(write: ScheduleWrite) -> str | None:
+    if not write.jobs:
+        return None
+    return _encode([listed(yielding(job)) for job in write.jobs]).decode()
+
+
+def _ids(jobs: Sequence[JobId]) -> str | None:
+    """An array inside an array travels as text: they need not have the same length."""
+    return f"{{{','.join(str(job) for job in known_ids(jobs))}}}" if jobs else None
