@@ -319,6 +319,12 @@ class Ledger:
         self.bodies[body.job, body.number] = body
         self.open_bodies.setdefault(body.process, []).append(body)
 
+    def heard(self, job: JobId, failed: JobId, task: str, attempt: int) -> None:
+        """A follow-up job was told of a failure."""
+        cause, asked = self.causes.get(job), self.asked.get(failed)
+        if cause is None or asked is None or (cause[0], asked.task) != (failed, task):
+            self.object("20 follow-ups", f"{job} heard of {failed}/{attempt} of {task}: {cause}")
+
     def ended(self, body: Body, how: str) -> None:
         """A handler's last line ran."""
         if self.sealed or not body.process.alive:

@@ -140,7 +140,7 @@ class Breakers(Rule):
             self._states[gate] = {
                 _after(breakers[gate], state, order, changes[0].at)
                 for state in self._states[gate]
-                for order in (verbs, sorted(verbs), sorted(verbs, reverse=True))
+                for order in _orders(verbs)
             }
         for gate, stored in self.ledger.breakers.items():
             states = self._states[gate]
@@ -163,6 +163,14 @@ def _breakers(asked: NewJob | None) -> Iterator[tuple[str, Breaker]]:
         breaker = SPECS[use.name].breaker
         if breaker is not None:
             yield use.gate, breaker
+
+
+def _orders(verbs: Sequence[Verb]) -> list[list[Verb]]:
+    """What may have happened since the last success among them, or since all of them began."""
+    failures = [verb for verb in verbs if verb is Verb.FAIL]
+    if len(failures) == len(verbs):
+        return [failures]
+    return [[Verb.SUCCEED, *failures[:count]] for count in range(len(failures) + 1)]
 
 
 def _after(

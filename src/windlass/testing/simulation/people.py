@@ -102,6 +102,8 @@ def _call(seat: Seat, orders: Orders) -> Call:
             wishes["unique_for"] = chance.choice([1.0, 5.0])
         else:
             wishes["unique"] = window
+        if chance.random() < 0.4:
+            wishes["on_conflict"] = chance.choice(_CONFLICTS).value
     if chance.random() < 0.1:
         wishes["expires"] = chance.choice([1.0, 6.0])
     if chance.random() < 0.4:
@@ -142,11 +144,13 @@ async def _gated(seat: Seat, orders: Orders) -> int:  # noqa: ARG001
     chance = seat.lab.chance
     moods = [chance.choice(["steady", "moody"]) for _ in range(chance.randint(2, 5))]
     seconds = chance.choice([0.0, 0.1, 0.5])
-    match chance.choice(["rate", "key", "hit"]):
+    match chance.choice(["rate", "key", "fuse", "hit"]):
         case "rate":
             calls = [seat.metered.call(seconds, mood) for mood in moods]
         case "key":
             calls = [seat.keyed.call(seconds, mood, chance.randrange(2)) for mood in moods]
+        case "fuse":
+            calls = [seat.fused.call(seconds, mood) for mood in moods]
         case _:
             # All of them meet somebody else's limit at about the same time.
             calls = [seat.fussy.call(seconds, "busy") for _ in moods]

@@ -29,6 +29,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """False: what succeeded is deleted at once."""
     cooling: float
     """How many of those who are throttled send their whole queue to rest."""
+    mourning: bool
+    """Whether fussy jobs that fail for good are followed up."""
     max_running: int | None
     """Jobs of the second queue that run at once in the beginning."""
     on_isolation: str
@@ -53,6 +55,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
             operator=chance.choice([0.0, 0.5, 2.0]),
             keep=chance.random() < 0.9,
             cooling=chance.choice([0.0, 0.5, 1.0]),
+            mourning=chance.random() < 0.5,
             max_running=chance.choice([None, None, 1, 3]),
             on_isolation=chance.choice(["continue", "continue", "cancel"]),
             max_jobs=max_jobs,

@@ -12,8 +12,10 @@ from windlass.context import Context
 from windlass.control import GiveUp, Retry, Snooze, Throttled
 from windlass.core.backoff import Backoff
 from windlass.core.breaker import Breaker
+from windlass.core.job import JobId
 from windlass.core.limit import LimitSpec, Rate
-from windlass.limits import Limit
+from windlass.followup import Failure
+from windlass.limits import Limit, breaker_name
 from windlass.task import Task
 from windlass.testing.simulation.history import Body, Ledger
 from windlass.testing.simulation.invariants import SPECS
@@ -26,6 +28,7 @@ QUEUES = ("mail", "bulk")
 
 API = Limit("api", concurrency=2)
 DESK = Limit("desk", concurrency=1, key="{tenant}")
+FUSE = Breaker(2, cool_down=1.0, longest=3.0)
 PRESS = Limit("press", rate=Rate(3, timedelta(seconds=2), burst=2))
 
 SPECS.update(
@@ -34,7 +37,8 @@ SPECS.update(
         for spec in (
             *(API.spec, DESK.spec, PRESS.spec),
             LimitSpec(name="both", rate=Rate(4, timedelta(seconds=1)), concurrency=1),
-            LimitSpec(name="fuse", breaker=Breaker(2, cool_down=1.0, longest=3.0)),
+            LimitSpec(name="fuse", breaker=FUSE),
+            LimitSpec(name=breaker_name("sim.fused"), breaker=FUSE),
         )
     }
 )
@@ -64,13 +68,21 @@ class Lab:
     """What the handlers of a world share."""
 
     def __init__(
-        self, loop: SimLoop, ledger: Ledger, chance: random.Random, cooling: float
+        self,
+        loop: SimLoop,
+        ledger: Ledger,
+        chance: random.Random,
+        *,
+        cooling: float,
+        mourning: bool,
     ) -> None:
         self.loop = loop
         self.ledger = ledger
         self.chance = chance
         self.cooling = cooling
         """How many of those who are throttled send their whole queue to rest."""
+        self.mourning = mourning
+        """Whether there is a job for every failure of a fussy one."""
         self.calm = False
         """Set at the end: handlers take it easy, so that the world comes to rest."""
 
@@ -83,9 +95,11 @@ class Seat:
         self.lab = lab
         self.app = app
         app.state = self
+        self.mourn: Task[[Failure], str] = app.task(name="sim.mourn", queue="mail")(mourn)
+        taker = self.mourn if lab.mourning else None
         if not old:
             self.fussy: Task[[float, str], str] = app.task(
-                name="sim.fussy", queue="bulk", timeout=1.5, backoff=_BACKOFF
+                name="sim.fussy", queue="bulk", timeout=1.5, backoff=_BACKOFF, on_failure=taker
             )(fussy)
         self.steady: Task[[float], str] = app.task(
             name="sim.steady", queue="mail", backoff=_BACKOFF
@@ -96,6 +110,15 @@ class Seat:
         self.metered: Task[[float, str], str] = app.task(
             name="sim.metered", queue="mail", timeout=1.5, backoff=_BACKOFF, limits=[API, PRESS]
         )(metered)
+        self.fused: Task[[float, str], str] = app.task(
+            name="sim.fused",
+            queue="bulk",
+            timeout=1.5,
+            max_attempts=2,
+            backoff=_BACKOFF,
+            breaker=FUSE,
+            on_failure="sim.mourn",
+        )(fused)
         for task in app.tasks:
             # Building a codec takes as long as simulating a second, and it never changes.
             if task.name not in _CODECS:
@@ -121,6 +144,18 @@ async def keyed(ctx: Context, seconds: float, mood: str, tenant: int) -> str:  #
 async def metered(ctx: Context, seconds: float, mood: str) -> str:
     """A few at a time, and a few in each window."""
     return await _run(ctx, seconds, mood)
+
+
+async def fused(ctx: Context, seconds: float, mood: str) -> str:
+    """Left alone for a while when it fails again and again, and mourned when it fails for good."""
+    return await _run(ctx, seconds, mood)
+
+
+async def mourn(ctx: Context, failure: Failure) -> str:
+    """Hears of one that has failed for good."""
+    told = (JobId(failure.job_id), failure.task, failure.attempt)
+    ctx.state.lab.ledger.heard(ctx.claimed.claim.job, *told)
+    return await _run(ctx, 0.0, "steady")
 
 
 async def _run(ctx: Context, seconds: float, mood: str) -> str:

@@ -100,7 +100,13 @@ async def _world(loop: SimLoop, store: StoreName) -> tuple[int, dict[str, int]]:
     rules_of_jobs = [rule(ledger) for rule in (*RULES_OF_JOBS, *RULES_OF_GATES)]
     rules_of_workers = [rule(around, proves_death=stage.proves_death) for rule in RULES_OF_WORKERS]
     ledger.obey([*rules_of_jobs, *rules_of_workers, Accounts(ledger)])
-    lab = Lab(loop, ledger, random.Random(loop.seed + 2), shape.cooling)  # noqa: S311
+    lab = Lab(
+        loop,
+        ledger,
+        random.Random(loop.seed + 2),  # noqa: S311
+        cooling=shape.cooling,
+        mourning=shape.mourning,
+    )
     story = loop.create_task(_story(around, stage, Cluster(around, stage, lab, shape)))
     alarm = loop.create_task(ledger.alarm.wait())
     try:
