@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.core.event import JobEnqueued, JobMoved, WorkerChanged
+from windlass.core.event import JobEnqueued, JobMoved, QueueCooled, WorkerChanged
 from windlass.core.job import AttemptError, JobId
 from windlass.core.state import Verb
 from windlass.observe.log import (
@@ -100,6 +100,21 @@ def test_a_retry_says_why_and_when(caught: Caught) -> None:
     assert human(record).endswith(
         f"ran 1.2 s  ConnectionError: refused  → again in 25 s, at {again:%H:%M:%S}"
     )
+
+
+def test_a_queue_that_rests_is_a_warning_that_says_for_how_long_and_why(caught: Caught) -> None:
+    until = AT + timedelta(seconds=90)
+    event = QueueCooled(queue="api", until=until, at=AT, job=JOB, task="shop.call", worker="w1")
+    EventLog()(event)
+    (record,) = caught.records
+    assert record.levelno == logging.WARNING
+    assert human(record) == (
+        f"! queue api rests for 1 m 30 s, until {until.astimezone():%H:%M:%S}: "
+        f"job {JOB} (shop.call) was throttled"
+    )
+    told = json.loads(JsonFormatter().format(record))
+    assert (told["event"], told["queue"], told["job_id"]) == ("cool", "api", JOB)
+    assert told["until"] == until.isoformat()
 
 
 def test_a_failure_names_the_whole_job(caught: Caught) -> None:

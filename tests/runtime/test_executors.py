@@ -96,6 +96,9 @@ async def test_a_handler_steers_its_fate(
     assert (record.state, record.attempt) == (verb, attempt)
     if how == "retry":
         assert (record.due - record.created_at).total_seconds() >= 3600
+    if how == "throttle":
+        assert record.throttled == 1
+        assert (await app.admin.queue(record.queue)).cool_until == record.due
     if how == "exit":
         assert record.error is not None
         assert record.error.kind == "SystemExit"
