@@ -44,6 +44,7 @@ def success_args(transitions: Sequence[Transition]) -> tuple[Any, ...] | None:
             or transition.result != result
             or transition.by != by
             or not transition.keep
+            or transition.then is not None
         ):
             return None
         seqs.add(transition.claim.seq)

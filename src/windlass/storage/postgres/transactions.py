@@ -56,6 +56,7 @@ class _Finish(msgspec.Struct, frozen=True):
     by: str
     result: bytes | None
     keep: bool
+    then: Listed | None
 
 
 class UserTransactions:
@@ -113,6 +114,7 @@ class UserTransactions:
             by=transition.by,
             result=transition.result,
             keep=transition.keep,
+            then=None if transition.then is None else listed(transition.then),
         )
         return _encode(order).decode()
 

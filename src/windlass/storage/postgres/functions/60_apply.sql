@@ -170,7 +170,7 @@ END $$;
 -- order of p_seqs; one that no transition needs may be NULL as a whole. Verbs are names, delays
 -- microseconds. p_if_cancelled NULL: a cancel request changes nothing.
 --   p_cools    texts of arrays: how long the queue rests, by its number of cool-downs before
---   p_thens    the job that is inserted when it fails, JSON as for `insert_listed`
+--   p_thens    the job that is inserted if this verb takes effect, JSON as for `insert_listed`
 --   p_order    the places in the order in which they were given, where it is not that of p_seqs
 --
 -- Returns one row: the store's now and, side by side, verdicts (applied, repeated, refused,
@@ -241,11 +241,11 @@ BEGIN
                    ended_verb = 'succeed', ended_by = t.by, result = t.result, lost = 0,
                    solo = false, missed_at = NULL, error_kind = NULL, error_message = NULL,
                    error_traceback = NULL
-              FROM unnest(p_seqs, p_numbers, p_verbs, p_bys, p_results, p_keeps)
-                   WITH ORDINALITY AS t (seq, number, verb, by, result, keep, n)
+              FROM unnest(p_seqs, p_numbers, p_verbs, p_bys, p_results, p_keeps, p_thens)
+                   WITH ORDINALITY AS t (seq, number, verb, by, result, keep, follow, n)
              WHERE NOT p_one_by_one AND NOT v_in_order
                AND j.seq = t.seq AND j.claim_number = t.number AND j.state + 0 = 1
-               AND t.verb = 'succeed' AND t.keep IS NOT FALSE
+               AND t.verb = 'succeed' AND t.keep IS NOT FALSE AND t.follow IS NULL
                AND j.key IS NULL AND (v_limited OR j.gates IS NULL)
             RETURNING t.n::integer AS n, j.queue, j.task, j.worker,
                       width_bucket(span_us(j.due, j.started_at), bucket_bottoms()) AS wait,
@@ -305,7 +305,8 @@ BEGIN
         IF v_answer.place THEN
             v_place := v_place || p_seqs[i];
         END IF;
-        IF p_thens[i] IS NOT NULL AND v_answer.verdict = 'applied' AND v_answer.verb = 'fail' THEN
+        IF p_thens[i] IS NOT NULL AND v_answer.verdict = 'applied'
+           AND v_answer.verb = p_verbs[i] THEN
             v_follow := v_follow || p_thens[i];
         END IF;
     END LOOP;

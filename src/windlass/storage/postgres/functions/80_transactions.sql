@@ -79,6 +79,9 @@ BEGIN
         ARRAY[array_position(finishing_verbs(), 'succeed')],
         ARRAY[width_bucket(span_us(v_job.due, v_job.started_at), bucket_bottoms())],
         ARRAY[width_bucket(span_us(v_job.started_at, v_now), bucket_bottoms())]);
+    IF v_request ->> 'then' IS NOT NULL THEN
+        PERFORM insert_listed(v_now, NULL, json_build_array(v_request -> 'then'));
+    END IF;
     RETURN NULL;
 END $$;
 
