@@ -6,9 +6,10 @@ computes the same ones, before and after a restart.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import takewhile
 from typing import TYPE_CHECKING, Literal, assert_never
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -31,6 +32,8 @@ NAMED = {
     "@hourly": "0 * * * *",
 }
 _SHORTEST = timedelta(milliseconds=1)
+_SECOND, _US = timedelta(seconds=1), timedelta(microseconds=1)
+_LOOK_BACK = timedelta(minutes=2)
 _SOME_DAY = datetime(2024, 1, 1, tzinfo=UTC)
 
 
@@ -77,18 +80,15 @@ class Cron(msgspec.Struct, frozen=True, tag="cron"):
 
     def after(self, instant: datetime) -> Iterator[datetime]:
         """Slots strictly after ``instant``, in order."""
-        sim = CronSim(self.fields, instant.astimezone(ZoneInfo(self.tz)))
-        return _ordered(sim, instant)
-
-    def until(self, instant: datetime) -> Iterator[datetime]:
-        """Slots at or before ``instant``, the latest first."""
-        # Backwards from a little later: the parser excludes the instant it starts from.
-        later = instant + timedelta(seconds=1)
-        sim = CronSim(self.fields, later.astimezone(ZoneInfo(self.tz)), reverse=True)
-        return (slot for slot in (at.astimezone(UTC) for at in sim) if slot <= instant)
+        zone = ZoneInfo(self.tz)
+        fields = self.fields.split()
+        fixed = len(fields) == 5 and not fields[0].startswith("*") and not fields[1].startswith("*")
+        if fixed:
+            return _rising(CronSim(self.fields, instant.astimezone(zone)), instant)
+        return _elapsed(self.fields, zone, instant)
 
 
-def _ordered(sim: Iterator[datetime], instant: datetime) -> Iterator[datetime]:
+def _rising(sim: Iterator[datetime], instant: datetime) -> Iterator[datetime]:
     """In UTC and rising: what a change of the clocks puts in another order or doubles is left."""
     last = instant
     for at in sim:
@@ -96,6 +96,41 @@ def _ordered(sim: Iterator[datetime], instant: datetime) -> Iterator[datetime]:
         if slot > last:
             last = slot
             yield slot
+
+
+def _elapsed(fields: str, zone: ZoneInfo, instant: datetime) -> Iterator[datetime]:
+    """Slots of a rule that follows elapsed time: from one change of the clocks to the next the
+    offset stands still, and the rule is read on the clock on the wall.
+    """
+    at, offset = instant, _offset(zone, instant)
+    wall = (at + offset).replace(tzinfo=None)
+    while True:
+        for local in CronSim(fields, wall):
+            slot = (local - offset).replace(tzinfo=UTC)
+            if _offset(zone, slot) != offset:
+                break
+            yield slot
+            at = slot
+        else:
+            return
+        # From the change on, the change itself included.
+        at = _change(zone, at, slot)
+        offset = _offset(zone, at)
+        wall = (at + offset).replace(tzinfo=None) - _SECOND
+
+
+def _offset(zone: ZoneInfo, at: datetime) -> timedelta:
+    return at.astimezone(zone).utcoffset() or timedelta(0)
+
+
+def _change(zone: ZoneInfo, before: datetime, after: datetime) -> datetime:
+    """When the offset changes between two instants that have different ones, to the second."""
+    low, high = before.replace(microsecond=0), after
+    old = _offset(zone, low)
+    while high - low > _SECOND:
+        middle = (low + (high - low) / 2).replace(microsecond=0)
+        low, high = (middle, high) if _offset(zone, middle) == old else (low, middle)
+    return high
 
 
 class Every(msgspec.Struct, frozen=True, tag="every"):
@@ -177,28 +212,32 @@ def next_slot(rule: Rule, after: datetime) -> datetime | None:
 def latest_slots(rule: Rule, first: datetime, now: datetime, most: int) -> list[datetime]:
     """The last ``most`` slots from ``first`` to ``now``, both included, oldest first.
 
-    Backwards, because only the last ones are ever wanted: a second-by-second rule that slept for
-    a year has thirty million of them.
+    Only the last ones are ever wanted: a second-by-second rule that slept for a year has thirty
+    million of them. So one looks back a little, and then further.
     """
     match rule:
         case Cron():
-            backwards = rule.until(now)
+            return _latest(rule, first, now, most)
         case Every():
             last = rule.number(now)
-            backwards = (rule.slot(last - back) for back in range(most))
+            count = min(most, last - rule.number(first - _US))
+            return [rule.slot(last - back) for back in reversed(range(count))]
         case Once(at):
-            backwards = iter([at] if at <= now else [])
+            return [at] if first <= at <= now else []
         case Manual():
-            backwards = iter(())
+            return []
         case _:
             assert_never(rule)
-    slots: list[datetime] = []
-    for slot in islice(backwards, most):
-        if slot < first:
-            break
-        if not slots or slot < slots[-1]:
-            slots.append(slot)
-    return slots[::-1]
+
+
+def _latest(rule: Cron, first: datetime, now: datetime, most: int) -> list[datetime]:
+    back = _LOOK_BACK
+    while True:
+        start = max(first, now - back)
+        slots = deque(takewhile(lambda slot: slot <= now, rule.after(start - _US)), maxlen=most)
+        if len(slots) == most or start == first:
+            return list(slots)
+        back *= 2
 
 
 _ZONES: frozenset[str] = frozenset()
