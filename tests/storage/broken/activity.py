@@ -24,7 +24,7 @@ class RefusedIsClaimable(MemoryJobs):
     """What its limits refuse is asked for all the same."""
 
     def _claimable(self, queue: str, now: datetime) -> bool:
-        return queue not in self._db.paused and self._has_due(queue, now)
+        return not self._db.queues[queue].paused and self._has_due(queue, now)
 
 
 @fails(ActivityConformance.test_a_due_job_is_activity_in_its_own_queue)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 
@@ -292,6 +292,9 @@ class IgnoresPauses(Claims):
     def open_queues(self, wants: Sequence[Want]) -> list[str]:
         return [want.queue for want in wants]
 
+    def room(self, queue: str, now: datetime) -> int:
+        return len(self._db.rows)
+
 
 @fails(QueueConformance.test_a_resumed_queue_gives_again)
 class PausesForEver(MemoryAdmin):
@@ -391,17 +394,31 @@ class ExpiresEverything(MemoryMaintenance):
 class PrunesAtTheAge(MemoryMaintenance):
     """A job is pruned at the very end of its retention."""
 
-    async def prune(self, *, state: State, older_than: timedelta, limit: int) -> int:
+    async def prune(
+        self,
+        *,
+        state: State,
+        older_than: timedelta,
+        limit: int,
+        apart: Mapping[str, timedelta] | None = None,
+    ) -> int:
         younger = older_than - timedelta(microseconds=1)
-        return await super().prune(state=state, older_than=younger, limit=limit)
+        return await super().prune(state=state, older_than=younger, limit=limit, apart=apart)
 
 
 @fails(MaintenanceConformance.test_pruning_takes_bites_and_the_history_with_it)
 class PrunesEverything(MemoryMaintenance):
     """One call prunes all that is old."""
 
-    async def prune(self, *, state: State, older_than: timedelta, limit: int) -> int:
-        return await super().prune(state=state, older_than=older_than, limit=1000)
+    async def prune(
+        self,
+        *,
+        state: State,
+        older_than: timedelta,
+        limit: int,
+        apart: Mapping[str, timedelta] | None = None,
+    ) -> int:
+        return await super().prune(state=state, older_than=older_than, limit=1000, apart=apart)
 
 
 @fails(MaintenanceConformance.test_a_job_that_is_back_at_work_is_not_pruned)
