@@ -74,14 +74,16 @@ class Mutant(msgspec.Struct, frozen=True):
     name: str
     store: StoreName
     plant: Plant
+    rule: str = ""
+    """What the violation it leads to begins with."""
 
 
 MUTANTS: list[Mutant] = []
 
 
-def mutant(store: StoreName) -> Callable[[Plant], Plant]:
+def mutant(store: StoreName, rule: str = "") -> Callable[[Plant], Plant]:
     def add(plant: Plant) -> Plant:
-        MUTANTS.append(Mutant(plant.__name__, store, plant))
+        MUTANTS.append(Mutant(plant.__name__, store, plant, rule))
         return plant
 
     return add
@@ -329,7 +331,7 @@ def a_key_is_checked_and_then_taken(patch: Patch) -> None:
 
 @mutant("sqlite")
 def a_key_is_not_taken_in_sql(patch: Patch) -> None:
-    patch(sqlite_insert, "find_holder", lambda connection, key, now: None)
+    patch(sqlite_insert, "find_holder", lambda connection, key, now, task: None)
     patch(
         sqlite_insert,
         "take_key",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,18 +11,24 @@ import msgspec
 
 from tests.simulation.mutants import Patch, mutant
 from windlass.core.cooling import MOST
+from windlass.core.limit import Rate, admit
 from windlass.core.state import State, Verb
+from windlass.runtime.reaper import Reaper
 from windlass.storage.memory import MemoryDatabase, endings, gates
 from windlass.storage.memory.claims import Claims
 from windlass.storage.memory.endings import Endings
 from windlass.storage.memory.gates import Gates
 from windlass.storage.memory.jobs import MemoryJobs
 from windlass.storage.protocol import Inserted, Verdict
+from windlass.storage.sqlite import claim as sqlite_claim
+from windlass.storage.sqlite import endings as sqlite_endings
+from windlass.storage.sqlite import gates as sqlite_gates
+from windlass.storage.sqlite import insert as sqlite_insert
 
 # --- limits -----------------------------------------------------------------------------------
 
 
-@mutant("memory")
+@mutant("memory", "16 concurrency")
 def keys_of_limits_are_not_counted(patch: Patch) -> None:
     usage = Gates.usage
 
@@ -31,18 +38,22 @@ def keys_of_limits_are_not_counted(patch: Patch) -> None:
     patch(Gates, "usage", blind)
 
 
-@mutant("memory")
+@mutant("memory", "16 rate")
 def a_bucket_is_one_token_deeper_than_promised(patch: Patch) -> None:
-    admit = gates.admit
-
-    def generous(rate: Any, spent_until: Any, *, cost: float, now: datetime) -> Any:
-        deeper = msgspec.structs.replace(rate, burst=rate.burst + 1)
-        return admit(deeper, spent_until, cost=cost, now=now)
-
-    patch(gates, "admit", generous)
+    patch(gates, "admit", _generous)
 
 
-@mutant("memory")
+@mutant("sqlite", "16 rate")
+def a_bucket_in_sql_is_one_token_deeper_than_promised(patch: Patch) -> None:
+    patch(sqlite_gates, "admit", _generous)
+
+
+def _generous(rate: Rate, spent_until: Any, *, cost: float, now: datetime) -> Any:
+    deeper = msgspec.structs.replace(rate, burst=rate.burst + 1)
+    return admit(deeper, spent_until, cost=cost, now=now)
+
+
+@mutant("memory", "16 rate")
 def jobs_of_one_claim_share_a_token(patch: Patch) -> None:
     charge = Gates.charge
 
@@ -59,7 +70,7 @@ def jobs_of_one_claim_share_a_token(patch: Patch) -> None:
 # --- whole queues -----------------------------------------------------------------------------
 
 
-@mutant("memory")
+@mutant("memory", "16 max_running")
 def a_full_queue_has_room_for_one_more(patch: Patch) -> None:
     room = Claims.room
 
@@ -72,7 +83,7 @@ def a_full_queue_has_room_for_one_more(patch: Patch) -> None:
     patch(Claims, "room", roomy)
 
 
-@mutant("memory")
+@mutant("memory", "16 cool-down")
 def a_queue_that_rests_gives_jobs(patch: Patch) -> None:
     room = Claims.room
 
@@ -86,7 +97,7 @@ def a_queue_that_rests_gives_jobs(patch: Patch) -> None:
     patch(Claims, "room", awake)
 
 
-@mutant("memory")
+@mutant("memory", "16 cool-down")
 def every_hit_is_a_cool_down_of_its_own(patch: Patch) -> None:
     def cool(row: Any, cools: Any, delay: timedelta, now: datetime) -> bool:
         wait = cools[min(row.cool_downs, len(cools) - 1)]
@@ -97,7 +108,7 @@ def every_hit_is_a_cool_down_of_its_own(patch: Patch) -> None:
     patch(endings, "cool", cool)
 
 
-@mutant("memory")
+@mutant("memory", "16 cool-down")
 def the_first_success_forgives_a_queue(patch: Patch) -> None:
     def forgive(row: Any, now: datetime) -> None:
         if row.cool_until is not None and row.cool_until <= now:
@@ -106,20 +117,30 @@ def the_first_success_forgives_a_queue(patch: Patch) -> None:
     patch(endings, "forgive", forgive)
 
 
-@mutant("memory")
+@mutant("memory", "16 cool-down")
 def a_throttled_job_is_due_before_its_queue_has_rested(patch: Patch) -> None:
     patch(Endings, "due", lambda self, row, transition, verb, now: now + transition.delay)
+
+
+@mutant("sqlite", "16 max_running")
+def a_full_queue_in_sql_gives_jobs(patch: Patch) -> None:
+    patch.sql(sqlite_claim, "(SELECT max_running FROM queues WHERE name = ?1)", "NULL")
+
+
+@mutant("sqlite", "16 cool-down")
+def a_queue_that_rests_in_sql_gives_jobs(patch: Patch) -> None:
+    patch.sql(sqlite_claim, "(SELECT cool_until FROM queues WHERE name = ?1)", "NULL")
 
 
 # --- breakers ---------------------------------------------------------------------------------
 
 
-@mutant("memory")
+@mutant("memory", "16 breaker")
 def an_open_breaker_lets_jobs_through(patch: Patch) -> None:
     patch(Gates, "_holding", lambda self, spec, use: None)
 
 
-@mutant("memory")
+@mutant("memory", "16 breaker")
 def a_breaker_lets_many_trials_through(patch: Patch) -> None:
     shut = Gates.shut
 
@@ -130,12 +151,12 @@ def a_breaker_lets_many_trials_through(patch: Patch) -> None:
     patch(Gates, "shut", crowd)
 
 
-@mutant("memory")
+@mutant("memory", "16 breaker")
 def a_success_closes_no_breaker(patch: Patch) -> None:
     patch(Gates, "close_breakers", lambda self, uses: None)
 
 
-@mutant("memory")
+@mutant("memory", "16 breaker")
 def a_cancelled_run_is_a_failure(patch: Patch) -> None:
     tell = Endings.tell_gates
 
@@ -145,10 +166,20 @@ def a_cancelled_run_is_a_failure(patch: Patch) -> None:
     patch(Endings, "tell_gates", blame)
 
 
+@mutant("sqlite", "16 breaker")
+def an_open_breaker_in_sql_lets_jobs_through(patch: Patch) -> None:
+    patch(sqlite_gates.Gates, "_open_until", lambda self, gate, breaker: None)
+
+
+@mutant("sqlite", "16 breaker")
+def a_breaker_in_sql_lets_many_trials_through(patch: Patch) -> None:
+    patch(sqlite_gates.Gates, "_is_tried", lambda self, gate, breaker: False)
+
+
 # --- keys -------------------------------------------------------------------------------------
 
 
-@mutant("memory")
+@mutant("memory", "17 unique")
 def a_replaced_job_lets_go_of_its_key(patch: Patch) -> None:
     replace = MemoryDatabase.replace
 
@@ -159,7 +190,7 @@ def a_replaced_job_lets_go_of_its_key(patch: Patch) -> None:
     patch(MemoryDatabase, "replace", forget)
 
 
-@mutant("memory")
+@mutant("memory", "17 replacing")
 def a_running_job_is_replaced(patch: Patch) -> None:
     insert = MemoryJobs._insert
 
@@ -173,7 +204,7 @@ def a_running_job_is_replaced(patch: Patch) -> None:
     patch(MemoryJobs, "_insert", take_over)
 
 
-@mutant("memory")
+@mutant("memory", "17 unique")
 def a_key_held_for_a_time_goes_with_its_job(patch: Patch) -> None:
     finish = MemoryDatabase.finish
 
@@ -184,7 +215,7 @@ def a_key_held_for_a_time_goes_with_its_job(patch: Patch) -> None:
     patch(MemoryDatabase, "finish", let_go)
 
 
-@mutant("memory")
+@mutant("memory", "17 unique")
 def a_job_that_waits_again_has_lost_its_key(patch: Patch) -> None:
     accept = Endings.accept
 
@@ -196,28 +227,40 @@ def a_job_that_waits_again_has_lost_its_key(patch: Patch) -> None:
     patch(Endings, "accept", lose)
 
 
+@mutant("sqlite", "17 replacing")
+def a_running_job_in_sql_is_replaced(patch: Patch) -> None:
+    def take_over(connection: Any, job: Any, holder: Any, lanes: Any, now: int) -> bool:
+        statement = "UPDATE jobs SET payload = ?2 WHERE seq = ?1 AND state = 1"
+        connection.execute(statement, (holder.seq, job.payload))
+        return replace(connection, job, holder, lanes, now)
+
+    replace = sqlite_insert._replace
+    patch(sqlite_insert, "_replace", take_over)
+
+
 # --- follow-ups -------------------------------------------------------------------------------
 
 
-@mutant("memory")
+@mutant("memory", "20 follow-ups")
 def a_failure_is_stored_without_its_follow_up(patch: Patch) -> None:
     patch(Endings, "follow", lambda self, job, now: None)
 
 
-@mutant("memory")
+@mutant("memory", "9 state edges")
 def a_repeated_failure_is_followed_up_again(patch: Patch) -> None:
     end = Endings.end
 
     def again(self: Endings, transition: Any, now: datetime) -> Any:
         answer = end(self, transition, now)
         if answer.verdict is Verdict.REPEATED and transition.then is not None:
-            self.follow(msgspec.structs.replace(transition.then, id=transition.then.id[::-1]), now)
+            self._db.remove(self._db.by_id[transition.then.id])
+            self.follow(transition.then, now)
         return answer
 
     patch(Endings, "end", again)
 
 
-@mutant("memory")
+@mutant("memory", "20 follow-ups")
 def a_cancelled_job_is_followed_up(patch: Patch) -> None:
     accept = Endings.accept
 
@@ -227,3 +270,16 @@ def a_cancelled_job_is_followed_up(patch: Patch) -> None:
             self.follow(transition.then, now)
 
     patch(Endings, "accept", follow)
+
+
+@mutant("sqlite", "20 follow-ups")
+def a_failure_in_sql_is_stored_without_its_follow_up(patch: Patch) -> None:
+    patch(sqlite_endings, "insert", lambda connection, jobs, now: [])
+
+
+@mutant("memory", "20 follow-ups")
+def nobody_follows_up_the_jobs_of_the_dead(patch: Patch) -> None:
+    async def alone(self: Reaper, orphans: Any, lost: Sequence[Any]) -> Sequence[Any]:
+        return lost
+
+    patch(Reaper, "_followed", alone)

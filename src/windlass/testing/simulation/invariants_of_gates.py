@@ -167,7 +167,7 @@ def _breakers(asked: NewJob | None) -> Iterator[tuple[str, Breaker]]:
 
 def _orders(verbs: Sequence[Verb]) -> list[list[Verb]]:
     """What may have happened since the last success among them, or since all of them began."""
-    failures = [verb for verb in verbs if verb is Verb.FAIL]
+    failures = [Verb(verb) for verb in verbs if verb is Verb.FAIL]
     if len(failures) == len(verbs):
         return [failures]
     return [[Verb.SUCCEED, *failures[:count]] for count in range(len(failures) + 1)]
