@@ -8,6 +8,7 @@ from windlass.control import GiveUp, Retry, Snooze, Throttled
 from windlass.core.backoff import Backoff
 from windlass.core.breaker import Breaker
 from windlass.core.limit import Rate
+from windlass.core.rules import Cron, Every, Manual, Once
 from windlass.followup import Failure
 from windlass.handle import Job
 from windlass.limits import Limit
@@ -18,10 +19,14 @@ __all__ = [
     "Backoff",
     "Breaker",
     "Context",
+    "Cron",
+    "Every",
     "Failure",
     "GiveUp",
     "Job",
     "Limit",
+    "Manual",
+    "Once",
     "Rate",
     "Retry",
     "Snooze",

@@ -81,8 +81,8 @@ class Windlass(Definer):
         self.settings: Settings = load_settings(url, settings, config=config)
         self.blocking = Blocking(self)
         self._outbox = Outbox(self, self.blocking.start)
-        self.admin = Admin(self.storage, self.bus)
         self._seams = seams or Seams()
+        self.admin = Admin(self.storage, self.bus, self.settings, self._seams.new_job_ids)
         self._opener = Opener(self.settings, clock)
         self._make_client: Callable[..., Client] = Client
         self._links: dict[asyncio.AbstractEventLoop, _Link] = {}
@@ -236,7 +236,9 @@ class Windlass(Definer):
         """What a worker on this event loop needs."""
         link = await self._link()
         check_all(self.tasks)
-        await link.client.define(spec for task in self.tasks for spec in task.needs)
+        schedules, specs = self.declarations.plans(self.settings)
+        needed = [spec for task in self.tasks for spec in task.needs]
+        await link.client.define([*needed, *specs])
         return Surroundings(
             storage=link.storage,
             tasks=self.tasks,
@@ -247,6 +249,7 @@ class Windlass(Definer):
             state=lambda: self.state,
             layers=self.layers,
             living=self.living,
+            schedules=schedules,
             locate=self.locate,
         )
 

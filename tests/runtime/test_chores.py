@@ -34,8 +34,8 @@ async def leading(it: Bench) -> Leader:
     return leader
 
 
-def pruner_of(it: Bench, leader: Leader) -> Pruner:
-    return Pruner(it.store.storage.maintenance, leader, it.app.settings, it.engine.policy.queues)
+def pruner_of(it: Bench) -> Pruner:
+    return Pruner(it.store.storage.maintenance, it.app.settings, it.engine.policy.queues)
 
 
 def noop(it: Bench, **options: Any) -> Task[[], None]:
@@ -73,7 +73,6 @@ async def test_a_leader_that_resigns_can_be_followed_at_once() -> None:
 async def test_who_does_not_lead_does_no_chores() -> None:
     async with bench() as it:
         leader = leader_of(it)
-        assert await pruner_of(it, leader).step() == 0
         assert await Promoter(it.store.storage.maintenance, leader).step() == 0
         assert not [name for name in it.store.calls if name.startswith("maintenance.")]
 
@@ -136,7 +135,7 @@ def test_a_promoted_job_wakes_whoever_serves_its_queue() -> None:
 async def test_a_job_past_its_expiry_is_discarded_and_says_so() -> None:
     async with bench() as it:
         job = await noop(it, expires=60).enqueue()
-        pruner = pruner_of(it, await leading(it))
+        pruner = pruner_of(it)
         it.clock.advance(59)
         assert await pruner.step() == 0
         it.clock.advance(1)
@@ -185,7 +184,7 @@ async def test_jobs_are_kept_as_long_as_the_settings_say() -> None:
     async with bench(keep_succeeded=7 * DAY, keep_failed=30 * DAY) as it:
         jobs = await finished_jobs(it)
         leader = leader_of(it)
-        pruner = pruner_of(it, leader)
+        pruner = pruner_of(it)
 
         async def after(days: int) -> list[str]:
             it.clock.advance(days * DAY)
@@ -207,7 +206,7 @@ async def test_retention_works_in_bites() -> None:
         await it.app.enqueue_many([task.call() for _ in range(1300)])
         assert await it.engine.step() == 1300
         it.clock.advance(2 * DAY)
-        pruner = pruner_of(it, await leading(it))
+        pruner = pruner_of(it)
         assert await pruner.step() == 1300
         # Three bites of those that succeeded, one look at each other state.
         assert it.store.calls["maintenance.prune"] == 3 + 3
@@ -240,7 +239,7 @@ async def test_rows_of_workers_that_ended_long_ago_go_too() -> None:
         await storage.workers.leave("past", [])
         it.clock.advance(2 * DAY)
         await storage.workers.beat(it.engine.identity.id)
-        await pruner_of(it, await leading(it)).step()
+        await pruner_of(it).step()
         assert [row.start.id for row in await it.app.admin.workers()] == [it.engine.identity.id]
 
 
@@ -250,7 +249,7 @@ async def test_old_rollups_go_too() -> None:
         start = it.clock.now() - DAY
         it.clock.advance(3 * DAY)
         assert len(await it.app.admin.rollups(start, it.clock.now())) == 1
-        await pruner_of(it, await leading(it)).step()
+        await pruner_of(it).step()
         assert await it.app.admin.rollups(start, it.clock.now()) == []
 
 
@@ -281,5 +280,5 @@ async def test_old_rollups_and_workers_go_in_bites_until_one_is_short(chore: str
             return answers.pop(0)
 
         it.store.on(f"maintenance.{chore}", prune)
-        await pruner_of(it, await leading(it)).step()
+        await pruner_of(it).step()
         assert answers == []

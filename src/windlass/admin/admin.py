@@ -7,6 +7,7 @@ from datetime import datetime
 
 from windlass.admin.limits import BreakerReport, LimitDesk, LimitReport
 from windlass.admin.queues import QueueDesk
+from windlass.admin.schedules import ScheduleDesk, ScheduleReport
 from windlass.core.event import ordered
 from windlass.core.job import Attempt, Job, JobId
 from windlass.core.rollup import Rollup
@@ -19,10 +20,10 @@ from windlass.storage.protocol import (
     WorkerRecord,
 )
 
-__all__ = ["Admin", "BreakerReport", "LimitReport"]
+__all__ = ["Admin", "BreakerReport", "LimitReport", "ScheduleReport"]
 
 
-class Admin(LimitDesk, QueueDesk):
+class Admin(LimitDesk, QueueDesk, ScheduleDesk):
     """``app.admin``. From code without a loop: ``app.blocking.run(app.admin.counts())``."""
 
     async def get(self, job_id: str) -> Job:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
+from windlass.config import Settings
+from windlass.core.job import JobId
 from windlass.observe.bus import Bus
 from windlass.storage.protocol import Storage
 
@@ -13,7 +15,15 @@ __all__ = ["Desk"]
 class Desk:
     """Asks a storage that is opened on first use; accepted orders are told on the bus."""
 
-    def __init__(self, storage: Callable[[], Awaitable[Storage]], bus: Bus) -> None:
+    def __init__(
+        self,
+        storage: Callable[[], Awaitable[Storage]],
+        bus: Bus,
+        settings: Settings,
+        new_ids: Callable[[int], Sequence[JobId]],
+    ) -> None:
         """``storage`` opens on first use; accepted orders are told on ``bus``."""
         self._storage = storage
         self._bus = bus
+        self._settings = settings
+        self._new_ids = new_ids

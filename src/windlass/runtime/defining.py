@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast, overload
 
 from windlass.context import Context
 from windlass.core.backoff import Backoff
 from windlass.core.breaker import Breaker
 from windlass.core.function import check_function, where
+from windlass.core.rules import Rule
+from windlass.core.schedule import Overlap
+from windlass.declared import Declarations, ScheduleDecorator
 from windlass.errors import ConfigError
 from windlass.limits import Limit
 from windlass.options import ExceptionClasses, RunIn, task_options
@@ -51,7 +54,46 @@ class Decorator:
 
 
 class Definer(Hooks):
-    """The part of an app that tasks are defined with."""
+    """The part of an app that tasks and schedules are defined with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.declarations = Declarations()
+
+    def schedule(
+        self,
+        rule: Rule,
+        *,
+        name: str | None = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        missed: Literal["skip", "one", "all"] = "one",
+        most_missed: int = 100,
+        overlap: Overlap = "skip",
+        jitter: timedelta | float = 0,
+        starts: datetime | None = None,
+        ends: datetime | None = None,
+        breaker: bool = True,
+    ) -> ScheduleDecorator:
+        """Run a task by a rule: ``@app.schedule(Cron("0 8 * * *"))`` above ``@app.task``, several
+        times if need be, or ``app.schedule(Every(60), name="eu")(report.call("eu"))``.
+
+        ``missed``: what becomes of slots that nobody was there to fire. ``overlap``: of one that
+        comes while a run is active: left out, waiting its turn ("queue"), allowed, or left out
+        when so many are. ``jitter``: each job waits up to so long. ``breaker``: after ten failures
+        in a row its slots are left out for a while.
+        """
+        options = {
+            "missed": missed,
+            "most_missed": most_missed,
+            "overlap": overlap,
+            "jitter": jitter,
+            "starts": starts,
+            "ends": ends,
+            "breaker": breaker,
+        }
+        arguments = (tuple(args), dict(kwargs or {}))
+        return ScheduleDecorator(self.declarations, rule, name, arguments, options)
 
     @overload
     def task(

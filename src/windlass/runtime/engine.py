@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import datetime
 from typing import Any
@@ -18,6 +18,7 @@ from windlass.config import Settings, WorkerSettings
 from windlass.core.event import JobMoved, ordered
 from windlass.core.job import Claim, ClaimedJob, JobId, Progress
 from windlass.core.outcome import Missing, Outcome
+from windlass.core.schedule import Schedule
 from windlass.core.state import Verb
 from windlass.core.transition import Transition
 from windlass.errors import StorageError
@@ -64,6 +65,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """The middleware, outermost first; it may still grow."""
     living: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     """What surrounds a worker's life."""
+    schedules: Mapping[str, Schedule] = {}
+    """What the app's code declares, by name."""
     locate: Callable[[], Address] | None = None
     """Where child processes find the app; None: tasks that ask for one run in this process."""
 

@@ -8,7 +8,6 @@ from datetime import timedelta
 from windlass.config import Settings
 from windlass.core.state import State
 from windlass.runtime.bites import in_bites
-from windlass.runtime.leader import Leader
 from windlass.runtime.queues import QueueBook
 from windlass.storage.protocol import MaintenanceStore
 
@@ -20,19 +19,24 @@ _KEEP_WORKERS = timedelta(days=1)
 class Pruner:
     """Retention: deletes what is old enough, in bites."""
 
-    def __init__(
-        self, store: MaintenanceStore, leader: Leader, settings: Settings, queues: QueueBook
-    ) -> None:
-        """Works only while leading. ``queues`` knows which of them keep their jobs otherwise."""
+    def __init__(self, store: MaintenanceStore, settings: Settings, queues: QueueBook) -> None:
+        """``queues`` knows which of them keep their jobs otherwise."""
         self._store = store
         self._queues = queues
-        self._leader = leader
         self._settings = settings
 
+    async def tidy(self) -> str:
+        """Checkpoints, vacuum, statistics: whatever the backend needs now and then."""
+        await self._store.tidy()
+        return "done"
+
+    async def retention(self) -> str:
+        """One round, in words."""
+        removed = await self.step()
+        return f"{removed:,} job{'' if removed == 1 else 's'} removed"
+
     async def step(self) -> int:
-        """One round of expiry and retention; how many rows went."""
-        if not self._leader.leading:
-            return 0
+        """One round of expiry and retention; how many jobs went."""
         settings, store = self._settings, self._store
         removed = await in_bites(store.expire)
         quiet = settings.keep_succeeded, self._queues.keep_succeeded
@@ -47,7 +51,6 @@ class Pruner:
             removed += await self._prune(state, age, apart)
         await in_bites(lambda n: store.prune_rollups(older_than=settings.keep_rollups, limit=n))
         await in_bites(lambda n: store.prune_workers(older_than=_KEEP_WORKERS, limit=n))
-        await store.tidy()
         return removed
 
     async def _prune(self, state: State, age: timedelta, apart: Mapping[str, timedelta]) -> int:

@@ -18,6 +18,7 @@ from windlass.errors import StorageError, StorageReplaced
 from windlass.runtime.address import child_tasks
 from windlass.runtime.birth import refuse_in_child
 from windlass.runtime.children import Children
+from windlass.runtime.declaring import SAY_AGAIN, Declaring, our_chores
 from windlass.runtime.engine import Engine, Surroundings
 from windlass.runtime.heartbeat import Heartbeat
 from windlass.runtime.leader import Leader
@@ -28,8 +29,10 @@ from windlass.runtime.pruner import Pruner
 from windlass.runtime.reaper import Reaper
 from windlass.runtime.recycle import worn_out
 from windlass.runtime.runner import Why
+from windlass.runtime.scheduler import Scheduler
 from windlass.runtime.shutdown import Shutdown
 from windlass.runtime.watchdog import Watchdog
+from windlass.schedules import Schedules
 from windlass.storage.protocol import Beat
 
 __all__ = ["StopReason", "Worker"]
@@ -37,7 +40,6 @@ __all__ = ["StopReason", "Worker"]
 log = logging.getLogger("windlass")
 
 _LOOK = timedelta(seconds=1)
-_PRUNE = timedelta(minutes=1)
 _LAST_CALL = 2.0
 _CANCEL_PAUSE = 0.1
 """Hints come with every change of a busy store; looking ten times a second is enough."""
@@ -73,6 +75,9 @@ class Worker:
         self._watch_loop = watch_loop
         self.engine = Engine(around, settings, self._buried)
         self._shutdown = Shutdown(self.engine, around)
+        storage = around.storage
+        schedules = Schedules(storage.schedules, storage.now, around.seams.new_job_ids)
+        self._declaring = Declaring(schedules, around.schedules)
         self._asked = False
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -124,6 +129,7 @@ class Worker:
         engine.progress.bind(loop)
         children = self._found_by_children()
         await engine.policy.queues.step()  # before the first job ends by them
+        await self._declaring.step()  # before the first look at what nobody declares any more
         await engine.identity.register()
         presence = Presence(beat=settings.heartbeat, lease=settings.lease, clock=around.seams.boot)
         presence.reached()
@@ -239,17 +245,20 @@ class Worker:
             follow=self.engine.following,
         )
         queues = self.engine.policy.queues
-        promoter, pruner = Promoter(store, leader), Pruner(store, leader, settings, queues)
+        promoter, pruner = Promoter(store, leader), Pruner(store, settings, queues)
+        chores = our_chores(pruner)
+        scheduler = Scheduler(around.storage, leader, around.bus, chores, poll=settings.poll)
         steps: list[tuple[str, timedelta, Callable[[], Awaitable[object]]]] = [
             ("the leader's lease", settings.heartbeat, leader.step),
             ("the reaper", settings.reap_every, reaper.step),
             ("the watch for proven deaths", min(settings.reap_every, _LOOK), reaper.watch),
             ("the look at queue settings", min(settings.poll, _LOOK), queues.step),
             ("the promoter", settings.poll, promoter.step),
-            ("the pruner", _PRUNE, pruner.step),
+            ("the declaration of schedules", SAY_AGAIN, self._declaring.step),
             ("the worker's own look", _LOOK, lambda: self._look(presence)),
         ]
-        return [partial(every, span, step, stop=end, what=what) for what, span, step in steps]
+        parts = [partial(every, span, step, stop=end, what=what) for what, span, step in steps]
+        return [*parts, partial(scheduler.run, end)]
 
     # --- what befalls it ---
 
