@@ -21,7 +21,7 @@ _PLACE = 34
 _SINGLE = frozenset(
     b"seq jobs state all errors tracebacks progress dead keys due expiring holders counts paused "
     b"rollups live wake limits lanes bays epoch opened fence born born_seq ended roles "
-    b"throttled settings brakes breakers".split()
+    b"throttled settings brakes breakers schedules planned declared".split()
 )
 _MANY = frozenset(
     b"history later ready solo lane lane_expiring running finished oldest rollups gates holds "
@@ -198,6 +198,8 @@ class _Look:
         self.same("holds", {g: self.members(b"holds:" + g) for g in self.families[b"holds"]},
                   dict(holds))  # fmt: skip
         for gate, text in self.fields(b"breakers").items():
+            if not gate:
+                continue
             failures, opened, till = struct.unpack(">IId", text)
             self.expect(gate in self.fields(b"limits"), f"a breaker {gate!r} that nobody defined")
             self.expect(failures > 0, "a breaker that has not failed")
@@ -258,6 +260,10 @@ class _Look:
         self.expect(self.server.llen(self.prefix + b"dead") <= 1000, "a long list of dead ones")
         names = set(self.fields(b"limits"))
         self.expect(self.families[b"gates"] <= names, "gates of no limit")
+        heads = {n: struct.unpack_from(">IBq", r) for n, r in self.fields(b"schedules").items()}
+        planned = {name: float(at) for name, (_, due, at) in heads.items() if due}
+        self.same("planned", self.scores(b"planned"), planned)
+        self.expect(set(self.fields(b"declared")) <= heads.keys(), "declarations of nobody")
 
 
 def _queue_of(name: bytes) -> bytes:

@@ -248,3 +248,42 @@ async def test_a_claim_takes_no_lock_of_limits_where_there_are_no_lanes(
     await store.jobs.insert([a_job(queue="mixed"), limited("db", queue="mixed")])
     await session.claim(1, queue="mixed")
     assert list(session.nodes("lock_lanes"))
+
+
+WRITE = """
+SELECT write_schedules(NULL, true, array_agg('s' || i), array_agg($1::bigint),
+           array_agg('body ' || $1), array_agg(now() + i * interval '1 hour'),
+           array_agg(NULL::text), array_agg('{' || gen_random_uuid() || '}'), array_agg(1))
+  FROM generate_series(-3, $2::integer) AS i
+"""
+
+
+async def test_schedules_are_found_by_their_index_however_many_there_are(
+    session: Session,
+) -> None:
+    calls = (
+        ("SELECT * FROM due_schedules(NULL, 10)", "schedules_due"),
+        ("SELECT declare_schedules(NULL, '{s1}')", "schedules_pkey"),
+    )
+    await session.run(WRITE, 0, 3)
+    for _ in range(2):
+        for sql, index in calls:
+            await session.run(sql)
+            steps = [node for node in session.nodes() if "Relation Name" in node]
+            found = {node["Node Type"] for node in steps}
+            assert not found & {"Seq Scan", "Sort", "Bitmap Heap Scan"}
+            assert {node["Index Name"] for node in steps if "Index Name" in node} == {index}
+            assert max(met(node) for node in steps) < 6
+        await session.run(WRITE, 0, MANY)
+
+
+async def test_a_write_of_one_schedule_meets_no_other(session: Session) -> None:
+    await session.run(WRITE, 0, MANY)
+    sql = "SELECT write_schedules(NULL, true, '{s7}', '{1}', '{x}', '{NULL}', '{NULL}', $1, '{1}')"
+    rows = await session.run(sql, ["{019a0000-0000-7000-8000-000000000000}"])
+    assert rows[0][0] == ["written"]
+    steps = [node for node in session.nodes() if "Relation Name" in node]
+    used = {node["Index Name"] for node in steps if "Index Name" in node}
+    assert used == {"schedules_pkey", "jobs_id", "limits_pkey"}
+    assert "Seq Scan" not in {node["Node Type"] for node in steps}
+    assert max(met(node) for node in steps) <= 1
