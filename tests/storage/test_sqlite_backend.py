@@ -346,7 +346,7 @@ def statements(connection: apsw.Connection, run: Callable[[], object]) -> list[s
     return seen
 
 
-def test_a_claim_without_limits_and_a_finish_are_four_statements_each(
+def test_a_claim_without_limits_is_four_statements_and_a_finish_five(
     connection: apsw.Connection,
 ) -> None:
     insert(connection, [a_job() for _ in range(200)], NOW)
@@ -354,7 +354,7 @@ def test_a_claim_without_limits_and_a_finish_are_four_statements_each(
     assert len(statements(connection, lambda: taken.append(take(connection, 200)))) == 4
     ends = [transition.succeed(job, by="w1", result=b"1") for job in taken[0].reply().jobs]
     assert len(ends) == 200
-    assert len(statements(connection, lambda: apply(connection, ends, NOW))) == 4
+    assert len(statements(connection, lambda: apply(connection, ends, NOW))) == 5
 
 
 def changed_rows(connection: apsw.Connection, table: str, run: Callable[[], object]) -> int:

@@ -13,7 +13,7 @@ from windlass.storage.protocol import Answer, Verdict
 from windlass.storage.queries import load
 from windlass.storage.sqlite.endings import Ending, Endings
 from windlass.storage.sqlite.insert import require_limits
-from windlass.storage.sqlite.queues import Rests, forgiven_before
+from windlass.storage.sqlite.queues import Rests
 from windlass.storage.sqlite.rows import RUNNING, Row, fetch, first, seqs_text
 
 __all__ = ["apply"]
@@ -22,7 +22,7 @@ _SQL = load("windlass.storage.sqlite.sql", "apply.sql")
 _CLAIMS, _ENDED = _SQL["claims"], _SQL["ended"]
 
 # Columns of ``claims`` in apply.sql.
-_STATE, _NUMBER, _CANCEL, _QUEUE, _CONCERNS = 1, 2, 3, 4, 9
+_STATE, _NUMBER, _CANCEL, _QUEUE, _FREES = 1, 2, 3, 4, 9
 
 _SUCCEED = Verb.SUCCEED
 _SUCCEEDED = Answer(Verdict.APPLIED, Verb.SUCCEED)
@@ -51,8 +51,7 @@ def _apply(
     connection: apsw.Connection, transitions: Sequence[Transition], seqs: Sequence[int], now: int
 ) -> list[Answer]:
     """Judge each on its own, then write all together."""
-    found = fetch(connection, _CLAIMS, (seqs_text(seqs), forgiven_before(now)))
-    rows: dict[int, Row] = {row[0]: row for row in found}
+    rows: dict[int, Row] = {row[0]: row for row in fetch(connection, _CLAIMS, (seqs_text(seqs),))}
     endings, rests = Endings(connection, now), Rests(connection, now)
     succeed, others = endings.succeed, endings.others
     answers: list[Answer] = []
@@ -63,7 +62,13 @@ def _apply(
             answers.append(_UNKNOWN)
         elif row[_STATE] != RUNNING or row[_NUMBER] != claim.number:
             answers.append(_answer_late(connection, transition))
-        elif transition.verb is _SUCCEED and transition.keep and not row[_CONCERNS]:
+        elif (
+            transition.verb is _SUCCEED
+            and transition.keep
+            and transition.then is None
+            and not row[_FREES]
+            and row[_QUEUE] not in rests.forgivable
+        ):
             succeed(row, transition)
             answers.append(_SUCCEEDED)
         else:
@@ -84,7 +89,7 @@ def _judge(transition: Transition, verb: Verb, row: Row, rests: Rests) -> tuple[
         until, cooled = rests.cool(row[_QUEUE], transition.cools, transition.delay)
         answer = Answer(Verdict.APPLIED, verb, instant_of(until), cooled)
         return Ending(transition, verb, row, until), answer
-    if verb is Verb.SUCCEED:
+    if verb is Verb.SUCCEED and row[_QUEUE] in rests.forgivable:
         rests.forgive(row[_QUEUE])
     return Ending(transition, verb, row), _APPLIED[verb]
 

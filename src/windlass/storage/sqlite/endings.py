@@ -132,7 +132,7 @@ class Others:
             uses = limits_of(job.limits)
             self._released += [(gate, job.seq) for gate in gates_of(uses)]
             self._tell_gates(ending, uses)
-        if verb is Verb.FAIL and transition.then is not None:
+        if verb is transition.verb and transition.then is not None:
             self._follow_ups.append(transition.then)
         if verb in _RETURNING:
             self._return(ending, job)

@@ -32,6 +32,8 @@ UNIT = -1.0
 """In the place of a cost: what is missing is a unit of concurrency, or of a breaker that lets one
 through at a time; not tokens."""
 
+_CLOSED = closed_again()
+
 _decode_spec = msgspec.json.Decoder(LimitSpec).decode
 
 
@@ -149,11 +151,11 @@ class Gates:
         """A run that draws on these has succeeded."""
         for use in uses:
             spec = self._spec(use.name)
-            closed = closed_again()
-            if spec is not None and spec.breaker is not None and self._breaker(use.gate) != closed:
-                self._breakers[use.gate] = closed
-                self._moved.add(use.gate)
-                self.closed.add(use.gate)
+            if spec is None or spec.breaker is None or self._breaker(use.gate) == _CLOSED:
+                continue
+            self._breakers[use.gate] = _CLOSED
+            self._moved.add(use.gate)
+            self.closed.add(use.gate)
 
     def drain(self, uses: Iterable[LimitUse]) -> None:
         """Nothing is left in the buckets these draw on."""

@@ -17,10 +17,11 @@ from windlass.storage.queries import load
 from windlass.storage.sqlite.database import Database
 from windlass.storage.sqlite.rows import Row, fetch, first, instant, value_of
 
-__all__ = ["Rests", "SqliteQueues", "forgiven_before", "pause", "paused_queues", "resume"]
+__all__ = ["Rests", "SqliteQueues", "pause", "paused_queues", "resume"]
 
 _SQL = load("windlass.storage.sqlite.sql", "queues.sql")
-_REST, _COOL, _FORGET = _SQL["rest"], _SQL["cool"], _SQL["forget"]
+_FORGIVABLE, _REST, _COOL = _SQL["forgivable"], _SQL["rest"], _SQL["cool"]
+_FORGET = _SQL["forget"]
 _SETTINGS, _CHANGE, _QUEUES = _SQL["settings"], _SQL["change"], _SQL["queues"]
 _PAUSED, _PAUSE, _RESUME = _SQL["paused"], _SQL["pause"], _SQL["resume"]
 
@@ -31,11 +32,6 @@ _GRACE = span_us(GRACE)
 _PLAIN = QueueSettings()
 
 
-def forgiven_before(now: int) -> int:
-    """A success forgets cool-downs that have ended up to this instant."""
-    return now - _GRACE
-
-
 class Rests:
     """How the queues of one operation rest: changed in order, stored at its end."""
 
@@ -43,6 +39,9 @@ class Rests:
         self._connection, self._now = connection, now
         self._rests: dict[str, tuple[int | None, int]] = {}
         self._changed: set[str] = set()
+        # Asked for once, and not per job: most often there are none.
+        self.forgivable = {name for (name,) in fetch(connection, _FORGIVABLE, (now - _GRACE,))}
+        """Queues whose cool-downs a success forgets: the last one lies long enough in the past."""
 
     def cool(self, queue: str, cools: Sequence[timedelta], delay: timedelta) -> tuple[int, bool]:
         """Send a queue to rest; until when, and whether it did not rest already: many who hit one
@@ -57,10 +56,8 @@ class Rests:
         return until, True
 
     def forgive(self, queue: str) -> None:
-        """A success: what lies long enough in the past is forgotten."""
-        until, _ = self._rest(queue)
-        if until is not None and until <= forgiven_before(self._now):
-            self._set(queue, None, 0)
+        """One of those has seen a success."""
+        self._set(queue, None, 0)
 
     def store(self) -> None:
         """Write what has changed."""
@@ -71,6 +68,7 @@ class Rests:
     def _set(self, queue: str, until: int | None, count: int) -> None:
         self._rests[queue] = (until, count)
         self._changed.add(queue)
+        self.forgivable.discard(queue)
 
     def _rest(self, queue: str) -> tuple[int | None, int]:
         if queue not in self._rests:

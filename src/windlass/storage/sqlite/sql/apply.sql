@@ -2,11 +2,9 @@
 
 -- name: claims
 -- The rows that transitions name. Whether their claims still hold is decided after, in the same
--- write transaction; nobody can come between. The last column: whether its end means something
--- to others: it frees a key or a limit, or lets its queue forget that it has cooled down.
+-- write transaction; nobody can come between. The last column: whether its end frees anything.
 SELECT seq, state, claim_number, cancel_requested, queue, task, worker, due, started_at,
        coalesce(key, limits) IS NOT NULL
-           OR queue IN (SELECT name FROM queues WHERE cool_until <= ?2)
   FROM jobs
  WHERE seq IN (SELECT value FROM json_each(?1));
 

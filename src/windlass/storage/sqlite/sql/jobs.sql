@@ -89,11 +89,18 @@ SELECT (EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 1)
 
 -- name: claimable
 -- One queue: anything, and anything that runs alone. Every part is one look into an index, but
--- what runs, which is counted where the queue may run only so many.
+-- what runs, which is counted where the queue may run only so many, and `expired_heads`, among as
+-- many as a claim looks at.
 SELECT EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 1)
     OR EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 0 AND due <= ?2)
     OR EXISTS (SELECT 1 FROM bays WHERE queue = ?1 AND opens_at = 0)
-    OR EXISTS (SELECT 1 FROM bays WHERE queue = ?1 AND opens_at > 0 AND opens_at <= ?2),
+    OR EXISTS (SELECT 1 FROM bays WHERE queue = ?1 AND opens_at > 0 AND opens_at <= ?2)
+    OR EXISTS (SELECT 1
+                 FROM (SELECT seq, lane FROM jobs
+                        WHERE queue = ?1 AND ready = 2 AND expires_at IS NOT NULL
+                          AND expires_at <= ?2
+                        ORDER BY expires_at LIMIT 500) AS late
+                CROSS JOIN lanes ON lanes.id = late.lane AND lanes.head_seq = late.seq),
        EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 3)
  WHERE NOT EXISTS (SELECT 1 FROM queues
                     WHERE name = ?1

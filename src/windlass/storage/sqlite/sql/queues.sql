@@ -4,6 +4,9 @@
 -- How a queue rests, for those who change that.
 SELECT cool_until, cool_downs FROM queues WHERE name = ?1;
 
+-- name: forgivable
+SELECT name FROM queues WHERE cool_until <= ?1;
+
 -- name: cool
 INSERT INTO queues (name, cool_until, cool_downs) VALUES (?1, ?2, ?3)
 ON CONFLICT (name) DO UPDATE SET cool_until = excluded.cool_until, cool_downs = excluded.cool_downs;
