@@ -191,8 +191,8 @@ class KeyConflict(WindlassError):
 
     def __init__(self, key: str, holder: str) -> None:
         super().__init__(
-            f"The unique key {key!r} is held by job {holder}. Wait for it to finish, cancel it, "
-            f"or requeue this one as a new job."
+            f"The unique key {key!r} is held by job {holder}. Wait for it to finish, or cancel it; "
+            f"a call can take that job for its own with on_conflict='reuse'."
         )
         self.key, self.holder = key, holder
 

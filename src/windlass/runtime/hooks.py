@@ -135,6 +135,8 @@ def _takes(function: Callable[..., Any], count: int) -> bool:
         inspect.signature(function).bind(*range(count))
     except TypeError:
         return False
+    except ValueError:
+        return True  # something built in, such as the get of a context variable, does not say
     return True
 
 
