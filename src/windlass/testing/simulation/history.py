@@ -234,6 +234,10 @@ class Ledger:
         if op == "jobs.insert":
             for new in args[0]:
                 self._wish(new)
+        elif op == "schedules.write":
+            for write in args[0]:
+                for new in write.jobs:
+                    self._wish(new)
         elif op == "jobs.apply":
             for one in args[0]:
                 if one.then is not None:

@@ -238,7 +238,7 @@ class FollowUps(Rule):
             cause = causes.get(change.job)
             if cause is not None:
                 born[cause].append(change.job)
-            elif op != "insert":
+            elif op not in {"insert", "write"}:
                 self.ledger.object("2 no invention", f"{change.job} was made by {op}")
         for cause in born:
             if cause not in failed:

@@ -119,6 +119,8 @@ class MemoryStage:
                     for one in args[0]
                     for job in (one.claim.job, *([] if one.then is None else [one.then.id]))
                 )
+            case "write":
+                return [new.id for write in args[0] for new in write.jobs]
             case "leave":
                 return [job for job, view in ledger.jobs.items() if view.worker == args[0]]
             case "cancel" | "requeue" | "discard" | "run_now":

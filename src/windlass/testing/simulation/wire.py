@@ -40,6 +40,7 @@ ECHOING = frozenset(
         "leader": "lead resign",
         "maintenance": "promote next_due expire",
         "queues": "queues",
+        "schedules": "rows due write declare",
         "admin": "get find counts",
     }.items()
     for name in names.split()
@@ -54,6 +55,7 @@ WAKING = frozenset(
         "limits": "define reset",
         "maintenance": "promote expire",
         "queues": "change warm",
+        "schedules": "write",
         "admin": "requeue discard run_now resume",
     }.items()
     for name in names.split()
@@ -68,6 +70,7 @@ READING = frozenset(
         "limits": "specs states",
         "maintenance": "next_due",
         "queues": "queues",
+        "schedules": "rows due",
         "admin": "get find history counts rollups",
         "storage": "now",
     }.items()
@@ -75,6 +78,7 @@ READING = frozenset(
 )
 
 
+_STORES = (*("jobs", "workers", "leader", "limits", "maintenance", "queues", "schedules", "admin"),)
 _REPLACING = {OnConflict.REPLACE, OnConflict.REPLACE_ARGUMENTS, OnConflict.REPLACE_DUE}
 
 
@@ -160,7 +164,7 @@ class SimStorage:
         self.real = real
         self._process = process
         self._around = around
-        for name in ("jobs", "workers", "leader", "limits", "maintenance", "queues", "admin"):
+        for name in _STORES:
             setattr(self, name, _Store(getattr(real, name), name, line))
         # What the caller was told, noted when it was told.
         self.jobs: Any = _Told(
