@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -18,7 +18,7 @@ from windlass.storage.redis import insert
 from windlass.storage.redis.asked import known_id
 from windlass.storage.redis.layout import VERB_CODES
 
-__all__ = ["Ordered", "applied", "error_bytes", "items", "transition_bytes"]
+__all__ = ["Batch", "Ordered", "applied", "batch", "error_bytes", "transition_bytes"]
 
 Ordered = Sequence[int] | None
 """For each answer the place of its transition; None: they are in order."""
@@ -41,21 +41,30 @@ _ANSWERS: Final = {
 }
 
 
-def items(transitions: Sequence[Transition]) -> tuple[list[bytes], Ordered]:
+class Batch(NamedTuple):
     """The arguments of apply.lua, and which answer is whose."""
+
+    items: list[bytes | str]
+    order: Ordered
+
+
+def batch(transitions: Sequence[Transition], *, breakers: bool) -> Batch:
+    """Transitions as few items. ``breakers``: to those the order of outcomes matters."""
     seqs = {transition.claim.seq for transition in transitions}
     if len(seqs) < len(transitions):
         # One job twice in a batch: each must see what the one before it did.
-        return [b"T" + transition_bytes(transition) for transition in transitions], None
-    texts: list[bytes] = []
+        return Batch(["", *(b"T" + transition_bytes(one) for one in transitions)], None)
+    in_order = breakers or any(transition.cools for transition in transitions)
+    sections = _sections(transitions, in_order=in_order)
+    texts: list[bytes | str] = ["1" if len(sections[0].verdicts) > 1 else ""]
     order: list[int] = []
-    for section in _sections(transitions):
+    for section in sections:
         for (by, result), places in section.groups.items():
             texts.append(_successes(by, result, [transitions[place] for place in places]))
             order += places
         texts += [b"T" + transition_bytes(transitions[place]) for place in section.others]
         order += section.others
-    return texts, None if order == list(range(len(order))) else order
+    return Batch(texts, None if order == list(range(len(order))) else order)
 
 
 class _Section:
@@ -68,15 +77,15 @@ class _Section:
         self.verdicts: set[bool] = set()
 
 
-def _sections(transitions: Sequence[Transition]) -> list[_Section]:
+def _sections(transitions: Sequence[Transition], *, in_order: bool) -> list[_Section]:
     """Successes close breakers and forgive queues, failures do the opposite: of those, the later
-    counts, so they share no section.
+    counts, so ``in_order`` they share no section.
     """
     sections = [section := _Section()]
     for place, transition in enumerate(transitions):
         verb = transition.verb
         if verb is _SUCCEED or verb in FAILURES or transition.cools:
-            if (verb is not _SUCCEED) in section.verdicts:
+            if in_order and (verb is not _SUCCEED) in section.verdicts:
                 sections.append(section := _Section())
             section.verdicts.add(verb is _SUCCEED)
         if (

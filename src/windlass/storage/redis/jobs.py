@@ -41,6 +41,8 @@ class RedisJobs:
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        self._breakers = False
+        """Whether the server has said that there are any: none ever goes."""
 
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
         if not jobs:
@@ -75,10 +77,13 @@ class RedisJobs:
         self._db.wake()
 
     async def apply(self, transitions: Sequence[Transition]) -> Applied:
-        items, order = apply.items(transitions)
-        reply = await self._db.run(_APPLY, *items)
+        batch = apply.batch(transitions, breakers=self._breakers)
+        reply = await self._db.run(_APPLY, *batch.items)
+        if reply[0] == b"order":
+            self._breakers = True
+            return await self.apply(transitions)
         self._db.wake()
-        return apply.applied(reply, order)
+        return apply.applied(reply, batch.order)
 
     async def claimable(self, queues: Sequence[str]) -> bool:
         return bool(await self._db.run(_CLAIMABLE, *queues))

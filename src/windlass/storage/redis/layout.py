@@ -64,7 +64,8 @@ Limits. See the SQLite backend's lanes.py for what lanes and bays are
     limits           HASH     name -> msgpack [spec as JSON, token spacing, burst, concurrency|nil];
                               of a breaker also failures and a list of how long it opens
     breakers         HASH     gate -> failures in a row, how often it opened in a row, until when it
-                              is open (0: it never was): ``>IId``; none where nothing failed
+                              is open (0: it never was): ``>IId``; none where nothing failed.
+                              '' -> '': there are breakers
     gates:<limit>    HASH     key ('' for none) -> instant until it is spent, or '': used so far
     holds:<gate>     SET      id of the running jobs that count against it
     lanes            HASH     lane -> head's priority as 8 bytes, head's place, bay

@@ -99,8 +99,9 @@ class RedisMaintenance:
             await self._watch.look()
         for state in TERMINAL:
             # One bite now and then is not enough where thousands end every second.
-            while (surplus := await self._surplus(state)) > 0:
-                await self._in_bites(min(surplus, _SURPLUS), _PRUNE, CODES[state], "number")
+            while (surplus := min(await self._surplus(state), _SURPLUS)) > 0:
+                if await self._in_bites(surplus, _PRUNE, CODES[state], "number") < surplus:
+                    break
         for name in await self._db.run_aside(_LIMIT_NAMES):
             cursor: bytes | None = b"0"
             while cursor is not None:

@@ -1,12 +1,18 @@
 -- JobStore.apply.
--- ARGV: items, each of transitions that are judged on their own, in this order:
+-- ARGV: '1' if successes stand in front of failures that came before them, else ''; then items, each of
+--   transitions that are judged on their own, in this order:
 --   'T', then a transition as shared/endings.lua says, packed by msgpack
 --   'S', then successes that share everything but their claims: length and `by` (2 bytes and text),
 --        1 if there is a result, length (4 bytes) and the result; then id, number and seq of each
 -- Answer: now; one character for each transition; and for those that said how long their queue is to
 -- rest their place (from 0), until when it does, and 1 if that begins now. Or, if a follow-up needs a
--- limit that nobody defined, what insert.lua answers then: nothing is done.
+-- limit that nobody defined, what insert.lua answers then; or 'order', if '1' was said where there are
+-- breakers, to which the order matters: nothing is done.
 -- use: room endings
+
+if table.remove(ARGV, 1) == '1' and redis.call('EXISTS', prefix .. 'breakers') == 1 then
+  return { 'order' }
+end
 
 local SUCCESS = applied(SUCCEED)
 

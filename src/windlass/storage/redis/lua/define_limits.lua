@@ -32,6 +32,9 @@ for i = 1, #ARGV, 2 do
     if old and old[2] and new[2] and not same_rate(old, new) then
       rescale(ARGV[i], old, new)
     end
+    if new[5] then
+      redis.call('HSET', prefix .. 'breakers', '', '')
+    end
     redis.call('HSET', prefix .. 'limits', ARGV[i], ARGV[i + 1])
     open_limit(ARGV[i])
     changed = true
