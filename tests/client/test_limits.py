@@ -6,6 +6,7 @@ import enum
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from windlass.core.job import LimitUse
 from windlass.core.limit import LimitSpec
 from windlass.errors import ConfigError, DefinitionError, InvalidArgument, LimitUnknown
 from windlass.task import Task
+from windlass.testing import VirtualClock
 
 RATE = Rate(10, 1)
 
@@ -297,3 +299,51 @@ async def test_limits_are_reported_with_their_budgets(app: Windlass) -> None:
         (report,) = await app.admin.limits()
         assert report.spec == LimitSpec(name="api", rate=RATE)
         assert [budget.key for budget in report.budgets] == ["acme"]
+
+
+# --- orders --------------------------------------------------------------------------------------
+
+
+def both_of(app: Windlass, name: str = "work") -> Any:
+    @app.task(name=name, limits=[Limit("api", rate=Rate(5, per=10, burst=4), concurrency=3)])
+    async def work() -> None: ...
+
+    return work
+
+
+async def test_one_part_of_a_limit_is_taken_away_and_the_other_stays() -> None:
+    async with Windlass("memory://") as app:
+        await both_of(app).enqueue()
+        assert await app.admin.set_limit("api", concurrency=None) == LimitSpec(
+            name="api", rate=Rate(5, per=10, burst=4)
+        )
+        with pytest.raises(InvalidArgument, match="limit nothing"):
+            await app.admin.set_limit("api", rate=None)
+        assert await app.admin.set_limit("api", rate=None, concurrency=9) == LimitSpec(
+            name="api", concurrency=9
+        )
+
+
+async def test_a_bucket_is_emptied_and_filled_by_hand() -> None:
+    clock = VirtualClock()
+    async with Windlass("memory://", clock=clock) as app:
+        await both_of(app).enqueue()
+        await app.admin.drain_limit("api")
+        (report,) = await app.admin.limits()
+        assert [state.spent_until for state in report.budgets] == [
+            clock.now() + timedelta(seconds=8)
+        ]
+        await app.admin.reset_limit("api")
+        (report,) = await app.admin.limits()
+        assert [state.spent_until for state in report.budgets] == [None]
+
+
+async def test_orders_for_what_is_no_limit_are_refused() -> None:
+    async with Windlass("memory://") as app:
+        await both_of(app).enqueue()
+        await app.admin.set_limit("api", rate=None)
+        with pytest.raises(InvalidArgument, match="no bucket to drain"):
+            await app.admin.drain_limit("api")
+        for order in (app.admin.drain_limit("apo"), app.admin.reset_limit("apo")):
+            with pytest.raises(LimitUnknown, match="Did you mean 'api'"):
+                await order

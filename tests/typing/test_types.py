@@ -220,3 +220,50 @@ def test_the_check_itself_can_fail(tmp_path: Path) -> None:
         check(tmp_path, 'send.call("a", subject="b")  # E: arg-type\n')
     with pytest.raises(AssertionError):
         check(tmp_path, 'send.call(1, subject="b")\n')
+
+
+FLOW = """
+from windlass import Breaker, Failure, Throttled, Unique
+
+@app.task
+async def tell(failure: Failure) -> None:
+    print(failure.job_id, failure.error_kind)
+
+@app.task(breaker=Breaker(failures=5), unique=Unique(key="{user}"), on_failure=tell)
+async def sync(user: int) -> None:
+    raise Throttled(timedelta(seconds=3), cool_queue=False)
+
+@app.task(breaker=True, unique=True, on_failure="elsewhere.tell")
+def plain() -> int:
+    raise Throttled()
+
+@app.current_tenant
+def tenant() -> str | None:
+    return None
+
+task: Task[[int], None] = sync
+bound = sync.options(unique=False)
+sync.options(unique="until_started", scope="global", on_conflict="replace")
+sync.options(unique_for=timedelta(hours=1))
+sync.options(on_conflict="drop")  # E: arg-type
+sync.options(unique=True)  # E: arg-type
+app.task(breaker=5)  # E: call-overload
+app.task(unique="{user}")  # E: call-overload
+Unique(until="ended")  # E: arg-type
+Unique(for_=60)
+
+@app.current_tenant  # E: type-var
+def number() -> int:
+    return 5
+
+async def orders() -> None:
+    await app.admin.set_queue("mail", max_running=None, backoff=Backoff.fixed(5), keep_failed=60)
+    await app.admin.set_queue("mail", max_running="many")  # E: arg-type
+    await app.admin.set_limit("api", rate=None)
+    await app.admin.set_breaker("sync", failures=3, cool_down=30)
+    print((await app.admin.breakers())[0].state, (await sync.enqueue(1)).replaced)
+"""
+
+
+def test_flow_control_is_typed(tmp_path: Path) -> None:
+    check(tmp_path, FLOW)
