@@ -7,8 +7,9 @@ are medians. Run it on a quiet machine, or compare only the ratios.
 from __future__ import annotations
 
 import asyncio
+import functools
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,27 +17,31 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from benchmarks import drain, endurance, enqueue, flat, lanes, latency, memory, sleeping
+from benchmarks import against as comparing
+from benchmarks import closed, drain, endurance, enqueue, flat, lanes, latency, memory, sleeping
 from benchmarks.figure import Figure
 from benchmarks.place import BACKENDS, Backend, Place, open_place
 from benchmarks.report import as_json, as_run, machine, show
 from benchmarks.sizes import FULL, QUICK, TINY, Sizes
 from benchmarks.stage import Stage
 
-MEASURES: dict[str, Callable[[Stage], Awaitable[list[Figure]]]] = {
+Measures = Mapping[str, Callable[[Stage], Awaitable[list[Figure]]]]
+
+MEASURES: Measures = {
     "drain": drain.measure,
     "enqueue": enqueue.measure,
     "latency": latency.measure,
     "flat": flat.measure,
     "lanes": lanes.measure,
+    "closed": closed.measure,
     "sleeping": sleeping.measure,
     "memory": memory.measure,
     "endurance": endurance.measure,
 }
 BY_BACKEND: dict[Backend, tuple[str, ...]] = {
-    "sqlite": ("drain", "enqueue", "latency", "flat", "lanes", "sleeping", "memory"),
-    "postgres": ("drain", "latency", "flat", "endurance"),
-    "redis": ("drain", "latency", "flat"),
+    "sqlite": ("drain", "enqueue", "latency", "flat", "lanes", "closed", "sleeping", "memory"),
+    "postgres": ("drain", "latency", "flat", "lanes", "closed", "endurance"),
+    "redis": ("drain", "latency", "flat", "lanes", "closed"),
 }
 """What is promised about each."""
 
@@ -88,30 +93,56 @@ class _Display:
 @click.option("--quick", is_flag=True, help="Smaller sizes, a few minutes.")
 @click.option("--tiny", is_flag=True, hidden=True, help="To see that it works at all.")
 @click.option("--json", "as_json_", is_flag=True, help="For machines, on standard output.")
+@click.option("--against", metavar="COMMIT", help="Only drain and enqueue, then and now.")
 def main(
-    *, only: str | None, backend: Backend | None, quick: bool, tiny: bool, as_json_: bool
+    *,
+    only: str | None,
+    backend: Backend | None,
+    quick: bool,
+    tiny: bool,
+    as_json_: bool,
+    against: str | None,
 ) -> None:
     """Every figure Windlass promises, measured here and now."""
     if sys.platform != "linux":
         raise click.ClickException("the figures read /proc, so they are measured on Linux")
+    if only is not None and against is not None:
+        raise click.UsageError("--against measures drain and enqueue: leave --only out")
     names = list(MEASURES) if only is None else only.split(",")
     unknown = [name for name in names if name not in MEASURES]
     if unknown:
         raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(MEASURES)}")
     sizes = TINY if tiny else QUICK if quick else FULL
+    backends = BACKENDS if backend is None else (backend,)
+    if against is None:
+        by_backend = {one: [name for name in names if name in BY_BACKEND[one]] for one in backends}
+        _run(sizes, {one: _measures(chosen) for one, chosen in by_backend.items()}, as_json_)
+        return
+    try:
+        with comparing.checked_out(against) as tree:
+            measure = functools.partial(comparing.measure, tree=tree, commit=against)
+            _run(sizes, {one: {f"against {against}": measure} for one in backends}, as_json_)
+    except comparing.UnknownCommit as error:
+        raise click.BadParameter(str(error), param_hint="--against") from error
+
+
+def _measures(names: list[str]) -> Measures:
+    return {name: MEASURES[name] for name in names}
+
+
+def _run(sizes: Sizes, by_backend: Mapping[Backend, Measures], as_json_: bool) -> None:  # noqa: FBT001
     talk = Console(stderr=True, highlight=False)
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 140
     runs: list[dict[str, Any]] = []
-    for one in BACKENDS if backend is None else (backend,):
-        chosen = [name for name in names if name in BY_BACKEND[one]]
-        if not chosen:
+    for backend, measures in by_backend.items():
+        if not measures:
             continue
         where = machine()
-        with open_place(one) as place:
+        with open_place(backend) as place:
             where["storage"] = place.version
-            figures = asyncio.run(_measure(chosen, sizes, place, talk))
+            figures = asyncio.run(_measure(measures, sizes, place, talk))
         runs.append(as_run(figures, where, sizes.name))
         if not as_json_:
             show(figures, where | {"sizes": sizes.name}, console)
@@ -119,12 +150,14 @@ def main(
         click.echo(as_json(runs))
 
 
-async def _measure(names: list[str], sizes: Sizes, place: Place, console: Console) -> list[Figure]:
+async def _measure(
+    measures: Measures, sizes: Sizes, place: Place, console: Console
+) -> list[Figure]:
     figures: list[Figure] = []
-    with _Display(console, len(names), place.backend) as display:
-        for done, name in enumerate(names):
+    with _Display(console, len(measures), place.backend) as display:
+        for done, (name, measure) in enumerate(measures.items()):
             display.begin(name, done)
-            figures += await MEASURES[name](Stage(sizes, place, display))
+            figures += await measure(Stage(sizes, place, display))
     return figures
 
 

@@ -13,17 +13,29 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-__all__ = ["Child", "answer", "child", "loop_factory", "processor_seconds", "requests", "run"]
+__all__ = [
+    "Child",
+    "answer",
+    "child",
+    "loop_factory",
+    "processor_seconds",
+    "requests",
+    "run",
+    "sources",
+]
 
 PATIENCE = 600.0
 """Seconds that any single answer may take."""
+_ROOT = Path(__file__).resolve().parents[1]
+_SOURCES: ContextVar[Path | None] = ContextVar("sources of what is measured", default=None)
 
 
 def processor_seconds(pid: int, *, with_children: bool = False) -> float:
@@ -51,6 +63,16 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 # --- the parent's side ------------------------------------------------------------------------
+
+
+@contextmanager
+def sources(folder: Path) -> Iterator[None]:
+    """Processes that start within this block import the package from ``folder``."""
+    before = _SOURCES.set(folder)
+    try:
+        yield
+    finally:
+        _SOURCES.reset(before)
 
 
 class Child:
@@ -93,6 +115,8 @@ async def child(function: Callable[..., Any], **arguments: Any) -> AsyncIterator
     """``function`` in a process of its own, as long as the block lasts."""
     # A user's own settings must not steer what is measured.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("WINDLASS_")}
+    if (chosen := _SOURCES.get()) is not None:
+        environment["PYTHONPATH"] = os.pathsep.join((str(chosen), str(_ROOT)))
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",

@@ -24,6 +24,10 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     sleeping_jobs: int
     memory_jobs: int
     endurance_jobs: int
+    closed_jobs: int
+    closed_seconds: float
+    against_jobs: int
+    against_rounds: int
 
 
 FULL = Sizes(
@@ -41,6 +45,10 @@ FULL = Sizes(
     sleeping_jobs=20_000,
     memory_jobs=300_000,
     endurance_jobs=500_000,
+    closed_jobs=100_000,
+    closed_seconds=30.0,
+    against_jobs=50_000,
+    against_rounds=5,
 )
 QUICK = Sizes(
     name="quick",
@@ -57,6 +65,10 @@ QUICK = Sizes(
     sleeping_jobs=5_000,
     memory_jobs=30_000,
     endurance_jobs=50_000,
+    closed_jobs=20_000,
+    closed_seconds=10.0,
+    against_jobs=10_000,
+    against_rounds=5,
 )
 TINY = Sizes(
     name="tiny",
@@ -73,4 +85,8 @@ TINY = Sizes(
     sleeping_jobs=200,
     memory_jobs=500,
     endurance_jobs=1_000,
+    closed_jobs=300,
+    closed_seconds=0.5,
+    against_jobs=400,
+    against_rounds=1,
 )
