@@ -7,9 +7,11 @@ import logging
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from windlass.core.job import ClaimedJob, JobId, Progress
+from windlass.core.schedule import slot_of
 from windlass.errors import InvalidArgument, WindlassError
 from windlass.storage.protocol import UserConnection
 
@@ -122,6 +124,13 @@ class Context:
     def max_attempts(self) -> int:
         """The attempt after which a failure is final."""
         return self.claimed.max_attempts
+
+    @property
+    def slot(self) -> datetime | None:
+        """The instant its schedule made it for, however late it runs; None: no schedule did, or
+        somebody triggered it by hand.
+        """
+        return slot_of(self.claimed.claim.job)
 
     @property
     def previous_error(self) -> str | None:

@@ -25,6 +25,7 @@ from windlass.task import Call
 __all__ = ["ScheduleDesk", "ScheduleReport", "upcoming"]
 
 _AHEAD = 5
+_ACTIVE = (State.WAITING, State.RUNNING)
 _EDITABLE = ("rule", "missed", "most_missed", "overlap", "jitter", "starts", "ends")
 
 
@@ -177,8 +178,9 @@ class ScheduleDesk(Desk):
             fix = "Delete it, or declare it anew"
             problem = f"it cannot be read: {found.problem}. {fix}"
             return ScheduleReport(name=found.row.name, state="broken", problem=problem)
-        state, plan = found.state, found.state.plan
-        runs = await self._live(storage, state.runs)
+        runs = await self._live(storage, found.state.runs)
+        ended = {run.job: run.outcome for run in runs if run.job and run.outcome not in _ACTIVE}
+        state, plan = found.state.settled(ended), found.state.plan
         return ScheduleReport(
             name=found.row.name,
             state=_word(found),
@@ -188,7 +190,7 @@ class ScheduleDesk(Desk):
             next_at=found.row.next_at,
             upcoming=_ahead(found, now),
             runs=runs,
-            failures=_failures(runs),
+            failures=state.failures,
             fired=state.fired,
             left_out=state.left_out,
             breaker=await _breaker(storage, plan),
@@ -243,18 +245,6 @@ def _ahead(found: Known, now: datetime) -> list[datetime]:
         return [] if next_at is None else [next_at]
     rest = upcoming(found.state.plan, max(next_at, now), _AHEAD - 1)
     return [next_at, *[slot for slot in rest if slot > next_at]][:_AHEAD]
-
-
-def _failures(runs: Sequence[Run]) -> int:
-    """Failed ones before the latest that did not fail; those without an end do not count."""
-    count = 0
-    for run in runs:
-        if run.job is None or run.outcome in (State.WAITING, State.RUNNING):
-            continue
-        if run.outcome != State.FAILED:
-            break
-        count += 1
-    return count
 
 
 def _changed(plan: Schedule, written: Schedule | None) -> Mapping[str, tuple[str, str]]:

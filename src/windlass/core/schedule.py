@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import blake2b
@@ -12,6 +13,7 @@ import msgspec
 from windlass.core.instant import aware, duration, from_us, to_us
 from windlass.core.job import JobId, NewJob
 from windlass.core.rules import Every, Once, Rule, latest_slots, next_slot
+from windlass.core.state import State
 from windlass.core.text import shown
 from windlass.errors import InvalidArgument
 
@@ -152,6 +154,8 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     fired: int = 0
     left_out: int = 0
     """Slots without a run."""
+    failures: int = 0
+    """Runs in a row that failed, of those whose end is known here."""
     changed_by: str = ""
     changed_at: datetime | None = None
 
@@ -164,6 +168,18 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     def edited(self) -> bool:
         """Whether a person's numbers hold instead of the code's."""
         return self.written is not None and self.written != self.plan
+
+    def settled(self, ended: Mapping[JobId, str]) -> ScheduleState:
+        """The same, knowing how runs that were active have ended."""
+        runs, failures = [], self.failures
+        for run in self.runs:
+            if run.active and run.job is not None and run.job in ended:
+                outcome = ended[run.job]
+                failures = failures + 1 if outcome == State.FAILED else 0
+                runs.append(msgspec.structs.replace(run, outcome=outcome))
+            else:
+                runs.append(run)
+        return msgspec.structs.replace(self, runs=tuple(runs), failures=failures)
 
 
 class Due(NamedTuple):

@@ -20,7 +20,7 @@ from windlass.core.schedule import (
 from windlass.schedules import Known, remembered, write_of
 from windlass.storage.protocol import ScheduleWrite
 
-__all__ = ["BREAKER", "OVERLAP", "Move", "held_back", "left_out", "move", "settle_runs"]
+__all__ = ["BREAKER", "OVERLAP", "Move", "held_back", "left_out", "move"]
 
 OVERLAP = "left out: the run before was still active"
 BREAKER = "left out: the breaker of its task is open"
@@ -38,16 +38,6 @@ class Move(msgspec.Struct, frozen=True):
     """What to write if as many runs are active as may be."""
 
 
-def settle_runs(runs: Sequence[Run], ended: Mapping[JobId, str]) -> tuple[Run, ...]:
-    """The runs, with what has become of those that were active."""
-    return tuple(
-        msgspec.structs.replace(run, outcome=ended[run.job])
-        if run.active and run.job is not None and run.job in ended
-        else run
-        for run in runs
-    )
-
-
 def move(
     known: Known,
     *,
@@ -61,7 +51,7 @@ def move(
     ``ended`` says how earlier runs have ended; ``last_end`` when the last one did, for a rule that
     waits for it.
     """
-    state = msgspec.structs.replace(known.state, runs=settle_runs(known.state.runs, ended))
+    state = known.state.settled(ended)
     plan, next_at = state.plan, known.row.next_at or at
     if plan.follows and state.runs:
         waits = _follow(plan, state.runs[-1], last_end, at)
