@@ -6,15 +6,17 @@ from collections.abc import Sequence
 
 import apsw
 
+from windlass.core.job import NewJob
 from windlass.core.state import FINISHING, Verb
 from windlass.core.transition import Transition
 from windlass.storage.calendar import instant_of
 from windlass.storage.protocol import Answer, Verdict
 from windlass.storage.queries import load
 from windlass.storage.sqlite.endings import Ending, Endings
-from windlass.storage.sqlite.insert import require_limits
+from windlass.storage.sqlite.insert import insert, require_limits
 from windlass.storage.sqlite.queues import Rests
 from windlass.storage.sqlite.rows import RUNNING, Row, fetch, first, seqs_text
+from windlass.storage.yielding import yielding
 
 __all__ = ["apply"]
 
@@ -33,25 +35,35 @@ _REFUSED, _UNKNOWN = Answer(Verdict.REFUSED), Answer(Verdict.UNKNOWN)
 
 def apply(connection: apsw.Connection, transitions: Sequence[Transition], now: int) -> list[Answer]:
     """`JobStore.apply` at the instant ``now``."""
-    follow_ups = [transition.then for transition in transitions if transition.then is not None]
-    if follow_ups:
-        require_limits(connection, follow_ups)
+    announced = [transition.then for transition in transitions if transition.then is not None]
+    if announced:
+        require_limits(connection, announced)
+    following: list[NewJob] = []
     seqs = [transition.claim.seq for transition in transitions]
     if len(set(seqs)) == len(seqs):
-        return _apply(connection, transitions, seqs, now)
-    # One job twice in a batch: each must see what the one before it did.
-    return [
-        answer
-        for transition, seq in zip(transitions, seqs, strict=True)
-        for answer in _apply(connection, [transition], [seq], now)
-    ]
+        answers = _apply(connection, transitions, now, following)
+    else:
+        # One job twice in a batch: each must see what the one before it did.
+        answers = [
+            answer
+            for transition in transitions
+            for answer in _apply(connection, [transition], now, following)
+        ]
+    if following:
+        # After all of them: what follows may take whatever any of them gave back.
+        insert(connection, following, now)
+    return answers
 
 
 def _apply(
-    connection: apsw.Connection, transitions: Sequence[Transition], seqs: Sequence[int], now: int
+    connection: apsw.Connection,
+    transitions: Sequence[Transition],
+    now: int,
+    following: list[NewJob],
 ) -> list[Answer]:
-    """Judge each on its own, then write all together."""
-    rows: dict[int, Row] = {row[0]: row for row in fetch(connection, _CLAIMS, (seqs_text(seqs),))}
+    """Judge each on its own, then write all together; what is to follow is added to a list."""
+    seqs = seqs_text([transition.claim.seq for transition in transitions])
+    rows: dict[int, Row] = {row[0]: row for row in fetch(connection, _CLAIMS, (seqs,))}
     endings, rests = Endings(connection, now), Rests(connection, now)
     succeed, others = endings.succeed, endings.others
     answers: list[Answer] = []
@@ -78,6 +90,8 @@ def _apply(
             ending, answer = _judge(transition, verb, row, rests)
             others.append(ending)
             answers.append(answer)
+            if verb is transition.verb and transition.then is not None:
+                following.append(yielding(transition.then))
     rests.store()
     endings.store()
     return answers

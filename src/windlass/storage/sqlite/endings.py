@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 import apsw
 
 from windlass.core.instant import span_us
-from windlass.core.job import LimitUse, NewJob
+from windlass.core.job import LimitUse
 from windlass.core.state import FAILURES, FINISHING, State, Verb
 from windlass.core.transition import Transition
 from windlass.storage.calendar import after_us
 from windlass.storage.queries import load
 from windlass.storage.sqlite.gates import Gates, gates_of, release
-from windlass.storage.sqlite.insert import insert
 from windlass.storage.sqlite.keys import free_keys
 from windlass.storage.sqlite.lanes import Lanes, open_gates
 from windlass.storage.sqlite.rollups import Tallies
@@ -114,7 +113,6 @@ class Others:
         self._deleted: list[int] = []
         self._freed: list[tuple[str, int]] = []
         self._released: list[tuple[str, int]] = []
-        self._follow_ups: list[NewJob] = []
 
     def store(self, endings: Sequence[Ending]) -> None:
         seqs = seqs_text([ending.row[0] for ending in endings])
@@ -132,8 +130,6 @@ class Others:
             uses = limits_of(job.limits)
             self._released += [(gate, job.seq) for gate in gates_of(uses)]
             self._tell_gates(ending, uses)
-        if verb is transition.verb and transition.then is not None:
-            self._follow_ups.append(transition.then)
         if verb in _RETURNING:
             self._return(ending, job)
             return
@@ -207,8 +203,6 @@ class Others:
         open_gates(self._connection, {gate for gate, _ in self._released})
         self._lanes.settle()
         self._lanes.store(self._gates, {})
-        if self._follow_ups:
-            insert(self._connection, self._follow_ups, self._now)
 
 
 def delete(connection: apsw.Connection, seqs: Sequence[int]) -> None:
