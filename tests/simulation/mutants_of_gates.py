@@ -243,7 +243,7 @@ def a_running_job_in_sql_is_replaced(patch: Patch) -> None:
 
 @mutant("memory", "20 follow-ups")
 def a_failure_is_stored_without_its_follow_up(patch: Patch) -> None:
-    patch(Endings, "follow", lambda self, job, now: None)
+    patch(Endings, "follow", lambda self, job: None)
 
 
 @mutant("memory", "9 state edges")
@@ -254,7 +254,7 @@ def a_repeated_failure_is_followed_up_again(patch: Patch) -> None:
         answer = end(self, transition, now)
         if answer.verdict is Verdict.REPEATED and transition.then is not None:
             self._db.remove(self._db.by_id[transition.then.id])
-            self.follow(transition.then, now)
+            self.follow(transition.then)
         return answer
 
     patch(Endings, "end", again)
@@ -267,7 +267,7 @@ def a_cancelled_job_is_followed_up(patch: Patch) -> None:
     def follow(self: Endings, row: Any, transition: Any, verb: Verb, now: datetime) -> None:
         accept(self, row, transition, verb, now)
         if verb is Verb.CANCEL and transition.then is not None:
-            self.follow(transition.then, now)
+            self.follow(transition.then)
 
     patch(Endings, "accept", follow)
 

@@ -163,7 +163,9 @@ class JobStore(Protocol):
           lies 120 s or more in the past (`core.cooling.GRACE`).
         - Breakers it draws on: RETRY and FAIL are a failure, SUCCEED closes, the rest is nothing
           (`core.breaker`).
-        - ``then`` is inserted, as `insert` does, if the transition's own verb took effect.
+        - ``then`` is inserted, as `insert` does, if the transition's own verb took effect. It comes
+          after all of the call, so it may hold a key that one of them gave up; while its key is
+          held it is left out, whatever it says about conflicts.
         - Rollups count the accepted ones, in the same transaction, under the verb that took
           effect. Repeated, refused and unknown ones change nothing at all.
         - Those who wait for results, for freed limits and for ready jobs are woken.

@@ -21,6 +21,7 @@ from tests.storage.broken import (
     scheduling,
     settings,
     solo,
+    succeeding,
     working,
 )
 from tests.storage.broken.table import TABLE, broken_storage
@@ -46,6 +47,7 @@ MUTANTS = (
     scheduling,
     settings,
     solo,
+    succeeding,
     working,
 )
 

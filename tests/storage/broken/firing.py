@@ -101,7 +101,7 @@ class Replaces(MemorySchedules):
     """A job that may replace another one does."""
 
     def _insert(self, job: NewJob, now: datetime) -> None:
-        self._jobs.insert_one(job, now)
+        self._db.insert(job, now)
 
 
 @fails(FiringConformance.test_a_key_whose_time_is_up_is_taken)

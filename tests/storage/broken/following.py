@@ -25,7 +25,7 @@ from windlass.testing.conformance import FollowUpConformance, OnFailureConforman
 class NeverFollows(Endings):
     """Nothing follows."""
 
-    def follow(self, job: NewJob, now: datetime) -> None:
+    def follow(self, job: NewJob) -> None:
         pass
 
 
@@ -33,9 +33,9 @@ class NeverFollows(Endings):
 class FollowsPlainly(Endings):
     """What follows has its task and its arguments, and nothing else."""
 
-    def follow(self, job: NewJob, now: datetime) -> None:
+    def follow(self, job: NewJob) -> None:
         plain = NewJob(id=job.id, task=job.task, queue=job.queue, payload=job.payload)
-        super().follow(plain, now)
+        super().follow(plain)
 
 
 @fails(FollowUpConformance.test_a_failure_that_gives_way_to_a_cancel_request_is_followed_by_nothing)
@@ -45,7 +45,7 @@ class FollowsCancelledJobs(Endings):
     def accept(self, row: Row, transition: Transition, verb: Verb, now: datetime) -> None:
         super().accept(row, transition, verb, now)
         if transition.then is not None:
-            self.follow(transition.then, now)
+            self.follow(transition.then)
 
 
 @fails(
@@ -59,7 +59,7 @@ class FollowsRefusals(Endings):
     def end(self, transition: Transition, now: datetime) -> Answer:
         answer = super().end(transition, now)
         if transition.then is not None and answer.verdict is not Verdict.APPLIED:
-            self.follow(transition.then, now)
+            self.follow(transition.then)
         return answer
 
 
@@ -67,10 +67,10 @@ class FollowsRefusals(Endings):
 class FollowsAgain(Endings):
     """What is stored already is stored anew."""
 
-    def follow(self, job: NewJob, now: datetime) -> None:
+    def follow(self, job: NewJob) -> None:
         if (row := self._db.by_id.get(job.id)) is not None:
             self._db.remove(row)
-        super().follow(job, now)
+        super().follow(job)
 
 
 class _Choosing(Endings):
@@ -121,8 +121,8 @@ class FollowsOnce(Endings):
 class FollowUpsAreFree(Endings):
     """No limit holds for what follows."""
 
-    def follow(self, job: NewJob, now: datetime) -> None:
-        super().follow(replace(job, limits=()), now)
+    def follow(self, job: NewJob) -> None:
+        super().follow(replace(job, limits=()))
 
 
 @fails(FollowUpConformance.test_it_may_take_the_unit_that_the_failed_job_gave_back)
@@ -231,7 +231,7 @@ class FollowsByItself(Endings):
         super().accept(row, transition, verb, now)
         follow_up = row.asked.on_failure
         if verb is Verb.FAIL and follow_up is not None:
-            self.follow(NewJob(id=new_job_id(), task=follow_up.task), now)
+            self.follow(NewJob(id=new_job_id(), task=follow_up.task))
 
 
 @fails(OnFailureConformance.test_its_limits_need_not_be_defined_when_it_is_stored)

@@ -16,6 +16,7 @@ from windlass.storage.memory.database import MemoryDatabase
 from windlass.storage.memory.queues import cool, forgive
 from windlass.storage.memory.row import Ending, Row, Tally
 from windlass.storage.protocol import Answer, Verdict
+from windlass.storage.yielding import yielding
 
 __all__ = ["HISTORY", "Endings"]
 
@@ -28,11 +29,17 @@ class Endings:
 
     def __init__(self, database: MemoryDatabase) -> None:
         self._db = database
+        self._following: list[NewJob] = []
 
     def end_all(self, transitions: Sequence[Transition], now: datetime) -> list[Answer]:
         """Judge each on its own; what cannot be stored is refused before anything changes."""
         self._db.gates.require([t.then for t in transitions if t.then is not None])
-        return [self.end(transition, now) for transition in transitions]
+        answers = [self.end(transition, now) for transition in transitions]
+        # After all of them: what follows may take whatever any of them gave back.
+        following, self._following = self._following, []
+        for job in following:
+            self._db.insert(job, now)
+        return answers
 
     def end(self, transition: Transition, now: datetime) -> Answer:
         """Judge one transition, and do what it says if its claim holds."""
@@ -79,12 +86,11 @@ class Endings:
                 self._db.remove(row)
         self.tell_gates(row, transition, verb, now)
         if verb is transition.verb and transition.then is not None:
-            self.follow(transition.then, now)
+            self.follow(transition.then)
 
-    def follow(self, job: NewJob, now: datetime) -> None:
-        """Insert what is to happen next, once."""
-        if job.id not in self._db.by_id:
-            self._db.add(job, now)
+    def follow(self, job: NewJob) -> None:
+        """Insert what is to happen next, when all has ended; not if its key is held then."""
+        self._following.append(yielding(job))
 
     def tell_gates(self, row: Row, transition: Transition, verb: Verb, now: datetime) -> None:
         """What the outcome means for others: the breakers, the rates and the queue."""

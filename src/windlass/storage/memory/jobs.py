@@ -8,7 +8,7 @@ from datetime import datetime
 from windlass.core.job import Claim, JobId, NewJob, Progress
 from windlass.core.state import State
 from windlass.core.transition import Transition
-from windlass.core.unique import OnConflict, refuses
+from windlass.core.unique import refuses
 from windlass.errors import KeyConflict
 from windlass.storage.memory.claims import Claims
 from windlass.storage.memory.database import MemoryDatabase
@@ -52,22 +52,8 @@ class MemoryJobs:
             if holder is not job and refuses(job.unique.on_conflict, holder.task, job.task):
                 raise KeyConflict(job.unique.key, holder.id)
 
-    def insert_one(self, job: NewJob, now: datetime) -> Inserted:
-        """The same for a job that comes with something else. Runs under the database's lock."""
-        return self._insert(job, now)
-
     def _insert(self, job: NewJob, now: datetime) -> Inserted:
-        if job.id in self._db.by_id:
-            return Inserted(job.id, created=True)
-        holder = None if job.unique is None else self._db.holder(job.unique.key, now)
-        if job.unique is None or holder is None:
-            self._db.add(job, now)
-            return Inserted(job.id, created=True)
-        what = job.unique.on_conflict
-        replaced = what is not OnConflict.REUSE and holder.state is State.WAITING
-        if replaced:
-            self._db.replace(holder, job, what, now)
-        return Inserted(holder.asked.id, created=False, replaced=replaced)
+        return self._db.insert(job, now)
 
     async def claim(
         self, worker: str, wants: Sequence[Want], *, total: int, solo: bool = False

@@ -11,7 +11,6 @@ from windlass.core.job import NewJob
 from windlass.core.state import State
 from windlass.storage.calendar import within
 from windlass.storage.memory.database import MemoryDatabase
-from windlass.storage.memory.jobs import MemoryJobs
 from windlass.storage.protocol import DueSchedules, ScheduleRow, ScheduleWrite, Written
 from windlass.storage.yielding import yielding
 
@@ -23,9 +22,8 @@ _ACTIVE = frozenset({State.WAITING, State.RUNNING})
 class MemorySchedules:
     """A `ScheduleStore`."""
 
-    def __init__(self, database: MemoryDatabase, jobs: MemoryJobs) -> None:
+    def __init__(self, database: MemoryDatabase) -> None:
         self._db = database
-        self._jobs = jobs
 
     async def rows(self) -> Sequence[ScheduleRow]:
         with self._db.moment():
@@ -85,7 +83,7 @@ class MemorySchedules:
         )
 
     def _insert(self, job: NewJob, now: datetime) -> None:
-        self._jobs.insert_one(yielding(job), now)
+        self._db.insert(yielding(job), now)
 
     async def declare(self, names: Sequence[str]) -> None:
         with self._db.moment() as now:

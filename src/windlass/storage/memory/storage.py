@@ -78,13 +78,13 @@ class MemoryStorage:
         endings = Endings(database)
         self._db = database
         self._wakeups = MemoryWakeups(database)
-        self.jobs = jobs = MemoryJobs(database, Claims(database), endings)
+        self.jobs = MemoryJobs(database, Claims(database), endings)
         self.workers = MemoryWorkers(database, endings)
         self.leader = MemoryLeader(database)
         self.limits = MemoryLimits(database)
         self.maintenance = MemoryMaintenance(database)
         self.queues = MemoryQueues(database)
-        self.schedules = MemorySchedules(database, jobs)
+        self.schedules = MemorySchedules(database)
         self.admin = MemoryAdmin(database)
 
     @property

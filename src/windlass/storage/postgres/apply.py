@@ -13,6 +13,7 @@ from windlass.core.transition import Transition
 from windlass.storage.postgres.listing import listed
 from windlass.storage.postgres.rows import stored_span, stored_text
 from windlass.storage.protocol import Answer, Verdict
+from windlass.storage.yielding import yielding
 
 __all__ = ["answers_of", "by_seq", "flow_args", "success_args", "transition_args"]
 
@@ -104,7 +105,7 @@ def flow_args(transitions: Sequence[Transition], order: Sequence[int]) -> tuple[
         return (*_NO_FLOW[:3], turns)
     cools = [_cools(transition) for transition in transitions]
     thens = [
-        None if transition.then is None else _encode(listed(transition.then)).decode()
+        None if transition.then is None else _encode(listed(yielding(transition.then))).decode()
         for transition in transitions
     ]
     return (

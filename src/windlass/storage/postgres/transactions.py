@@ -29,6 +29,7 @@ from windlass.storage.postgres.foreign import Statement, ask, ask_sync, when_com
 from windlass.storage.postgres.insert import check_size, inserted
 from windlass.storage.postgres.listing import Listed, listed
 from windlass.storage.protocol import Ended, Ending, Inserted, UserConnection
+from windlass.storage.yielding import yielding
 
 __all__ = ["PostgresTransactions", "UserTransactions"]
 
@@ -114,7 +115,7 @@ class UserTransactions:
             by=transition.by,
             result=transition.result,
             keep=transition.keep,
-            then=None if transition.then is None else listed(transition.then),
+            then=None if transition.then is None else listed(yielding(transition.then)),
         )
         return _encode(order).decode()
 

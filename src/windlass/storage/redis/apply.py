@@ -17,6 +17,7 @@ from windlass.storage.protocol import Answer, Applied, Verdict
 from windlass.storage.redis import insert
 from windlass.storage.redis.asked import known_id
 from windlass.storage.redis.layout import VERB_CODES
+from windlass.storage.yielding import yielding
 
 __all__ = ["Batch", "Ordered", "applied", "batch", "error_bytes", "transition_bytes"]
 
@@ -147,7 +148,7 @@ def transition_bytes(transition: Transition) -> bytes:
             transition.keep,
             [max(0, min(span_us(cool), LAST_US)) for cool in transition.cools],
             transition.drains,
-            [_text(part) for part in insert.items([then])] if then is not None else False,
+            [_text(part) for part in insert.items([yielding(then)])] if then is not None else False,
         )
     )
 

@@ -48,6 +48,7 @@ from windlass.testing.conformance.retrying import RetryConformance
 from windlass.testing.conformance.scheduling import DueConformance, ScheduleConformance
 from windlass.testing.conformance.settings import SettingsConformance
 from windlass.testing.conformance.solo import SoloConformance
+from windlass.testing.conformance.succeeding import SuccessorConformance
 from windlass.testing.conformance.trying import TrialConformance
 from windlass.testing.conformance.windows import WindowConformance
 from windlass.testing.conformance.working import FarewellConformance, HeartbeatConformance
@@ -97,6 +98,7 @@ __all__ = [
     "SoloConformance",
     "SteadyLeaseConformance",
     "StorageConformance",
+    "SuccessorConformance",
     "ThrottleConformance",
     "TrialConformance",
     "UniqueConformance",
@@ -120,6 +122,7 @@ ALL: tuple[type, ...] = (
     HistoryConformance,
     RetryConformance,
     FollowUpConformance,
+    SuccessorConformance,
     OnFailureConformance,
     CancelConformance,
     HeartbeatConformance,

@@ -1,0 +1,111 @@
+"""Stores that go wrong with what follows a success, or with its unique key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from tests.storage.broken.table import fails
+from windlass.core.job import NewJob
+from windlass.core.state import Verb
+from windlass.core.transition import Transition
+from windlass.storage.memory.endings import Endings
+from windlass.storage.memory.row import Row
+from windlass.storage.protocol import Answer, Verdict
+from windlass.testing.conformance import SuccessorConformance
+
+
+@fails(SuccessorConformance.test_a_success_is_followed_in_the_same_step)
+class FollowsAtOnce(Endings):
+    """What follows a success is due at once."""
+
+    def follow(self, job: NewJob) -> None:
+        super().follow(replace(job, delay=None))
+
+
+@fails(SuccessorConformance.test_a_success_wins_over_a_cancel_request_and_is_followed)
+class FollowsNothingThatWasToBeCancelled(Endings):
+    """A job that was to be cancelled is followed by nothing, also if it succeeded."""
+
+    def accept(self, row: Row, transition: Transition, verb: Verb, now: datetime) -> None:
+        if row.cancel_requested:
+            transition = replace(transition, then=None)
+        super().accept(row, transition, verb, now)
+
+
+@fails(SuccessorConformance.test_what_gives_way_to_a_cancel_request_is_followed_by_nothing)
+class FollowsWhatWasCancelled(Endings):
+    """What gives way to a cancel request is followed all the same."""
+
+    def accept(self, row: Row, transition: Transition, verb: Verb, now: datetime) -> None:
+        super().accept(row, transition, verb, now)
+        if verb is not transition.verb and transition.then is not None:
+            self.follow(transition.then)
+
+
+@fails(SuccessorConformance.test_many_successes_alike_are_each_followed)
+class TakesSuccessesForAlike(Endings):
+    """Successes that are otherwise alike are followed by what the last one says."""
+
+    def end_all(self, transitions: Sequence[Transition], now: datetime) -> list[Answer]:
+        last = transitions[-1].then
+        alike = [replace(one, then=last) for one in transitions]
+        return super().end_all(alike, now)
+
+
+@fails(SuccessorConformance.test_a_repeated_success_is_followed_once)
+class FollowsRepeats(Endings):
+    """A repeated success is followed again."""
+
+    def end(self, transition: Transition, now: datetime) -> Answer:
+        answer = super().end(transition, now)
+        if answer.verdict is Verdict.REPEATED and transition.then is not None:
+            self.follow(transition.then)
+        return answer
+
+
+@fails(
+    SuccessorConformance.test_it_takes_the_key_that_the_success_gave_back,
+    SuccessorConformance.test_it_takes_the_key_and_the_unit_of_a_success_that_is_not_kept,
+)
+class FollowsBeforeTheEnd(Endings):
+    """What follows is inserted before the key is given back."""
+
+    def accept(self, row: Row, transition: Transition, verb: Verb, now: datetime) -> None:
+        if verb is transition.verb and transition.then is not None:
+            self._db.insert(transition.then, now)
+        super().accept(row, replace(transition, then=None), verb, now)
+
+
+@fails(SuccessorConformance.test_it_takes_a_key_that_another_end_of_the_call_gave_back)
+class FollowsOneByOne(Endings):
+    """What follows does not wait for the other ends of the call."""
+
+    def end_all(self, transitions: Sequence[Transition], now: datetime) -> list[Answer]:
+        answers: list[Answer] = []
+        for transition in transitions:
+            answers += super().end_all([transition], now)
+        return answers
+
+
+@fails(
+    SuccessorConformance.test_it_is_left_out_while_its_key_is_held,
+    SuccessorConformance.test_a_run_that_goes_on_keeps_its_key_from_what_follows,
+)
+class StealsTheKey(Endings):
+    """What follows takes its key from whoever holds it."""
+
+    def follow(self, job: NewJob) -> None:
+        if job.unique is not None:
+            self._db.keys.pop(job.unique.key, None)
+        super().follow(job)
+
+
+@fails(SuccessorConformance.test_a_held_key_stops_no_end_whatever_is_said_about_conflicts)
+class FollowsAsItIsToldTo(Endings):
+    """What follows replaces the holder of its key if it says so."""
+
+    def follow(self, job: NewJob) -> None:
+        self._following.append(job)
