@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 
 from tests.core.values import NOW, few
 from windlass.core.job import LimitUse
-from windlass.core.limit import Admitted, Closed, LimitSpec, Rate, admit, lane_key, tokens_free
+from windlass.core.limit import (
+    Admitted,
+    Closed,
+    LimitSpec,
+    Rate,
+    admit,
+    drained,
+    lane_key,
+    owed,
+    tokens_free,
+)
 from windlass.errors import InvalidArgument
 
 MICROSECOND = timedelta(microseconds=1)
@@ -224,6 +234,77 @@ def test_a_closed_bucket_opens_with_exactly_the_tokens_asked_for(
     if isinstance(answer, Closed):
         assert tokens_free(rate, spent_until, answer.open_at) == 1
         assert tokens_free(rate, spent_until, answer.open_at - MICROSECOND) == 0
+
+
+# --- draining and changing --------------------------------------------------------------------
+
+
+@given(bucket=used_buckets())
+def test_a_drained_bucket_has_nothing_left_and_forgives_no_debt(
+    bucket: tuple[Rate, datetime | None],
+) -> None:
+    rate, spent_until = bucket
+    empty = drained(rate, spent_until, NOW)
+    assert tokens_free(rate, empty, NOW) == 0
+    assert empty >= NOW + rate.span(rate.burst)
+    assert spent_until is None or empty >= spent_until
+    assert drained(rate, empty, NOW) == empty
+
+
+def test_a_drained_bucket_fills_token_by_token() -> None:
+    rate = Rate(1, SECOND, burst=3)
+    empty = drained(rate, None, NOW)
+    assert admit(rate, empty, cost=1, now=NOW) == Closed(NOW + SECOND)
+    assert [tokens_free(rate, empty, NOW + n * SECOND) for n in range(5)] == [0, 1, 2, 3, 3]
+
+
+def test_what_is_owed_are_tokens_and_not_time() -> None:
+    slow, fast = Rate(1, 60 * SECOND, 4), Rate(1, SECOND, 4)
+    assert owed(fast, NOW + 150 * SECOND, before=slow, now=NOW) == NOW + 2.5 * SECOND
+    assert owed(slow, NOW + 2.5 * SECOND, before=fast, now=NOW) == NOW + 150 * SECOND
+
+
+@given(bucket=used_buckets())
+def test_a_rate_that_does_not_change_leaves_what_is_owed(
+    bucket: tuple[Rate, datetime | None],
+) -> None:
+    rate, spent_until = bucket
+    changed = owed(rate, spent_until, before=rate, now=NOW)
+    if spent_until is None or spent_until <= NOW:
+        assert changed == spent_until
+    else:
+        assert changed is not None
+        assert timedelta(0) <= changed - spent_until <= MICROSECOND
+
+
+@given(bucket=used_buckets(), rate=rates)
+def test_as_many_whole_tokens_are_owed_after_a_change_as_before(
+    bucket: tuple[Rate, datetime | None], rate: Rate
+) -> None:
+    before, spent_until = bucket
+    after = owed(rate, spent_until, before=before, now=NOW)
+    if spent_until is None or spent_until <= NOW:
+        assert after == spent_until
+    else:
+        assert after is not None
+        ours, theirs = (after - NOW) / rate.spacing, (spent_until - NOW) / before.spacing
+        # Rounded up to the microsecond: never a token that nobody paid for.
+        assert theirs <= ours + 1e-9
+        assert ours - theirs <= MICROSECOND / rate.spacing + 1e-9
+
+
+def test_nothing_is_owed_of_a_bucket_that_is_full() -> None:
+    fast, slow = Rate(1, SECOND), Rate(1, 60 * SECOND)
+    assert owed(slow, None, before=fast, now=NOW) is None
+    assert owed(slow, NOW, before=fast, now=NOW) == NOW
+    assert owed(slow, NOW - SECOND, before=fast, now=NOW) == NOW - SECOND
+
+
+def test_an_absurd_debt_stays_within_the_calendar_when_the_rate_changes() -> None:
+    fast, slow = Rate(1000, SECOND), Rate(1, timedelta(days=300))
+    after = owed(slow, NOW + timedelta(days=36_000), before=fast, now=NOW)
+    assert after is not None
+    assert after.year < 2200
 
 
 # --- definitions ------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.core.values import ERROR, NOW, WORKER, claimed, few
 from windlass.core.backoff import DEFAULT_BACKOFF, Backoff
+from windlass.core.cooling import DEFAULT_COOL_DOWN, steps
 from windlass.core.job import AttemptError, ClaimedJob
 from windlass.core.outcome import (
     SOLO_AFTER,
@@ -70,6 +71,29 @@ def test_a_snooze_costs_nothing_even_on_the_last_attempt(attempt: int) -> None:
 def test_a_throttle_costs_nothing_even_on_the_last_attempt(attempt: int) -> None:
     made = follow(claimed(attempt=attempt), Throttled(timedelta(seconds=40)))
     assert (made.verb, made.delay, made.refund) == (Verb.THROTTLE, timedelta(seconds=40), True)
+
+
+def test_a_throttle_cools_and_drains_only_if_so_asked() -> None:
+    plain = follow(claimed(), Throttled(timedelta(seconds=40)))
+    assert (plain.cools, plain.drains) == ((), False)
+    drained = follow(claimed(), Throttled(drain=True))
+    assert (drained.cools, drained.drains) == ((), True)
+
+
+def test_the_rests_of_a_queue_are_those_of_the_policy() -> None:
+    rests = Policy(cool_down=Backoff.waits([1, 60]))
+    made = follow(claimed(), Throttled(timedelta(seconds=40), cool_queue=True), rests)
+    assert made.cools == (timedelta(seconds=1), timedelta(seconds=60))
+    assert (made.delay, made.drains) == (timedelta(seconds=40), False)
+    unless_said_otherwise = follow(claimed(), Throttled(cool_queue=True))
+    assert unless_said_otherwise.cools == steps(DEFAULT_COOL_DOWN, 0.5)
+
+
+def test_only_a_throttle_cools_or_drains_and_nothing_follows_by_itself() -> None:
+    outcomes: list[Outcome] = [Succeeded(), Raised(ERROR), GaveUp(ERROR), Snoozed(timedelta(1))]
+    for outcome in outcomes:
+        made = follow(claimed(), outcome)
+        assert (made.cools, made.drains, made.then) == ((), False, None)
 
 
 def test_giving_up_is_final_whatever_attempts_remain() -> None:

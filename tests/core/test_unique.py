@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.values import few
-from windlass.core.unique import MAX_KEY, Unique, Window, compose_key
+from windlass.core.unique import MAX_KEY, OnConflict, Unique, Window, compose_key, refuses
 from windlass.errors import InvalidArgument
 
 DAY = timedelta(days=1)
@@ -64,3 +64,27 @@ def test_a_key_may_have_256_characters_and_no_more() -> None:
 def test_a_unique_survives_being_stored() -> None:
     unique = Unique("k", Window.FOR_A_TIME, DAY)
     assert msgspec.json.decode(msgspec.json.encode(unique), type=Unique) == unique
+
+
+# --- meeting a holder -------------------------------------------------------------------------
+
+
+def test_a_job_that_meets_a_holder_is_answered_with_it_unless_said_otherwise() -> None:
+    assert Unique("k").on_conflict is OnConflict.REUSE
+
+
+@pytest.mark.parametrize("what", OnConflict)
+def test_meeting_a_holder_of_its_own_task_is_an_error_only_if_so_asked(what: OnConflict) -> None:
+    assert refuses(what, "shop.send", "shop.send") == (what is OnConflict.RAISE)
+
+
+@pytest.mark.parametrize("what", OnConflict)
+def test_a_job_of_another_task_can_be_the_answer_and_cannot_be_replaced(what: OnConflict) -> None:
+    assert refuses(what, "shop.bill", "shop.send") == (what is not OnConflict.REUSE)
+
+
+def test_what_to_do_survives_being_stored_by_its_name() -> None:
+    for what in OnConflict:
+        assert OnConflict(what.value) is what
+        unique = Unique("k", on_conflict=what)
+        assert msgspec.json.decode(msgspec.json.encode(unique), type=Unique) == unique
