@@ -126,7 +126,7 @@ def a_finish_ignores_the_claim_number(patch: Patch) -> None:
 def a_finish_in_sql_ignores_the_claim_number(patch: Patch) -> None:
     judge = sqlite_apply._apply
 
-    def trust(connection: Any, transitions: Sequence[Any], seqs: Any, now: int) -> Any:
+    def trust(connection: Any, transitions: Sequence[Any], now: int, following: Any) -> Any:
         current = dict(connection.execute("SELECT seq, claim_number FROM jobs"))
         trusted = [
             msgspec.structs.replace(
@@ -137,7 +137,7 @@ def a_finish_in_sql_ignores_the_claim_number(patch: Patch) -> None:
             )
             for one in transitions
         ]
-        return judge(connection, trusted, seqs, now)
+        return judge(connection, trusted, now, following)
 
     patch(sqlite_apply, "_apply", trust)
 

@@ -20,8 +20,8 @@ from windlass.storage.memory.endings import Endings
 from windlass.storage.memory.gates import Gates
 from windlass.storage.memory.jobs import MemoryJobs
 from windlass.storage.protocol import Inserted, Verdict
+from windlass.storage.sqlite import apply as sqlite_apply
 from windlass.storage.sqlite import claim as sqlite_claim
-from windlass.storage.sqlite import endings as sqlite_endings
 from windlass.storage.sqlite import gates as sqlite_gates
 from windlass.storage.sqlite import insert as sqlite_insert
 
@@ -274,7 +274,7 @@ def a_cancelled_job_is_followed_up(patch: Patch) -> None:
 
 @mutant("sqlite", "20 follow-ups")
 def a_failure_in_sql_is_stored_without_its_follow_up(patch: Patch) -> None:
-    patch(sqlite_endings, "insert", lambda connection, jobs, now: [])
+    patch(sqlite_apply, "insert", lambda connection, jobs, now: [])
 
 
 @mutant("memory", "20 follow-ups")
