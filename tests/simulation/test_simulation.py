@@ -62,6 +62,7 @@ def test_everything_that_can_go_wrong_does_go_wrong_somewhere(store: StoreName) 
 
     happened = {"killed", "paused", "replaced", "buried", "answer lost", "refused"}
     happened |= {"body well", "body interrupted", "body raised Snooze", "body raised GiveUp"}
-    happened |= {"failed to start"}
+    happened |= {"failed to start", "body raised Throttled", "cooled", "opened", "trial"}
+    happened |= {"replaced arguments", "replaced due", "followed up"}
     happened |= {"timed out", "no connection"} if store == "memory" else {"no disk"}
     assert not {what for what in happened if not counts[what]}, counts

@@ -237,7 +237,7 @@ def _place(asked: NewJob, view: JobView) -> tuple[int, datetime, int]:
 
 
 class Limits(Rule):
-    """16: concurrency at every instant, rates in every window."""
+    """16: concurrency at every instant, rates in every half-open window, as the store stamps."""
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(ledger)
@@ -248,10 +248,10 @@ class Limits(Rule):
         asked = self.ledger.asked.get(change.job)
         if asked is None or not asked.limits:
             return
-        if started(change):
+        if started(change) and change.after is not None:
             for use in asked.limits:
                 self._running[use.gate].add(change.job)
-                self._starts[use.gate].append(change.at)
+                self._starts[use.gate].append(change.after.started_at)
                 self._check(use.gate, SPECS[use.name])
         elif ended(change) is not None:
             for use in asked.limits:

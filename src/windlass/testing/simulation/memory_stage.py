@@ -84,12 +84,10 @@ class MemoryStage:
 
     def _observe(self, op: str, args: tuple[Any, ...], result: Any) -> None:
         ledger = self.around.ledger
+        if op in READING:
+            return
         store, _, name = op.partition(".")
-        if op in {"jobs.claimable", "workers.overdue", "workers.orphans", "workers.workers"}:
-            return
-        if op in {"jobs.active", "workers.live"}:
-            return
-        if store == "workers" and name != "cancel_requests":
+        if store == "workers":
             self._observe_workers(name, args)
         elif op in _OF_QUEUES:
             for queue, seen in [*self._db.queues.items()]:
