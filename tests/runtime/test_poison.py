@@ -49,7 +49,7 @@ async def test_ten_neighbours_of_a_job_that_kills_its_worker_three_times_all_suc
         culprit = await app.tasks["poison"].enqueue()
         calls = [app.tasks["innocent"].call(number) for number in range(NEIGHBOURS)]
         neighbours = await app.enqueue_many(calls)
-        codes = []
+        codes: list[int] = []
         async with asyncio.timeout(90):
             while not codes or codes[-1] == -signal.SIGKILL:
                 codes.append(await worker(env))
