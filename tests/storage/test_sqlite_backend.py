@@ -18,11 +18,13 @@ import msgspec
 import pytest
 
 from windlass.core import transition
+from windlass.core.breaker import Breaker
 from windlass.core.instant import from_us, to_us
-from windlass.core.job import ClaimedJob, JobId, LimitUse, NewJob
+from windlass.core.job import AttemptError, ClaimedJob, JobId, LimitUse, NewJob
 from windlass.core.limit import LimitSpec, Rate
 from windlass.core.rollup import bucket_of
 from windlass.core.state import State, Verb
+from windlass.core.unique import OnConflict, Unique
 from windlass.errors import ConfigError, InvalidArgument, StorageError
 from windlass.storage import migrate
 from windlass.storage.protocol import JobFilter, Want
@@ -48,6 +50,7 @@ from windlass.testing.conformance.steps import (
 
 SECOND = timedelta(seconds=1)
 NOW = to_us(datetime(2030, 1, 1, tzinfo=UTC))
+REPLACING = (OnConflict.REPLACE, OnConflict.REPLACE_ARGUMENTS, OnConflict.REPLACE_DUE)
 
 
 @pytest.fixture
@@ -440,14 +443,17 @@ class Walk:
         await self._storage.limits.define([self._spec("x"), self._spec("y")])
         doings = (self._insert, self._insert, self._claim, self._claim, self._claim)
         more = (self._end, self._end, self._wait, self._cancel, self._redefine, self._requeue)
+        rare = (self._spend_or_reset, self._replace)
         for _ in range(steps):
-            await self._chance.choice((*doings, *more))()
+            await self._chance.choice((*doings, *more, *rare))()
             await self._storage._db.write(verify_lanes)
 
     def _spec(self, name: str) -> LimitSpec:
         rate = Rate(self._chance.choice((1, 3)), SECOND, self._chance.choice((1, 4)))
         most = self._chance.choice((1, 2, 5))
-        kind = self._chance.randrange(3)
+        kind = self._chance.randrange(4)
+        if kind == 3:
+            return LimitSpec(name=name, breaker=Breaker(self._chance.choice((1, 2)), 2 * SECOND))
         return LimitSpec(
             name=name, rate=rate if kind else None, concurrency=most if kind != 1 else None
         )
@@ -485,6 +491,8 @@ class Walk:
             transition.succeed(job, by="w1", result=None),
             transition.release(job, by="w1"),
             transition.snooze(job, by="w1", delay=SECOND),
+            transition.retry(job, by="w1", error=AttemptError("E", ""), delay=timedelta(0)),
+            transition.throttle(job, by="w1", delay=SECOND, drains=True),
         ]
 
     async def _wait(self) -> None:
@@ -498,6 +506,18 @@ class Walk:
         jobs = await self._storage.admin.get(self._ids)
         ended = [job.id for job in jobs if job is not None and job.state is State.CANCELLED]
         await self._storage.admin.requeue(ended[:2])
+
+    async def _spend_or_reset(self) -> None:
+        limits = self._storage.limits
+        spend = self._chance.choice((limits.drain, limits.reset))
+        await spend(self._chance.choice("xy"), self._chance.choice(("", "", "k")))
+
+    async def _replace(self) -> None:
+        unique = Unique("key", on_conflict=self._chance.choice(REPLACING))
+        cost = self._chance.choice((0.5, 1.0, 3.0))
+        limits = (LimitUse(self._chance.choice("xy"), "", cost),)
+        # Not among those that are cancelled and requeued: another may hold the key by then.
+        await self._storage.jobs.insert([a_job(limits=limits, unique=unique)])
 
     async def _redefine(self) -> None:
         await self._storage.limits.define([self._spec(self._chance.choice("xy"))])
@@ -569,6 +589,7 @@ DAMAGE = {
     "task": b"caf\xe9",
     "tenant": b"\xff\xfe",
     "error_message": b"\xc3",
+    "on_failure": '{"queue": "no task"}',
 }
 
 
