@@ -46,10 +46,11 @@ END $$;
 
 -- Hold a key for a new job, or find out who holds it.
 --   p_seqs     the numbers of this batch, which is not stored yet
---   p_lock     a holder that waits is to be replaced, and is locked if it is of p_task
+--   p_lock     a holder that waits is to be replaced, and is locked if it is of p_task. Nobody waits
+--              here for the row of a job, because others may wait for the keys that are held by now
 -- The answer: number NULL, the key is held now for p_seq; else the holder's.
 --   place      its place among p_seqs, if it is one of these
---   waiting    it is locked, and still waits
+--   waiting    it still waits, and is locked; NULL: somebody else has locked it
 CREATE OR REPLACE FUNCTION meet_key(
     p_key text, p_seq bigint, p_until timestamptz, p_now timestamptz, p_seqs bigint[],
     p_task text, p_lock boolean,
@@ -70,11 +71,16 @@ BEGIN
             CONTINUE;
         END IF;
         EXIT WHEN NOT p_lock OR task <> p_task;
-        PERFORM 1 FROM jobs j WHERE j.seq = number AND j.state + 0 = 0 FOR UPDATE;
+        PERFORM 1 FROM jobs j WHERE j.seq = number AND j.state + 0 = 0 FOR UPDATE SKIP LOCKED;
         waiting := FOUND;
+        EXIT WHEN waiting;
+        IF EXISTS (SELECT 1 FROM jobs j WHERE j.seq = number AND j.state + 0 = 0) THEN
+            waiting := NULL;
+            EXIT;
+        END IF;
         -- One that was started in this moment may have let go of its key: then what is asked for
         -- must not be lost, and the key is free.
-        EXIT WHEN waiting OR EXISTS (
+        EXIT WHEN EXISTS (
             SELECT 1 FROM keys k WHERE k.key = p_key AND k.seq = number
                                    AND (k.until IS NULL OR k.until > p_now));
     END LOOP;
@@ -173,6 +179,12 @@ BEGIN
             IF v_key.what = 'raise' OR (v_key.replaces AND v_met.task <> v_key.task) THEN
                 RAISE EXCEPTION 'the key is held'
                     USING ERRCODE = 'WL423', DETAIL = concat(holder, ' ', v_key.key);
+            ELSIF v_met.waiting IS NULL THEN
+                -- It came, or was locked, since those to be replaced were locked above. The same
+                -- again finds it in its place, unless somebody's open transaction keeps it.
+                RAISE EXCEPTION 'the holder of the key % is locked by somebody else', v_key.key
+                    USING ERRCODE = CASE WHEN p_durable IS NULL THEN 'lock_not_available'
+                                         ELSE 'serialization_failure' END;
             ELSIF v_met.waiting THEN
                 PERFORM replace_waiting(
                     v_met.number, v_key.what, v_key.due, p_payloads[v_key.n], p_limits[v_key.n],
