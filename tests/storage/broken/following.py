@@ -125,6 +125,45 @@ class FollowUpsAreFree(Endings):
         super().follow(replace(job, limits=()))
 
 
+@fails(FollowUpConformance.test_it_may_take_a_key_that_any_of_the_call_gives_up)
+class FollowsInBetween(Endings):
+    """What follows a job comes before the end of the next one."""
+
+    def end(self, transition: Transition, now: datetime) -> Answer:
+        answer = super().end(transition, now)
+        following, self._following = self._following, []
+        for job in following:
+            self._db.insert(job, now)
+        return answer
+
+
+@fails(FollowUpConformance.test_it_may_take_the_key_of_the_job_it_follows)
+class FollowsTooSoon(Endings):
+    """What follows a job comes before its end."""
+
+    def end(self, transition: Transition, now: datetime) -> Answer:
+        then = transition.then
+        if then is not None and self._db.held(transition.claim) is not None:
+            self._db.insert(then, now)
+        return super().end(replace(transition, then=None), now)
+
+
+@fails(FollowUpConformance.test_while_its_key_is_held_it_is_left_out_whatever_it_says)
+class FollowUpsReplace(Endings):
+    """What follows may replace who holds its key."""
+
+    def follow(self, job: NewJob) -> None:
+        self._following.append(job)
+
+
+@fails(FollowUpConformance.test_of_two_with_one_key_the_first_of_the_call_is_stored)
+class FollowUpsHoldNoKey(Endings):
+    """What follows is stored without its key."""
+
+    def follow(self, job: NewJob) -> None:
+        super().follow(replace(job, unique=None))
+
+
 @fails(FollowUpConformance.test_it_may_take_the_unit_that_the_failed_job_gave_back)
 class FailedJobsCount(Endings):
     """A failed job goes on counting against its limits."""

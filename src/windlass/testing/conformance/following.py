@@ -21,6 +21,7 @@ from windlass.core.transition import (
     succeed,
     throttle,
 )
+from windlass.core.unique import OnConflict, Unique
 from windlass.errors import LimitUnknown
 from windlass.storage.protocol import JobFilter, Storage, Verdict
 from windlass.testing.clock import VirtualClock
@@ -187,6 +188,40 @@ class FollowUpConformance:
         running, then = await started(storage, limited("db")), limited("db")
         await ended(storage, failing(running, then))
         assert ids(await claim(storage, 10)) == [then.id]
+
+    async def test_it_may_take_a_key_that_any_of_the_call_gives_up(self, storage: Storage) -> None:
+        first, second = await started(storage), await started(storage, keyed("k"))
+        then = keyed("k")
+        await end(storage, failing(first, then), succeed(second, by="w1", result=None))
+        assert (await look(storage, then)).key_held
+
+    async def test_it_may_take_the_key_of_the_job_it_follows(self, storage: Storage) -> None:
+        running, then = await started(storage, keyed("k")), keyed("k")
+        await ended(storage, failing(running, then))
+        assert (await look(storage, then)).key_held
+        assert not (await look(storage, running)).key_held
+
+    async def test_while_its_key_is_held_it_is_left_out_whatever_it_says(
+        self, storage: Storage
+    ) -> None:
+        (holder,) = await add(storage, keyed("k", delay=HOUR, payload=b"old"))
+        before = await look(storage, holder)
+        for what in OnConflict:
+            running = await started(storage)
+            then = a_job(unique=Unique("k", on_conflict=what), payload=b"new", task="other")
+            await ended(storage, failing(running, then))
+            assert (await look(storage, running)).state is State.FAILED
+            assert not await is_stored(storage, then)
+        assert await look(storage, holder) == before
+
+    async def test_of_two_with_one_key_the_first_of_the_call_is_stored(
+        self, storage: Storage
+    ) -> None:
+        running = [await started(storage) for _ in range(2)]
+        one, two = keyed("k"), keyed("k")
+        await end(storage, failing(running[0], one), failing(running[1], two))
+        assert (await look(storage, one)).key_held
+        assert not await is_stored(storage, two)
 
     async def test_a_limit_nobody_defined_is_an_error_and_nothing_has_happened(
         self, storage: Storage
