@@ -11,18 +11,18 @@ import msgspec
 from windlass.admin.desk import Desk
 from windlass.core.breaker import BreakerState
 from windlass.core.job import JobId
-from windlass.core.rules import Rule, next_slot
-from windlass.core.schedule import Run, Schedule, first_slot
+from windlass.core.rules import Rule
+from windlass.core.schedule import Run, Schedule
 from windlass.core.state import State
 from windlass.core.words import in_words
 from windlass.declared import check_schedule_name, planned
 from windlass.errors import InvalidArgument, suggestion
 from windlass.limits import Definitions, breaker_name
-from windlass.schedules import Broken, Known, Schedules
+from windlass.schedules import Broken, Known, Schedules, next_slots, planned_slots
 from windlass.storage.protocol import Storage
 from windlass.task import Call
 
-__all__ = ["ScheduleDesk", "ScheduleReport", "upcoming"]
+__all__ = ["ScheduleDesk", "ScheduleReport"]
 
 _AHEAD = 5
 _ACTIVE = (State.WAITING, State.RUNNING)
@@ -59,16 +59,6 @@ class ScheduleReport(msgspec.Struct, frozen=True, kw_only=True):
     changed_at: datetime | None = None
 
 
-def upcoming(plan: Schedule, now: datetime, most: int = _AHEAD) -> list[datetime]:
-    """The next slots of a schedule, as if it began now."""
-    slots: list[datetime] = []
-    slot = None if plan.follows else first_slot(plan, now)
-    while slot is not None and len(slots) < most and (plan.ends is None or slot < plan.ends):
-        slots.append(slot)
-        slot = next_slot(plan.rule, slot)
-    return slots
-
-
 class ScheduleDesk(Desk):
     """The part of ``app.admin`` that is about schedules."""
 
@@ -92,7 +82,7 @@ class ScheduleDesk(Desk):
 
     async def preview(self, rule: Rule, most: int = _AHEAD) -> Sequence[datetime]:
         """When a rule would fire next: a look before it is used."""
-        return upcoming(Schedule(rule=rule), await (await self._storage()).now(), most)
+        return next_slots(rule, await (await self._storage()).now(), most)
 
     async def create_schedule(
         self, name: str, rule: Rule, call: Call, *, by: str = "", **options: Any
@@ -243,7 +233,7 @@ def _ahead(found: Known, now: datetime) -> list[datetime]:
     next_at = found.row.next_at
     if next_at is None or found.state.plan.follows:
         return [] if next_at is None else [next_at]
-    rest = upcoming(found.state.plan, max(next_at, now), _AHEAD - 1)
+    rest = planned_slots(found.state.plan, max(next_at, now), _AHEAD - 1)
     return [next_at, *[slot for slot in rest if slot > next_at]][:_AHEAD]
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -12,8 +13,18 @@ from windlass.cli.written import read_backoff, read_rate
 from windlass.config import parse_duration
 from windlass.errors import ConfigError, WindlassError
 
-__all__ = ["BACKOFF", "COUNT", "DURATION", "RATE", "changes", "needs_one"]
+__all__ = [
+    "BACKOFF",
+    "COUNT",
+    "DURATION",
+    "RATE",
+    "changes",
+    "needs_one",
+    "schedule_options",
+]
 
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 if TYPE_CHECKING:
     _Type = click.ParamType[object]
@@ -59,6 +70,46 @@ COUNT = _Or("N|none", _count)
 BACKOFF = _Or("WAITS|none", lambda text: read_backoff(text, "this is no backoff"))
 RATE = _Or("RATE|none", lambda text: read_rate(text, "this is no rate"))
 DURATION = _Or("TIME|none", lambda text: parse_duration(text, "it"))
+_TIME = _Or("TIME", lambda text: parse_duration(text, "it"))
+
+
+def _overlap(text: str) -> str | int:
+    return int(text) if text.isdigit() else text
+
+
+def _instant(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        message = f"an instant is written like 2030-12-24T08:00+01:00, got {text!r}"
+        raise ConfigError(message) from None
+
+
+_INSTANT = _Or("INSTANT|none", _instant)
+_OVERLAP = _Or("skip|queue|allow|N", _overlap)
+
+
+def schedule_options(command: Command) -> Command:
+    """What can be said of a schedule beside its rule."""
+    for option in reversed(
+        (
+            click.option("--missed", help="Slots nobody was there for: skip, one or all."),
+            click.option("--most-missed", type=int, help="With --missed all: at most so many."),
+            click.option(
+                "--overlap",
+                type=_OVERLAP,
+                metavar=_OVERLAP.name,
+                help="A slot that comes while a run is active.",
+            ),
+            click.option(
+                "--jitter", type=_TIME, metavar=_TIME.name, help="Each job waits up to so long."
+            ),
+            click.option("--starts", type=_INSTANT, metavar=_INSTANT.name),
+            click.option("--ends", type=_INSTANT, metavar=_INSTANT.name),
+        )
+    ):
+        command = option(command)
+    return command
 
 
 def changes(given: Mapping[str, object]) -> dict[str, Any]:

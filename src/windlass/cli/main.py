@@ -29,6 +29,9 @@ _COMMANDS = {
     "queues": _Entry("windlass.cli.queues:queues", "Look at queues, pause them, change them."),
     "limits": _Entry("windlass.cli.limits:limits", "Look at limits and change their numbers."),
     "breakers": _Entry("windlass.cli.breakers:breakers", "Look at circuit breakers, close them."),
+    "schedules": _Entry(
+        "windlass.cli.schedules:schedules", "Look at schedules, run them now, change them."
+    ),
     "db": _Entry("windlass.cli.db:db", "Make a storage ready, and say what it is."),
     "bench": _Entry("windlass.cli.bench:bench", "Measure it on this machine."),
 }

@@ -1,0 +1,164 @@
+"""What ``windlass schedules`` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+if TYPE_CHECKING:
+    from windlass.admin import ScheduleReport
+    from windlass.core.schedule import Run
+
+__all__ = ["Shown", "fields", "instant", "next_slot_in_words", "row", "say", "tell"]
+
+_RUNS = 5
+
+
+class Shown(NamedTuple):
+    """A schedule, and the store's now."""
+
+    report: ScheduleReport
+    now: datetime
+
+
+def row(shown: Shown) -> tuple[str, ...]:
+    """One line of the list."""
+    report = shown.report
+    last = report.runs[0].outcome if report.runs else "none yet"
+    when = report.words or report.problem
+    failures = f"{report.failures:,}" if report.failures else ""
+    return report.name, when, report.state, _when(report.next_at, shown.now), last, failures
+
+
+def _when(at: datetime | None, now: datetime) -> str:
+    from windlass.cli.tables import left
+
+    if at is None:
+        return "–"
+    return "now" if at <= now else f"in {left(at, now)}"
+
+
+def next_slot_in_words(shown: Shown) -> str:
+    """When it fires next."""
+    at = shown.report.next_at
+    return "It has no next slot." if at is None else f"Next {_when(at, shown.now)}."
+
+
+def instant(at: datetime, zone: str = "UTC") -> str:
+    """An instant in a zone."""
+    from zoneinfo import ZoneInfo
+
+    there = at.astimezone(ZoneInfo(zone))
+    return f"{there:%Y-%m-%d %H:%M:%S %Z}"
+
+
+def say(shown: Shown, text: str, *, as_json: bool) -> None:
+    """One sentence, or the fields."""
+    from windlass.cli.tables import print_json
+
+    if as_json:
+        print_json(fields(shown))
+    else:
+        click.echo(text)
+
+
+def tell(shown: Shown, *, as_json: bool) -> None:
+    """Everything about one."""
+    from windlass.cli.tables import print_json, print_pairs
+
+    if as_json:
+        print_json(fields(shown))
+        return
+    report = shown.report
+    pairs = [("state", report.state + (f": {report.problem}" if report.problem else ""))]
+    if report.plan is not None:
+        zone = getattr(report.plan.rule, "tz", "UTC")
+        pairs += [("when", report.words), *_job(report)]
+        pairs += [("next", instant(slot, zone)) for slot in report.upcoming]
+        pairs += _policies(report)
+    pairs += [("run", f"{instant(run.slot)}  {_outcome(run)}") for run in report.runs[:_RUNS]]
+    if report.failures:
+        pairs.append(("failures", f"{report.failures:,} in a row"))
+    pairs += [
+        (f"changed {name}", f"{now}, where the code says {code}")
+        for name, (code, now) in report.changed.items()
+        if name != "job"
+    ]
+    if report.changed_at is not None:
+        pairs.append(("last changed", f"{instant(report.changed_at)} by {report.changed_by}"))
+    print_pairs(report.name, pairs)
+
+
+def _job(report: ScheduleReport) -> Sequence[tuple[str, str]]:
+    job = None if report.plan is None else report.plan.job
+    if job is None:
+        return [("runs", "a chore of Windlass itself")]
+    return [("runs", f"{job.task} on queue {job.queue}"), ("arguments", job.payload.decode())]
+
+
+def _policies(report: ScheduleReport) -> Sequence[tuple[str, str]]:
+    from windlass.cli.written import write_duration
+
+    plan = report.plan
+    if plan is None:
+        return []
+    pairs = [("missed", plan.missed.value), ("overlap", str(plan.overlap))]
+    if plan.jitter:
+        pairs.append(("jitter", f"up to {write_duration(plan.jitter)}"))
+    for name in ("starts", "ends"):
+        at = getattr(plan, name)
+        if at is not None:
+            pairs.append((name, instant(at)))
+    breaker = report.breaker
+    if breaker is not None and breaker.open_until is not None:
+        pairs.append(("breaker", f"open until {instant(breaker.open_until)}"))
+    counts = f"{report.fired:,} fired, {report.left_out:,} left out"
+    return [*pairs, ("slots", counts)]
+
+
+def _outcome(run: Run) -> str:
+    by = f" (triggered by {run.by})" if run.by else ""
+    return f"{run.outcome or 'active'}{by}" + (f"  job {run.job}" if run.job else "")
+
+
+def fields(shown: Shown) -> dict[str, Any]:
+    """For machines; names stay as they are."""
+    import msgspec
+
+    from windlass.cli.rules import written_rule
+
+    report = shown.report
+    plan = report.plan
+    found: dict[str, Any] = {
+        "name": report.name,
+        "state": report.state,
+        "problem": report.problem or None,
+        "words": report.words or None,
+        "rule": None if plan is None else written_rule(plan.rule),
+        "next_at": report.next_at,
+        "upcoming": list(report.upcoming),
+        "failures": report.failures,
+        "fired": report.fired,
+        "left_out": report.left_out,
+        "declared": report.declared,
+        "changed": {name: {"code": c, "now": n} for name, (c, n) in report.changed.items()},
+        "changed_by": report.changed_by or None,
+        "changed_at": report.changed_at,
+        "runs": [msgspec.to_builtins(run, builtin_types=(datetime,)) for run in report.runs],
+    }
+    if plan is not None:
+        found |= {
+            "task": None if plan.job is None else plan.job.task,
+            "queue": None if plan.job is None else plan.job.queue,
+            "arguments": None if plan.job is None else msgspec.Raw(plan.job.payload),
+            "missed": plan.missed.value,
+            "most_missed": plan.most_missed,
+            "overlap": plan.overlap,
+            "jitter": plan.jitter.total_seconds(),
+            "starts": plan.starts,
+            "ends": plan.ends,
+        }
+    return found
