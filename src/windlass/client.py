@@ -36,7 +36,7 @@ from windlass.storage.protocol import Inserted, Settled, Storage
 from windlass.task import Call, JobOptions, Task
 from windlass.waiter import ResultWaiter
 
-__all__ = ["Client", "check_calls", "handle_of", "needs_limits", "new_job", "new_jobs"]
+__all__ = ["Client", "check_calls", "job_for", "needs_limits", "new_job", "new_jobs"]
 
 _FLUSH = 1000
 """The most jobs that strangers' calls are merged into; one call may be larger."""
@@ -94,7 +94,7 @@ def needs_limits(call: Call) -> bool:
     return bool(call.limits) or call.task.settings.on_failure is not None
 
 
-def handle_of(handles: JobClient, call: Call, reply: Inserted) -> Job[Any]:
+def job_for(handles: JobClient, call: Call, reply: Inserted) -> Job[Any]:
     """What a producer gets for a call that was stored."""
     return Job(handles, reply.id, created=reply.created, replaced=reply.replaced, task=call.task)
 
@@ -155,7 +155,7 @@ class Client:
         (reply,) = await (self._inserts if new.unique is None else self._keyed).submit((new,))
         if reply.created and self._bus.heard:
             self._bus.publish(JobEnqueued(job=reply.id, task=new.task, queue=new.queue))
-        return handle_of(self._handles, call, reply)
+        return job_for(self._handles, call, reply)
 
     def _new(self, call: Call) -> NewJob:
         """Calls in a row differ mostly in their arguments alone."""
@@ -182,8 +182,7 @@ class Client:
                     event = JobEnqueued(job=reply.id, task=new.task, queue=new.queue)
                     self._bus.publish(event)
         return [
-            handle_of(self._handles, call, reply)
-            for call, reply in zip(calls, replies, strict=True)
+            job_for(self._handles, call, reply) for call, reply in zip(calls, replies, strict=True)
         ]
 
     def _new_many(self, calls: Sequence[Call]) -> list[NewJob]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, Protocol
 
-from windlass.client import Client, handle_of, new_jobs
+from windlass.client import Client, job_for, new_jobs
 from windlass.config import Settings
 from windlass.core.job import NewJob
 from windlass.errors import ConfigError, InvalidArgument
@@ -99,7 +99,7 @@ class Outbox:
 
     def _handles(self, calls: Sequence[Call], replies: Sequence[Inserted]) -> list[Job[Any]]:
         return [
-            handle_of(self._home, call, reply) for call, reply in zip(calls, replies, strict=True)
+            job_for(self._home, call, reply) for call, reply in zip(calls, replies, strict=True)
         ]
 
     def _committed(self) -> None:

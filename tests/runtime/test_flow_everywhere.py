@@ -106,21 +106,26 @@ async def until(look: Callable[[], Awaitable[object]]) -> None:
         await asyncio.sleep(0.02)
 
 
+def cooled(shop: Shop) -> list[QueueCooled]:
+    return [event for event in shop.events if isinstance(event, QueueCooled)]
+
+
 async def test_one_hit_lets_the_queue_rest_for_every_worker(shop: Shop) -> None:
     shop.upstream.answer = Throttled(600)
     await shop.app.enqueue_many([shop.task("call").call(number) for number in range(20)])
     async with at_work(shop, slots=2):
-        cooled: list[QueueCooled] = []
-        while not cooled:
-            await asyncio.sleep(0.02)
-            cooled = [event for event in shop.events if isinstance(event, QueueCooled)]
+
+        async def told() -> bool:
+            return bool(cooled(shop))
+
+        await until(told)
         await until(partial(_nothing_runs, shop, "api"))
         asked = shop.upstream.asked
         for _ in range(5):
             await (await shop.task("slow").enqueue()).result(timeout=20)
         assert shop.upstream.asked == asked < 20
         record = await shop.app.admin.queue("api")
-        assert (record.cool_downs, record.cool_until) == (1, cooled[0].until)
+        assert (record.cool_downs, record.cool_until) == (1, cooled(shop)[0].until)
         shop.upstream.answer = None
         await shop.app.admin.warm("api")
 
@@ -128,7 +133,7 @@ async def test_one_hit_lets_the_queue_rest_for_every_worker(shop: Shop) -> None:
             return shop.upstream.asked == 20
 
         await until(begun)
-    assert len([event for event in shop.events if isinstance(event, QueueCooled)]) == 1
+    assert len(cooled(shop)) == 1
 
 
 async def _nothing_runs(shop: Shop, queue: str) -> bool:
