@@ -187,6 +187,19 @@ async def test_a_job_named_twice_in_two_spellings_is_requeued_once(
         assert disorder(looker, key) == []
 
 
+async def test_the_rollups_of_a_minute_are_sorted_by_queue_and_task(
+    storage: Storage, clock: VirtualClock
+) -> None:
+    for queue, task in (("b", "t"), ("a", "u"), ("a", "t")):
+        await enlist(storage)
+        await add(storage, a_job(queue=queue, task=task))
+        (job,) = (await storage.jobs.claim("w1", [Want(queue, 1)], total=1)).jobs
+        await end(storage, succeed(job, by="w1", result=None))
+    now = clock.now()
+    rollups = await storage.admin.rollups(now - MINUTE, now + MINUTE)
+    assert [(one.queue, one.task) for one in rollups] == [("a", "t"), ("a", "u"), ("b", "t")]
+
+
 class TestBatches:
     async def test_ten_thousand_jobs_are_stored_claimed_and_finished_in_one_go_each(
         self, storage: Storage

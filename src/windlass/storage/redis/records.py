@@ -251,7 +251,7 @@ def dead_of(entry: bytes) -> Dead:
 
 
 def rollup_of(minute: int, fields: Mapping[bytes, bytes]) -> list[Rollup]:
-    """The rollups of one minute, from a ``rollups:<minute>`` hash."""
+    """The rollups of one minute, by queue and task, from a ``rollups:<minute>`` hash."""
     counts: dict[tuple[str, str], tuple[dict[str, int], dict[int, int], dict[int, int]]] = {}
     for field, number in fields.items():
         queue, at = named(field, 0)
@@ -264,5 +264,5 @@ def rollup_of(minute: int, fields: Mapping[bytes, bytes]) -> list[Rollup]:
             verbs[VERBS[int(what)].value] = int(number)
     return [
         Rollup(minute=instant_of(minute), queue=queue, task=task, counts=verbs, wait=wait, run=run)
-        for (queue, task), (verbs, wait, run) in counts.items()
+        for (queue, task), (verbs, wait, run) in sorted(counts.items(), key=lambda its: its[0])
     ]
