@@ -19,7 +19,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import windlass
-from windlass import Backoff, Context, GiveUp, Limit, Rate, Retry, Snooze, Throttled, Windlass
+from windlass import (
+    Backoff,
+    Context,
+    Failure,
+    GiveUp,
+    Limit,
+    Rate,
+    Retry,
+    Snooze,
+    Throttled,
+    Unique,
+    Windlass,
+)
 
 URL = os.environ.get("HEAVY_URL", "memory://")
 app = Windlass(URL, grace=0.2, lease=30)
@@ -228,6 +240,30 @@ def enqueue_plain() -> str:
 
 
 both("enqueue", enqueue_plain, enqueue)
+
+
+@app.task(name="index", unique=Unique(key="{page}"))
+async def index(page: int, words: str) -> None: ...
+
+
+@app.task(run_in="process", max_attempts=1)
+async def debounce(ctx: Context) -> list[tuple[bool, bool]]:
+    by_key = follow_up.options(key="k", delay=3600, unique_for=60, on_conflict="replace")
+    changed = index.options(delay=3600, on_conflict="replace")
+    calls = [by_key.call(), by_key.call(), changed.call(1, "a"), changed.call(1, "b")]
+    jobs = [await ctx.enqueue(call) for call in [*calls, index.call(1, "c")]]
+    return [(job.created, job.replaced) for job in jobs]
+
+
+@app.task(run_in="process", max_attempts=1, on_failure="process.mourn")
+def doomed(order: int) -> None:
+    os._exit(9)
+
+
+@app.task(name="process.mourn", run_in="process", max_attempts=1)
+def mourn(failure: Failure) -> list[object]:
+    return [failure.job_id, failure.arguments, failure.error_kind]
+
 
 # --- in child processes only --------------------------------------------------------------------
 
