@@ -23,6 +23,7 @@ from windlass.core.outcome import (
     Succeeded,
     Throttled,
 )
+from windlass.core.unique import OnConflict
 
 QUEUES = ("a", "b")
 WORKERS = ("w1", "w2")
@@ -69,4 +70,5 @@ RATES = (
     Rate(2.5, timedelta(seconds=10), 2),
     Rate(3, timedelta(seconds=1), 2),
 )
+CONFLICTS = [what for what in OnConflict for _ in range(1 if what is OnConflict.RAISE else 4)]
 LIMIT_NAMES = ("one", "two", "rate", "breaker")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, TypeVar
@@ -18,6 +19,7 @@ from hypothesis.stateful import (
 )
 
 from tests.storage.choices import (
+    CONFLICTS,
     FOLLOW_UPS,
     LIMITS,
     OUTCOMES,
@@ -43,7 +45,7 @@ from windlass.core.outcome import (
 )
 from windlass.core.state import Verb
 from windlass.core.transition import Transition
-from windlass.core.unique import OnConflict, Unique, Window
+from windlass.core.unique import Unique, Window
 from windlass.errors import WindlassError
 from windlass.storage.memory import MemoryDatabase, MemoryStorage
 from windlass.storage.protocol import JobFilter, Storage, Want, WorkerStart
@@ -55,6 +57,8 @@ T = TypeVar("T")
 Key = tuple[JobId, int]
 
 PLAIN = msgspec.structs.replace
+SEEDS = st.integers(0, 2**32)
+"""Chance of its own: drawn one by one, jobs would be few, small and alike."""
 
 
 class Machine(RuleBasedStateMachine):
@@ -76,6 +80,7 @@ class Machine(RuleBasedStateMachine):
         self.stores: list[Storage] = []
         self.claims: list[dict[Key, ClaimedJob]] = []
         self.ids: list[JobId] = []
+        self.names = {slot: slot for slot in WORKERS}
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(work)
@@ -101,8 +106,8 @@ class Machine(RuleBasedStateMachine):
         memory = MemoryStorage(MemoryDatabase(self.clock))
         self.stores = [memory, self.run(self.opened())]
         self.claims = [{}, {}]
-        for worker in WORKERS:
-            self.register(worker)
+        for slot in WORKERS:
+            self.register(slot)
         self.define(1, 2, RATES[0], 2)
 
     def teardown(self) -> None:
@@ -114,93 +119,105 @@ class Machine(RuleBasedStateMachine):
 
     # --- producing ---
 
-    @rule(
-        jobs=st.lists(
-            st.tuples(
-                st.sampled_from(QUEUES),
-                st.integers(-1, 1),
-                st.sampled_from([None, 0, 2, 30]),
-                st.sampled_from([None, None, "k1", "k2"]),
-                st.sampled_from(list(Window)),
-                st.sampled_from(LIMITS),
-                st.sampled_from([None, None, 4]),
-                st.integers(1, 3),
-                st.sampled_from(list(OnConflict)),
-                st.sampled_from(["t", "t", "t", "u"]),
-                st.sampled_from(FOLLOW_UPS),
-            ),
-            min_size=1,
-            max_size=5,
-        )
-    )
-    def insert(self, jobs: list[tuple[Any, ...]]) -> None:
-        news = []
-        for queue, priority, delay, key, window, limits, expires, attempts, *others in jobs:
-            what, task, follow_up = others
-            job_id = JobId(f"{len(self.ids) + 1:032x}")
-            self.ids.append(job_id)
-            period = timedelta(seconds=20) if window is Window.FOR_A_TIME else None
-            news.append(
-                NewJob(
-                    id=job_id,
-                    task=task,
-                    queue=queue,
-                    payload=job_id.encode(),
-                    priority=priority,
-                    delay=None if delay is None else timedelta(seconds=delay),
-                    unique=None if key is None else Unique(key, window, period, what),
-                    limits=limits,
-                    expires=None if expires is None else timedelta(seconds=expires),
-                    max_attempts=attempts,
-                    trace=job_id,
-                    on_failure=follow_up,
-                )
-            )
+    @rule(seed=SEEDS)
+    def insert(self, seed: int) -> None:
+        chance = random.Random(seed)
+        news = [self.a_job(chance) for _ in range(chance.randint(1, 5))]
         self.agree(lambda store, _: _listed(store.jobs.insert(news)))
+
+    def a_job(self, chance: random.Random) -> NewJob:
+        job_id = JobId(f"{len(self.ids) + 1:032x}")
+        self.ids.append(job_id)
+        delay, expires = chance.choice([None, None, 0, 2, 30]), chance.choice([None, None, None, 4])
+        return NewJob(
+            id=job_id,
+            task=chance.choice(["t"] * 9 + ["u"]),
+            queue=chance.choice(QUEUES),
+            payload=job_id.encode(),
+            priority=chance.randint(-1, 1),
+            delay=None if delay is None else timedelta(seconds=delay),
+            unique=self.a_key(chance) if chance.random() < 0.4 else None,
+            limits=chance.choice(LIMITS),
+            expires=None if expires is None else timedelta(seconds=expires),
+            max_attempts=chance.randint(1, 3),
+            trace=job_id,
+            on_failure=chance.choice(FOLLOW_UPS),
+        )
+
+    def a_key(self, chance: random.Random) -> Unique:
+        window = chance.choice(list(Window))
+        period = timedelta(seconds=20) if window is Window.FOR_A_TIME else None
+        return Unique(chance.choice(["k1", "k2", "k3"]), window, period, chance.choice(CONFLICTS))
 
     # --- working ---
 
     @rule(
-        worker=st.sampled_from(WORKERS),
+        slot=st.sampled_from(WORKERS),
         a=st.integers(0, 4),
         b=st.integers(0, 4),
         solo=st.booleans(),
+        gone=st.sampled_from([False] * 9 + [True]),
     )
-    def claim(self, worker: str, a: int, b: int, *, solo: bool) -> None:
+    def claim(self, slot: str, a: int, b: int, *, solo: bool, gone: bool) -> None:
+        """By a worker that lives, or by one that may have gone."""
+        self.take(slot if gone else self.names[slot], a, b, solo=solo)
+
+    def take(self, worker: str, a: int, b: int, *, solo: bool) -> list[Key]:
+        """Claim; the answer is what the worker got."""
         wants = [Want(queue, limit) for queue, limit in zip(QUEUES, (a, b), strict=True) if limit]
-        if not wants:
-            return
+        claimed: list[Key] = []
 
         async def ask(store: Storage, index: int) -> object:
             reply = await store.jobs.claim(worker, wants, total=max(a, b), solo=solo)
             for job in reply.jobs:
                 self.claims[index][_key(job.claim)] = job
+            claimed[:] = [_key(job.claim) for job in reply.jobs]
             jobs = [PLAIN(job, claim=PLAIN(job.claim, seq=0)) for job in reply.jobs]
             return jobs, reply.live, reply.solo_due, reply.at
 
-        self.agree(ask)
+        if wants:
+            self.agree(ask)
+        return claimed
+
+    @rule(
+        slot=st.sampled_from(WORKERS),
+        seed=SEEDS,
+    )
+    def work(self, slot: str, seed: int) -> None:
+        """Claim, and end most of what was claimed: jobs are to get as far as that."""
+        chance = random.Random(seed)
+        self.advance(chance.choice([0, 0, 1, 5]))
+        worker = self.names[slot]
+        claimed = self.take(worker, 3, 3, solo=False) or self.take(worker, 3, 3, solo=True)
+        ended = [(key, chance.choice(OUTCOMES)) for key in claimed if chance.random() < 0.9]
+        if ended:
+            self.finish(ended, None)
+
+    @rule(seed=SEEDS)
+    def busy_moment(self, seed: int) -> None:
+        """Of all that can happen this is what mostly does."""
+        chance = random.Random(seed)
+        for _ in range(3):
+            self.insert(chance.getrandbits(32))
+            for slot in WORKERS:
+                self.work(slot, chance.getrandbits(32))
 
     @precondition(lambda self: self.claims and self.claims[0])
-    @rule(
-        picks=st.lists(
-            st.tuples(st.integers(0, 10_000), st.sampled_from(OUTCOMES)), min_size=1, max_size=4
-        ),
-        by=st.sampled_from([None, None, "reaper"]),
-    )
-    def apply(self, picks: list[tuple[int, Outcome]], by: str | None) -> None:
-        keys = sorted(self.claims[0])
+    @rule(seed=SEEDS, by=st.sampled_from([None, None, "reaper"]))
+    def apply(self, seed: int, by: str | None) -> None:
+        """End some claims of any time: most of them are not held any more."""
+        chance, keys = random.Random(seed), sorted(self.claims[0])
+        picked = [chance.choice(keys[-6:]) for _ in range(chance.randint(1, 4))]
+        self.finish([(key, chance.choice(OUTCOMES)) for key in picked], by)
 
+    def finish(self, runs: list[tuple[Key, Outcome]], by: str | None) -> None:
         async def ask(store: Storage, index: int) -> object:
-            transitions = []
-            for pick, outcome in picks:
-                job = self.claims[index][keys[pick % len(keys)]]
-                transitions.append(self.ending(job, outcome, by or job.worker))
+            held = [(self.claims[index][key], outcome) for key, outcome in runs]
+            transitions = [self.ending(job, outcome, by or job.worker) for job, outcome in held]
             return list((await store.jobs.apply(transitions)).answers)
 
         self.agree(ask)
-        self.ids += [
-            then for pick, _ in picks if (then := _after(keys[pick % len(keys)])) not in self.ids
-        ]
+        self.ids += [then for key, _ in runs if (then := _after(key)) not in self.ids]
 
     def ending(self, job: ClaimedJob, outcome: Outcome, by: str) -> Transition:
         """What the runtime makes of an outcome; a final failure may be followed by a job."""
@@ -218,10 +235,10 @@ class Machine(RuleBasedStateMachine):
         )
         return PLAIN(made, then=then)
 
-    @rule(worker=st.sampled_from(WORKERS))
-    def register(self, worker: str) -> None:
+    @rule(slot=st.sampled_from(WORKERS))
+    def register(self, slot: str) -> None:
         start = WorkerStart(
-            id=worker,
+            id=self.names[slot],
             host="h",
             pid=1,
             version="0",
@@ -231,10 +248,17 @@ class Machine(RuleBasedStateMachine):
         )
         self.agree(lambda store, _: store.workers.register(start))
 
-    @rule(worker=st.sampled_from(WORKERS))
-    def beat(self, worker: str) -> None:
+    def renew(self, *ended: str) -> None:
+        """Who has ended stays ended; somebody else comes in its place."""
+        for slot, name in list(self.names.items()):
+            if name in ended:
+                self.names[slot] = f"{slot}.{len(self.ids)}.{self.clock.now():%H%M%S%f}"
+                self.register(slot)
+
+    @rule(slot=st.sampled_from(WORKERS))
+    def beat(self, slot: str) -> None:
         async def ask(store: Storage, _: int) -> object:
-            beat = await store.workers.beat(worker)
+            beat = await store.workers.beat(self.names[slot])
             return beat.live, _keys(beat.cancelled), _keys(beat.holding)
 
         self.agree(ask)
@@ -246,16 +270,22 @@ class Machine(RuleBasedStateMachine):
             lost = await store.workers.orphans(50)
             gone = Lost(AttemptError("WorkerLost", "gone"))
             applied = await store.jobs.apply([self.ending(job, gone, "reaper") for job in lost])
+            gone_for_good.update(buried)
             return sorted(buried), [job.claim.job for job in lost], list(applied.answers)
 
+        gone_for_good: set[str] = set()
         self.agree(ask)
+        self.renew(*gone_for_good)
 
-    @rule(worker=st.sampled_from(WORKERS))
-    def leave(self, worker: str) -> None:
+    @rule(slot=st.sampled_from(WORKERS))
+    def leave(self, slot: str) -> None:
+        worker = self.names[slot]
+
         async def ask(store: Storage, _: int) -> object:
             return list((await store.workers.leave(worker, [])).answers)
 
         self.agree(ask)
+        self.renew(worker)
 
     # --- operating ---
 
@@ -280,7 +310,9 @@ class Machine(RuleBasedStateMachine):
 
         self.agree(ask)
 
-    @rule(queue=st.sampled_from(QUEUES), verb=st.sampled_from(["pause", "resume", "resume"]))
+    @rule(
+        queue=st.sampled_from(QUEUES), verb=st.sampled_from(["pause", "resume", "resume", "resume"])
+    )
     def hold(self, queue: str, verb: str) -> None:
         self.agree(lambda store, _: getattr(store.admin, verb)(queue))
 

@@ -29,7 +29,7 @@ def compare(machine: type[Machine], *, examples: int, steps: int) -> None:
 
 
 def test_sqlite_and_the_reference_agree_step_by_step() -> None:
-    compare(FlowMachine, examples=200, steps=50)
+    compare(FlowMachine, examples=100, steps=50)
 
 
 @pytest.mark.slow
