@@ -14,6 +14,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from windlass.core.breaker import Breaker
 from windlass.core.limit import LimitSpec
 from windlass.storage.postgres import open_postgres
 from windlass.storage.postgres.storage import PostgresStorage
@@ -108,7 +109,11 @@ async def store(postgres_schema: tuple[str, str]) -> AsyncIterator[PostgresStora
     storage = await open_postgres(url, schema=schema)
     await storage.workers.register(a_worker())
     await storage.limits.define(
-        [LimitSpec(name="db", concurrency=2), LimitSpec(name="one", concurrency=1)]
+        [
+            LimitSpec(name="db", concurrency=2),
+            LimitSpec(name="one", concurrency=1),
+            LimitSpec(name="shop", breaker=Breaker(failures=3)),
+        ]
     )
     yield storage
     await storage.close()
@@ -178,6 +183,43 @@ async def everything(session: Session, check: Any) -> None:
         check(what)
 
 
+async def flow(session: Session, check: Any) -> None:
+    """What holds for whole queues, breakers, keys that replace, and retention by queue."""
+    await session.run("SELECT change_queue('counted', '{}', 2, NULL)")
+    check("change")
+    await session.fill("counted", 9)
+    rows = await session.claim(3, queue="counted")
+    check("claim counted")
+    await session.run(
+        "SELECT apply_transitions(NULL, true, $1, $2, '{throttle}', '{w1}',"
+        " p_cools => ARRAY['{9}'])",
+        [rows[0]["seq"]], [rows[0]["number"]],
+    )  # fmt: skip
+    check("throttle")
+    await session.run("UPDATE queues SET cool_until = cool_until - interval '1 hour'")
+    await session.apply(rows[1:], "succeed")
+    check("forgive")
+    await session.run("SELECT warm_queue('counted')")
+    check("warm")
+    await session.fill("broken", 3, limit="shop")
+    rows = await session.claim(3, queue="broken")
+    await session.apply(rows[:2], "fail")
+    check("trip")
+    await session.apply(rows[2:], "succeed")
+    check("close")
+    await session.run("SELECT set_gate(NULL, true, 'shop', 'shop:1', true)")
+    check("reset")
+    for _ in range(2):
+        await session.run(
+            "SELECT insert_jobs(NULL, NULL, true, ARRAY[gen_random_uuid()], '{keyed}', '{conform}',"
+            " '{0}', NULL, NULL, '{5}', '{x}', p_keys => '{k}', p_windows => '{until_finished}',"
+            " p_periods => '{NULL}', p_conflicts => '{replace}')"
+        )
+        check("replace")
+    await session.run("SELECT prune(NULL, 2::smallint, 0, 2, '{other}', '{3600000000}')")
+    check("prune")
+
+
 async def test_no_statement_of_a_function_reads_a_whole_table(session: Session) -> None:
     found: dict[str, str] = {}
 
@@ -187,6 +229,7 @@ async def test_no_statement_of_a_function_reads_a_whole_table(session: Session) 
                 found[f"{what}: {node['Node Type']}"] = str(node.get("Relation Name"))
 
     await everything(session, check)
+    await flow(session, check)
     assert found == {}
 
 
@@ -205,6 +248,7 @@ async def test_a_session_that_planned_on_empty_tables_stays_quick_on_full_ones(
                 found[f"{what}: {node['Node Type']} {node.get('Index Name', '')}"] = met(node)
 
     await everything(session, nothing)
+    await flow(session, nothing)
     await session.fill("default", MANY)
     await session.fill("default", MANY, delay=3_600_000_000)
     await session.fill("elsewhere", MANY, delay=1)  # due by now, and nobody asks there
@@ -213,6 +257,7 @@ async def test_a_session_that_planned_on_empty_tables_stays_quick_on_full_ones(
     for _ in range(MANY // 1000):
         await session.apply(await session.claim(1000, queue="other"), "succeed")
     await everything(session, check)
+    await flow(session, check)
     assert found == {}
 
 

@@ -79,7 +79,8 @@ END $$;
 CREATE OR REPLACE FUNCTION change_queue(
     p_queue text, p_settings text, p_max_running integer, p_old text
 ) RETURNS boolean
-LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout TO '3s' AS $$
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET lock_timeout TO '3s' AS $$
 BEGIN
     PERFORM commit_durably(true);
     INSERT INTO queues (name) VALUES (p_queue) ON CONFLICT (name) DO NOTHING;
@@ -90,7 +91,8 @@ END $$;
 
 -- `QueueStore.warm`.
 CREATE OR REPLACE FUNCTION warm_queue(p_queue text) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout TO '3s' AS $$
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET lock_timeout TO '3s' AS $$
 BEGIN
     PERFORM commit_durably(true);
     UPDATE queues q SET cool_until = NULL, cool_downs = 0
