@@ -194,7 +194,7 @@ class Client:
 
     async def define_for(self, calls: Sequence[Call]) -> None:
         """Let these calls use their limits."""
-        tasks = dict.fromkeys(call.task for call in calls if needs_limits(call))
+        tasks = dict.fromkeys(call.task for call in calls)  # not a set: in the order of the calls
         await self.define(spec for task in tasks for spec in task.needs)
 
     async def refresh(self, job: JobId) -> JobRecord:
