@@ -13,6 +13,7 @@ from tests.storage.broken.table import fails
 from windlass.core.job import NewJob
 from windlass.core.state import State
 from windlass.seams import new_job_id
+from windlass.storage.memory.insert import insert
 from windlass.storage.memory.schedules import MemorySchedules
 from windlass.storage.protocol import ScheduleRow, ScheduleWrite, Written
 from windlass.testing.conformance import FiringConformance, OverlapConformance
@@ -101,7 +102,7 @@ class Replaces(MemorySchedules):
     """A job that may replace another one does."""
 
     def _insert(self, job: NewJob, now: datetime) -> None:
-        self._db.insert(job, now)
+        insert(self._db, job, now)
 
 
 @fails(FiringConformance.test_a_key_whose_time_is_up_is_taken)

@@ -14,6 +14,7 @@ from windlass.core.transition import Transition
 from windlass.seams import new_job_id
 from windlass.storage.memory.admin import MemoryAdmin
 from windlass.storage.memory.endings import Endings
+from windlass.storage.memory.insert import insert
 from windlass.storage.memory.jobs import MemoryJobs
 from windlass.storage.memory.row import Row
 from windlass.storage.memory.workers import MemoryWorkers
@@ -133,7 +134,7 @@ class FollowsInBetween(Endings):
         answer = super().end(transition, now)
         following, self._following = self._following, []
         for job in following:
-            self._db.insert(job, now)
+            insert(self._db, job, now)
         return answer
 
 
@@ -144,7 +145,7 @@ class FollowsTooSoon(Endings):
     def end(self, transition: Transition, now: datetime) -> Answer:
         then = transition.then
         if then is not None and self._db.held(transition.claim) is not None:
-            self._db.insert(then, now)
+            insert(self._db, then, now)
         return super().end(replace(transition, then=None), now)
 
 

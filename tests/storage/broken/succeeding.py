@@ -12,6 +12,7 @@ from windlass.core.job import NewJob
 from windlass.core.state import Verb
 from windlass.core.transition import Transition
 from windlass.storage.memory.endings import Endings
+from windlass.storage.memory.insert import insert
 from windlass.storage.memory.row import Row
 from windlass.storage.protocol import Answer, Verdict
 from windlass.testing.conformance import SuccessorConformance
@@ -75,7 +76,7 @@ class FollowsBeforeTheEnd(Endings):
 
     def accept(self, row: Row, transition: Transition, verb: Verb, now: datetime) -> None:
         if verb is transition.verb and transition.then is not None:
-            self._db.insert(transition.then, now)
+            insert(self._db, transition.then, now)
         super().accept(row, replace(transition, then=None), verb, now)
 
 

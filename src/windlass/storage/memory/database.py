@@ -19,7 +19,7 @@ from windlass.seams import SYSTEM_CLOCK, Clock
 from windlass.storage.calendar import after
 from windlass.storage.memory.gates import Gates
 from windlass.storage.memory.row import Lane, Lease, Place, QueueRow, Row, Tally, WorkerRow, due_of
-from windlass.storage.protocol import Inserted, ScheduleRow
+from windlass.storage.protocol import ScheduleRow
 
 __all__ = ["MemoryDatabase"]
 
@@ -65,20 +65,6 @@ class MemoryDatabase:
         self.take_key(row, now)
         self.stand(row, row.due, now)
         return row
-
-    def insert(self, job: NewJob, now: datetime) -> Inserted:
-        """`JobStore.insert` for one job that is not refused."""
-        if job.id in self.by_id:
-            return Inserted(job.id, created=True)
-        holder = None if job.unique is None else self.holder(job.unique.key, now)
-        if job.unique is None or holder is None:
-            self.add(job, now)
-            return Inserted(job.id, created=True)
-        what = job.unique.on_conflict
-        replaced = what is not OnConflict.REUSE and holder.state is State.WAITING
-        if replaced:
-            self.replace(holder, job, what, now)
-        return Inserted(holder.asked.id, created=False, replaced=replaced)
 
     def remove(self, row: Row) -> None:
         del self.rows[row.seq], self.by_id[row.asked.id]

@@ -13,6 +13,7 @@ from windlass.core.state import FAILURES, FINISHING, State, Verb
 from windlass.core.transition import Transition
 from windlass.storage.calendar import after
 from windlass.storage.memory.database import MemoryDatabase
+from windlass.storage.memory.insert import insert
 from windlass.storage.memory.queues import cool, forgive
 from windlass.storage.memory.row import Ending, Row, Tally
 from windlass.storage.protocol import Answer, Verdict
@@ -38,7 +39,7 @@ class Endings:
         # After all of them: what follows may take whatever any of them gave back.
         following, self._following = self._following, []
         for job in following:
-            self._db.insert(job, now)
+            insert(self._db, job, now)
         return answers
 
     def end(self, transition: Transition, now: datetime) -> Answer:

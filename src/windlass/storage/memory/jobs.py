@@ -13,6 +13,7 @@ from windlass.errors import KeyConflict
 from windlass.storage.memory.claims import Claims
 from windlass.storage.memory.database import MemoryDatabase
 from windlass.storage.memory.endings import Endings
+from windlass.storage.memory.insert import insert
 from windlass.storage.protocol import (
     Applied,
     CancelAnswer,
@@ -53,7 +54,7 @@ class MemoryJobs:
                 raise KeyConflict(job.unique.key, holder.id)
 
     def _insert(self, job: NewJob, now: datetime) -> Inserted:
-        return self._db.insert(job, now)
+        return insert(self._db, job, now)
 
     async def claim(
         self, worker: str, wants: Sequence[Want], *, total: int, solo: bool = False

@@ -11,6 +11,7 @@ from windlass.core.job import NewJob
 from windlass.core.state import State
 from windlass.storage.calendar import within
 from windlass.storage.memory.database import MemoryDatabase
+from windlass.storage.memory.insert import insert
 from windlass.storage.protocol import DueSchedules, ScheduleRow, ScheduleWrite, Written
 from windlass.storage.yielding import yielding
 
@@ -83,7 +84,7 @@ class MemorySchedules:
         )
 
     def _insert(self, job: NewJob, now: datetime) -> None:
-        self._db.insert(yielding(job), now)
+        insert(self._db, yielding(job), now)
 
     async def declare(self, names: Sequence[str]) -> None:
         with self._db.moment() as now:

@@ -221,7 +221,7 @@ class ScheduleConformance:
         assert answers == [[WRITTEN]] * 8
         assert (await stored(storage)).revision == 1
 
-    async def test_writers_of_several_schedules_do_not_wait_for_each_other_for_ever(
+    async def test_writers_of_several_schedules_never_lock_each_other_out(
         self, storage: Storage
     ) -> None:
         names = [f"s{number}" for number in range(10)]
