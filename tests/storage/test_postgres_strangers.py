@@ -16,7 +16,8 @@ from windlass.core.transition import release, succeed
 from windlass.core.unique import Unique, Window
 from windlass.errors import KeyBusy, StoreBusy
 from windlass.storage.postgres import PostgresStorage, open_postgres
-from windlass.storage.protocol import CancelAnswer, Verdict, WorkerState
+from windlass.storage.protocol import CancelAnswer, Verdict, WorkerState, Written
+from windlass.testing.conformance.scheduling import a_write, written
 from windlass.testing.conformance.steps import (
     a_job,
     add,
@@ -28,6 +29,7 @@ from windlass.testing.conformance.steps import (
     look,
     started,
     succeeded,
+    total,
 )
 
 SOON = 2.0
@@ -211,3 +213,18 @@ async def test_what_is_beyond_the_calendar_is_stored_in_their_transaction_as_in_
     ]
     assert found[0] == found[1]
     assert len(found[0]) == 3
+
+
+async def test_a_key_that_a_stranger_decides_stops_no_other_schedule(
+    storage: PostgresStorage, theirs: asyncpg.Connection
+) -> None:
+    await storage.transactions.insert(theirs, [keyed("order:1")])
+    job = keyed("order:1")
+    writes = [a_write("first", jobs=(job,)), a_write("second", jobs=(a_job(),))]
+    with pytest.raises(StoreBusy):
+        await written(storage, *writes)
+    assert [row.name for row in await storage.schedules.rows()] == ["second"]
+    await theirs.execute("ROLLBACK; BEGIN")
+    assert await written(storage, *writes) == [Written.WRITTEN] * 2
+    assert (await look(storage, job)).key_held
+    assert await total(storage) == 2

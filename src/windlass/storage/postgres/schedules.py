@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from windlass.core.job import JobId
+from windlass.errors import StoreBusy
 from windlass.storage.calendar import FIRST, within
 from windlass.storage.postgres.connection import Row
 from windlass.storage.postgres.database import Database
@@ -47,6 +48,16 @@ class PostgresSchedules:
             return []
         check_size([job for write in writes for job in write.jobs])
         try:
+            answers = await self._write(writes)
+        except StoreBusy:
+            if len(writes) == 1:
+                raise
+            answers = await self._write_apart(writes)
+        self._db.wake()
+        return answers
+
+    async def _write(self, writes: Sequence[ScheduleWrite]) -> list[Written]:
+        try:
             # On the side: a job's key may be under decision in somebody's open transaction.
             rows = await self._db.fetch_aside(
                 self._db.sql(_WRITE),
@@ -62,8 +73,21 @@ class PostgresSchedules:
             )
         except Refused as refused:
             raise await refusal(self._db, refused) from None
-        self._db.wake()
         return [Written(answer) for answer in rows[0][0]]
+
+    async def _write_apart(self, writes: Sequence[ScheduleWrite]) -> list[Written]:
+        """One has to wait too long, for that key most likely: it must not stop the others."""
+        answers: list[Written] = []
+        stopped: StoreBusy | None = None
+        for write in writes:
+            try:
+                answers += await self._write([write])
+            except StoreBusy as error:
+                stopped = error
+        if stopped is not None:
+            self._db.wake()
+            raise stopped
+        return answers
 
     async def declare(self, names: Sequence[str]) -> None:
         await self._db.fetch_aside(self._db.sql(_DECLARE), self._db.instant(), list(names))

@@ -48,6 +48,7 @@ END $$;
 --   p_mosts    how many of these may not be active; NULL: any number may
 -- The answers, in order: written, stale or busy.
 -- A limit that nobody defined: WL001, its name as the detail, and nothing is written.
+-- Waiting for a key that somebody is deciding in an open transaction: 55P03 after lock_timeout.
 -- Jobs are stored together: keys are taken in the order of keys, whatever the order of the writes.
 CREATE OR REPLACE FUNCTION write_schedules(
     p_at timestamptz, p_durable boolean, p_names text[], p_revisions bigint[], p_bodies text[],
@@ -57,7 +58,7 @@ LANGUAGE plpgsql
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off
-SET lock_timeout TO '3s' AS $$
+SET lock_timeout TO '2s' AS $$
 DECLARE
     v_at timestamptz;
     v_stored record;
