@@ -228,3 +228,19 @@ async def test_a_key_that_a_stranger_decides_stops_no_other_schedule(
     assert await written(storage, *writes) == [Written.WRITTEN] * 2
     assert (await look(storage, job)).key_held
     assert await total(storage) == 2
+
+
+async def test_who_is_to_follow_waits_no_longer_than_a_while_for_a_key_that_a_stranger_decides(
+    storage: PostgresStorage, theirs: asyncpg.Connection
+) -> None:
+    running, then = await started(storage), keyed("order:1")
+    await storage.transactions.insert(theirs, [keyed("order:1")])
+    transition = msgspec.structs.replace(succeed(running, by="w1", result=None), then=then)
+    async with asyncio.timeout(20):
+        with pytest.raises(StoreBusy):
+            await storage.jobs.apply([transition])
+    assert (await look(storage, running)).state is State.RUNNING
+    await theirs.execute("ROLLBACK; BEGIN")
+    (answer,) = (await storage.jobs.apply([transition])).answers
+    assert answer.verdict is Verdict.APPLIED
+    assert (await look(storage, then)).key_held

@@ -317,6 +317,8 @@ BEGIN
         PERFORM open_gates(v_opened);
     END IF;
     IF v_follow IS NOT NULL THEN
+        -- A key may be under decision in somebody's open transaction: then nothing of this happens.
+        PERFORM set_config('lock_timeout', '2s', true);
         PERFORM insert_listed(
             at, p_durable, (SELECT json_agg(f.job::json ORDER BY f.n)
                               FROM unnest(v_follow) WITH ORDINALITY AS f (job, n)));
