@@ -356,7 +356,8 @@ class Machine(RuleBasedStateMachine):
     async def _rows(self, store: Storage, _: int) -> object:
         jobs = await store.admin.find(JobFilter(), limit=1000)
         workers = [(w.start.id, w.state, w.running) for w in await store.workers.workers()]
-        return [_comparable(job) for job in jobs], workers
+        # Sorted: of two that came at one instant either may be the newer one.
+        return [_comparable(job) for job in jobs], sorted(workers)
 
     async def _histories(self, store: Storage, _: int) -> object:
         jobs = await store.admin.find(JobFilter(), limit=1000)
