@@ -15,16 +15,22 @@ from windlass.core.function import where
 from windlass.core.job import JobId, LimitUse, NewJob
 from windlass.core.limit import LimitSpec
 from windlass.core.rules import Cron, Every, Manual, Once, Rule
-from windlass.core.schedule import Schedule
+from windlass.core.schedule import Schedule, turn_of
 from windlass.core.text import check_name, shown
 from windlass.errors import DefinitionError, InvalidArgument
 from windlass.limits import breaker_name
 from windlass.task import Call, Task
 
-__all__ = ["Declarations", "Declared", "ScheduleDecorator", "planned"]
+__all__ = [
+    "Declarations",
+    "Declared",
+    "ScheduleDecorator",
+    "check_schedule_name",
+    "planned",
+    "turn_limit",
+]
 
 _RULES = (Cron, Every, Once, Manual)
-_TURN = " (schedule)"
 Target = TypeVar("Target", bound="Task[..., Any] | Call")
 
 
@@ -56,10 +62,14 @@ def planned(
         specs.append(LimitSpec(name=breaker_name(task.name), breaker=Breaker()))
         uses.append(LimitUse(breaker_name(task.name)))
     if outline.overlap == "queue":
-        specs.append(LimitSpec(name=f"{name}{_TURN}", concurrency=1))
-        uses.append(LimitUse(f"{name}{_TURN}"))
+        specs.append(turn_limit(name))
     job = msgspec.structs.replace(job, limits=tuple(uses), tags=(*job.tags, f"schedule:{name}"))
     return msgspec.structs.replace(outline, job=job), specs
+
+
+def turn_limit(name: str) -> LimitSpec:
+    """What lets one run of a schedule go at a time."""
+    return LimitSpec(name=turn_of(name), concurrency=1)
 
 
 def _check_call(name: str, call: Call) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from windlass.core.job import JobId, NewJob
-from windlass.core.rules import Rule, next_slot
-from windlass.core.schedule import Run, Schedule, ScheduleState, first_slot
+from windlass.core.rules import Once, Rule, next_slot
+from windlass.core.schedule import RUNS, Run, Schedule, ScheduleState, first_slot, job_of
 from windlass.errors import (
     InvalidArgument,
     ScheduleBusy,
@@ -183,25 +183,42 @@ class Schedules:
         state = known.state
         if state.written == plan and state.held is None:
             return None
-        new = plan if state.written is None else merged(state.plan, state.written, plan)
+        # What a person made under this name before the code had it is a person's word, too.
+        new = state.plan if state.written is None else merged(state.plan, state.written, plan)
         changed = new != state.plan
+        again = _moved(state, new)
         state = msgspec.structs.replace(
             state,
             plan=new,
             written=plan,
             problem="" if state.held is not None else state.problem,
             held=None,
-            ended=state.ended and not changed,
+            ended=state.ended and not again,
             **({"changed_by": by, "changed_at": now} if changed else {}),
         )
-        next_at = known.state.held or row.next_at
-        if changed and new.rule != known.state.plan.rule:
-            next_at = first_slot(new, now)
-        return write_of(known, state, next_at)
+        kept = known.state.held or row.next_at
+        return write_of(known, state, first_slot(new, now) if again else kept)
 
     async def still_declared(self, names: Collection[str]) -> None:
-        """Say again that some code has these."""
+        """Say again that some code has these. Those that were held while this could not be said
+        (the store was out of reach, the machine asleep) go on.
+        """
         await self._store.declare(sorted(names))
+        held = [
+            known
+            for known in await self.all()
+            if isinstance(known, Known) and known.row.name in names and known.state.held is not None
+        ]
+        writes = [
+            write_of(
+                known,
+                msgspec.structs.replace(known.state, problem="", held=None),
+                known.state.held,
+            )
+            for known in held
+        ]
+        if writes:  # what is stale has been changed just now, and is looked at again in a minute
+            await self._store.write(writes)
 
     # --- what people do ---
 
@@ -228,9 +245,16 @@ class Schedules:
 
         def edited(known: Known, now: datetime) -> tuple[ScheduleState, datetime | None]:
             plan = msgspec.structs.replace(known.state.plan, **fields)
-            state = msgspec.structs.replace(known.state, plan=plan, ended=False, problem="")
-            moved = {"rule", "starts", "ends"} & fields.keys() or known.state.problem
-            return state, first_slot(plan, now) if moved else known.row.next_at
+            again = _moved(known.state, plan)
+            state = msgspec.structs.replace(
+                known.state,
+                plan=plan,
+                ended=known.state.ended and not again,
+                problem="",
+                held=None,
+            )
+            again = again or bool(known.state.problem)
+            return state, first_slot(plan, now) if again else known.row.next_at
 
         return await self._edit(name, edited, by=by)
 
@@ -243,10 +267,12 @@ class Schedules:
         return await self._edit(name, paused, by=by)
 
     async def resume(self, name: str, *, by: str) -> Known:
-        """Fire again, from the next slot on: what was paused was not missed."""
+        """Fire again, from the next slot on: what was paused was not missed. One that is held or
+        broken is given another chance.
+        """
 
         def resumed(known: Known, now: datetime) -> tuple[ScheduleState, datetime | None]:
-            state = msgspec.structs.replace(known.state, paused=False)
+            state = msgspec.structs.replace(known.state, paused=False, problem="", held=None)
             again = known.state.paused or known.row.next_at is None
             return state, first_slot(state.plan, now) if again else known.row.next_at
 
@@ -269,7 +295,13 @@ class Schedules:
                 message = f"schedule {name!r} was made at run time: no code says what it should be"
                 raise InvalidArgument(message)
             state = msgspec.structs.replace(
-                known.state, plan=plan, removed=False, paused=False, ended=False, problem=""
+                known.state,
+                plan=plan,
+                removed=False,
+                paused=False,
+                ended=known.state.ended and not _moved(known.state, plan),
+                problem="",
+                held=None,
             )
             return state, first_slot(plan, now)
 
@@ -284,13 +316,15 @@ class Schedules:
             known = await self.get(name)
             plan, now = known.state.plan, await self._now()
             if plan.job is None:
+                if not known.state.fires:
+                    message = f"{name} is a chore and does not fire at present: resume it first"
+                    raise InvalidArgument(message)
                 write = write_of(known, known.state, now)
                 if (await self._store.write([write]))[0] is Written.WRITTEN:
                     return None
                 continue
             (job_id,) = self._new_ids(1)
-            job = msgspec.structs.replace(plan.job, id=job_id, at=None, delay=None)
-            write = self._triggered(known, job, now, by)
+            write = self._triggered(known, job_of(name, plan, job_id), now, by)
             match (await self._store.write([write]))[0]:
                 case Written.WRITTEN:
                     return job_id
@@ -302,7 +336,7 @@ class Schedules:
 
     def _triggered(self, known: Known, job: NewJob, now: datetime, by: str) -> ScheduleWrite:
         state = known.state
-        runs = remembered([*state.runs, Run(now, job.id, by=by)], len(state.runs) + 1)
+        runs = remembered([*state.runs, Run(now, job.id, by=by)], RUNS)
         after = msgspec.structs.replace(state, runs=runs, fired=state.fired + 1)
         return msgspec.structs.replace(
             write_of(known, after, known.row.next_at),
@@ -339,6 +373,16 @@ class Schedules:
             if (await self._store.write([write]))[0] is Written.WRITTEN:
                 return await self.get(name, removed=True)
         raise _contended(f"schedule {name!r}")
+
+
+def _moved(state: ScheduleState, plan: Schedule) -> bool:
+    """Whether another plan has other slots. A one-time schedule that has fired has none left,
+    unless it is given another instant.
+    """
+    old = state.plan
+    if isinstance(plan.rule, Once) and state.ended:
+        return plan.rule != old.rule
+    return (plan.rule, plan.starts, plan.ends) != (old.rule, old.starts, old.ends)
 
 
 def _contended(what: str) -> StoreBusy:

@@ -10,12 +10,12 @@ import msgspec
 
 from windlass.admin.desk import Desk
 from windlass.core.breaker import BreakerState
-from windlass.core.job import JobId
+from windlass.core.job import JobId, NewJob
 from windlass.core.rules import Rule
 from windlass.core.schedule import Run, Schedule
 from windlass.core.state import State
 from windlass.core.words import in_words
-from windlass.declared import check_schedule_name, planned
+from windlass.declared import check_schedule_name, planned, turn_limit
 from windlass.errors import InvalidArgument, suggestion
 from windlass.limits import Definitions, breaker_name
 from windlass.schedules import Broken, Known, Schedules, next_slots, planned_slots
@@ -65,9 +65,8 @@ class ScheduleDesk(Desk):
     async def schedules(self, *, removed: bool = False) -> Sequence[ScheduleReport]:
         """Every schedule, by name; ``removed``: also those that were removed."""
         storage = await self._storage()
-        now = await storage.now()
         return [
-            await self._report(storage, found, now)
+            await self._report(storage, found)
             for found in await self._book(storage).all()
             if removed or isinstance(found, Broken) or not found.state.removed
         ]
@@ -77,22 +76,29 @@ class ScheduleDesk(Desk):
         storage = await self._storage()
         for found in await self._book(storage).all():
             if found.row.name == name and (isinstance(found, Broken) or not found.state.removed):
-                return await self._report(storage, found, await storage.now())
-        return await self._report(storage, await self._book(storage).get(name), await storage.now())
+                return await self._report(storage, found)
+        return await self._report(storage, await self._book(storage).get(name))
 
     async def preview(self, rule: Rule, most: int = _AHEAD) -> Sequence[datetime]:
         """When a rule would fire next: a look before it is used."""
         return next_slots(rule, await (await self._storage()).now(), most)
 
     async def create_schedule(
-        self, name: str, rule: Rule, call: Call, *, by: str = "", **options: Any
+        self,
+        name: str,
+        rule: Rule,
+        call: Call,
+        *,
+        breaker: bool = True,
+        by: str = "",
+        **options: Any,
     ) -> ScheduleReport:
-        """A schedule made at run time: ``options`` as for ``@app.schedule``."""
+        """A schedule made at run time: ``options`` as for ``@app.schedule``; ScheduleExists."""
         check_schedule_name(name)
         _check_options(options)
         storage = await self._storage()
         outline = Schedule(rule=rule, **options)
-        plan, specs = planned(name, outline, call, self._settings)
+        plan, specs = planned(name, outline, call, self._settings, breaker=breaker)
         await Definitions(storage.limits).keep(specs)
         await self._book(storage).create(name, plan, by=by)
         return await self.schedule(name)
@@ -100,8 +106,8 @@ class ScheduleDesk(Desk):
     async def change_schedule(
         self, name: str, *, call: Call | None = None, by: str = "", **options: Any
     ) -> ScheduleReport:
-        """Other numbers for a schedule, or another call. They hold until the code says something
-        new about the very same of them, over every restart.
+        """Other numbers for a schedule, or another call. They hold, whatever the code says, over
+        every restart and deploy, until `reset_schedule`.
         """
         _check_options(options)
         if not options and call is None:
@@ -111,19 +117,24 @@ class ScheduleDesk(Desk):
         book = self._book(storage)
         known = await book.get(name)
         outline = msgspec.structs.replace(known.state.plan, **options)
-        if call is not None or ("overlap" in options and outline.job is not None):
-            options |= await self._replanned(storage, name, outline, call)
+        if call is not None:
+            options["job"] = await self._another_job(storage, name, outline, call)
+        elif outline.overlap == "queue":
+            await Definitions(storage.limits).keep([turn_limit(name)])
         await book.change(name, by=by, **options)
         return await self.schedule(name)
 
-    async def _replanned(
-        self, storage: Storage, name: str, outline: Schedule, call: Call | None
-    ) -> Mapping[str, Any]:
-        if call is None:
-            return {}
-        plan, specs = planned(name, outline, call, self._settings)
+    async def _another_job(
+        self, storage: Storage, name: str, outline: Schedule, call: Call
+    ) -> NewJob | None:
+        old = outline.job
+        if old is None:
+            message = f"{name} is a chore of Windlass itself: it makes no calls"
+            raise InvalidArgument(message)
+        breaker = any(use.name == breaker_name(old.task) for use in old.limits)
+        plan, specs = planned(name, outline, call, self._settings, breaker=breaker)
         await Definitions(storage.limits).keep(specs)
-        return {"job": plan.job}
+        return plan.job
 
     async def pause_schedule(self, name: str, *, by: str = "") -> ScheduleReport:
         """Fire nothing until it is resumed; over every restart."""
@@ -161,9 +172,7 @@ class ScheduleDesk(Desk):
     def _book(self, storage: Storage) -> Schedules:
         return Schedules(storage.schedules, storage.now, self._new_ids)
 
-    async def _report(
-        self, storage: Storage, found: Known | Broken, now: datetime
-    ) -> ScheduleReport:
+    async def _report(self, storage: Storage, found: Known | Broken) -> ScheduleReport:
         if isinstance(found, Broken):
             fix = "Delete it, or declare it anew"
             problem = f"it cannot be read: {found.problem}. {fix}"
@@ -178,7 +187,7 @@ class ScheduleDesk(Desk):
             words=in_words(plan.rule),
             plan=plan,
             next_at=found.row.next_at,
-            upcoming=_ahead(found, now),
+            upcoming=_ahead(found),
             runs=runs,
             failures=state.failures,
             fired=state.fired,
@@ -229,27 +238,38 @@ def _word(
     return "ended" if state.ended else "active"
 
 
-def _ahead(found: Known, now: datetime) -> list[datetime]:
+def _ahead(found: Known) -> list[datetime]:
+    """Also from a slot that is overdue: those behind it follow it, not the present."""
     next_at = found.row.next_at
     if next_at is None or found.state.plan.follows:
         return [] if next_at is None else [next_at]
-    rest = planned_slots(found.state.plan, max(next_at, now), _AHEAD - 1)
+    rest = planned_slots(found.state.plan, next_at, _AHEAD)
     return [next_at, *[slot for slot in rest if slot > next_at]][:_AHEAD]
 
 
 def _changed(plan: Schedule, written: Schedule | None) -> Mapping[str, tuple[str, str]]:
     if written is None:
         return {}
+    code, now = _shown(written), _shown(plan)
     return {
-        name: (_shown(name, written), _shown(name, plan))
-        for name in Schedule.__struct_fields__
-        if getattr(written, name) != getattr(plan, name)
+        name: (code.get(name, ""), now.get(name, ""))
+        for name in {**code, **now}
+        if code.get(name) != now.get(name)
     }
 
 
-def _shown(name: str, plan: Schedule) -> str:
-    value = getattr(plan, name)
-    return in_words(value) if name == "rule" else str(value)
+def _shown(plan: Schedule) -> dict[str, str]:
+    """Everything that can differ, in words: of the job each field, its payload as arguments."""
+    told = {
+        name: in_words(plan.rule) if name == "rule" else str(getattr(plan, name))
+        for name in Schedule.__struct_fields__
+        if name != "job"
+    }
+    if plan.job is not None:
+        told |= {name: str(getattr(plan.job, name)) for name in NewJob.__struct_fields__}
+        told["arguments"] = plan.job.payload.decode(errors="replace")
+        del told["payload"]
+    return told
 
 
 async def _breaker(storage: Storage, plan: Schedule) -> BreakerState | None:

@@ -79,8 +79,9 @@ def written_rule(rule: Rule) -> dict[str, Any]:
     match rule:
         case Cron(expression, tz):
             return {"cron": expression, "tz": tz}
-        case Every(period, after):
-            return {"every": write_duration(period), "after_end": after == "end"}
+        case Every(period, after, anchor):
+            since = {} if anchor is None else {"anchor": anchor}
+            return {"every": write_duration(period), "after_end": after == "end", **since}
         case Once(at):
             return {"once": at}
         case Manual():

@@ -10,6 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from windlass.admin import ScheduleReport
+    from windlass.core.breaker import BreakerState
     from windlass.core.schedule import Run
 
 __all__ = ["Shown", "fields", "instant", "next_slot_in_words", "row", "say", "tell"]
@@ -85,7 +86,6 @@ def tell(shown: Shown, *, as_json: bool) -> None:
     pairs += [
         (f"changed {name}", f"{now}, where the code says {code}")
         for name, (code, now) in report.changed.items()
-        if name != "job"
     ]
     if report.changed_at is not None:
         pairs.append(("last changed", f"{instant(report.changed_at)} by {report.changed_by}"))
@@ -132,7 +132,8 @@ def fields(shown: Shown) -> dict[str, Any]:
 
     report = shown.report
     plan = report.plan
-    found: dict[str, Any] = {
+    job = None if plan is None else plan.job
+    return {
         "name": report.name,
         "state": report.state,
         "problem": report.problem or None,
@@ -147,18 +148,29 @@ def fields(shown: Shown) -> dict[str, Any]:
         "changed": {name: {"code": c, "now": n} for name, (c, n) in report.changed.items()},
         "changed_by": report.changed_by or None,
         "changed_at": report.changed_at,
-        "runs": [msgspec.to_builtins(run, builtin_types=(datetime,)) for run in report.runs],
+        "runs": [_run(run) for run in report.runs],
+        "breaker": None if report.breaker is None else _breaker(report.breaker),
+        "task": None if job is None else job.task,
+        "queue": None if job is None else job.queue,
+        "arguments": None if job is None else msgspec.Raw(job.payload),
+        "missed": None if plan is None else plan.missed.value,
+        "most_missed": None if plan is None else plan.most_missed,
+        "overlap": None if plan is None else plan.overlap,
+        "jitter": None if plan is None else plan.jitter.total_seconds(),
+        "starts": None if plan is None else plan.starts,
+        "ends": None if plan is None else plan.ends,
     }
-    if plan is not None:
-        found |= {
-            "task": None if plan.job is None else plan.job.task,
-            "queue": None if plan.job is None else plan.job.queue,
-            "arguments": None if plan.job is None else msgspec.Raw(plan.job.payload),
-            "missed": plan.missed.value,
-            "most_missed": plan.most_missed,
-            "overlap": plan.overlap,
-            "jitter": plan.jitter.total_seconds(),
-            "starts": plan.starts,
-            "ends": plan.ends,
-        }
-    return found
+
+
+def _run(run: Run) -> dict[str, Any]:
+    return {
+        "slot": run.slot,
+        "job": run.job,
+        "outcome": run.outcome or None,
+        "ended_at": run.ended_at,
+        "by": run.by or None,
+    }
+
+
+def _breaker(state: BreakerState) -> dict[str, Any]:
+    return {"failures": state.failures, "opened": state.opened, "open_until": state.open_until}

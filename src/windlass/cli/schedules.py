@@ -28,8 +28,8 @@ _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 def schedules() -> None:
     """Look at schedules, run them now, pause them, change them.
 
-    What is changed here survives restarts and deploys: code only overrules it where it says
-    something new. `reset` goes back to what the code says.
+    What is changed here holds, over restarts and deploys, until `reset` goes back to what the
+    code says.
     """
 
 
@@ -239,11 +239,14 @@ def remove(words: tuple[str, ...], url: str | None, *, cancel_runs: bool, yes: b
     where, name = named(words, url, "schedule")
     _confirm(f"Remove schedule {name}?", yes=yes)
 
-    async def order(app: Windlass) -> None:
+    async def order(app: Windlass) -> bool:
+        declared = (await app.admin.schedule(name)).declared
         await app.admin.remove_schedule(name, cancel_runs=cancel_runs, by=_who())
+        return declared
 
-    ask(where, order)
-    click.echo(f"Schedule {name} is removed and stays so; `reset` brings it back.")
+    declared = ask(where, order)
+    rest = " and stays so; `reset` brings it back." if declared else "."
+    click.echo(f"Schedule {name} is removed{rest}")
     return 0
 
 

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from windlass.core.instant import aware, duration, from_us, to_us
-from windlass.core.job import JobId, NewJob
+from windlass.core.job import JobId, LimitUse, NewJob
 from windlass.core.rules import Every, Once, Rule, latest_slots, next_slot
 from windlass.core.state import State
 from windlass.core.text import shown
@@ -29,7 +29,9 @@ __all__ = [
     "due_firings",
     "firing",
     "first_slot",
+    "job_of",
     "slot_of",
+    "turn_of",
 ]
 
 LATE = timedelta(seconds=60)
@@ -239,17 +241,26 @@ def _most_recent(plan: Schedule) -> int:
 
 def firing(name: str, plan: Schedule, slot: datetime) -> NewJob:
     """The job of a slot: always the same one, so that inserting it twice is inserting it once."""
+    digest = blake2b(f"{name}\x1f{to_us(slot)}".encode(), digest_size=16)
+    spread = int.from_bytes(digest.digest()[:4]) / 2**32
+    return job_of(name, plan, _id_of(slot, digest.hexdigest()), slot + plan.jitter * spread)
+
+
+def job_of(name: str, plan: Schedule, job_id: JobId, at: datetime | None = None) -> NewJob:
+    """A job of a schedule. Where runs wait for each other it draws on the turn, as things stand
+    now: a person may have changed ``overlap`` since the call was written down.
+    """
     if plan.job is None:
         message = f"schedule {name!r} makes no jobs"
         raise InvalidArgument(message)
-    digest = blake2b(f"{name}\x1f{to_us(slot)}".encode(), digest_size=16)
-    spread = int.from_bytes(digest.digest()[:4]) / 2**32
-    return msgspec.structs.replace(
-        plan.job,
-        id=_id_of(slot, digest.hexdigest()),
-        at=slot + plan.jitter * spread,
-        delay=None,
-    )
+    turn = (LimitUse(turn_of(name)),) if plan.overlap == "queue" else ()
+    limits = (*plan.job.limits, *turn)
+    return msgspec.structs.replace(plan.job, id=job_id, at=at, delay=None, limits=limits)
+
+
+def turn_of(name: str) -> str:
+    """The name of the limit that lets one run of a schedule go at a time."""
+    return f"{name} (schedule)"
 
 
 def _id_of(slot: datetime, digest: str) -> JobId:

@@ -20,10 +20,14 @@ from windlass.core.schedule import (
 from windlass.schedules import Known, remembered, write_of
 from windlass.storage.protocol import ScheduleWrite
 
-__all__ = ["BREAKER", "OVERLAP", "Move", "held_back", "left_out", "move"]
+__all__ = ["BREAKER", "OVERLAP", "UNDECLARED", "Move", "held_back", "left_out", "move"]
 
 OVERLAP = "left out: the run before was still active"
 BREAKER = "left out: the breaker of its task is open"
+UNDECLARED = (
+    "no running process declares it any more. Remove it if its code is gone; it goes on "
+    "when a process that declares it starts"
+)
 _SOONEST, _LATEST = timedelta(milliseconds=100), timedelta(seconds=5)
 
 
@@ -59,6 +63,8 @@ def move(
             return Move(known, write_of(known, state, waits))
         next_at = min(waits, at)
     slots, missed, after = due_firings(plan, next_at, at)
+    if plan.job is None and not slots and not missed:
+        slots = [next_at]  # a chore that somebody has triggered between its slots
     if plan.follows and after is None:
         after = at + _look_again(plan)
     state = msgspec.structs.replace(
@@ -116,11 +122,7 @@ def left_out(state: ScheduleState, slots: Sequence[datetime], why: str) -> Sched
     )
 
 
-def held_back(known: Known) -> Move:
-    """No process has this schedule in its code any more: it fires nothing, and says so."""
-    problem = (
-        "no running process declares it any more. Remove it if its code is gone; it goes on "
-        "when a process that declares it starts"
-    )
+def held_back(known: Known, problem: str) -> Move:
+    """It fires nothing until a process that declares it says so again, or a person does."""
     state = msgspec.structs.replace(known.state, problem=problem, held=known.row.next_at)
     return Move(known, write_of(known, state, None))

@@ -12,10 +12,10 @@ import msgspec
 from windlass.core.event import JobEnqueued
 from windlass.core.job import JobId
 from windlass.core.schedule import RUNS, Run
-from windlass.errors import LimitUnknown, StorageError
+from windlass.errors import LimitUnknown, StorageError, WindlassError
 from windlass.limits import breaker_name
 from windlass.observe.bus import Bus
-from windlass.runtime.firing import Move, held_back, move
+from windlass.runtime.firing import UNDECLARED, Move, held_back, move
 from windlass.runtime.leader import Leader
 from windlass.runtime.loop import every
 from windlass.schedules import Broken, Known, Schedules, decoded, remembered, write_of
@@ -107,7 +107,7 @@ class Scheduler:
                 await self._disable(found)
             elif found.undeclared(at):
                 log.warning("schedule %s is held: %s", found.row.name, "no process declares it")
-                moves.append(held_back(found))
+                moves.append(held_back(found, UNDECLARED))
             else:
                 known.append(found)
         moves += await self._decide(known, at)
@@ -180,11 +180,14 @@ class Scheduler:
             return []
         try:
             answers = await self._store.write([one.write for one in moves])
-        except LimitUnknown:
+        except LimitUnknown as error:
             if len(moves) > 1:  # strangers in a batch do not meet
                 half = len(moves) // 2
                 return [*await self._write(moves[:half]), *await self._write(moves[half:])]
-            raise
+            log.warning("schedule %s is held: %s", moves[0].known.row.name, error)
+            held = held_back(moves[0].known, f"its jobs cannot be stored: {error}")
+            await self._store.write([held.write])
+            return []
         busy = [
             one.instead
             for one, answer in zip(moves, answers, strict=True)
@@ -221,7 +224,7 @@ class Scheduler:
             outcome = f"failed: {type(error).__name__}: {error}"
         try:
             await self._tell(name, slot, outcome)
-        except StorageError as error:
+        except WindlassError as error:  # the storage, or somebody has deleted it meanwhile
             log.debug("what %s did cannot be stored: %s", name, error)
 
     async def _tell(self, name: str, slot: datetime, outcome: str) -> None:

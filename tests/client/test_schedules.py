@@ -1,0 +1,310 @@
+"""``app.admin`` and schedules: what people see, what holds, and what goes on by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from windlass import Cron, Every, Manual, Once, Task, Windlass
+from windlass.core.job import JobId, LimitUse, NewJob
+from windlass.core.schedule import RUNS, Schedule, ScheduleState
+from windlass.errors import InvalidArgument, ScheduleExists
+from windlass.observe.bus import Bus
+from windlass.runtime.declaring import OUR_OWN, Declaring
+from windlass.runtime.scheduler import Chore, Scheduler
+from windlass.schedules import DECLARED_FOR, Known, Schedules
+from windlass.seams import new_job_ids
+from windlass.storage.memory import MemoryDatabase, MemoryStorage
+from windlass.storage.protocol import ScheduleWrite
+from windlass.testing.clock import START, VirtualClock
+
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+JOB = NewJob(id=JobId(""), task="report")
+
+
+class Leading:
+    leading = True
+
+
+class Stage:
+    """A store on a clock that stands still, its book of schedules, and one scheduler."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.database = MemoryDatabase(self.clock)
+        self.storage = MemoryStorage(self.database)
+        self.book = Schedules(self.storage.schedules, self.storage.now, new_job_ids)
+
+    def scheduler(self, chores: dict[str, Chore] | None = None) -> Scheduler:
+        leader: Any = Leading()
+        return Scheduler(self.storage, leader, Bus(), chores or {}, poll=timedelta(seconds=1))
+
+    async def declare(self, **fields: Any) -> None:
+        plan = Schedule(**{"rule": Every(HOUR), "job": JOB, **fields})
+        await self.book.declare({"nightly": plan}, by="code")
+
+    async def state(self, name: str = "nightly") -> ScheduleState:
+        return (await self.known(name)).state
+
+    async def known(self, name: str = "nightly") -> Known:
+        return await self.book.get(name, removed=True)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+@pytest.fixture
+async def app() -> AsyncIterator[Windlass]:
+    async with Windlass("memory://") as made:
+        yield made
+
+
+def report_of(app: Windlass) -> Task[[str], None]:
+    @app.task(name="report")
+    async def report(region: str) -> None: ...
+
+    return report
+
+
+# --- what people see ------------------------------------------------------------------------------
+
+
+async def test_behind_an_overdue_slot_stand_those_that_follow_it(app: Windlass) -> None:
+    await app.admin.create_schedule("eu", Every(HOUR), report_of(app).call("eu"))
+    storage = await app.storage()
+    (row,) = await storage.schedules.rows()
+    overdue = Every(HOUR).slot(Every(HOUR).number(await storage.now()) - 3)
+    late = ScheduleWrite(name="eu", revision=row.revision, body=row.body, next_at=overdue)
+    await storage.schedules.write([late])
+    found = await app.admin.schedule("eu")
+    assert list(found.upcoming) == [overdue + HOUR * number for number in range(5)]
+
+
+async def test_the_slots_ahead_end_where_the_schedule_does(app: Windlass) -> None:
+    now = await (await app.storage()).now()
+    call = report_of(app).call("eu")
+    made = await app.admin.create_schedule("eu", Every(HOUR), call, ends=now + 2 * HOUR)
+    assert len(made.upcoming) == 2
+    once = await app.admin.create_schedule("once", Once(now + HOUR), call)
+    assert list(once.upcoming) == [now + HOUR]
+
+
+async def test_changed_arguments_are_shown_beside_those_of_the_code(app: Windlass) -> None:
+    report = report_of(app)
+    app.schedule(Manual(), name="eu")(report.call("eu"))
+    async with app.worker():
+        pass
+    found = await app.admin.change_schedule("eu", call=report.call("us"), by="ann")
+    assert found.changed == {"arguments": ('{"region":"eu"}', '{"region":"us"}')}
+
+
+async def test_a_preview_stores_nothing(app: Windlass) -> None:
+    slots = await app.admin.preview(Cron("0 8 * * *", "Europe/Berlin"), 3)
+    assert len(slots) == 3
+    assert slots == sorted(slots)
+    assert await app.admin.preview(Manual()) == []
+    assert await app.admin.schedules() == []
+
+
+# --- whose word holds -----------------------------------------------------------------------------
+
+
+async def test_what_a_person_changed_holds_also_when_code_changes_the_same(stage: Stage) -> None:
+    await stage.declare()
+    await stage.book.change("nightly", by="ann", rule=Every(2 * HOUR))
+    await stage.declare(rule=Every(3 * HOUR))
+    state = await stage.state()
+    assert state.plan.rule == Every(2 * HOUR)
+    assert state.written is not None
+    assert state.written.rule == Every(3 * HOUR)
+    await stage.book.reset("nightly", by="ann")
+    assert (await stage.state()).plan.rule == Every(3 * HOUR)
+
+
+async def test_code_does_not_overwrite_what_a_person_made_under_its_name(stage: Stage) -> None:
+    await stage.book.create("nightly", Schedule(rule=Every(MINUTE), job=JOB), by="ann")
+    await stage.declare()
+    state = await stage.state()
+    assert (state.plan.rule, state.changed_by, state.edited) == (Every(MINUTE), "ann", True)
+    await stage.book.reset("nightly", by="ann")
+    assert (await stage.state()).plan.rule == Every(HOUR)
+
+
+async def test_an_end_that_code_moves_on_lets_a_schedule_go_on(stage: Stage) -> None:
+    await stage.declare(ends=START + 90 * MINUTE)
+    stage.clock.advance(HOUR)
+    await stage.book.still_declared(["nightly"])
+    assert await stage.scheduler().step() == 1
+    assert (await stage.state()).ended
+    await stage.declare(ends=START + 24 * HOUR)
+    assert not (await stage.state()).ended
+    assert (await stage.known()).row.next_at == START + 2 * HOUR
+
+
+async def test_a_one_time_schedule_that_was_fires_again_only_at_another_instant(
+    stage: Stage,
+) -> None:
+    await stage.declare(rule=Once(START))
+    assert await stage.scheduler().step() == 1
+    await stage.book.change("nightly", by="ann", jitter=MINUTE)
+    await stage.book.reset("nightly", by="ann")
+    await stage.book.remove("nightly", by="ann")
+    await stage.book.reset("nightly", by="ann")
+    await stage.declare(rule=Once(START), missed="all")
+    state = await stage.state()
+    assert state.ended
+    assert (await stage.known()).row.next_at is None
+    await stage.book.change("nightly", by="ann", rule=Once(START + HOUR))
+    assert (await stage.known()).row.next_at == START + HOUR
+
+
+# --- overlap that is changed ----------------------------------------------------------------------
+
+
+async def test_runs_wait_their_turn_from_when_somebody_says_so(app: Windlass) -> None:
+    call = report_of(app).call("eu")
+    await app.admin.create_schedule("eu", Manual(), call, overlap="allow")
+    for overlap, limits in (("queue", 2), ("allow", 1)):
+        await app.admin.change_schedule("eu", overlap=overlap)
+        job = await app.admin.trigger_schedule("eu")
+        assert job is not None
+        assert len((await app.admin.get(job)).limits) == limits
+    assert (await app.admin.schedule("eu")).changed == {}
+
+
+async def test_another_call_leaves_the_breaker_as_it_was(app: Windlass) -> None:
+    report = report_of(app)
+    await app.admin.create_schedule("bare", Manual(), report.call("eu"), breaker=False)
+    await app.admin.create_schedule("usual", Manual(), report.call("eu"))
+    for name, breaker in (("bare", False), ("usual", True)):
+        found = await app.admin.change_schedule(name, call=report.call("us"))
+        assert (found.breaker is not None) is breaker
+
+
+# --- triggers -------------------------------------------------------------------------------------
+
+
+async def test_a_chore_runs_when_it_is_triggered_between_its_slots(stage: Stage) -> None:
+    ran = []
+
+    async def sweep() -> str:
+        ran.append(stage.clock.now())
+        return "done"
+
+    await stage.declare(job=None)
+    scheduler = stage.scheduler({"nightly": sweep})
+    stage.clock.advance(100)
+    assert await stage.book.trigger("nightly", by="ann") is None
+    await scheduler.step()
+    await scheduler.close()
+    assert ran == [START + timedelta(seconds=100)]
+    assert (await stage.known()).row.next_at == START + HOUR
+    await stage.book.pause("nightly", by="ann")
+    with pytest.raises(InvalidArgument, match="resume it first"):
+        await stage.book.trigger("nightly", by="ann")
+
+
+async def test_a_chore_that_is_deleted_while_it_runs_just_ends(stage: Stage) -> None:
+    async def sweep() -> str:
+        await stage.book.delete("nightly")
+        return "done"
+
+    await stage.declare(job=None)
+    scheduler = stage.scheduler({"nightly": sweep})
+    await stage.book.trigger("nightly", by="ann")
+    await scheduler.step()
+    (task,) = scheduler._running
+    await scheduler.close()
+    assert task.exception() is None
+
+
+async def test_a_schedule_that_is_only_ever_triggered_does_not_grow(stage: Stage) -> None:
+    await stage.declare(rule=Manual(), overlap="allow")
+    for _ in range(200):
+        await stage.book.trigger("nightly", by="ann")
+    state = await stage.state()
+    assert len(state.runs) <= 100 + RUNS
+    assert state.fired == 200
+
+
+# --- held, and going on ---------------------------------------------------------------------------
+
+
+async def test_after_an_outage_what_was_held_goes_on_by_itself(stage: Stage) -> None:
+    """Nobody could say for a while that the schedule is still in the code: it still is."""
+    declaring = Declaring(stage.book, {"nightly": Schedule(rule=Every(HOUR), job=JOB)})
+    await declaring.step()
+    stage.clock.advance(HOUR + DECLARED_FOR)
+    scheduler = stage.scheduler(dict.fromkeys(OUR_OWN, _nothing))
+    await scheduler.step()
+    assert (await stage.state()).held == START + HOUR
+    await declaring.step()
+    assert (await stage.state()).held is None
+    assert await scheduler.step() == 1
+    await scheduler.close()
+
+
+async def _nothing() -> str:
+    return "done"
+
+
+async def test_a_person_who_resumes_a_held_schedule_gives_it_another_chance(
+    stage: Stage,
+) -> None:
+    await stage.declare()
+    stage.clock.advance(2 * HOUR)
+    await stage.scheduler().step()
+    assert not (await stage.state()).fires
+    await stage.book.resume("nightly", by="ann")
+    assert (await stage.state()).fires
+    assert (await stage.known()).row.next_at == START + 3 * HOUR
+
+
+async def test_a_schedule_whose_limit_is_gone_is_held_and_the_others_fire(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost = msgspec.structs.replace(JOB, limits=(LimitUse("gone"),))
+    plans = {
+        name: Schedule(rule=Every(MINUTE), job=lost if name == "b" else JOB)
+        for name in ("a", "b", "c", "d")
+    }
+    await stage.book.declare(plans, by="code")
+    stage.clock.advance(MINUTE)
+    with caplog.at_level(logging.WARNING):
+        assert await stage.scheduler().step() == 3
+    assert "schedule b is held" in caplog.text
+    state = await stage.state("b")
+    assert "'gone'" in state.problem
+    assert state.held == START + MINUTE
+
+
+# --- made at run time -----------------------------------------------------------------------------
+
+
+async def test_two_who_create_the_same_schedule_do_not_overwrite_each_other(
+    app: Windlass,
+) -> None:
+    call = report_of(app).call("eu")
+    made = await asyncio.gather(
+        *(app.admin.create_schedule("eu", Every(60), call, by=who) for who in ("ann", "bob")),
+        return_exceptions=True,
+    )
+    assert [isinstance(one, ScheduleExists) for one in made].count(True) == 1
+
+
+async def test_a_removed_name_is_free_and_a_deleted_one_is_forgotten(app: Windlass) -> None:
+    call = report_of(app).call("eu")
+    await app.admin.create_schedule("eu", Every(60), call)
+    await app.admin.remove_schedule("eu")
+    assert [found.state for found in await app.admin.schedules(removed=True)] == ["removed"]
+    await app.admin.create_schedule("eu", Every(30), call)
+    await app.admin.delete_schedule("eu")
+    assert await app.admin.schedules(removed=True) == []
