@@ -374,7 +374,17 @@ def a_promotion_in_sql_ignores_the_due_time(patch: Patch) -> None:
 
 @mutant("memory")
 def a_paused_queue_gives_jobs(patch: Patch) -> None:
+    room = Claims.room
+
+    def open_wide(self: Claims, queue: str, now: datetime) -> int:
+        row = self._db.queues[queue]
+        paused, row.paused = row.paused, False
+        free = room(self, queue, now)
+        row.paused = paused
+        return free
+
     patch(Claims, "open_queues", lambda self, wants: [want.queue for want in wants])
+    patch(Claims, "room", open_wide)
 
 
 @mutant("memory")

@@ -213,7 +213,9 @@ async def _patient(seat: Seat, orders: Orders) -> int:
 # --- the operator -----------------------------------------------------------------------------
 
 
-_ORDERS = ("cancel", "cancel", "requeue", "requeue", "now", "drop", "pause", "set", "warm")
+_ORDERS = (
+    *("cancel", "cancel", "cancel", "requeue", "requeue", "now", "drop", "pause", "set", "warm"),
+)
 
 
 async def operate(seat: Seat, pause: float, over: Callable[[], bool]) -> None:

@@ -55,7 +55,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
             operator=chance.choice([0.0, 0.5, 2.0]),
             keep=chance.random() < 0.9,
             cooling=chance.choice([0.0, 0.5, 1.0]),
-            mourning=chance.random() < 0.5,
+            mourning=chance.random() < 0.7,
             max_running=chance.choice([None, None, 1, 3]),
             on_isolation=chance.choice(["continue", "continue", "cancel"]),
             max_jobs=max_jobs,
