@@ -9,7 +9,7 @@ import tempfile
 import weakref
 from collections.abc import Collection
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Self
 
@@ -30,6 +30,7 @@ __all__ = [
     "signed",
 ]
 
+_ABANDONED_AFTER = timedelta(hours=1)
 _WORKER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 # A lock belongs to the open file, which a forked child shares: a child left behind by a dead
@@ -153,15 +154,20 @@ def boot_id(source: str = "/proc/sys/kernel/random/boot_id") -> str:
 
 
 class WorkerLocks:
-    """The locks that workers of one storage hold in one directory of this machine."""
+    """The locks that workers of one storage hold in one directory of this machine.
 
-    def __init__(self, directory: str) -> None:
+    Without a directory there are none: nothing is held, and no death is ever proven.
+    """
+
+    def __init__(self, directory: str | None) -> None:
         self._directory = directory
         self._held: dict[str, WorkerLock] = {}
         self.boot = boot_id()
 
     def hold(self, worker: str) -> tuple[str, int, int]:
         """Boot id, device and inode for the worker's row."""
+        if self._directory is None:
+            return "", 0, 0
         lock = self._held[worker] = WorkerLock.hold(self._directory, worker)
         return self.boot, lock.device, lock.inode
 
@@ -172,23 +178,28 @@ class WorkerLocks:
 
     def prove_dead(self, worker: WorkerStart) -> bool:
         """Only of this boot, by the very file it held: all three must match our own view."""
-        if self.boot == "unknown" or worker.boot_id != self.boot or not worker.lock_inode:
+        known = self.boot != "unknown" and worker.boot_id == self.boot and worker.lock_inode
+        if self._directory is None or not known:
             return False
         return probe(self._directory, worker.id, worker.lock_device, worker.lock_inode)
 
     def forget(self, worker: str) -> None:
         """It is buried: its lock proves nothing any more."""
-        if worker not in self._held:
+        if self._directory is not None and worker not in self._held:
             forget(self._directory, worker)
 
-    def sweep(self, live: Collection[str], before: datetime) -> None:
-        """Remove locks that nobody holds and that are of no live worker, if older than that.
+    def sweep(self, live: Collection[str], now: datetime) -> None:
+        """Remove locks that nobody holds and that are of no live worker, unless they are new: a
+        worker that starts has no row yet.
 
         A process may die after it took its lock and before it had a row, or after its row ended
         and before it removed the file: then nobody buries it and the file would stay.
         """
-        directory = Path(self._directory)
-        for path in list(directory.iterdir()) if directory.exists() else []:
+        directory = None if self._directory is None else Path(self._directory)
+        if directory is None or not directory.exists():
+            return
+        before = now - _ABANDONED_AFTER
+        for path in list(directory.iterdir()):
             if path.name in live or path.name in self._held:
                 continue
             with suppress(FileNotFoundError):  # somebody else sweeps too

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
@@ -34,18 +34,16 @@ _MIGRATIONS = "windlass.storage.postgres.migrations"
 _NOW = load("windlass.storage.postgres.sql", "admin.sql")["now"]
 
 _MIGRATION_SECONDS = 600.0
-_ABANDONED_AFTER = timedelta(hours=1)
-"""The age from which a lock without a live worker is litter: a starting one has no row yet."""
 
 
 class PostgresStorage:
     """A `Storage` on one schema of a PostgreSQL database."""
 
-    def __init__(self, database: Database, locks: WorkerLocks | None, description: str) -> None:
+    def __init__(self, database: Database, locks: WorkerLocks, description: str) -> None:
         self._db, self._locks, self._description = database, locks, description
         self._closed = False
         self._wakeups = PostgresWakeups(database)
-        self.workers = PostgresWorkers(database, forget=self._forget_worker)
+        self.workers = PostgresWorkers(database, forget=locks.forget)
         self.leader = PostgresLeader(database)
         self.limits = PostgresLimits(database)
         self.maintenance = PostgresMaintenance(database, self._sweep_locks)
@@ -67,23 +65,17 @@ class PostgresStorage:
         return self._description
 
     def prove_dead(self, worker: WorkerStart) -> bool:
-        return self._locks is not None and self._locks.prove_dead(worker)
+        return self._locks.prove_dead(worker)
 
     def hold_worker_lock(self, worker: str) -> tuple[str, int, int]:
-        return ("", 0, 0) if self._locks is None else self._locks.hold(worker)
+        return self._locks.hold(worker)
 
     def release_worker_lock(self, worker: str) -> None:
-        if self._locks is not None:
-            self._locks.release(worker)
-
-    def _forget_worker(self, worker: str) -> None:
-        if self._locks is not None:
-            self._locks.forget(worker)
+        self._locks.release(worker)
 
     async def _sweep_locks(self) -> None:
-        if self._locks is not None:
-            live = {start.id for start in await self.workers.live()}
-            self._locks.sweep(live, SYSTEM_CLOCK.now() - _ABANDONED_AFTER)
+        live = {start.id for start in await self.workers.live()}
+        self._locks.sweep(live, SYSTEM_CLOCK.now())
 
     async def now(self) -> datetime:
         rows = await self._db.fetch(_NOW, self._db.instant())
@@ -97,8 +89,7 @@ class PostgresStorage:
         await self._wakeups.close()
         await self.maintenance.close()
         await self._db.close()
-        if self._locks is not None:
-            self._locks.close()
+        self._locks.close()
 
 
 async def open_postgres(
@@ -139,9 +130,8 @@ async def open_postgres(
     return PostgresStorage(database, _locks_for(f"{where} {schema}"), description)
 
 
-def _locks_for(place: str) -> WorkerLocks | None:
+def _locks_for(place: str) -> WorkerLocks:
     """Locks that belong to this database and schema: another one's workers prove nothing here."""
     directory = runtime_directory()
-    if directory is None:
-        return None
-    return WorkerLocks(str(Path(directory, f"postgres-{zlib.crc32(place.encode()):08x}")))
+    name = f"postgres-{zlib.crc32(place.encode()):08x}"
+    return WorkerLocks(None if directory is None else str(Path(directory, name)))

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from windlass.core.instant import span_us
 from windlass.core.state import TERMINAL, State
+from windlass.seams import SYSTEM_CLOCK
 from windlass.storage.calendar import instant_of
 from windlass.storage.locks import WorkerLocks
 from windlass.storage.redis.database import Argument, Database
@@ -28,16 +29,12 @@ _MOST_KEPT = 1_000_000
 """Ended jobs of one state that stay, however young: they live in memory, 600 bytes or more each."""
 _SURPLUS = 1_000
 """What is deleted of the surplus before it is counted again: others may delete, too."""
-_ABANDONED_AFTER = timedelta(hours=1)
-"""The age from which a lock without a live worker is litter: a starting one has no row yet."""
 
 
 class RedisMaintenance:
     """A `MaintenanceStore`."""
 
-    def __init__(
-        self, database: Database, locks: WorkerLocks | None, watch: Watch | None = None
-    ) -> None:
+    def __init__(self, database: Database, locks: WorkerLocks, watch: Watch | None = None) -> None:
         """``watch``: whether the server still is as durable as it must be."""
         self._db, self._locks, self._watch = database, locks, watch
 
@@ -107,8 +104,5 @@ class RedisMaintenance:
             while cursor is not None:
                 found = await self._db.run_aside(_FORGET_GATES, name, cursor)
                 cursor = None if found == b"0" else found
-        if self._locks is not None:
-            now, *live = await self._db.run_aside(_LIVE)
-            self._locks.sweep(
-                {worker.decode() for worker in live}, instant_of(now) - _ABANDONED_AFTER
-            )
+        _, *live = await self._db.run_aside(_LIVE)
+        self._locks.sweep({worker.decode() for worker in live}, SYSTEM_CLOCK.now())

@@ -42,14 +42,14 @@ class RedisStorage:
         self,
         database: Database,
         dialer: Dialer,
-        locks: WorkerLocks | None,
+        locks: WorkerLocks,
         watch: Watch | None,
         description: str,
     ) -> None:
         self._db, self._locks, self._description = database, locks, description
         self._closed = False
         self.jobs = RedisJobs(database)
-        self.workers = RedisWorkers(database, forget=self._forget_worker)
+        self.workers = RedisWorkers(database, forget=locks.forget)
         self.leader = RedisLeader(database)
         self.limits = RedisLimits(database)
         self.maintenance = RedisMaintenance(database, locks, watch)
@@ -67,18 +67,13 @@ class RedisStorage:
         return self._description
 
     def prove_dead(self, worker: WorkerStart) -> bool:
-        return self._locks is not None and self._locks.prove_dead(worker)
+        return self._locks.prove_dead(worker)
 
     def hold_worker_lock(self, worker: str) -> tuple[str, int, int]:
-        return ("", 0, 0) if self._locks is None else self._locks.hold(worker)
+        return self._locks.hold(worker)
 
     def release_worker_lock(self, worker: str) -> None:
-        if self._locks is not None:
-            self._locks.release(worker)
-
-    def _forget_worker(self, worker: str) -> None:
-        if self._locks is not None:
-            self._locks.forget(worker)
+        self._locks.release(worker)
 
     async def now(self) -> datetime:
         return instant_of(await self._db.run_aside(_NOW))
@@ -89,8 +84,7 @@ class RedisStorage:
         self._closed = True
         await self.wakeups.close()
         await self._db.close()
-        if self._locks is not None:
-            self._locks.close()
+        self._locks.close()
 
 
 async def open_redis(
@@ -161,7 +155,7 @@ async def _epoch(line: Line, prefix: str) -> bytes:
     return bytes(epoch)
 
 
-def _locks(epoch: bytes) -> WorkerLocks | None:
+def _locks(epoch: bytes) -> WorkerLocks:
     """One folder per set of jobs: workers of others prove nothing here."""
     directory = runtime_directory()
-    return None if directory is None else WorkerLocks(str(Path(directory, epoch.decode())))
+    return WorkerLocks(None if directory is None else str(Path(directory, epoch.decode())))

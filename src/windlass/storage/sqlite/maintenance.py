@@ -33,8 +33,6 @@ _PRUNE_WORKERS, _LIVE = _WORKERS["prune_workers"], _WORKERS["live"]
 _encode = msgspec.json.Encoder().encode
 
 _GATES_AT_ONCE = 500
-_ABANDONED_AFTER = timedelta(hours=1)
-"""The age from which a lock without a live worker is litter: a starting one has no row yet."""
 
 
 class SqliteMaintenance:
@@ -99,7 +97,7 @@ class SqliteMaintenance:
             step = partial(forget_gates, after=after, limit=_GATES_AT_ONCE)
             after = await self._db.write(step)
         live = self._db.read(lambda connection, _: fetch(connection, _LIVE))
-        self._place.sweep({worker for (worker,) in live}, self._db.clock.now() - _ABANDONED_AFTER)
+        self._place.sweep({worker for (worker,) in live}, self._db.clock.now())
         await self._place.checkpoint()
 
 

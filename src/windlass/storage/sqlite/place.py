@@ -54,8 +54,8 @@ class Place(Protocol):
         """Its lock proves nothing any more."""
         ...
 
-    def sweep(self, live: Collection[str], before: datetime) -> None:
-        """Remove locks that nobody holds and that are of no live worker, if older than that."""
+    def sweep(self, live: Collection[str], now: datetime) -> None:
+        """Remove old locks that nobody holds and that are of no live worker."""
         ...
 
     async def checkpoint(self) -> None: ...
@@ -96,8 +96,8 @@ class FilePlace:
     def forget_worker(self, worker: str) -> None:
         self._locks.forget(worker)
 
-    def sweep(self, live: Collection[str], before: datetime) -> None:
-        self._locks.sweep(live, before)
+    def sweep(self, live: Collection[str], now: datetime) -> None:
+        self._locks.sweep(live, now)
 
     # --- the write-ahead file -----------------------------------------------------------------
 
@@ -184,7 +184,7 @@ class MemoryPlace:
     def forget_worker(self, worker: str) -> None:
         """Nothing was remembered."""
 
-    def sweep(self, live: Collection[str], before: datetime) -> None:
+    def sweep(self, live: Collection[str], now: datetime) -> None:
         """There are no locks."""
 
     async def checkpoint(self) -> None:
