@@ -226,7 +226,8 @@ async def operate(seat: Seat, pause: float, over: Callable[[], bool]) -> None:
         with suppress(StorageError, WrongState, KeyConflict, JobNotFound):
             match chance.choice(_ORDERS):
                 case "cancel":
-                    await admin.cancel(_pick(seat, chance, None))
+                    states = chance.choice([None, {State.RUNNING}])
+                    await admin.cancel(_pick(seat, chance, states))
                 case "requeue":
                     ended = {State.FAILED, State.CANCELLED, State.DISCARDED}
                     await admin.requeue(_pick(seat, chance, ended))
