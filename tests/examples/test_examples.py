@@ -23,6 +23,15 @@ PRINTS = {
         r"https://shop\.example/hook answered at attempt 2, after ConnectionError: refused\n"
         r"https://gone\.example will never answer"
     ),
+    "schedules.py": (
+        r"the numbers of jp\n"
+        r"poll: every 200 milliseconds, paused\n"
+        r"report-eu: at 08:00 on Monday to Friday, Europe/Berlin, active\n"
+        r"report-jp: only when somebody triggers it, active\n"
+        r"report-us: at 08:00 on Monday to Friday, America/New_York, active\n"
+        r"windlass\.retention: every minute, active\n"
+        r"windlass\.tidy: every minute, active"
+    ),
     "bulk.py": "328350\ndefault: 106 succeeded, 0 failed",
     "test_mail.py": r"(?s).*3 passed in .*",
 }
