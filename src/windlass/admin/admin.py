@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from windlass.admin.explain import ExplainDesk
 from windlass.admin.limits import BreakerReport, LimitDesk, LimitReport
 from windlass.admin.queues import QueueDesk
 from windlass.admin.schedules import ScheduleDesk, ScheduleReport
@@ -23,7 +24,7 @@ from windlass.storage.protocol import (
 __all__ = ["Admin", "BreakerReport", "LimitReport", "ScheduleReport"]
 
 
-class Admin(LimitDesk, QueueDesk, ScheduleDesk):
+class Admin(ExplainDesk, LimitDesk, QueueDesk, ScheduleDesk):
     """``app.admin``. From code without a loop: ``app.blocking.run(app.admin.counts())``."""
 
     async def get(self, job_id: str) -> Job:

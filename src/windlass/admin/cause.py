@@ -1,0 +1,65 @@
+"""One reason why a job is where it is, and the words such reasons are told in."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from windlass.observe.log import brief
+
+__all__ = ["Cause", "command", "counted", "few", "since", "when"]
+
+_FEW = 3
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """One reason, with what it was read from."""
+
+    code: str
+    """Stays as it is from release to release."""
+    sentence: str
+    evidence: Mapping[str, Any] = {}
+    """What the storage says, in values that JSON knows, and instants."""
+    until: datetime | None = None
+    """When it ends by itself. None: nobody can say, or somebody has to do something."""
+    fix: str = ""
+    """What to do about it; nothing, where there is nothing to be done."""
+
+
+def when(instant: datetime, now: datetime) -> str:
+    """An instant, and how far it is: at 2030-01-01 12:00:00 UTC, in 5 m."""
+    return f"at {instant:%Y-%m-%d %H:%M:%S} UTC, {_apart(instant, now)}"
+
+
+def since(instant: datetime, now: datetime) -> str:
+    """How long something lasts: for 5 m, since 2030-01-01 12:00:00 UTC."""
+    return f"for {brief(now - instant)}, since {instant:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _apart(instant: datetime, now: datetime) -> str:
+    if instant > now:
+        return f"in {brief(instant - now)}"
+    return f"{brief(now - instant)} ago"
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things: 1 failure, 2 failures."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def few(names: Sequence[str], more: int | None = 0) -> str:
+    """The first of them, and how many others there are; None: nobody counted them."""
+    named = ", ".join(names[:_FEW])
+    if more is None:
+        return f"{named} and others"
+    others = max(len(names) - _FEW, 0) + more
+    return f"{named} and {others:,} more" if others else named
+
+
+def command(*words: str) -> str:
+    """A line for a shell: names come from whoever enqueued, and must not become commands."""
+    return f"`{shlex.join(['windlass', *words])}`"

@@ -1,0 +1,137 @@
+"""Why is my job not running? In sentences, with what they were read from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from windlass.admin.beyond import of_the_end, of_the_key, of_the_run
+from windlass.admin.budgets import of_the_budgets
+from windlass.admin.cause import Cause
+from windlass.admin.desk import Desk
+from windlass.admin.facts import Facts, gather
+from windlass.admin.waiting import before, of_the_crew, of_the_queue, of_the_time
+from windlass.core.job import Job, JobId
+from windlass.core.state import State, shown_state
+from windlass.errors import JobNotFound
+from windlass.observe.log import brief
+
+__all__ = ["Cause", "ExplainDesk", "Explanation"]
+
+_NO_KNOWN_END = (
+    "expired",
+    "queue_paused",
+    "no_worker",
+    "unknown_task",
+    "breaker_trial",
+    "limit_full",
+    "queue_full",
+    "solo",
+    "slots_busy",
+)
+"""From what somebody has to undo to what passes by itself."""
+_REMARKS = ("worker_gone", "worker_silent", "cancel_requested", "expires_soon", "versions_differ")
+"""Worth knowing, and holding nothing back."""
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a job is, why, and when it is expected to run."""
+
+    job: Job
+    state: str
+    """As people see it: ``waiting`` is scheduled, ready or retrying."""
+    at: datetime
+    """The store's now when it was asked."""
+    causes: Sequence[Cause]
+    """The decisive one first: the one that holds it longest. Never empty."""
+    expected_at: datetime | None
+    """When it starts, as things stand; None: nobody can say, or it has started."""
+
+
+class ExplainDesk(Desk):
+    """The part of ``app.admin`` that says why."""
+
+    async def explain(self, job_id: str) -> Explanation:
+        """Why a job is not running now, what would have to change, and when it is expected to
+        run; JobNotFound. Looks around for a moment and changes nothing.
+        """
+        storage = await self._storage()
+        (job,) = await storage.admin.get([JobId(job_id)])
+        if job is None:
+            raise JobNotFound(job_id)
+        return explained(await gather(storage, job))
+
+
+def explained(facts: Facts) -> Explanation:
+    """What the facts say."""
+    job, now = facts.job, facts.now
+    match job.state:
+        case State.WAITING:
+            causes = _waiting(facts)
+        case State.RUNNING:
+            causes = [*of_the_run(facts), *of_the_key(facts)]
+        case _:
+            causes = [*of_the_end(facts), *of_the_key(facts)]
+    retrying = job.attempt > job.max_attempts - job.budget
+    return Explanation(
+        job=job,
+        state=shown_state(job.state, due=job.due, now=now, failed_before=retrying),
+        at=now,
+        causes=causes,
+        expected_at=_expected(facts, causes),
+    )
+
+
+def _waiting(facts: Facts) -> list[Cause]:
+    found = [
+        *of_the_time(facts),
+        *of_the_queue(facts),
+        *of_the_budgets(facts),
+        *of_the_crew(facts),
+    ]
+    holding = [cause for cause in found if cause.code not in _REMARKS]
+    remarks = [cause for cause in found if cause.code in _REMARKS]
+    if not holding:
+        holding = [_ready(facts)]
+    return [*sorted(holding, key=_weight), *remarks, *of_the_key(facts)]
+
+
+def _weight(cause: Cause) -> tuple[int, float]:
+    """What has no end in sight first, then what ends last."""
+    if cause.until is None:
+        return _NO_KNOWN_END.index(cause.code), 0.0
+    return len(_NO_KNOWN_END), -cause.until.timestamp()
+
+
+def _ready(facts: Facts) -> Cause:
+    job, now, crew = facts.job, facts.now, facts.crew
+    return Cause(
+        code="ready",
+        sentence=f"Nothing holds it: it has been due for {brief(now - job.due)}. Before it in "
+        f"line: {before(facts.line)}. Busy slots of queue {job.queue}: {crew.running:,} of "
+        f"{crew.slots:,}.",
+        evidence={
+            "due": job.due,
+            "ahead": len(facts.line.ahead),
+            "ahead_is_exact": not facts.line.more,
+            "slots": crew.slots,
+            "running": crew.running,
+        },
+        until=now,
+        fix="Ask again in a moment. If it still waits: do the workers keep slots for this queue "
+        "(--queue NAME=SLOTS), and are those busy?",
+    )
+
+
+def _expected(facts: Facts, causes: Sequence[Cause]) -> datetime | None:
+    if facts.job.state is not State.WAITING:
+        return None
+    holding = [cause for cause in causes if cause.code not in (*_REMARKS, "key_held")]
+    ends = [cause.until for cause in holding]
+    if not all(ends):
+        return None
+    expected = max(end for end in ends if end is not None)
+    expires = facts.job.expires_at
+    return None if expires is not None and expires <= expected else expected

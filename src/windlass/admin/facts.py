@@ -1,0 +1,201 @@
+"""What the storage says around one job: bounded looks, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from windlass.core.job import Attempt, Job, LimitUse
+from windlass.core.limit import LimitSpec
+from windlass.core.rollup import minute_of
+from windlass.core.state import State
+from windlass.storage.protocol import (
+    JobFilter,
+    LimitState,
+    QueueRecord,
+    Storage,
+    WorkerRecord,
+    WorkerState,
+)
+
+__all__ = ["LOOK", "Budget", "Crew", "Facts", "Line", "gather"]
+
+LOOK = 200
+"""Jobs that one look reads at most: each of them may carry a large payload."""
+_RECENT = timedelta(minutes=10)
+_SHORTEST = timedelta(seconds=1)
+_INSTANT = timedelta(microseconds=1)
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """One limit a job counts against, as it stands now."""
+
+    use: LimitUse
+    spec: LimitSpec
+    state: LimitState
+
+    def counts(self, job: Job) -> bool:
+        """Whether ``job`` draws on the very same budget."""
+        return any(use.gate == self.use.gate for use in job.limits)
+
+    def cost(self, job: Job) -> float:
+        """What ``job`` takes of its rate."""
+        return sum(use.cost for use in job.limits if use.gate == self.use.gate)
+
+
+class Crew(msgspec.Struct, frozen=True):
+    """The workers whose rows are live, as far as one queue goes."""
+
+    serving: Sequence[WorkerRecord] = ()
+    silent: Sequence[WorkerRecord] = ()
+    """They would serve it, but their lease has run out."""
+    elsewhere: Sequence[WorkerRecord] = ()
+    """They serve other queues."""
+
+    @property
+    def slots(self) -> int:
+        return sum(worker.start.slots for worker in self.serving)
+
+    @property
+    def running(self) -> int:
+        return sum(worker.running for worker in self.serving)
+
+    @property
+    def busy(self) -> bool:
+        """Whether none of them has a slot left."""
+        return all(worker.running >= worker.start.slots for worker in self.serving)
+
+
+class Line(msgspec.Struct, frozen=True):
+    """Ready jobs of the queue that a claim meets sooner, and how fast the queue moves."""
+
+    ahead: Sequence[Job] = ()
+    more: bool = False
+    """There may be others: the look ended before the line did."""
+    ended: int = 0
+    """Runs of this queue that ended lately, however they ended."""
+    within: timedelta = _RECENT
+
+    def wait(self) -> timedelta | None:
+        """How long the line takes at the recent pace; None: nothing has ended lately."""
+        if not self.ended:
+            return None
+        return self.within * ((len(self.ahead) + 1) / self.ended)
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """Read one after the other, so one of them may be a moment older than the next."""
+
+    job: Job
+    now: datetime
+    last: Attempt | None = None
+    """How its last claim ended."""
+    queue: QueueRecord
+    queue_running: int = 0
+    crew: Crew = Crew()
+    worker: WorkerRecord | None = None
+    """That of a running job."""
+    budgets: Sequence[Budget] = ()
+    running: Sequence[Job] = ()
+    """Jobs of all queues that run, the newest first; not all of them, where there are many."""
+    line: Line = Line()
+
+
+async def gather(storage: Storage, job: Job) -> Facts:
+    """Everything that may hold ``job`` back; of an ended one only what it says itself."""
+    now = await storage.now()
+    history = await storage.admin.history(job.id)
+    queue = next(
+        (record for record in await storage.queues.queues() if record.queue == job.queue),
+        QueueRecord(queue=job.queue),
+    )
+    facts = Facts(job=job, now=now, last=history[-1] if history else None, queue=queue)
+    if job.state is State.RUNNING:
+        rows = {record.start.id: record for record in await storage.workers.workers()}
+        return msgspec.structs.replace(facts, worker=rows.get(job.worker or ""))
+    if job.state is not State.WAITING:
+        return facts
+    return msgspec.structs.replace(
+        facts,
+        crew=_crew(await storage.workers.workers(), job.queue, now),
+        queue_running=await _queue_running(storage, queue),
+        budgets=await _budgets(storage, job),
+        running=await _running(storage, job),
+        line=await _line(storage, job, now),
+    )
+
+
+def _crew(records: Sequence[WorkerRecord], queue: str, now: datetime) -> Crew:
+    live = [record for record in records if record.state is WorkerState.LIVE]
+    heard = [record for record in live if now - record.beat_at <= record.start.lease]
+    return Crew(
+        serving=[record for record in heard if queue in record.start.queues],
+        silent=[one for one in live if one not in heard and queue in one.start.queues],
+        elsewhere=[record for record in heard if queue not in record.start.queues],
+    )
+
+
+async def _queue_running(storage: Storage, queue: QueueRecord) -> int:
+    """Counted only where it matters, and by looking at the jobs unless they are too many."""
+    most = queue.settings.max_running
+    if most is None:
+        return 0
+    if most <= LOOK:
+        wanted = JobFilter(states=[State.RUNNING], queue=queue.queue)
+        return len(await storage.admin.find(wanted, limit=LOOK))
+    counted = {counts.queue: counts.running for counts in await storage.admin.counts()}
+    return counted.get(queue.queue, 0)
+
+
+async def _budgets(storage: Storage, job: Job) -> list[Budget]:
+    if not job.limits:
+        return []
+    specs: Mapping[str, LimitSpec] = {spec.name: spec for spec in await storage.limits.specs()}
+    found: list[Budget] = []
+    for use in job.limits:
+        if use.name not in specs:
+            continue
+        states = {state.key: state for state in await storage.limits.states(use.name)}
+        unused = LimitState(name=use.name, key=use.key, running=0)
+        found.append(Budget(use, specs[use.name], states.get(use.key, unused)))
+    return found
+
+
+async def _running(storage: Storage, job: Job) -> Sequence[Job]:
+    """Of every queue: a limit is shared by whoever names it."""
+    if not job.limits:
+        wanted = JobFilter(states=[State.RUNNING], queue=job.queue)
+    else:
+        wanted = JobFilter(states=[State.RUNNING])
+    return await storage.admin.find(wanted, limit=LOOK)
+
+
+async def _line(storage: Storage, job: Job, now: datetime) -> Line:
+    if job.due > now:
+        return Line()
+    waiting = JobFilter(states=[State.WAITING], queue=job.queue)
+    older = await storage.admin.find(msgspec.structs.replace(waiting, before=job.seq), limit=LOOK)
+    # A newer job stands before this one if it is more urgent, or was due sooner.
+    newest = await storage.admin.find(waiting, limit=LOOK)
+    newer = [other for other in newest if other.seq > job.seq]
+    place = _place(job)
+    ahead = [one for one in (*older, *newer) if one.due <= now and _place(one) < place]
+    since = minute_of(now) - _RECENT
+    rollups = [
+        rollup
+        for rollup in await storage.admin.rollups(since, now + _INSTANT)
+        if rollup.queue == job.queue
+    ]
+    first = min((rollup.minute for rollup in rollups), default=since)
+    return Line(
+        ahead=sorted(ahead, key=_place),
+        more=len(older) == LOOK or len(newer) == LOOK,
+        ended=sum(sum(rollup.counts.values()) for rollup in rollups),
+        within=max(now - first, _SHORTEST),
+    )
+
+
+def _place(job: Job) -> tuple[int, datetime, int]:
+    return job.priority, job.due, job.seq

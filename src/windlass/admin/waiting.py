@@ -1,0 +1,300 @@
+"""Why a waiting job does not start: its time, its queue, and who would have to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+from windlass.admin.cause import Cause, command, counted, few, since, when
+from windlass.admin.facts import LOOK, Facts, Line
+from windlass.core.job import Job
+from windlass.core.state import Verb
+from windlass.observe.log import brief, one_line
+from windlass.storage.protocol import WorkerRecord
+
+__all__ = ["before", "of_the_crew", "of_the_queue", "of_the_time"]
+
+_SOON = timedelta(minutes=10)
+_NAMED = 20
+
+
+def _run_now(job: Job) -> str:
+    return f"Wait, or start it now: {command('jobs', 'run-now', job.id)}"
+
+
+# --- its time -------------------------------------------------------------------------------------
+
+
+def of_the_time(facts: Facts) -> Iterator[Cause]:
+    """It is not due yet, or its time is nearly up."""
+    job, now = facts.job, facts.now
+    if job.missed_at is not None:
+        yield _unknown_task(facts)
+    elif job.due > now:
+        yield _not_due(facts)
+    expires = job.expires_at
+    if expires is None:
+        return
+    evidence = {"expires_at": expires, "due": job.due}
+    if expires <= now:
+        yield Cause(
+            code="expired",
+            sentence=f"It expired {when(expires, now)}: the next worker that meets it discards it.",
+            evidence=evidence,
+            fix="Enqueue it again, with a longer expires=",
+        )
+    elif expires - now <= _SOON or expires <= job.due:
+        yield Cause(
+            code="expires_soon",
+            sentence=f"It expires {when(expires, now)}; if it has not started by then, it is "
+            f"discarded.",
+            evidence=evidence,
+            until=expires,
+            fix="Remove what holds it before then",
+        )
+
+
+def _not_due(facts: Facts) -> Cause:
+    job, now = facts.job, facts.now
+    last = facts.last
+    verb = None if last is None else last.verb
+    evidence: dict[str, Any] = {"due": job.due, "created_at": job.created_at}
+    match verb:
+        case Verb.RETRY if _tries(job) > 0:
+            code = "retry_due"
+            why = "" if job.error is None else f" after {one_line(job.error)}"
+            said = (
+                f"Attempt {job.attempt} of {job.max_attempts} failed{why}. The next one is due "
+                f"{when(job.due, now)}."
+            )
+            evidence |= {"attempt": job.attempt, "max_attempts": job.max_attempts}
+        case Verb.SNOOZE:
+            code = "snoozed"
+            said = f"Its handler asked for time: it is due again {when(job.due, now)}."
+        case Verb.THROTTLE:
+            code = "throttled"
+            said = (
+                f"Its handler was told to come later by somebody else's limit, "
+                f"{counted(job.throttled, 'time')} so far: it is due again {when(job.due, now)}."
+            )
+            evidence["throttled"] = job.throttled
+        case _:
+            code = "scheduled"
+            said = f"It is scheduled for later: due {when(job.due, now)}."
+    if job.error is not None and code != "scheduled":
+        evidence |= {"error_kind": job.error.kind, "error_message": job.error.message}
+    return Cause(code=code, sentence=said, evidence=evidence, until=job.due, fix=_run_now(job))
+
+
+def _tries(job: Job) -> int:
+    """Attempts spent since the last requeue."""
+    return job.attempt - (job.max_attempts - job.budget)
+
+
+def _unknown_task(facts: Facts) -> Cause:
+    """A worker met it and gave it back; it is offered again every few seconds."""
+    job, now = facts.job, facts.now
+    missed = job.missed_at or now
+    error = "" if job.error is None else f" ({one_line(job.error)})"
+    met = None if facts.last is None else facts.last.worker
+    return Cause(
+        code="unknown_task",
+        sentence=f"Workers serve queue {job.queue}, but those that met it do not know task "
+        f"{job.task}: it has been given back {since(missed, now)}{error}.",
+        evidence={
+            "task": job.task,
+            "missed_at": missed,
+            "last_met_by": met,
+            "workers": _names(facts.crew.serving),
+            "error_kind": None if job.error is None else job.error.kind,
+            "error_message": None if job.error is None else job.error.message,
+        },
+        fix=f"Start workers of queue {job.queue} with the code that defines {job.task}: import its "
+        f"module in the app, or list it in Windlass(imports=[…])",
+    )
+
+
+# --- its queue ------------------------------------------------------------------------------------
+
+
+def of_the_queue(facts: Facts) -> Iterator[Cause]:
+    """Paused, resting, or as busy as it may be."""
+    job, now, queue = facts.job, facts.now, facts.queue
+    if queue.paused:
+        yield Cause(
+            code="queue_paused",
+            sentence=f"Queue {job.queue} is paused: nothing of it starts until it is resumed.",
+            evidence={"queue": job.queue, "paused": True},
+            fix=f"Resume it: {command('queues', 'resume', job.queue)}",
+        )
+    cool = queue.cool_until
+    if cool is not None and cool > max(now, job.due):
+        yield Cause(
+            code="queue_cooling",
+            sentence=f"Queue {job.queue} was throttled and cools down: nothing of it starts before "
+            f"it may again {when(cool, now)}.",
+            evidence={"queue": job.queue, "cool_until": cool, "cool_downs": queue.cool_downs},
+            until=cool,
+            fix=f"Wait, or end the cool-down: {command('queues', 'warm', job.queue)}",
+        )
+    most = queue.settings.max_running
+    if most is not None and job.due <= now and facts.queue_running >= most:
+        yield _queue_full(facts, most)
+
+
+def _queue_full(facts: Facts, most: int) -> Cause:
+    job, line = facts.job, facts.line
+    holders = [one.id for one in facts.running if one.queue == job.queue]
+    held = f": {few(holders, None if len(holders) >= LOOK else 0)}" if holders else ""
+    wait = line.wait()
+    return Cause(
+        code="queue_full",
+        sentence=f"Queue {job.queue} is full: it runs {facts.queue_running:,} of at most {most:,} "
+        f"jobs{held}.",
+        evidence={
+            "queue": job.queue,
+            "running": facts.queue_running,
+            "max_running": most,
+            "held_by": holders[:_NAMED],
+            **_in_line(facts),
+        },
+        until=None if wait is None else facts.now + wait,
+        fix=f"Wait for one of them, or allow more: "
+        f"{command('queues', 'set', job.queue, '--max-running', str(most + 1))}",
+    )
+
+
+# --- who would run it -----------------------------------------------------------------------------
+
+
+def of_the_crew(facts: Facts) -> Iterator[Cause]:
+    """Nobody there, nobody free, or not the same of all of them."""
+    job, crew = facts.job, facts.crew
+    if not crew.serving:
+        yield _no_worker(facts)
+        return
+    if job.due <= facts.now:
+        if job.solo:
+            yield _solo(facts)
+        elif crew.busy:
+            yield _slots_busy(facts)
+    versions = sorted({worker.start.version for worker in crew.serving})
+    if len(versions) > 1:
+        yield Cause(
+            code="versions_differ",
+            sentence=f"The workers of queue {job.queue} run different versions of Windlass "
+            f"({few(versions)}): one of them may know what another does not.",
+            evidence={
+                "versions": {worker.start.id: worker.start.version for worker in crew.serving}
+            },
+            fix="Finish the deploy: restart the workers with the oldest version",
+        )
+
+
+def _no_worker(facts: Facts) -> Cause:
+    job, crew, now = facts.job, facts.crew, facts.now
+    silent = [_silent(worker, facts) for worker in crew.silent]
+    if silent:
+        beat = max(worker.beat_at for worker in crew.silent)
+        said = (
+            f"No live worker serves queue {job.queue}: the last that did has not been heard of "
+            f"{since(beat, now)}."
+        )
+    elif crew.elsewhere:
+        others = sorted({queue for worker in crew.elsewhere for queue in worker.start.queues})
+        said = f"No live worker serves queue {job.queue}: those that are live serve {few(others)}."
+    else:
+        said = f"No live worker serves queue {job.queue}: no worker is live at all."
+    return Cause(
+        code="no_worker",
+        sentence=said,
+        evidence={
+            "queue": job.queue,
+            "silent": silent,
+            "elsewhere": {
+                worker.start.id: list(worker.start.queues) for worker in crew.elsewhere[:_NAMED]
+            },
+        },
+        fix=f"Start one: {command('worker', 'MODULE:APP', '--queue', job.queue)}",
+    )
+
+
+def _silent(worker: WorkerRecord, facts: Facts) -> dict[str, Any]:
+    return {
+        "worker": worker.start.id,
+        "host": worker.start.host,
+        "pid": worker.start.pid,
+        "silent_for": (facts.now - worker.beat_at).total_seconds(),
+    }
+
+
+def _solo(facts: Facts) -> Cause:
+    job, crew = facts.job, facts.crew
+    empty = [worker.start.id for worker in crew.serving if not worker.running]
+    waits = (
+        f"worker {empty[0]} is empty and takes it next"
+        if empty
+        else "it waits for a worker that runs nothing else, and all of them are at work"
+    )
+    return Cause(
+        code="solo",
+        sentence=f"It must run alone, because workers died under it "
+        f"{counted(job.lost, 'time')} in a row: {waits}.",
+        evidence={"lost": job.lost, "empty": empty[:_NAMED], "workers": _loads(crew.serving)},
+        until=facts.now if empty else None,
+        fix=f"Wait, or start a worker for it: "
+        f"{command('worker', 'MODULE:APP', '--queue', job.queue)}",
+    )
+
+
+def _slots_busy(facts: Facts) -> Cause:
+    job, crew, line = facts.job, facts.crew, facts.line
+    wait = line.wait()
+    pace = "No run of this queue has ended lately, so nobody can say how long that takes"
+    if wait is not None:
+        pace = (
+            f"At the recent pace, {line.ended:,} ended within {brief(line.within)}, it starts in "
+            f"about {brief(wait)}{' or later' if line.more else ''}"
+        )
+    return Cause(
+        code="slots_busy",
+        sentence=f"No slot is free: {counted(len(crew.serving), 'worker')} of queue {job.queue} "
+        f"with {counted(crew.slots, 'slot')}, all busy. Before it in line: {before(line)}. {pace}.",
+        evidence={
+            "slots": crew.slots,
+            "running": crew.running,
+            "workers": _loads(crew.serving),
+            **_in_line(facts),
+        },
+        until=None if wait is None else facts.now + wait,
+        fix="Wait, or start more workers, or workers with more --slots",
+    )
+
+
+def before(line: Line) -> str:
+    """How many stand before it."""
+    count = counted(len(line.ahead), "ready job")
+    return f"{count} or more" if line.more else count
+
+
+def _in_line(facts: Facts) -> dict[str, Any]:
+    line, wait = facts.line, facts.line.wait()
+    return {
+        "ahead": len(line.ahead),
+        "ahead_is_exact": not line.more,
+        "recently_ended": line.ended,
+        "within": line.within.total_seconds(),
+        "estimated_wait": None if wait is None else wait.total_seconds(),
+    }
+
+
+def _loads(workers: Sequence[WorkerRecord]) -> dict[str, dict[str, int]]:
+    return {
+        worker.start.id: {"slots": worker.start.slots, "running": worker.running}
+        for worker in workers[:_NAMED]
+    }
+
+
+def _names(workers: Sequence[WorkerRecord]) -> list[str]:
+    return [worker.start.id for worker in workers[:_NAMED]]
