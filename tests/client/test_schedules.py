@@ -13,7 +13,7 @@ import pytest
 
 from windlass import Cron, Every, Manual, Once, Task, Windlass
 from windlass.core.job import JobId, LimitUse, NewJob
-from windlass.core.schedule import RUNS, Schedule, ScheduleState
+from windlass.core.schedule import RUNS, Overlap, Schedule, ScheduleState
 from windlass.errors import InvalidArgument, ScheduleExists
 from windlass.observe.bus import Bus
 from windlass.runtime.declaring import OUR_OWN, Declaring
@@ -172,7 +172,8 @@ async def test_a_one_time_schedule_that_was_fires_again_only_at_another_instant(
 async def test_runs_wait_their_turn_from_when_somebody_says_so(app: Windlass) -> None:
     call = report_of(app).call("eu")
     await app.admin.create_schedule("eu", Manual(), call, overlap="allow")
-    for overlap, limits in (("queue", 2), ("allow", 1)):
+    changes: list[tuple[Overlap, int]] = [("queue", 2), ("allow", 1)]
+    for overlap, limits in changes:
         await app.admin.change_schedule("eu", overlap=overlap)
         job = await app.admin.trigger_schedule("eu")
         assert job is not None

@@ -408,6 +408,6 @@ async def test_a_schedule_with_a_delay_of_its_own_is_refused() -> None:
         with pytest.raises(InvalidArgument, match="delay"):
             await app.admin.create_schedule("x", Every(60), tick.options(delay=5).call())
         with pytest.raises(InvalidArgument, match="no option"):
-            await app.admin.create_schedule("x", Every(60), tick.call(), overlapp="skip")
+            await app.admin.create_schedule("x", Every(60), tick.call(), overlapp="skip")  # type: ignore[call-arg]
         with pytest.raises(InvalidArgument, match="say what to change"):
             await app.admin.change_schedule("x")

@@ -267,3 +267,55 @@ async def orders() -> None:
 
 def test_flow_control_is_typed(tmp_path: Path) -> None:
     check(tmp_path, FLOW)
+
+
+SCHEDULES = """
+from windlass import Cron, Every, Manual, Once
+from windlass.core.job import JobId
+
+@app.schedule(Cron("0 8 * * *", tz="Europe/Berlin"), missed="all", most_missed=5, overlap=2)
+@app.schedule(Every(timedelta(minutes=5), after="end"), name="often", args=["eu"], breaker=False)
+@app.schedule(Once(datetime.now()), name="once", kwargs={"region": "eu"}, jitter=5)
+@app.task
+async def numbers(ctx: Context, region: str = "eu") -> int:
+    slot: datetime | None = ctx.slot
+    return 0 if slot is None else slot.hour
+
+task: Task[[str], int] = numbers
+call = app.schedule(Manual(), name="by-hand")(numbers.options(priority=1).call("us"))
+app.schedule(Every(60.5), ends=datetime.now())(send.call("a", subject="b"))
+
+async def still_typed() -> int:
+    await numbers.enqueue(5)  # E: arg-type expected "str"
+    return await (await numbers.enqueue("eu")).result()
+
+app.schedule("0 8 * * *")  # E: arg-type expected "Cron | Every | Once | Manual"
+app.schedule(Every("1h"))  # E: arg-type expected "timedelta | float"
+app.schedule(Every(1, after="start of day"))  # E: arg-type
+app.schedule(Once("2030-01-01"))  # E: arg-type expected "datetime"
+app.schedule(Manual(), missed="some")  # E: arg-type
+app.schedule(Manual(), overlap="never")  # E: arg-type
+app.schedule(Manual(), jitter="5s")  # E: arg-type
+app.schedule(Manual())(5)  # E: type-var
+
+async def orders() -> None:
+    made = await app.admin.create_schedule("x", Every(60), numbers.call(), by="ada", overlap=3)
+    words: str = made.words
+    first: datetime | None = made.next_at
+    print([(run.slot, run.outcome) for run in made.runs], made.changed["rule"][0], made.state)
+    await app.admin.create_schedule("x", Every(60), numbers)  # E: arg-type expected "Call"
+    await app.admin.create_schedule("x", Every(60), numbers.call(), overlapp=3)  # E: call-arg
+    await app.admin.create_schedule("x", Every(60), numbers.call(), missed="some")  # E: arg-type
+    await app.admin.change_schedule("x", rule=Manual(), jitter=timedelta(seconds=5), ends=None)
+    await app.admin.change_schedule("x", rule="@daily")  # E: arg-type
+    await app.admin.change_schedule("x", breaker=False)  # E: call-arg
+    job: JobId | None = await app.admin.trigger_schedule("x", by="ada")
+    slots: list[datetime] = list(await app.admin.preview(Cron("@daily"), 3))
+    await app.admin.remove_schedule("x", cancel_runs=True)
+    await app.admin.remove_schedule("x", True)  # E: call-arg
+    (await app.admin.delete_schedule("x")).state  # E: func-returns-value
+"""
+
+
+def test_schedules_are_typed(tmp_path: Path) -> None:
+    check(tmp_path, SCHEDULES)

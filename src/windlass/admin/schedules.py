@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Any, Literal
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypedDict, Unpack
 
 import msgspec
 
@@ -12,7 +12,7 @@ from windlass.admin.desk import Desk
 from windlass.core.breaker import BreakerState
 from windlass.core.job import JobId, NewJob
 from windlass.core.rules import Rule
-from windlass.core.schedule import Run, Schedule
+from windlass.core.schedule import Overlap, Run, Schedule
 from windlass.core.state import State
 from windlass.core.words import in_words
 from windlass.declared import check_schedule_name, planned, turn_limit
@@ -27,6 +27,23 @@ __all__ = ["ScheduleDesk", "ScheduleReport"]
 _AHEAD = 5
 _ACTIVE = (State.WAITING, State.RUNNING)
 _EDITABLE = ("rule", "missed", "most_missed", "overlap", "jitter", "starts", "ends")
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """What can be said of a schedule beside its rule, as in ``@app.schedule``."""
+
+    missed: Literal["skip", "one", "all"]
+    most_missed: int
+    overlap: Overlap
+    jitter: timedelta | float
+    starts: datetime | None
+    ends: datetime | None
+
+
+class ScheduleChanges(ScheduleOptions, total=False):
+    """What can be changed of one."""
+
+    rule: Rule
 
 
 class ScheduleReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,37 +108,44 @@ class ScheduleDesk(Desk):
         *,
         breaker: bool = True,
         by: str = "",
-        **options: Any,
+        **options: Unpack[ScheduleOptions],
     ) -> ScheduleReport:
         """A schedule made at run time: ``options`` as for ``@app.schedule``; ScheduleExists."""
         check_schedule_name(name)
-        _check_options(options)
+        given: dict[str, Any] = {**options}
+        _check_options(given)
         storage = await self._storage()
-        outline = Schedule(rule=rule, **options)
+        outline = Schedule(rule=rule, **given)
         plan, specs = planned(name, outline, call, self._settings, breaker=breaker)
         await Definitions(storage.limits).keep(specs)
         await self._book(storage).create(name, plan, by=by)
         return await self.schedule(name)
 
     async def change_schedule(
-        self, name: str, *, call: Call | None = None, by: str = "", **options: Any
+        self,
+        name: str,
+        *,
+        call: Call | None = None,
+        by: str = "",
+        **options: Unpack[ScheduleChanges],
     ) -> ScheduleReport:
         """Other numbers for a schedule, or another call. They hold, whatever the code says, over
         every restart and deploy, until `reset_schedule`.
         """
-        _check_options(options)
-        if not options and call is None:
+        given: dict[str, Any] = {**options}
+        _check_options(given)
+        if not given and call is None:
             message = f"say what to change of schedule {name!r}: call, {', '.join(_EDITABLE)}"
             raise InvalidArgument(message)
         storage = await self._storage()
         book = self._book(storage)
         known = await book.get(name)
-        outline = msgspec.structs.replace(known.state.plan, **options)
+        outline = msgspec.structs.replace(known.state.plan, **given)
         if call is not None:
-            options["job"] = await self._another_job(storage, name, outline, call)
+            given["job"] = await self._another_job(storage, name, outline, call)
         elif outline.overlap == "queue":
             await Definitions(storage.limits).keep([turn_limit(name)])
-        await book.change(name, by=by, **options)
+        await book.change(name, by=by, **given)
         return await self.schedule(name)
 
     async def _another_job(
