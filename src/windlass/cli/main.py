@@ -26,6 +26,8 @@ _COMMANDS = {
     "demo": _Entry(
         "windlass.cli.demo:demo", "See it work: a small shop's jobs, on a scratch file."
     ),
+    "jobs": _Entry("windlass.cli.jobs:jobs", "Find jobs, explain them, run them again, stop them."),
+    "workers": _Entry("windlass.cli.workers:workers", "Look at workers, live and dead."),
     "queues": _Entry("windlass.cli.queues:queues", "Look at queues, pause them, change them."),
     "limits": _Entry("windlass.cli.limits:limits", "Look at limits and change their numbers."),
     "breakers": _Entry("windlass.cli.breakers:breakers", "Look at circuit breakers, close them."),
@@ -43,6 +45,7 @@ First steps:
   windlass worker shop:app             run the jobs of `app` in shop.py
   windlass worker shop:app --help      queues, slots, processes, signals, exit codes
   windlass queues list shop:app        what waits, runs, is paused or cools down
+  windlass jobs explain shop:app ID    why a job is not running
 """
 
 

@@ -1,0 +1,92 @@
+"""``windlass workers``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.cli.desk import Desk
+from windlass.core.job import NewJob
+from windlass.seams import new_job_id
+from windlass.storage.protocol import Storage, Want
+from windlass.testing.conformance.steps import a_worker
+
+FIELDS = {
+    "id",
+    "state",
+    "host",
+    "pid",
+    "version",
+    "queues",
+    "slots",
+    "running",
+    "lease",
+    "started_at",
+    "beat_at",
+    "beat_age",
+    "ended_at",
+}
+
+
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
+def everywhere(
+    request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Desk]:
+    fixture = {"postgres": "postgres_url", "redis": "redis_url"}.get(request.param)
+    url = request.getfixturevalue(fixture) if fixture else f"sqlite:///{tmp_path}/jobs.db"
+    made = Desk(url, capsys)
+    yield made
+    made.close()
+
+
+async def registered(storage: Storage, worker: str, **said: Any) -> None:
+    await storage.workers.register(msgspec.structs.replace(a_worker(worker), **said))
+
+
+async def a_crew(desk: Desk) -> None:
+    """One at work, one that fell silent, one buried and one that has left."""
+    storage = await desk.app.storage()
+    await storage.jobs.insert([NewJob(id=new_job_id(), task="slow")])
+    await registered(storage, "gone", host="h\x1b[2J")
+    await storage.workers.leave("gone", [])
+    await registered(storage, "dead")
+    await storage.workers.bury(["dead"])
+    await registered(storage, "silent", lease=timedelta(microseconds=1))
+    await registered(storage, "live", queues=["default", "mail"], lease=timedelta(hours=1))
+    await storage.jobs.claim("live", [Want("default", 1)], total=1)
+
+
+def test_workers_are_listed_live_and_dead(everywhere: Desk) -> None:
+    desk = everywhere
+    desk.run(a_crew(desk))
+    told = {worker["id"]: worker for worker in desk("workers", "list", "--json").json}
+    assert {name: worker["state"] for name, worker in told.items()} == {
+        "live": "live",
+        "silent": "silent",
+        "dead": "dead",
+        "gone": "gone",
+    }
+    assert all(set(worker) == FIELDS for worker in told.values())
+    live = told["live"]
+    assert (live["queues"], live["slots"], live["running"]) == (["default", "mail"], 10, 1)
+    assert (live["host"], live["pid"], live["version"]) == ("host", 1, "0")
+    assert live["ended_at"] is None
+    assert told["gone"]["ended_at"] is not None
+    assert live["beat_age"] >= 0
+    rows = {row[0]: row for row in desk("workers", "list").rows}
+    assert rows["live"][1:7] == ["live", "host", "1", "0", "default, mail", "1 of 10"]
+    assert rows["live"][7].endswith(" ago")
+    assert rows["gone"][2] == "h\\x1b[2J"
+
+
+def test_without_workers_the_next_step_is_said(everywhere: Desk) -> None:
+    said = everywhere("workers", "list")
+    assert said.code == 0
+    assert said.out.startswith("No worker is known in ")
+    assert "windlass worker MODULE:APP" in said.out
+    assert everywhere("workers", "list", "--json").json == []
