@@ -154,6 +154,7 @@ def follow_up(task: Task[..., Any] | str, settings: Settings) -> FollowUp:
         priority=own.priority,
         max_attempts=own.max_attempts or settings.max_attempts,
         timeout=own.timeout or settings.timeout,
+        expires=own.expires,
         limits=_uses(task),
         tags=own.tags,
     )
@@ -178,6 +179,7 @@ def then_of(
         priority=wanted.priority,
         max_attempts=wanted.max_attempts,
         timeout=wanted.timeout,
+        expires=wanted.expires,
         limits=wanted.limits,
         tags=wanted.tags,
         tenant=job.tenant,

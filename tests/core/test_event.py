@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tests.core.values import ERROR, NOW, WORKER, claimed
-from windlass.core.event import Event, JobEnqueued, JobMoved, WorkerChanged
+from windlass.core.event import Event, JobEnqueued, JobMoved, QueueCooled, WorkerChanged
 from windlass.core.state import Verb
 
 JOB = claimed().claim.job
@@ -30,10 +30,11 @@ EVERY = [
     JobEnqueued(job=JOB, task="shop.send_email", queue="mail"),
     MOVED,
     WorkerChanged(worker=WORKER, what="buried"),
+    QueueCooled(queue="mail", until=NOW, at=NOW, job=JOB, task="shop.send_email", worker=WORKER),
 ]
 
 
-def test_there_are_three_kinds_of_event() -> None:
+def test_there_are_four_kinds_of_event() -> None:
     assert {type(event) for event in EVERY} == set(get_args(Event))
 
 

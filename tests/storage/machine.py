@@ -68,6 +68,8 @@ class Machine(RuleBasedStateMachine):
     """A question per job: to a server only at the end."""
     promotions_are_counted: ClassVar[bool] = True
     """Not where a job that was made due may stand among the later ones until it is promoted."""
+    expired_are_met_alike: ClassVar[bool] = True
+    """Not where a claim meets jobs that have expired when it puts them into their lanes."""
 
     async def opened(self) -> Storage:
         """The store under test, empty."""
@@ -252,7 +254,7 @@ class Machine(RuleBasedStateMachine):
         """Who has ended stays ended; somebody else comes in its place."""
         for slot, name in list(self.names.items()):
             if name in ended:
-                self.names[slot] = f"{slot}.{len(self.ids)}.{self.clock.now():%H%M%S%f}"
+                self.names[slot] = f"{slot}-{len(self.ids)}-{self.clock.now():%H%M%S%f}"
                 self.register(slot)
 
     @rule(slot=st.sampled_from(WORKERS))
@@ -335,6 +337,8 @@ class Machine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.000001, 0.5, 1, 2, 5, 10, 40, 120]))
     def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)
+        if not self.expired_are_met_alike:
+            self.do_chore("expire")
 
     @rule(chore=st.sampled_from(["promote", "expire"]))
     def do_chore(self, chore: str) -> None:

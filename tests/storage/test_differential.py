@@ -37,6 +37,7 @@ def test_postgres_and_the_reference_agree_step_by_step(fresh_postgres: FreshPost
     class OnPostgres(FlowMachine):
         histories_at_every_step = False
         promotions_are_counted = False
+        expired_are_met_alike = False
 
         async def opened(self) -> Storage:
             self.schema = fresh_postgres.take_schema()

@@ -64,6 +64,8 @@ class FollowUp(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: int = 0
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
     timeout: timedelta | None = None
+    expires: timedelta | None = None
+    """From the failure on."""
     limits: tuple[LimitUse, ...] = ()
     tags: tuple[str, ...] = ()
 

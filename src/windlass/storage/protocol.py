@@ -103,8 +103,9 @@ class JobStore(Protocol):
           With RAISE: KeyConflict, nothing of the batch is stored. With REPLACE…: a holder that is
           waiting takes over, in its place, the payload, limits (and so the lane), principal,
           correlation id, trace (…ARGUMENTS) and the due time, as of a new job (…DUE), or all of
-          them; the answer says ``replaced``. One that is not waiting stays as it is; one of
-          another task raises KeyConflict.
+          them; in any case the expiry, as of a new job, so one that is past its own and has not
+          been met yet is wanted again; the answer says ``replaced``. One that is not waiting stays
+          as it is; one of another task raises KeyConflict.
         - A job with limits goes into the lane of their combination; a limit that was never
           defined raises LimitUnknown and stores nothing of the batch.
         """
@@ -165,7 +166,9 @@ class JobStore(Protocol):
           (`core.breaker`).
         - ``then`` is inserted, as `insert` does, if the transition's own verb took effect. It comes
           after all of the call, so it may hold a key that one of them gave up; while its key is
-          held it is left out, whatever it says about conflicts.
+          held it is left out, whatever it says about conflicts. If it names a limit that was never
+          defined: LimitUnknown, and nothing of the call happens; also where it would not have been
+          inserted, for this is looked at before any claim is.
         - Rollups count the accepted ones, in the same transaction, under the verb that took
           effect. Repeated, refused and unknown ones change nothing at all.
         - Those who wait for results, for freed limits and for ready jobs are woken.

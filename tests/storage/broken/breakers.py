@@ -164,6 +164,15 @@ class SuccessesComeFirst(Endings):
         return [answers[id(transition)] for transition in transitions]
 
 
+@fails(BreakerConformance.test_a_job_that_names_it_twice_is_one_failure)
+class EveryUseCounts(Gates):
+    """A run fails as often as it names the breaker."""
+
+    def trip(self, uses: Sequence[LimitUse], now: datetime) -> None:
+        for use in uses:
+            super().trip([use], now)
+
+
 @fails(BreakerConformance.test_a_job_behind_two_breakers_counts_on_both_and_waits_for_both)
 class OneBreakerOnly(Gates):
     """Of several breakers only the first counts."""
@@ -209,7 +218,7 @@ class OpenSpendsTokens(Claims):
         return super().admit(visit, row)
 
 
-@fails(TrialConformance.test_late_failures_count_while_it_is_open_and_do_not_prolong_it)
+@fails(TrialConformance.test_late_failures_count_while_it_is_open_without_prolonging_it)
 class LateFailuresDoNotCount(Gates):
     """What fails while it is open is not counted."""
 

@@ -85,6 +85,21 @@ class _Choosing(Endings):
         super().accept(row, replace(transition, then=then), verb, now)
 
 
+@fails(FollowUpConformance.test_such_a_limit_is_an_error_also_where_nothing_would_follow)
+class LooksAtLimitsLast(Endings):
+    """The limits of what follows are looked at when it is inserted."""
+
+    def end_all(self, transitions: Sequence[Transition], now: datetime) -> list[Answer]:
+        thens = {t.claim: t.then for t in transitions if t.then is not None}
+        answers = super().end_all([replace(t, then=None) for t in transitions], now)
+        for transition, answer in zip(transitions, answers, strict=True):
+            then = thens.get(transition.claim)
+            if then is not None and answer.verb is transition.verb:
+                self._db.gates.require([then])
+                insert(self._db, then, now)
+        return answers
+
+
 @fails(FollowUpConformance.test_every_verb_that_takes_effect_is_followed)
 class FollowsFailuresOnly(_Choosing):
     """Nothing but a failure is followed."""

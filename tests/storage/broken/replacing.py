@@ -94,6 +94,19 @@ class TakesOverEverything(MemoryDatabase):
 
 
 @fails(
+    ReplaceConformance.test_the_expiry_is_that_of_a_new_job_whatever_is_replaced,
+    ReplaceConformance.test_one_that_is_past_its_expiry_and_was_not_met_yet_is_wanted_again,
+)
+class KeepsTheExpiry(MemoryDatabase):
+    """What is asked for again expires when it would have before."""
+
+    def replace(self, row: Row, new: NewJob, what: OnConflict, now: datetime) -> None:
+        until = row.expires_at
+        super().replace(row, new, what, now)
+        row.expires_at = until
+
+
+@fails(
     ReplaceConformance.test_the_job_waits_in_the_lane_of_its_new_limits,
     ReplaceConformance.test_limits_that_are_dropped_or_new_count_at_the_claim,
     ReplaceConformance.test_a_new_cost_is_what_the_claim_spends,
@@ -316,6 +329,20 @@ class RepeatsAreRefused(MemoryJobs):
                 row = self._db.holder(job.unique.key, now)
                 if row is not None:
                     raise KeyConflict(job.unique.key, row.asked.id)
+
+
+@fails(RefusalConformance.test_the_same_id_twice_in_one_batch_is_a_repeat_as_well)
+class RepeatsInABatchAreRefused(MemoryJobs):
+    """A job that comes twice in one batch meets itself."""
+
+    def _require_keys(self, jobs: Sequence[NewJob], now: datetime) -> None:
+        super()._require_keys(jobs, now)
+        seen: set[str] = set()
+        for job in jobs:
+            if job.unique is not None and job.unique.on_conflict is OnConflict.RAISE:
+                if job.id in seen:
+                    raise KeyConflict(job.unique.key, job.id)
+                seen.add(job.id)
 
 
 @fails(RefusalConformance.test_arguments_of_one_task_are_not_given_to_another)

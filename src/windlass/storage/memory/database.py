@@ -18,7 +18,17 @@ from windlass.core.unique import OnConflict, Window
 from windlass.seams import SYSTEM_CLOCK, Clock
 from windlass.storage.calendar import after
 from windlass.storage.memory.gates import Gates
-from windlass.storage.memory.row import Lane, Lease, Place, QueueRow, Row, Tally, WorkerRow, due_of
+from windlass.storage.memory.row import (
+    Lane,
+    Lease,
+    Place,
+    QueueRow,
+    Row,
+    Tally,
+    WorkerRow,
+    due_of,
+    expiry_of,
+)
 from windlass.storage.protocol import ScheduleRow
 
 __all__ = ["MemoryDatabase"]
@@ -132,6 +142,8 @@ class MemoryDatabase:
                 trace=new.trace,
             )
             row.lane_limits = lane_key(new.limits)
+        # What is asked for now must not be lost to an expiry that was asked for before.
+        row.expires_at = expiry_of(new, now)
         due = row.due if what is OnConflict.REPLACE_ARGUMENTS else due_of(new, now)
         self.stand(row, due, now)
 

@@ -97,12 +97,12 @@ class Gates:
         return self.breakers.get(gate, closed_again())
 
     def trip(self, uses: Sequence[LimitUse], now: datetime) -> None:
-        """A run that draws on these has failed."""
-        for use in uses:
-            breaker = self.specs[use.name].breaker
+        """A run that draws on these has failed: once, however often it names one of them."""
+        for gate, name in {use.gate: use.name for use in uses}.items():
+            breaker = self.specs[name].breaker
             if breaker is not None:
-                state = self.breakers.get(use.gate, closed_again())
-                self.breakers[use.gate] = tripped(breaker, state, now)
+                state = self.breakers.get(gate, closed_again())
+                self.breakers[gate] = tripped(breaker, state, now)
 
     def close_breakers(self, uses: Sequence[LimitUse]) -> None:
         """A run that draws on these has succeeded."""

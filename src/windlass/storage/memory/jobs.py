@@ -50,7 +50,8 @@ class MemoryJobs:
                 continue
             row = self._db.holder(job.unique.key, now)
             holder = taken.setdefault(job.unique.key, job if row is None else row.asked)
-            if holder is not job and refuses(job.unique.on_conflict, holder.task, job.task):
+            # The same id again is a repeated call, also within one batch.
+            if holder.id != job.id and refuses(job.unique.on_conflict, holder.task, job.task):
                 raise KeyConflict(job.unique.key, holder.id)
 
     def _insert(self, job: NewJob, now: datetime) -> Inserted:

@@ -15,7 +15,18 @@ from windlass.core.state import TERMINAL, State, Verb
 from windlass.storage.calendar import after, within
 from windlass.storage.protocol import Settled, WorkerStart, WorkerState
 
-__all__ = ["Ending", "Lane", "Lease", "Place", "QueueRow", "Row", "Tally", "WorkerRow", "due_of"]
+__all__ = [
+    "Ending",
+    "Lane",
+    "Lease",
+    "Place",
+    "QueueRow",
+    "Row",
+    "Tally",
+    "WorkerRow",
+    "due_of",
+    "expiry_of",
+]
 
 Place = tuple[int, datetime, int] | tuple[datetime, int]
 """Where a waiting job stands: priority, due, seq when it is ready; due, seq before."""
@@ -84,7 +95,7 @@ class Row(msgspec.Struct, eq=False, kw_only=True):
             due=due_of(asked, now),
             max_attempts=asked.max_attempts,
             lane_limits=lane_key(asked.limits),
-            expires_at=None if asked.expires is None else after(now, asked.expires),
+            expires_at=expiry_of(asked, now),
         )
 
     @property
@@ -186,6 +197,11 @@ def due_of(asked: NewJob, now: datetime) -> datetime:
     if asked.delay is not None:
         return after(now, asked.delay)
     return now if asked.at is None else within(asked.at)
+
+
+def expiry_of(asked: NewJob, now: datetime) -> datetime | None:
+    """When a job that is asked for now is not wanted any more."""
+    return None if asked.expires is None else after(now, asked.expires)
 
 
 class QueueRow(msgspec.Struct):

@@ -139,13 +139,12 @@ class Gates:
     # --- what the end of a job means ----------------------------------------------------------
 
     def trip(self, uses: Iterable[LimitUse]) -> None:
-        """A run that draws on these has failed."""
-        for use in uses:
-            spec = self._spec(use.name)
+        """A run that draws on these has failed: once, however often it names one of them."""
+        for gate, name in {use.gate: use.name for use in uses}.items():
+            spec = self._spec(name)
             if spec is not None and spec.breaker is not None:
-                state = tripped(spec.breaker, self._breaker(use.gate), self._now)
-                self._breakers[use.gate] = state
-                self._moved.add(use.gate)
+                self._breakers[gate] = tripped(spec.breaker, self._breaker(gate), self._now)
+                self._moved.add(gate)
 
     def close(self, uses: Iterable[LimitUse]) -> None:
         """A run that draws on these has succeeded."""

@@ -150,7 +150,8 @@ def _replace(
             # What cannot be read is left to whoever makes it ready, and fails there.
             ready = 2 if uses else 0
             lane = lanes.enter(queue, uses, (priority, due, holder.seq)) if uses else None
-    place = (holder.seq, due, ready, lane)
+    # What is asked for now must not be lost to an expiry that was asked for before.
+    place = (holder.seq, due, ready, lane, _expiry(job, now))
     if anew:
         said = (limits, job.principal, job.correlation_id, job.trace, job.payload)
         connection.execute(_REPLACE, (*place, *said))
@@ -163,6 +164,10 @@ def _due(job: NewJob, now: int) -> int:
     if job.delay is not None:
         return after_us(now, span_us(job.delay))
     return now if job.at is None else min(to_us(job.at), LAST_US)
+
+
+def _expiry(job: NewJob, now: int) -> int | None:
+    return None if job.expires is None else after_us(now, span_us(job.expires))
 
 
 def _plain_rows(jobs: Iterable[NewJob], now: int) -> list[Row]:
@@ -191,7 +196,7 @@ def _row(job: NewJob, lanes: Lanes, now: int) -> Row:
         job.max_attempts,
         job.max_attempts,
         now,
-        None if job.expires is None else after_us(now, span_us(job.expires)),
+        _expiry(job, now),
         None if job.timeout is None else min(span_us(job.timeout), LAST_US),
         None if unique is None else unique.key,
         None if unique is None else unique.window.value,

@@ -114,6 +114,11 @@ class BreakerConformance:
         await failed(storage, five)
         assert (await state(storage)).opened == 1
 
+    async def test_a_job_that_names_it_twice_is_one_failure(self, storage: Storage) -> None:
+        await guard(storage, 3)
+        await failed(storage, *await runs(storage, 1, "shop", "shop"))
+        assert (await state(storage)).failures == 1
+
     async def test_an_attempt_that_will_be_repeated_is_a_failure_like_the_last_one(
         self, storage: Storage
     ) -> None:

@@ -235,6 +235,17 @@ class FollowUpConformance:
         assert not await is_stored(storage, then)
         await happened(storage, running, GaveUp(OOPS))
 
+    async def test_such_a_limit_is_an_error_also_where_nothing_would_follow(
+        self, storage: Storage
+    ) -> None:
+        refused, cancelled = await started(storage), await started(storage)
+        await happened(storage, refused, Interrupted(), by="reaper")
+        await storage.jobs.cancel([cancelled.claim.job])
+        for running in (refused, cancelled):
+            with pytest.raises(LimitUnknown):
+                await end(storage, failing(running, a_job(limits=(LimitUse("nobody"),))))
+        assert (await look(storage, cancelled)).state is State.RUNNING
+
     async def test_a_failure_that_is_not_kept_is_followed_too(self, storage: Storage) -> None:
         running, then = await started(storage), a_job()
         await ended(storage, replace(failing(running, then), keep=False))
@@ -262,6 +273,7 @@ FULL = FollowUp(
     priority=-2,
     max_attempts=9,
     timeout=timedelta(seconds=1.5),
+    expires=HOUR,
     limits=(LimitUse("db", "x", 2.5), LimitUse("api")),
     tags=("one", "two"),
 )

@@ -76,6 +76,15 @@ class RefusalConformance:
         await add(storage, job)
         assert await insert(storage, job) == Inserted(job.id, created=True)
 
+    async def test_the_same_id_twice_in_one_batch_is_a_repeat_as_well(
+        self, storage: Storage
+    ) -> None:
+        for what in OnConflict:
+            job = meeting(what, what)
+            answers = list(await storage.jobs.insert([job, a_job(), job]))
+            assert answers[0] == answers[2] == Inserted(job.id, created=True)
+        assert await total(storage) == 2 * len(OnConflict)
+
     async def test_arguments_of_one_task_are_not_given_to_another(self, storage: Storage) -> None:
         (holder,) = await add(storage, keyed("k", task="one", payload=b"old"))
         before = await look(storage, holder)

@@ -141,6 +141,7 @@ class ReplaceConformance:
             max_attempts=1,
             tags=("two",),
             tenant="other",
+            expires=DAY,
             payload=b"{}",
             on_failure=FollowUp(task="glad"),
             window=Window.UNTIL_STARTED,
@@ -163,6 +164,35 @@ class ReplaceConformance:
         for new, due in cases:
             await replaced(storage, holder, new)
             assert (await look(storage, holder)).due == due
+
+    async def test_the_expiry_is_that_of_a_new_job_whatever_is_replaced(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        for what in REPLACING:
+            (holder,) = await add(storage, keyed(what, expires=HOUR))
+            clock.advance(MINUTE)
+            for expires in (2 * MINUTE, None, DAY):
+                await replaced(storage, holder, meeting(what, what, expires=expires))
+                until = None if expires is None else clock.now() + expires
+                assert (await look(storage, holder)).expires_at == until
+            first, second = keyed(f"{what}!", expires=MINUTE), meeting(what, f"{what}!")
+            await storage.jobs.insert([first, second])
+            assert (await look(storage, first)).expires_at is None
+
+    async def test_one_that_is_past_its_expiry_and_was_not_met_yet_is_wanted_again(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await at_most(storage, db=9)
+        for what in REPLACING:
+            for limits in ((), (LimitUse("db"),)):
+                (holder,) = await add(storage, keyed("k", expires=MINUTE, limits=limits))
+                clock.advance(MINUTE)
+                new = meeting(what, expires=HOUR, limits=limits)
+                await replaced(storage, holder, new)
+                assert await storage.maintenance.expire(10) == 0
+                running = await claim_one(storage)
+                assert running.claim.job == holder
+                await succeeded(storage, running)
 
     async def test_a_ready_job_that_is_put_off_is_claimed_once_when_it_is_due(
         self, storage: Storage, clock: VirtualClock

@@ -104,7 +104,7 @@ class TrialConformance:
         await failed(storage, *await runs(storage, 3))
         assert await state(storage) == BreakerState(3, 1, clock.now() + REST)
 
-    async def test_late_failures_count_while_it_is_open_and_do_not_prolong_it(
+    async def test_late_failures_count_while_it_is_open_without_prolonging_it(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await guard(storage, 3)

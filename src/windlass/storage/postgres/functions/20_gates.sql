@@ -152,7 +152,8 @@ END $$;
 
 -- --- breakers -----------------------------------------------------------------------------------
 
--- A run that draws on these has failed: tripped() in core/breaker.py.
+-- A run that draws on these has failed: tripped() in core/breaker.py. Once, however often it names
+-- one of them.
 CREATE OR REPLACE FUNCTION trip_breakers(p_gates text[], p_now bigint) RETURNS void
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
@@ -161,6 +162,7 @@ DECLARE
     v_limit record;
     v_gate record;
 BEGIN
+    p_gates := ARRAY(SELECT DISTINCT g FROM unnest(p_gates) AS g);
     FOR i IN 1 .. coalesce(cardinality(p_gates), 0) LOOP
         SELECT l.failures, l.waits INTO v_limit FROM limits l
          WHERE l.name = split_part(p_gates[i], ':', 1);

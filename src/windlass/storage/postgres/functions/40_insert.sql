@@ -1,14 +1,15 @@
 -- Storing jobs, and replacing what waits under the same unique key.
 
 -- A waiting job takes over what was asked for in its stead: its arguments and what goes with them,
--- its due time, or both (p_what: see OnConflict). The caller has locked the row.
+-- its due time, or both (p_what: see OnConflict). The caller has locked the row. In any case its
+-- expiry, so that what is asked for now is not lost to one that was asked for before.
 --
 -- No lane is touched, so that this may happen in a transaction that stays open: a limited job whose
 -- place changes leaves its lane and is put into the right one by the next claim. The lane it has
 -- left finds out when it is visited: what it says of its head is only where to look first.
 CREATE OR REPLACE FUNCTION replace_waiting(
     p_seq bigint, p_what text, p_due timestamptz, p_payload bytea, p_limits text,
-    p_principal text, p_correlation_id text, p_trace text, p_now timestamptz
+    p_principal text, p_correlation_id text, p_trace text, p_expires bigint, p_now timestamptz
 ) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -32,7 +33,7 @@ BEGIN
     v_stays := v_due = v_job.due AND v_gates IS NOT DISTINCT FROM v_job.gates
                AND v_costs IS NOT DISTINCT FROM v_job.costs;
     UPDATE jobs j
-       SET due = v_due, gates = v_gates, costs = v_costs,
+       SET due = v_due, gates = v_gates, costs = v_costs, expires_at = after(p_now, p_expires),
            ready = CASE WHEN v_stays THEN j.ready WHEN v_due > p_now THEN 0 WHEN j.solo THEN 3
                         WHEN v_gates IS NULL THEN 1 ELSE 0 END,
            lane = CASE WHEN v_stays THEN j.lane END,
@@ -188,7 +189,8 @@ BEGIN
             ELSIF v_met.waiting THEN
                 PERFORM replace_waiting(
                     v_met.number, v_key.what, v_key.due, p_payloads[v_key.n], p_limits[v_key.n],
-                    p_principals[v_key.n], p_correlation_ids[v_key.n], p_traces[v_key.n], v_now);
+                    p_principals[v_key.n], p_correlation_ids[v_key.n], p_traces[v_key.n],
+                    p_expires[v_key.n], v_now);
             ELSIF replaced THEN
                 -- One of this batch, which is stored below: an array that nobody fills stays NULL.
                 IF v_key.what <> 'replace_due' THEN
@@ -205,6 +207,9 @@ BEGIN
                     IF p_traces IS NOT NULL THEN
                         p_traces[v_met.place] := p_traces[v_key.n];
                     END IF;
+                END IF;
+                IF p_expires IS NOT NULL THEN
+                    p_expires[v_met.place] := p_expires[v_key.n];
                 END IF;
                 IF v_key.what <> 'replace_arguments' THEN
                     IF p_dues IS NOT NULL THEN

@@ -33,12 +33,12 @@ SELECT due, queue, priority, solo, lane, CAST(limits AS BLOB) FROM jobs
  WHERE seq = ?1 AND state = 0;
 
 -- name: stand
-UPDATE jobs SET due = ?2, ready = ?3, lane = ?4 WHERE seq = ?1;
+UPDATE jobs SET due = ?2, ready = ?3, lane = ?4, expires_at = ?5 WHERE seq = ?1;
 
 -- name: replace
 UPDATE jobs
-   SET due = ?2, ready = ?3, lane = ?4, limits = ?5, principal = ?6, correlation_id = ?7,
-       trace = ?8, payload = ?9
+   SET due = ?2, ready = ?3, lane = ?4, expires_at = ?5, limits = ?6, principal = ?7,
+       correlation_id = ?8, trace = ?9, payload = ?10
  WHERE seq = ?1;
 
 -- name: take_key

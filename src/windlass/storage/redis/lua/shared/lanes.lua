@@ -326,16 +326,19 @@ end
 -- What the end of a claim means for others: its breakers fail or close, its rates may be spent.
 -- After `let_go`.
 local function tell_gates(job, failed, succeeded, drains)
-  local special = special_of(job)
+  local special, tripped = special_of(job), {}
   for _, use in ipairs(special and special[4] or {}) do
-    local spec = spec_of(use[1])
+    local spec, gate = spec_of(use[1]), gate_of(use)
     if spec and spec[5] and failed then
-      trip(spec, gate_of(use))
+      if not tripped[gate] then -- one failure, however often it names the breaker
+        tripped[gate] = true
+        trip(spec, gate)
+      end
     elseif spec and spec[5] and succeeded then
-      close_breaker(gate_of(use))
+      close_breaker(gate)
     elseif spec and spec[2] and drains then
       drain(spec, use)
-      emptied[gate_of(use)] = use
+      emptied[gate] = use
     end
   end
 end

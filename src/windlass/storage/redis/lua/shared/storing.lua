@@ -88,6 +88,12 @@ local function due_of(asks)
   return how == 2 and math.min(span, LAST) or now
 end
 
+-- When it is not wanted any more; 0: it always is.
+local function expiry_of(asks)
+  local _, _, expires = struct.unpack(NEW_ASKS, asks)
+  return expires < 0 and 0 or after(now, expires)
+end
+
 -- --- replacing ---
 
 -- Where, in an asked record, the payload begins and where what few jobs carry.
@@ -142,6 +148,8 @@ local function replace_job(id, new, i, what)
     return false
   end
   leave_line(job)
+  -- What is asked for now must not be lost to an expiry that was asked for before.
+  job.expires = expiry_of(new.items[2 * i - 1])
   if what ~= REPLACE_DUE then
     take_arguments(job, new.items[2 * i], new.rests[i], new.specials[i])
   end
@@ -191,9 +199,7 @@ local function store_new(new)
 
   local function store(i)
     local id, queue, asks = ids[i], queues[i], items[2 * i - 1]
-    local _, _, expires = take(NEW_ASKS, asks)
-    local due = due_of(asks)
-    expires = expires < 0 and 0 or after(now, expires)
+    local due, expires = due_of(asks), expiry_of(asks)
     last = last + 1
     records[stored + 1] = id
     records[stored + 2] = pack(NEW_HEAD, 157, INT, now, INT, expires, INT, last, INT, due)
