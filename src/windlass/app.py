@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -35,11 +35,18 @@ from windlass.outbox import Outbox, Wake, check_connection
 from windlass.runtime.defining import Definer
 from windlass.runtime.descent import descended, descended_all
 from windlass.runtime.engine import Surroundings
+from windlass.runtime.watch import Watch
 from windlass.runtime.worker import Worker
 from windlass.seams import SYSTEM_CLOCK, Clock, Seams
 from windlass.storage.open import Opener
 from windlass.storage.protocol import CancelAnswer, Storage, UserConnection
 from windlass.task import Call
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+    from prometheus_client import CollectorRegistry
+
+    from windlass.observe.prometheus import Metrics
 
 __all__ = ["Windlass"]
 
@@ -89,6 +96,7 @@ class Windlass(Definer):
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[_Link]] = {}
         self._pid = os.getpid()
         self._imported = False
+        self.watch = Watch(self.storage, self.bus, self.layers)
 
     def __repr__(self) -> str:
         return f"<Windlass {self._opener.scheme} with {len(self.tasks)} tasks>"
@@ -192,6 +200,7 @@ class Windlass(Definer):
         """
         worker = await self.make_worker(self.worker_settings(queues=queues, **settings))
         running = asyncio.get_running_loop().create_task(worker.run())
+        self.watch.working.add(worker)
         started = asyncio.ensure_future(worker.started.wait())
         try:
             await asyncio.wait({running, started}, return_when=asyncio.FIRST_COMPLETED)
@@ -201,7 +210,10 @@ class Windlass(Definer):
         finally:
             started.cancel()
             worker.stop()
-            await running
+            try:
+                await running
+            finally:
+                self.watch.working.discard(worker)
 
     def worker_settings(
         self, *, queues: Sequence[str] | Mapping[str, int] | None = None, **settings: Any
@@ -252,6 +264,23 @@ class Windlass(Definer):
             schedules=schedules,
             locate=self.locate,
         )
+
+    # --- being watched ---
+
+    def metrics(self, registry: CollectorRegistry | None = None) -> Metrics:
+        """Count and time the jobs of this process for Prometheus; needs ``windlass[metrics]``.
+
+        ``registry``: prometheus-client's global one if none is given. Asked again, the answer is
+        the same object.
+        """
+        return self.watch.metrics(registry, self.blocking.start)
+
+    def tracing(self, provider: TracerProvider | None = None) -> None:
+        """Make OpenTelemetry spans of enqueues and runs; needs ``windlass[otel]``.
+
+        ``provider``: the one that is set globally if none is given. Asked again, nothing changes.
+        """
+        self.watch.trace(provider, [link.client for link in list(self._links.values())])
 
     # --- opening and closing ---
 
@@ -325,6 +354,8 @@ class Windlass(Definer):
         await self._close_dead_loops()
         storage = await self._opener.open()
         client = self._make_client(storage, self.settings, self._seams, self.bus, self)
+        if self.watch.tracing is not None:
+            client.surround(self.watch.tracing.around)
         link = self._links[loop] = _Link(loop, storage, client)
         return link
 

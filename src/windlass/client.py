@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -36,7 +36,7 @@ from windlass.storage.protocol import Inserted, Settled, Storage
 from windlass.task import Call, JobOptions, Task
 from windlass.waiter import ResultWaiter
 
-__all__ = ["Client", "check_calls", "job_for", "needs_limits", "new_job", "new_jobs"]
+__all__ = ["Client", "Inserts", "check_calls", "job_for", "needs_limits", "new_job", "new_jobs"]
 
 _FLUSH = 1000
 """The most jobs that strangers' calls are merged into; one call may be larger."""
@@ -124,6 +124,18 @@ def new_jobs(calls: Sequence[Call], settings: Settings, ids: Sequence[JobId]) ->
     return news
 
 
+class Inserts(Protocol):
+    """The way from a call to the store. What surrounds it, such as tracing, looks the same."""
+
+    async def submit(self, items: Sequence[NewJob], /) -> Sequence[Inserted]:
+        """Store jobs, all or none."""
+        ...
+
+    async def idle(self) -> None:
+        """Wait until nothing is under way."""
+        ...
+
+
 class Client:
     """Everything a producer does, on one event loop, over one opened storage."""
 
@@ -140,12 +152,16 @@ class Client:
         self._new_ids = seams.new_job_ids
         self._bus = bus
         insert = storage.jobs.insert
-        self._inserts: Batcher[NewJob, Inserted] = Batcher(insert, largest=_FLUSH)
+        self._inserts: Inserts = Batcher(insert, largest=_FLUSH)
         # Apart, because a unique conflict may wait for a stranger's open transaction.
-        self._keyed: Batcher[NewJob, Inserted] = Batcher(insert, largest=_FLUSH)
+        self._keyed: Inserts = Batcher(insert, largest=_FLUSH)
         self._last: tuple[Call | None, NewJob | None] = (None, None)
         self._waiter = ResultWaiter(storage)
         self._definitions = Definitions(storage.limits)
+
+    def surround(self, wrap: Callable[[Inserts], Inserts]) -> None:
+        """Put something around every insert. Whoever does not pays nothing for it."""
+        self._inserts, self._keyed = wrap(self._inserts), wrap(self._keyed)
 
     async def enqueue(self, call: Call) -> Job[Any]:
         """Store one call, merged with whatever is enqueued at the same time."""

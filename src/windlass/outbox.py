@@ -29,6 +29,15 @@ class _Link(Protocol):
     def storage(self) -> Storage: ...
 
 
+class _Tracing(Protocol):
+    def stamp(self, news: Sequence[NewJob]) -> list[NewJob]: ...
+
+
+class _Watch(Protocol):
+    @property
+    def tracing(self) -> _Tracing | None: ...
+
+
 class Home(JobClient, Protocol):
     """What an outbox needs from its app."""
 
@@ -37,6 +46,8 @@ class Home(JobClient, Protocol):
     _seams: Seams
     _pid: int
 
+    @property
+    def watch(self) -> _Watch: ...
     @property
     def _links(self) -> Mapping[asyncio.AbstractEventLoop, _Link]: ...
     async def _client(self) -> Client: ...
@@ -95,7 +106,8 @@ class Outbox:
 
     def _new(self, calls: Sequence[Call]) -> list[NewJob]:
         home = self._home
-        return new_jobs(calls, home.settings, home._seams.new_job_ids(len(calls)))  # noqa: SLF001
+        news = new_jobs(calls, home.settings, home._seams.new_job_ids(len(calls)))  # noqa: SLF001
+        return news if home.watch.tracing is None else home.watch.tracing.stamp(news)
 
     def _handles(self, calls: Sequence[Call], replies: Sequence[Inserted]) -> list[Job[Any]]:
         return [

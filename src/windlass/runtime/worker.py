@@ -87,6 +87,8 @@ class Worker:
         self._changed = False
         self.reason: StopReason | None = None
         self.started = asyncio.Event()
+        self.on_beat: Callable[[], None] | None = None
+        """Called on the worker's loop after every beat that found it live."""
         self._ended = asyncio.Event()
 
     @property
@@ -268,6 +270,8 @@ class Worker:
         if not beat.live:
             self._buried()
             return
+        if self.on_beat is not None:
+            self.on_beat()
         for claim in beat.cancelled:
             self.engine.runner.stop(claim, Why.CANCEL)
         self.engine.claimer.compare(beat.holding)

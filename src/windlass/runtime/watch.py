@@ -1,0 +1,84 @@
+"""What watches an app, once it is switched on: metrics and tracing. Until then, nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from windlass.client import Client
+from windlass.context import running
+from windlass.errors import ConfigError
+from windlass.observe.bus import Bus
+from windlass.runtime.hooks import Layer
+from windlass.runtime.worker import Worker
+from windlass.storage.protocol import Storage
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+    from prometheus_client import CollectorRegistry
+
+    from windlass.observe.prometheus import Metrics
+    from windlass.observe.tracing import Tracing
+
+__all__ = ["Watch"]
+
+
+class Watch:
+    """One app's metrics and spans."""
+
+    def __init__(
+        self, storage: Callable[[], Awaitable[Storage]], bus: Bus, layers: list[Layer]
+    ) -> None:
+        """Nothing is switched on."""
+        self._storage = storage
+        self._bus = bus
+        self._layers = layers
+        self.working: set[Worker] = set()
+        """The workers of this process."""
+        self.measured: Metrics | None = None
+        self.tracing: Tracing | None = None
+
+    def metrics(
+        self,
+        registry: CollectorRegistry | None,
+        start: Callable[[Coroutine[Any, Any, object]], None],
+    ) -> Metrics:
+        """Switch metrics on, or find them switched on. ``start`` runs something in background."""
+        from windlass.observe.prometheus import Metrics  # noqa: PLC0415 -- an extra
+
+        if self.measured is None:
+            self.measured = Metrics(
+                self._bus, registry, slots=self._slots, look=self._look, start=start
+            )
+        elif registry is not None and registry is not self.measured.registry:
+            raise ConfigError("app.metrics() was called before, with another registry")
+        return self.measured
+
+    def trace(self, provider: TracerProvider | None, clients: Iterable[Client]) -> None:
+        """Switch tracing on, for ``clients`` that are open and all that follow."""
+        from windlass.observe.tracing import Tracing  # noqa: PLC0415 -- an extra
+
+        if self.tracing is None:
+            self.tracing = Tracing(provider, running)
+            self._layers.insert(0, self.tracing.run)  # what other layers do is part of the run
+            for client in clients:
+                client.surround(self.tracing.around)
+
+    def _slots(self) -> tuple[int, int]:
+        slots = [worker.engine.slots for worker in tuple(self.working)]
+        return sum(one.used for one in slots), sum(one.total for one in slots)
+
+    async def _look(self) -> list[dict[str, Any]]:
+        """Every queue as a row of numbers."""
+        storage = await self._storage()
+        now = await storage.now()
+        known = {record.queue: record for record in await storage.queues.queues()}
+        rows = [msgspec.structs.asdict(counts) for counts in await storage.admin.counts()]
+        for row in rows:
+            record = known.get(row["queue"])
+            cool_until = None if record is None else record.cool_until
+            row["cooling"] = cool_until is not None and cool_until > now
+            row["max_running"] = None if record is None else record.settings.max_running
+        return rows
