@@ -99,7 +99,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """That of a running job."""
     budgets: Sequence[Budget] = ()
     running: Sequence[Job] = ()
-    """Jobs of all queues that run, the newest first; not all of them, where there are many."""
+    """Jobs that may hold what it needs, the newest first; not all of them, where there are many."""
     line: Line = Line()
 
 
@@ -117,13 +117,15 @@ async def gather(storage: Storage, job: Job) -> Facts:
         return msgspec.structs.replace(facts, worker=rows.get(job.worker or ""))
     if job.state is not State.WAITING:
         return facts
+    crew = _crew(await storage.workers.workers(), job.queue, now)
     return msgspec.structs.replace(
         facts,
-        crew=_crew(await storage.workers.workers(), job.queue, now),
+        crew=crew,
         queue_running=await _queue_running(storage, queue),
         budgets=await _budgets(storage, job),
-        running=await _running(storage, job),
-        line=await _line(storage, job, now),
+        running=await _running(storage, job, queue),
+        # Where nobody serves it, its place in line tells nothing, and looking for it costs.
+        line=await _line(storage, job, now) if crew.serving and job.due <= now else Line(),
     )
 
 
@@ -163,18 +165,17 @@ async def _budgets(storage: Storage, job: Job) -> list[Budget]:
     return found
 
 
-async def _running(storage: Storage, job: Job) -> Sequence[Job]:
-    """Of every queue: a limit is shared by whoever names it."""
-    if not job.limits:
-        wanted = JobFilter(states=[State.RUNNING], queue=job.queue)
-    else:
-        wanted = JobFilter(states=[State.RUNNING])
+async def _running(storage: Storage, job: Job, queue: QueueRecord) -> Sequence[Job]:
+    """Those that may hold what it needs; of every queue, if that is a limit."""
+    if job.limits:
+        return await storage.admin.find(JobFilter(states=[State.RUNNING]), limit=LOOK)
+    if queue.settings.max_running is None:
+        return ()
+    wanted = JobFilter(states=[State.RUNNING], queue=job.queue)
     return await storage.admin.find(wanted, limit=LOOK)
 
 
 async def _line(storage: Storage, job: Job, now: datetime) -> Line:
-    if job.due > now:
-        return Line()
     waiting = JobFilter(states=[State.WAITING], queue=job.queue)
     older = await storage.admin.find(msgspec.structs.replace(waiting, before=job.seq), limit=LOOK)
     # A newer job stands before this one if it is more urgent, or was due sooner.

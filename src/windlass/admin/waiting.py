@@ -100,8 +100,8 @@ def _unknown_task(facts: Facts) -> Cause:
     met = None if facts.last is None else facts.last.worker
     return Cause(
         code="unknown_task",
-        sentence=f"Workers serve queue {job.queue}, but those that met it do not know task "
-        f"{job.task}: it has been given back {since(missed, now)}{error}.",
+        sentence=f"The workers of queue {job.queue} that met it do not know task {job.task}: they "
+        f"have been giving it back {since(missed, now)}{error}.",
         evidence={
             "task": job.task,
             "missed_at": missed,
