@@ -51,10 +51,18 @@ class Known(msgspec.Struct, frozen=True):
 
     def undeclared(self, now: datetime) -> bool:
         """Whether code once had it, and no running process has it now."""
-        declared = self.row.declared_at
+        # One that is new is written first and stamped then.
+        declared = self.row.declared_at or self.state.changed_at
         return self.state.written is not None and (
             declared is None or now - declared > DECLARED_FOR
         )
+
+    def stalled(self, now: datetime) -> bool:
+        """Whether it should fire and has no next slot: a process that could not read it, an older
+        one perhaps, has taken it out.
+        """
+        slotless = self.state.fires and self.row.next_at is None
+        return slotless and first_slot(self.state.plan, now) is not None
 
 
 class Broken(msgspec.Struct, frozen=True):
@@ -112,11 +120,11 @@ def planned_slots(plan: Schedule, now: datetime, most: int) -> list[datetime]:
     return slots
 
 
-def remembered(runs: Sequence[Run], most: int) -> tuple[Run, ...]:
-    """The latest runs; older ones only while they are active."""
-    latest = runs[-most:]
-    older = [run for run in runs[:-most] if run.active]
-    return (*older[-_REMEMBERED:], *latest)
+def remembered(runs: Sequence[Run], plan: Schedule) -> tuple[Run, ...]:
+    """The latest runs; older ones only while they are active, as many as are counted."""
+    most = max(_REMEMBERED, plan.most_active or 0)
+    older = [run for run in runs[:-RUNS] if run.active]
+    return (*older[-most:], *runs[-RUNS:])
 
 
 class Schedules:
@@ -158,6 +166,8 @@ class Schedules:
         spoke. What a person has changed, paused or removed stays so.
         """
         for _ in range(_TRIES):
+            # First the stamp, so that nobody holds at once what is let go here.
+            await self._store.declare(sorted(plans))
             rows = {row.name: row for row in await self._store.rows()}
             now = await self._now()
             writes = [
@@ -167,7 +177,8 @@ class Schedules:
             ]
             answers = await self._store.write(writes) if writes else ()
             if Written.STALE not in answers:
-                await self._store.declare(sorted(plans))
+                if writes:
+                    await self._store.declare(sorted(plans))
                 return
         raise _contended("the schedules")
 
@@ -181,19 +192,20 @@ class Schedules:
             revision = 0 if row is None else row.revision
             return ScheduleWrite(name=name, revision=revision, body=encoded(state), next_at=first)
         state = known.state
-        if state.written == plan and state.held is None:
+        if state.written == plan and state.held is None and not known.stalled(now):
             return None
         # What a person made under this name before the code had it is a person's word, too.
         new = state.plan if state.written is None else merged(state.plan, state.written, plan)
         changed = new != state.plan
-        again = _moved(state, new)
+        moved = _moved(state, new)
+        again = moved or (changed and bool(state.problem)) or known.stalled(now)
         state = msgspec.structs.replace(
             state,
             plan=new,
             written=plan,
-            problem="" if state.held is not None else state.problem,
+            problem="" if changed or state.held is not None else state.problem,
             held=None,
-            ended=state.ended and not again,
+            ended=state.ended and not moved,
             **({"changed_by": by, "changed_at": now} if changed else {}),
         )
         kept = known.state.held or row.next_at
@@ -201,21 +213,20 @@ class Schedules:
 
     async def still_declared(self, names: Collection[str]) -> None:
         """Say again that some code has these. Those that were held while this could not be said
-        (the store was out of reach, the machine asleep) go on.
+        (the store was out of reach, the machine asleep), and those that lost their slot, go on.
         """
         await self._store.declare(sorted(names))
-        held = [
-            known
-            for known in await self.all()
-            if isinstance(known, Known) and known.row.name in names and known.state.held is not None
-        ]
+        now = await self._now()
         writes = [
             write_of(
                 known,
                 msgspec.structs.replace(known.state, problem="", held=None),
-                known.state.held,
+                known.state.held or first_slot(known.state.plan, now),
             )
-            for known in held
+            for known in await self.all()
+            if isinstance(known, Known)
+            and known.row.name in names
+            and (known.state.held is not None or known.stalled(now))
         ]
         if writes:  # what is stale has been changed just now, and is looked at again in a minute
             await self._store.write(writes)
@@ -336,7 +347,7 @@ class Schedules:
 
     def _triggered(self, known: Known, job: NewJob, now: datetime, by: str) -> ScheduleWrite:
         state = known.state
-        runs = remembered([*state.runs, Run(now, job.id, by=by)], RUNS)
+        runs = remembered([*state.runs, Run(now, job.id, by=by)], state.plan)
         after = msgspec.structs.replace(state, runs=runs, fired=state.fired + 1)
         return msgspec.structs.replace(
             write_of(known, after, known.row.next_at),

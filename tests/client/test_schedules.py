@@ -222,7 +222,7 @@ async def test_a_chore_that_is_deleted_while_it_runs_just_ends(stage: Stage) -> 
     scheduler = stage.scheduler({"nightly": sweep})
     await stage.book.trigger("nightly", by="ann")
     await scheduler.step()
-    (task,) = scheduler._running
+    (task,) = scheduler._running.values()
     await scheduler.close()
     assert task.exception() is None
 

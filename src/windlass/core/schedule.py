@@ -40,6 +40,9 @@ another process takes over from a dead one in less."""
 RUNS = 20
 """Runs a schedule remembers."""
 _MOST = 10_000
+_MOST_ACTIVE = 1_000
+"""Each is remembered while it is active."""
+_US = timedelta(microseconds=1)
 _VERSION = "8"
 
 Overlap = Literal["skip", "queue", "allow"] | int
@@ -77,9 +80,9 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         except ValueError:
             message = f"missed must be 'skip', 'one' or 'all', got {shown(self.missed)}"
             raise InvalidArgument(message) from None
-        _whole("most_missed", self.most_missed)
+        _whole("most_missed", self.most_missed, _MOST)
         if not isinstance(self.overlap, str):
-            _whole("overlap", self.overlap)
+            _whole("overlap", self.overlap, _MOST_ACTIVE)
         elif self.overlap not in ("skip", "queue", "allow"):
             message = (
                 f"overlap must be 'skip', 'queue', 'allow' or a number of runs, "
@@ -110,10 +113,10 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return 1 if self.overlap == "skip" else None
 
 
-def _whole(name: str, value: object) -> None:
+def _whole(name: str, value: object, most: int) -> None:
     whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or not isinstance(value, int) or not 1 <= value <= _MOST:
-        message = f"{name} must be a whole number from 1 to {_MOST:,}, got {shown(value)}"
+    if not whole or not isinstance(value, int) or not 1 <= value <= most:
+        message = f"{name} must be a whole number from 1 to {most:,}, got {shown(value)}"
         raise InvalidArgument(message)
 
 
@@ -199,7 +202,7 @@ def first_slot(plan: Schedule, now: datetime) -> datetime | None:
     if isinstance(plan.rule, Once):
         # An overdue one fires once, at once: nobody wants it never to have been.
         return _within(plan, plan.rule.at)
-    start = now if plan.starts is None else max(now, plan.starts - timedelta(microseconds=1))
+    start = now if plan.starts is None else max(now, plan.starts - _US)
     if plan.follows:
         return _within(plan, start)
     return _within(plan, next_slot(plan.rule, start))
@@ -215,8 +218,8 @@ def due_firings(plan: Schedule, next_at: datetime, now: datetime) -> Due:
     if plan.follows:
         return Due([next_at], 0, None)
     most = plan.most_missed if plan.missed is Missed.ALL else _most_recent(plan)
-    slots = latest_slots(plan.rule, next_at, now, most + 1)
-    slots = [slot for slot in slots if _within(plan, slot) is not None]
+    until = now if plan.ends is None else min(now, plan.ends - _US)
+    slots = latest_slots(plan.rule, next_at, until, most + 1)
     fresh = [slot for slot in slots if now - slot <= LATE]
     missed = slots[: len(slots) - len(fresh)]
     match plan.missed:
@@ -265,7 +268,7 @@ def turn_of(name: str) -> str:
 
 def _id_of(slot: datetime, digest: str) -> JobId:
     """Begins with the slot in milliseconds, as other ids begin with the time they were made."""
-    stamp = f"{to_us(slot) // 1000:012x}"
+    stamp = f"{max(to_us(slot), 0) // 1000:012x}"
     return JobId(f"{stamp}{_VERSION}{digest[:3]}8{digest[3:18]}")
 
 

@@ -10,7 +10,6 @@ import msgspec
 from windlass.core.job import JobId, NewJob
 from windlass.core.rules import Every
 from windlass.core.schedule import (
-    RUNS,
     Run,
     Schedule,
     ScheduleState,
@@ -58,10 +57,13 @@ def move(
     state = known.state.settled(ended)
     plan, next_at = state.plan, known.row.next_at or at
     if plan.follows and state.runs:
-        waits = _follow(plan, state.runs[-1], last_end, at)
-        if waits > at:
+        state = _with_end(state, last_end or at)
+        waits = _follow(plan, state.runs[-1], at)
+        over = plan.ends is not None and waits >= plan.ends
+        if waits > at or over:
+            state = msgspec.structs.replace(state, ended=over)
             return Move(known, write_of(known, state, waits))
-        next_at = min(waits, at)
+        next_at = waits
     slots, missed, after = due_firings(plan, next_at, at)
     if plan.job is None and not slots and not missed:
         slots = [next_at]  # a chore that somebody has triggered between its slots
@@ -87,11 +89,23 @@ def move(
     return Move(known, write, tuple(fire), skipped)
 
 
-def _follow(plan: Schedule, last: Run, last_end: datetime | None, at: datetime) -> datetime:
+def _with_end(state: ScheduleState, end: datetime) -> ScheduleState:
+    """The same, with the end of the last run written down: its job may be gone at the next look,
+    and one that is already gone has ended by now.
+    """
+    last = state.runs[-1]
+    if last.job is None or last.active or last.ended_at is not None:
+        return state
+    return msgspec.structs.replace(
+        state, runs=(*state.runs[:-1], msgspec.structs.replace(last, ended_at=end))
+    )
+
+
+def _follow(plan: Schedule, last: Run, at: datetime) -> datetime:
     """When a rule that waits for the end of the last run fires next, or is looked at again."""
     if last.active or not isinstance(plan.rule, Every):
         return at + _look_again(plan)
-    return (last_end or last.ended_at or last.slot) + plan.rule.period
+    return (last.ended_at or last.slot) + plan.rule.period
 
 
 def _look_again(plan: Schedule) -> timedelta:
@@ -106,7 +120,7 @@ def _started(
         return msgspec.structs.replace(state, fired=state.fired + len(slots))
     runs = [Run(slot, job.id) for slot, job in zip(slots, jobs, strict=True)]
     return msgspec.structs.replace(
-        state, runs=remembered([*state.runs, *runs], RUNS), fired=state.fired + len(runs)
+        state, runs=remembered([*state.runs, *runs], state.plan), fired=state.fired + len(runs)
     )
 
 
@@ -117,7 +131,7 @@ def left_out(state: ScheduleState, slots: Sequence[datetime], why: str) -> Sched
     runs = [Run(slot, None, why) for slot in slots]
     return msgspec.structs.replace(
         state,
-        runs=remembered([*state.runs, *runs], RUNS),
+        runs=remembered([*state.runs, *runs], state.plan),
         left_out=state.left_out + len(slots),
     )
 

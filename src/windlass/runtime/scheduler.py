@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 import msgspec
 
 from windlass.core.event import JobEnqueued
 from windlass.core.job import JobId
-from windlass.core.schedule import RUNS, Run
-from windlass.errors import LimitUnknown, StorageError, WindlassError
+from windlass.core.schedule import Run
+from windlass.errors import StorageError, WindlassError
 from windlass.limits import breaker_name
 from windlass.observe.bus import Bus
 from windlass.runtime.firing import UNDECLARED, Move, held_back, move
@@ -29,6 +30,8 @@ Chore = Callable[[], Awaitable[str]]
 """One round of a chore; the answer says what it did."""
 
 BITE = 200
+_MOST_JOBS = 1_000
+"""In one write: what was missed by many schedules at once must not hold up the store."""
 BACKUP = timedelta(seconds=2)
 """Who does not lead fires what the leader has left for so long: its death is no gap."""
 _NOTICE = 0.05
@@ -54,7 +57,7 @@ class Scheduler:
         self._bus = bus
         self._chores = chores
         self._poll = poll
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[str, asyncio.Task[None]] = {}
         self._bell = asyncio.Event()
         self._soon: asyncio.TimerHandle | None = None
         self.pause = poll
@@ -111,7 +114,7 @@ class Scheduler:
             else:
                 known.append(found)
         moves += await self._decide(known, at)
-        fired = await self._write(moves)
+        fired = [one for bite in _in_bites(moves) for one in await self._write(bite)]
         self._start_chores(fired)
         made = [(one, job) for one in fired for job in one.write.jobs]
         if self._bus.heard:
@@ -180,11 +183,15 @@ class Scheduler:
             return []
         try:
             answers = await self._store.write([one.write for one in moves])
-        except LimitUnknown as error:
-            if len(moves) > 1:  # strangers in a batch do not meet
+        except StorageError:
+            raise
+        except Exception as error:  # noqa: BLE001 -- a limit that is gone, a job that cannot be stored
+            if len(moves) > 1:  # the fault of one of them alone: strangers in a batch do not meet
                 half = len(moves) // 2
                 return [*await self._write(moves[:half]), *await self._write(moves[half:])]
-            log.warning("schedule %s is held: %s", moves[0].known.row.name, error)
+            log.warning(
+                "schedule %s is held: its jobs cannot be stored: %s", moves[0].known.row.name, error
+            )
             held = held_back(moves[0].known, f"its jobs cannot be stored: {error}")
             await self._store.write([held.write])
             return []
@@ -205,13 +212,18 @@ class Scheduler:
 
     def _start_chores(self, fired: Sequence[Move]) -> None:
         for one in fired:
-            chore = self._chores.get(one.known.row.name)
-            if one.known.state.plan.job is None and chore is not None:
+            name = one.known.row.name
+            chore = self._chores.get(name)
+            # One that takes longer than its period does not run beside itself.
+            if one.known.state.plan.job is None and chore is not None and name not in self._running:
                 task = asyncio.get_running_loop().create_task(
-                    self._run_chore(one.known.row.name, one.slots[-1], chore)
+                    self._run_chore(name, one.slots[-1], chore)
                 )
-                self._running.add(task)
-                task.add_done_callback(self._running.discard)
+                self._running[name] = task
+                task.add_done_callback(partial(self._chore_ended, name))
+
+    def _chore_ended(self, name: str, _: asyncio.Task[None]) -> None:
+        del self._running[name]
 
     async def _run_chore(self, name: str, slot: datetime, chore: Chore) -> None:
         try:
@@ -233,7 +245,7 @@ class Scheduler:
             known = await schedules.get(name, removed=True)
             run = Run(slot, None, outcome[:500], await self._storage.now())
             state = msgspec.structs.replace(
-                known.state, runs=remembered([*known.state.runs, run], RUNS)
+                known.state, runs=remembered([*known.state.runs, run], known.state.plan)
             )
             (answer,) = await self._store.write([write_of(known, state, known.row.next_at)])
             if answer is Written.WRITTEN:
@@ -242,4 +254,18 @@ class Scheduler:
     async def close(self) -> None:
         """Let chores that are under way end; they come in bites."""
         if self._running:
-            await asyncio.wait(self._running)
+            await asyncio.wait(self._running.values())
+
+
+def _in_bites(moves: Sequence[Move]) -> Iterator[list[Move]]:
+    """In order, with a bounded number of jobs in each; one schedule stays whole."""
+    bite: list[Move] = []
+    jobs = 0
+    for one in moves:
+        if bite and jobs + len(one.write.jobs) > _MOST_JOBS:
+            yield bite
+            bite, jobs = [], 0
+        bite.append(one)
+        jobs += len(one.write.jobs)
+    if bite:
+        yield bite
