@@ -413,7 +413,7 @@ def test_a_schedule_nobody_knows_is_refused_with_the_one_that_was_meant(
         (["set", "report", "--missed=some"], "'skip', 'one' or 'all'"),
         (["set", "report", "--most-missed=0"], "from 1 to 10,000"),
         (["set", "report", "--overlap=never"], "'skip', 'queue', 'allow' or a number"),
-        (["set", "report", "--overlap=0"], "from 1 to 10,000"),
+        (["set", "report", "--overlap=0"], "a whole number from 1 to"),
         (["set", "report", "--jitter=bit"], "it must be a duration such as"),
         (["set", "report", "--args={}"], "--args needs the app"),
         (["create", "new", "--manual", "--task=report"], "name the app that has the task"),

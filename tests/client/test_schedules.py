@@ -13,6 +13,7 @@ import pytest
 
 from windlass import Cron, Every, Manual, Once, Task, Windlass
 from windlass.core.job import JobId, LimitUse, NewJob
+from windlass.core.outcome import Succeeded
 from windlass.core.schedule import RUNS, Overlap, Schedule, ScheduleState
 from windlass.errors import InvalidArgument, ScheduleExists
 from windlass.observe.bus import Bus
@@ -21,8 +22,9 @@ from windlass.runtime.scheduler import Chore, Scheduler
 from windlass.schedules import DECLARED_FOR, Known, Schedules
 from windlass.seams import new_job_ids
 from windlass.storage.memory import MemoryDatabase, MemoryStorage
-from windlass.storage.protocol import ScheduleWrite
+from windlass.storage.protocol import ScheduleWrite, Want
 from windlass.testing.clock import START, VirtualClock
+from windlass.testing.conformance.steps import a_worker, happened
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 JOB = NewJob(id=JobId(""), task="report")
@@ -48,6 +50,19 @@ class Stage:
     async def declare(self, **fields: Any) -> None:
         plan = Schedule(**{"rule": Every(HOUR), "job": JOB, **fields})
         await self.book.declare({"nightly": plan}, by="code")
+
+    async def pass_by(self, scheduler: Scheduler, span: timedelta) -> None:
+        """Let time pass, second by second, while some process has the schedule in its code."""
+        for _ in range(span // timedelta(seconds=1)):
+            self.clock.advance(1)
+            await self.book.still_declared(["nightly"])
+            await scheduler.step()
+
+    async def finish(self) -> None:
+        """Let everything that is ready succeed."""
+        await self.storage.workers.register(a_worker("w1"))
+        for job in (await self.storage.jobs.claim("w1", [Want("default", 100)], total=100)).jobs:
+            await happened(self.storage, job, Succeeded())
 
     async def state(self, name: str = "nightly") -> ScheduleState:
         return (await self.known(name)).state
@@ -166,6 +181,35 @@ async def test_a_one_time_schedule_that_was_fires_again_only_at_another_instant(
     assert (await stage.known()).row.next_at == START + HOUR
 
 
+# --- after the end of the last run ----------------------------------------------------------------
+
+
+async def test_the_slot_of_a_run_that_follows_another_is_its_end_and_the_period(
+    stage: Stage,
+) -> None:
+    await stage.declare(rule=Every(MINUTE, "end"))
+    scheduler = stage.scheduler()
+    await scheduler.step()
+    await stage.pass_by(scheduler, 2 * MINUTE)
+    ended = stage.clock.now()
+    await stage.finish()
+    await stage.pass_by(scheduler, 2 * MINUTE)
+    first, second = (await stage.state()).runs
+    assert (first.slot, second.slot) == (START, ended + MINUTE)
+
+
+async def test_a_schedule_that_follows_its_runs_ends_at_its_end(stage: Stage) -> None:
+    await stage.declare(rule=Every(MINUTE, "end"), ends=START + timedelta(seconds=150))
+    scheduler = stage.scheduler()
+    for _ in range(5):
+        await scheduler.step()
+        await stage.finish()
+        await stage.pass_by(scheduler, MINUTE)
+    state = await stage.state()
+    assert state.ended
+    assert [run.slot for run in state.runs] == [START, START + MINUTE, START + 2 * MINUTE]
+
+
 # --- overlap that is changed ----------------------------------------------------------------------
 
 
@@ -222,7 +266,7 @@ async def test_a_chore_that_is_deleted_while_it_runs_just_ends(stage: Stage) -> 
     scheduler = stage.scheduler({"nightly": sweep})
     await stage.book.trigger("nightly", by="ann")
     await scheduler.step()
-    (task,) = scheduler._running.values()
+    (task,) = asyncio.all_tasks() - {asyncio.current_task()}
     await scheduler.close()
     assert task.exception() is None
 
