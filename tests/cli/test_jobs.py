@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
+from tests.architecture.source import ROOT
 from tests.cli.desk import Desk
 from tests.cli.processes import windlass
 from windlass import GiveUp
+from windlass.cli.jobs import jobs
+from windlass.cli.workers import workers
 from windlass.core.job import AttemptError, ClaimedJob, NewJob, Progress
 from windlass.core.state import State
 from windlass.core.transition import fail
@@ -355,15 +362,39 @@ def test_an_app_is_named_before_the_ids(tmp_path: Path) -> None:
     assert said.stdout.count("is due now") == 2
     told = windlass("jobs", "explain", "shop:app", made[0], cwd=tmp_path).stdout
     assert "No live worker serves queue default" in told
+    assert "Start one: `windlass worker shop:app --queue default`" in told
+    windlass("queues", "pause", "shop:app", "default", cwd=tmp_path)
+    paused = windlass("jobs", "explain", "shop:app", made[0], cwd=tmp_path).stdout
+    assert "Resume it: `windlass queues resume shop:app default`" in paused
     forgot = windlass("jobs", "explain", "shop:app", cwd=tmp_path)
     assert "say which id, after the app: shop:app ID" in forgot.stderr
 
 
 def windlass_python(code: str, folder: Path) -> str:
-    import subprocess  # noqa: PLC0415
-    import sys  # noqa: PLC0415
-
     ran = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True
     )
     return ran.stdout.strip()
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+PAGE = ROOT / "docs" / "operating.md"
+
+
+@pytest.mark.parametrize("group", [jobs, workers])
+def test_the_page_tells_every_command_and_every_option(group: click.Group) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for name, command in group.commands.items():
+        assert re.search(rf"`{name}\b|\b{group.name} {name}\b", text), name
+        options = [name for option in command.params for name in option.opts]
+        assert [name for name in options if name.startswith("--") and name not in text] == []
+
+
+def test_the_page_tells_every_field_and_every_cause() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    sources = (ROOT / "src" / "windlass" / "admin").glob("*.py")
+    code = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    causes = set(re.findall(r'code ?= ?"(\w+)"', code))
+    assert {"queue_paused", "scheduled", "running"} <= causes
+    assert sorted(name for name in WHOLE | causes if f"`{name}`" not in text) == []

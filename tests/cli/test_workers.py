@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.architecture.source import ROOT
 from tests.cli.desk import Desk
 from windlass.core.job import NewJob
 from windlass.seams import new_job_id
@@ -90,3 +91,8 @@ def test_without_workers_the_next_step_is_said(everywhere: Desk) -> None:
     assert said.out.startswith("No worker is known in ")
     assert "windlass worker MODULE:APP" in said.out
     assert everywhere("workers", "list", "--json").json == []
+
+
+def test_the_page_tells_every_field() -> None:
+    text = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+    assert [field for field in FIELDS if f"`{field}`" not in text] == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -140,8 +142,11 @@ def _past(job: Job, history: Sequence[Attempt], now: datetime) -> Iterator[tuple
 # --- why ------------------------------------------------------------------------------------------
 
 
-def explained(told: Explanation, *, as_json: bool) -> None:
-    """Its causes, the decisive one first."""
+_COMMAND = re.compile(r"`windlass (queues|limits|breakers|jobs) ([a-z-]+) ")
+
+
+def explained(told: Explanation, target: str | None, *, as_json: bool) -> None:
+    """Its causes, the decisive one first; commands are about the app that was named."""
     from windlass.cli.tables import print_json, print_pairs
 
     job = told.job
@@ -164,12 +169,21 @@ def explained(told: Explanation, *, as_json: bool) -> None:
     for number, cause in enumerate(told.causes):
         pairs.append(("why" if number == 0 else "also", cause.sentence))
         if cause.fix:
-            pairs.append(("", f"→ {cause.fix}"))
+            pairs.append(("", f"→ {_about(cause.fix, target)}"))
     if told.expected_at is not None:
         pairs.append(("expected", _instant(told.expected_at, told.at)))
     elif job.state.value == "waiting":
         pairs.append(("expected", "nobody can say"))
     print_pairs(job.id, pairs)
+
+
+def _about(fix: str, target: str | None) -> str:
+    """What is copied into a shell should work there."""
+    if target is None:
+        return fix
+    app = shlex.quote(target)
+    named = _COMMAND.sub(lambda found: f"{found[0]}{app} ", fix)
+    return named.replace("MODULE:APP", app)
 
 
 # --- orders ---------------------------------------------------------------------------------------
