@@ -85,6 +85,10 @@ def test_children_get_the_options_their_supervisor_got(monkeypatch: pytest.Monke
         grace="5s",
         log_level="debug",
         log_format="json",
+        health_host="::1",
+        health_port=9100,
+        metrics_port=9200,
+        health_file="/run/alive",
     )
     received: list[WorkerPlan] = []
 

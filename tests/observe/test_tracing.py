@@ -12,7 +12,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 
 from windlass import Backoff, Context, Failure, Snooze, Throttled, Windlass
 from windlass.client import new_job
@@ -41,8 +41,14 @@ class Spans:
         return "".join(span.to_json() for span in self._exporter.get_finished_spans())
 
 
+def context_of(span: ReadableSpan) -> SpanContext:
+    context = span.get_span_context()
+    assert context is not None
+    return context
+
+
 def id_of(span: ReadableSpan) -> int:
-    return span.get_span_context().span_id
+    return context_of(span).span_id
 
 
 def parent_of(span: ReadableSpan) -> int | None:
@@ -92,7 +98,7 @@ async def test_a_job_with_two_retries_and_a_child_is_one_trace(app: Windlass, sp
     child_sent, child = spans.only("enqueue shop.mail"), spans.only("run shop.mail")
 
     every = [request, sent, first, second, third, child_sent, child]
-    assert len({span.get_span_context().trace_id for span in every}) == 1
+    assert len({context_of(span).trace_id for span in every}) == 1
     assert parent_of(sent) == id_of(request)
     assert [parent_of(run) for run in (first, second, third)] == [id_of(sent)] * 3
     assert parent_of(child_sent) == id_of(third)
@@ -152,7 +158,7 @@ async def test_the_trace_is_stored_as_a_traceparent(app: Windlass, spans: Spans)
     async def mail() -> None: ...
 
     job = await mail.enqueue()
-    context = spans.only("enqueue shop.mail").get_span_context()
+    context = context_of(spans.only("enqueue shop.mail"))
     flags = context.trace_flags
     expected = f"00-{context.trace_id:032x}-{context.span_id:016x}-{flags:02x}"
     assert (await job.refresh()).trace == expected

@@ -15,6 +15,8 @@ from windlass.task import check_name
 
 __all__ = ["WorkerPlan"]
 
+_LAST_PORT = 65535
+
 
 class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The options as they were written, so that a supervisor can hand them to its children."""
@@ -33,6 +35,10 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str = "info"
     log_format: LogFormat = "human"
     summary: bool = True
+    health_host: str = "127.0.0.1"
+    health_port: int | None = None
+    metrics_port: int | None = None
+    health_file: str | None = None
 
     def __post_init__(self) -> None:
         self.worker_options()
@@ -51,6 +57,10 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
             ("--max-jobs", self.max_jobs),
             ("--max-megabytes", self.max_megabytes),
             ("--grace", self.grace),
+            ("--health-host", self.health_host),
+            ("--health-port", self.health_port),
+            ("--metrics-port", self.metrics_port),
+            ("--health-file", self.health_file),
         ):
             if one is not None:
                 written += [flag, str(one)]
@@ -61,6 +71,27 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     def grace_period(self) -> timedelta | None:
         """How long running jobs may take after a stop; None follows the app."""
         return None if self.grace is None else parse_duration(self.grace, "--grace")
+
+    def ports(self, number: int | None = None) -> list[int]:
+        """Where to answer. ``number``: the place under a supervisor; the first takes the ports as
+        they are given, the next one those after them.
+        """
+        given = dict.fromkeys(port for port in (self.health_port, self.metrics_port) if port)
+        return [port + (number or 1) - 1 for port in given]
+
+    def check_ports(self, processes: int) -> None:
+        """Refuse ports that so many processes cannot share."""
+        taken: set[int] = set()
+        for number in range(1, processes + 1):
+            for port in self.ports(number):
+                if port > _LAST_PORT or port in taken:
+                    message = (
+                        f"each of {processes} processes takes the ports that follow those of the "
+                        f"one before it, and port {port} is not free for number {number}: choose "
+                        f"--health-port and --metrics-port further apart, or the same"
+                    )
+                    raise ConfigError(message)
+                taken.add(port)
 
     def worker_options(self) -> dict[str, Any]:
         """Keyword arguments of ``app.worker_settings``."""

@@ -23,6 +23,7 @@ from windlass.cli.codes import (
     STORAGE_LOST,
     WORN_OUT,
 )
+from windlass.cli.health import Health
 from windlass.cli.lifeline import ChildEnd
 from windlass.cli.loading import BrokenModule, load_app
 from windlass.cli.plan import WorkerPlan
@@ -131,7 +132,10 @@ class _Serving:
         # with it the answer that this callback was to deliver.
         self._stops.tell(self._on_signal)
         with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(self._work(app, settings, loop_name))
+            code = runner.run(self._work(app, settings, loop_name))
+        if app.watch.measured is not None:
+            app.blocking.close()  # where scrapes have looked at the store
+        return code
 
     def _failed(self, error: WindlassError, words: str) -> int:
         if self._ready:
@@ -149,15 +153,19 @@ class _Serving:
 
     async def _work(self, app: Windlass, settings: WorkerSettings, loop_name: str) -> int:
         code = COULD_NOT_START
+        health = Health(self._plan, app, None if self._child is None else self._child.number)
         try:
             try:
+                await health.open()
                 worker = await self._make(app, settings)
             except asyncio.CancelledError:
                 code = IN_ORDER
                 raise Stopped from None
+            health.watch(worker)
             running = asyncio.create_task(worker.run(), name="windlass-worker")
             await _either(running, worker.started)
             if not running.done():
+                health.beaten()  # it has registered
                 self._introduce(await self._start(app, settings, loop_name))
                 code = COULD_NOT_STOP
             reason = await self._until_ended(running, worker)
@@ -169,6 +177,7 @@ class _Serving:
         finally:
             # Whatever user code left behind must not keep the process from ending.
             exit_within(_CLOSING, code)
+            await health.close()
             await app.close()
         return code
 
@@ -183,6 +192,7 @@ class _Serving:
         worker = Worker(msgspec.structs.replace(around, settings=chosen), settings)
         app.bus.subscribe(EventLog())
         app.bus.subscribe(self._deeds)
+        app.watch.working.add(worker)
         self._worker = worker
         return worker
 

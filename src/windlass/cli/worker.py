@@ -119,6 +119,33 @@ within 2 s when it dies, however it dies.
     envvar="WINDLASS_LOG_FORMAT",
     help="json: one object per line.",
 )
+@click.option(
+    "--health-port",
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    help="Answer GET /livez and /readyz there. With --processes the first process takes PORT, "
+    "the second PORT+1, and so on.",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    help="Count for Prometheus and answer GET /metrics there; needs windlass[metrics]. May be the "
+    "same as --health-port; with --processes it goes up like that.",
+)
+@click.option(
+    "--health-host",
+    metavar="HOST",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address of both ports. 0.0.0.0 lets other machines ask.",
+)
+@click.option(
+    "--health-file",
+    metavar="PATH",
+    help="Touch this file with every heartbeat that reached the storage. With --processes: "
+    "PATH.1, PATH.2, …",
+)
 @click.option("--summary/--no-summary", default=True, help="The running count of what was done.")
 @click.option("--child-fd", type=int, hidden=True)
 @click.option("--child-number", type=int, hidden=True)
@@ -138,6 +165,7 @@ def worker(
         message = "workers run on Linux and macOS; programs on this system can enqueue"
         raise ConfigError(message)
     plan = WorkerPlan(**options)
+    plan.check_ports(processes)
     if processes > 1:
         from windlass.cli.supervisor import supervise
 

@@ -1,0 +1,138 @@
+"""How a worker shows whoever started it that it lives: pages for probes, and a file.
+
+The pages are answered on the worker's own event loop, and the file is touched there: a loop that
+is stuck says nothing, which is what a probe for liveness is there to find out.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from datetime import timedelta
+from http import HTTPStatus
+from pathlib import Path
+
+from windlass.app import Windlass
+from windlass.cli.plan import WorkerPlan
+from windlass.cli.responder import Answer, Page, Responder
+from windlass.errors import ConfigError
+from windlass.observe.log import brief
+from windlass.runtime.worker import Worker
+from windlass.seams import monotonic
+
+__all__ = ["Health"]
+
+log = logging.getLogger("windlass")
+
+
+class Health:
+    """One worker process as its surroundings see it."""
+
+    def __init__(self, plan: WorkerPlan, app: Windlass, number: int | None) -> None:
+        """``number``: its place under a supervisor, from 1; the ports and the file follow it."""
+        self._host = plan.health_host
+        self._ports = plan.ports(number)
+        self._app = app
+        self._file = None
+        if plan.health_file is not None:
+            name = plan.health_file if number is None else f"{plan.health_file}.{number}"
+            self._file = _File(Path(name))
+        if plan.metrics_port is not None:
+            app.metrics()
+        self._responder: Responder | None = None
+        self._worker: Worker | None = None
+        self._reached: float | None = None
+
+    async def open(self) -> None:
+        """Answer from here on: alive, and not ready yet."""
+        if self._file is not None:
+            self._file.prepare()
+        if not self._ports:
+            return
+        pages: dict[str, Page] = {"/livez": self._livez, "/readyz": self._readyz}
+        if self._app.watch.measured is not None:
+            pages["/metrics"] = self._metrics
+        self._responder = Responder(pages)
+        for port in self._ports:
+            await self._responder.open(self._host, port)
+            log.info("%s on http://%s:%d", ", ".join(pages), _shown(self._host), port)
+
+    def watch(self, worker: Worker) -> None:
+        """Speak for this worker."""
+        self._worker = worker
+        worker.on_beat = self.beaten
+
+    def beaten(self) -> None:
+        """The store was reached, and takes this worker for living."""
+        self._reached = monotonic()
+        if self._file is not None:
+            self._file.touch()
+
+    async def close(self) -> None:
+        """Answer no more."""
+        if self._responder is not None:
+            await self._responder.close()
+        if self._file is not None:
+            self._file.remove()
+
+    # --- the pages ---
+
+    async def _livez(self, _: str) -> Answer:
+        return Answer(HTTPStatus.OK, b"alive\n")
+
+    async def _readyz(self, _: str) -> Answer:
+        why = self._not_ready()
+        if why:
+            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {why}\n".encode())
+        return Answer(HTTPStatus.OK, b"ready\n")
+
+    def _not_ready(self) -> str:
+        if self._worker is not None and self._worker.reason is not None:
+            return "draining"
+        if self._worker is None or self._reached is None:
+            return "starting"
+        silence = timedelta(seconds=monotonic() - self._reached)
+        if silence > self._app.settings.lease:
+            return f"the storage has not answered for {brief(silence)}"
+        return ""
+
+    async def _metrics(self, accept: str) -> Answer:
+        body, content_type = await self._app.metrics().page(accept)
+        return Answer(HTTPStatus.OK, body, content_type)
+
+
+class _File:
+    """A file whose time of change is the worker's last sign of life."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._failed = False
+
+    def prepare(self) -> None:
+        """Remove what a killed process left: it says nothing about this one."""
+        folder = self._path.parent
+        if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+            message = f"--health-file {self._path}: no file can be made in {folder}"
+            raise ConfigError(message)
+        if self._path.is_dir():
+            message = f"--health-file {self._path} is a directory"
+            raise ConfigError(message)
+        self.remove()
+
+    def touch(self) -> None:
+        try:
+            self._path.touch()
+        except OSError as error:
+            if not self._failed:  # once: a beat comes every few seconds
+                log.warning("the health file %s cannot be touched: %s", self._path, error)
+            self._failed = True
+
+    def remove(self) -> None:
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("the health file %s cannot be removed: %s", self._path, error)
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

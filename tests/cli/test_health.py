@@ -1,0 +1,334 @@
+"""What a worker tells probes and scrapers, from its start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import os
+import re
+import signal
+import socket
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+from pathlib import Path
+
+import apsw
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.cli.processes import PATIENCE, Running, until, windlass
+from tests.cli.shop import Shop
+from windlass.cli import responder
+from windlass.cli.plan import WorkerPlan
+from windlass.cli.responder import Answer, Responder
+from windlass.core.state import State
+from windlass.errors import ConfigError
+
+READY = (200, "ready\n")
+QUICK = {"WINDLASS_HEARTBEAT": "100ms", "WINDLASS_LEASE": "2s"}
+
+
+def free_port(neighbours: int = 0) -> int:
+    """One that nobody listens on, nor on those right after it."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        if not any(listens(port + number) for number in range(neighbours + 1)):
+            return port
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def get(port: int, path: str, method: str = "GET") -> tuple[int, str]:
+    """What is there, or (0, "") while nobody answers."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    try:
+        connection.request(method, path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    except OSError:
+        return 0, ""
+    finally:
+        connection.close()
+
+
+# --- a real worker -------------------------------------------------------------------------------
+
+
+def test_a_worker_is_ready_until_it_drains_and_gone_when_it_has_ended(shop: Shop) -> None:
+    port = free_port()
+    job = shop.enqueue("nap", 5)
+    with Running("worker", "shop:app", "--health-port", str(port), cwd=shop.folder) as worker:
+        worker.wait_for(rf"/livez, /readyz on http://127.0.0.1:{port}")
+        assert until(lambda: get(port, "/readyz") == READY)
+        assert get(port, "/livez") == (200, "alive\n")
+        assert get(port, "/metrics")[0] == 404
+        assert until(lambda: shop.job(job).state is State.RUNNING)
+        worker.signal(signal.SIGTERM)
+        worker.wait_for("SIGTERM: no new jobs")
+        assert until(lambda: get(port, "/readyz") != READY)
+        # Its job still runs: it drains, and that is no reason to kill it.
+        assert get(port, "/readyz") == (503, "not ready: draining\n")
+        assert get(port, "/livez") == (200, "alive\n")
+        assert worker.wait() == 0
+    assert shop.job(job).state is State.SUCCEEDED
+    assert not listens(port)
+
+
+def test_a_loop_that_is_stuck_does_not_answer(shop: Shop) -> None:
+    port = free_port()
+    with Running("worker", "shop:app", "--health-port", str(port), cwd=shop.folder) as worker:
+        assert until(lambda: get(port, "/livez") == (200, "alive\n"))
+        shop.enqueue("block", 5)
+        worker.wait_for("has blocked the event loop")
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=0.5)
+        connection.request("GET", "/livez")
+        with pytest.raises(TimeoutError):
+            connection.getresponse()
+        connection.close()
+        assert until(lambda: get(port, "/livez") == (200, "alive\n"))
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
+
+
+def test_metrics_are_on_the_same_port_or_on_one_of_their_own(shop: Shop) -> None:
+    health = free_port(1)
+    metrics = health + 1
+    job = shop.enqueue("add", 1, 2)
+    ports = ("--health-port", str(health), "--metrics-port", str(metrics))
+    with Running("worker", "shop:app", *ports, cwd=shop.folder) as worker:
+        assert until(lambda: get(health, "/readyz") == READY)
+        shop.result(job)
+        for port in (health, metrics):
+            code, text = get(port, "/metrics")
+            assert code == 200
+            found = {
+                (sample.name, *sorted(sample.labels.values())): sample.value
+                for family in text_string_to_metric_families(text)
+                for sample in family.samples
+            }
+            assert found["windlass_runs_started_total", "default", "shop.add"] == 1
+            assert found["windlass_runs_ended_total", "default", "shop.add", "succeeded"] == 1
+            assert found["windlass_slots",] == 10
+            assert found["windlass_jobs", "default", "succeeded"] == 1
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
+
+
+def test_metrics_that_the_app_has_switched_on_are_on_the_health_port(shop: Shop) -> None:
+    port = free_port()
+    with (shop.folder / "shop.py").open("a", encoding="utf-8") as file:
+        file.write("\nfrom prometheus_client import CollectorRegistry\n")
+        file.write("app.metrics(CollectorRegistry())\n")
+    with Running("worker", "shop:app", "--health-port", str(port), cwd=shop.folder) as worker:
+        assert until(lambda: get(port, "/readyz") == READY)
+        _, text = get(port, "/metrics")
+        assert "windlass_slots 10.0" in text
+        assert "python_info" not in text  # a registry of its own
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
+
+
+def test_processes_take_ports_and_files_one_after_the_other(shop: Shop) -> None:
+    port = free_port(1)
+    file = shop.folder / "alive"
+    options = ("--processes", "2", "--health-port", str(port), "--health-file", str(file))
+    with Running("worker", "shop:app", *options, cwd=shop.folder, env=QUICK) as workers:
+        assert until(lambda: get(port, "/readyz") == READY)
+        assert until(lambda: get(port + 1, "/readyz") == READY)
+        assert until(lambda: file.with_suffix(".1").exists() and file.with_suffix(".2").exists())
+        workers.signal(signal.SIGTERM)
+        assert workers.wait() == 0
+    assert not listens(port)
+    assert not listens(port + 1)
+    assert list(shop.folder.glob("alive*")) == []
+
+
+def test_the_file_is_touched_with_every_heartbeat_and_removed_at_the_end(shop: Shop) -> None:
+    file = shop.folder / "alive"
+    file.touch()
+    os.utime(file, (0, 0))  # left by one that was killed
+    with Running(
+        "worker", "shop:app", "--health-file", str(file), cwd=shop.folder, env=QUICK
+    ) as worker:
+        assert until(lambda: file.exists() and file.stat().st_mtime > 0)
+        for _ in range(3):
+            before = file.stat().st_mtime_ns
+            assert until(lambda before=before: file.stat().st_mtime_ns != before)
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
+    assert not file.exists()
+
+
+def test_the_file_stands_still_while_the_loop_is_stuck(shop: Shop) -> None:
+    file = shop.folder / "alive"
+    options = ("--health-file", str(file))
+    with Running("worker", "shop:app", *options, cwd=shop.folder, env=QUICK) as worker:
+        assert until(file.exists)
+        shop.enqueue("block", 5)
+        worker.wait_for("has blocked the event loop")
+        before = file.stat().st_mtime_ns
+        assert not until(lambda: file.stat().st_mtime_ns != before, seconds=0.5)
+        assert until(lambda: file.stat().st_mtime_ns != before)
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
+
+
+def test_a_worker_that_cannot_reach_its_storage_is_not_ready(shop: Shop) -> None:
+    port = free_port()
+    options = ("--health-port", str(port))
+    with Running("worker", "shop:app", *options, cwd=shop.folder, env=QUICK) as worker:
+        assert until(lambda: get(port, "/readyz") == READY)
+        lock = _locked(shop.folder / "jobs.db")
+        try:
+            assert until(lambda: get(port, "/readyz")[0] == 503)
+            assert "the storage has not answered for" in get(port, "/readyz")[1]
+            assert get(port, "/livez") == (200, "alive\n")
+        finally:
+            lock.close()
+        assert until(lambda: get(port, "/readyz") == READY)
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
+
+
+def test_a_port_that_is_taken_is_said_and_nothing_starts(shop: Shop) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = str(other.getsockname()[1])
+        ended = windlass("worker", "shop:app", "--health-port", port, cwd=shop.folder)
+    assert ended.returncode == 1
+    assert f"cannot listen on 127.0.0.1, port {port}" in ended.stdout + ended.stderr
+
+
+def test_a_file_that_cannot_be_made_is_said_and_nothing_starts(shop: Shop) -> None:
+    missing = str(shop.folder / "missing" / "alive")
+    ended = windlass("worker", "shop:app", "--health-file", missing, cwd=shop.folder)
+    assert ended.returncode == 1
+    assert "no file can be made in" in ended.stdout + ended.stderr
+
+
+def test_metrics_without_the_library_name_it(shop: Shop) -> None:
+    (shop.folder / "prometheus_client.py").write_text("raise ImportError", encoding="utf-8")
+    port = str(free_port())
+    ended = windlass("worker", "shop:app", "--metrics-port", port, cwd=shop.folder)
+    assert ended.returncode == 1
+    assert "pip install 'windlass[metrics]'" in ended.stdout + ended.stderr
+
+
+def _locked(path: Path) -> apsw.Connection:
+    connection = apsw.Connection(str(path))
+    connection.execute("BEGIN EXCLUSIVE")
+    return connection
+
+
+# --- options -------------------------------------------------------------------------------------
+
+
+def test_one_number_for_both_is_one_port() -> None:
+    plan = WorkerPlan(target="shop:app", health_port=9100, metrics_port=9100)
+    assert plan.ports() == plan.ports(1) == [9100]
+    assert plan.ports(3) == [9102]
+    plan.check_ports(16)
+
+
+@pytest.mark.parametrize(("health", "metrics"), [(9100, 9101), (9101, 9100), (65535, None)])
+def test_ports_that_processes_would_fight_for_are_refused(health: int, metrics: int | None) -> None:
+    plan = WorkerPlan(target="shop:app", health_port=health, metrics_port=metrics)
+    plan.check_ports(1)
+    with pytest.raises(ConfigError, match="further apart, or the same"):
+        plan.check_ports(2)
+
+
+# --- the responder -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def port() -> AsyncIterator[int]:
+    async def here(accept: str) -> Answer:
+        return Answer(HTTPStatus.OK, f"accepts {accept}".encode())
+
+    async def broken(_: str) -> Answer:
+        raise ValueError("secret")
+
+    served = Responder({"/here": here, "/broken": broken})
+    number = free_port()
+    await served.open("127.0.0.1", number)
+    yield number
+    await served.close()
+
+
+async def said(port: int, request: bytes) -> str:
+    """The whole answer, up to the end of the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return (await reader.read()).decode()
+    except ConnectionResetError:
+        return ""
+    finally:
+        writer.close()
+
+
+async def test_a_page_is_answered_and_the_connection_ends(port: int) -> None:
+    answer = await said(port, b"GET /here?x=1 HTTP/1.1\r\nHost: a\r\naCCept: text/html\r\n\r\n")
+    head, _, body = answer.partition("\r\n\r\n")
+    assert head.startswith("HTTP/1.1 200 OK\r\n")
+    assert "Connection: close" in head
+    assert "Content-Length: 17" in head
+    assert body == "accepts text/html"
+
+
+@pytest.mark.parametrize(
+    ("request_line", "code"),
+    [
+        ("GET /elsewhere HTTP/1.1", 404),
+        ("POST /here HTTP/1.1", 405),
+        ("HEAD /here HTTP/1.1", 405),
+        ("GET /here", 400),
+        ("GET /here SPDY/3", 400),
+        ("\x16\x03\x01\x02", 400),
+    ],
+)
+async def test_what_is_no_get_of_a_page_is_refused(port: int, request_line: str, code: int) -> None:
+    answer = await said(port, f"{request_line}\r\n\r\n".encode())
+    assert answer.startswith(f"HTTP/1.1 {code} ")
+
+
+async def test_a_request_without_end_is_cut(port: int) -> None:
+    endless = b"GET /here HTTP/1.1\r\n" + b"X-Long: " + b"x" * 100_000
+    answer = await said(port, endless)
+    assert re.match(r"HTTP/1.1 431 |$", answer)  # or reset, before it was read
+
+
+async def test_an_error_of_a_page_says_nothing_of_itself(
+    port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = await said(port, b"GET /broken HTTP/1.1\r\n\r\n")
+    assert answer.startswith("HTTP/1.1 500 ")
+    assert "secret" not in answer
+    assert "the page /broken could not be made" in caplog.text
+
+
+async def test_who_sends_nothing_is_not_waited_for(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(responder, "_PATIENCE", 0.05)
+    assert await said(port, b"GET /here HTT") == ""
+
+
+async def test_more_connections_than_there_is_room_for_are_closed(port: int) -> None:
+    idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(32)]
+    try:
+        async with asyncio.timeout(PATIENCE):
+            # Accepted one after the other: the first that is refused comes after all of those.
+            while (await said(port, b"GET /here HTTP/1.1\r\n\r\n")).startswith("HTTP/1.1 200"):
+                pass
+    finally:
+        for _, writer in idle:
+            writer.close()
