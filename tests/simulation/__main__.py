@@ -23,8 +23,9 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from tests.simulation.seeds import BITE, STORES, Bite, reproduce, run_bite
+from tests.simulation.seeds import BITE, STORES, Bite, reproduce, run_bite, run_schedules
 from windlass.testing.simulation.loop import TraceLine
+from windlass.testing.simulation.schedules import simulate_schedules
 from windlass.testing.simulation.world import StoreName, simulate
 
 ENOUGH = 10
@@ -39,11 +40,11 @@ def bites(
             yield store, start, min(start + BITE, first + seeds)
 
 
-def show_one(seed: int, store: StoreName) -> int:
+def show_one(seed: int, store: StoreName, *, schedules: bool) -> int:
     """Tell the whole story of one seed."""
     chronicle: list[TraceLine] = []
     try:
-        report = simulate(seed, store, chronicle=chronicle)
+        report = (simulate_schedules if schedules else simulate)(seed, store, chronicle=chronicle)
     except Exception:  # noqa: BLE001
         failure = traceback.format_exc(limit=0)
     else:
@@ -55,7 +56,9 @@ def show_one(seed: int, store: StoreName) -> int:
     return 1 if failure else 0
 
 
-def run_many(stores: tuple[StoreName, ...], first: int, seeds: int, workers: int) -> int:
+def run_many(
+    stores: tuple[StoreName, ...], first: int, seeds: int, workers: int, *, schedules: bool
+) -> int:
     console = Console()
     columns = (
         TextColumn("{task.description}"),
@@ -73,7 +76,8 @@ def run_many(stores: tuple[StoreName, ...], first: int, seeds: int, workers: int
         ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool,
     ):
         bar = progress.add_task("seeds", total=seeds * len(stores))
-        futures = [pool.submit(run_bite, *bite) for bite in bites(stores, first, seeds)]
+        run = run_schedules if schedules else run_bite
+        futures = [pool.submit(run, *bite) for bite in bites(stores, first, seeds)]
         for future in futures:
             bite = future.result()
             done.append(bite)
@@ -81,7 +85,8 @@ def run_many(stores: tuple[StoreName, ...], first: int, seeds: int, workers: int
             for seed, failure in bite.failures:
                 failed += 1
                 console.print(f"[red]seed {seed} on {bite.store}[/red]: {failure}", highlight=False)
-                console.print(f"  again: {reproduce(seed, bite.store)}", highlight=False)
+                again = reproduce(seed, bite.store, schedules=schedules)
+                console.print(f"  again: {again}", highlight=False)
             if failed >= ENOUGH:
                 for other in futures:
                     other.cancel()
@@ -117,11 +122,21 @@ def table(done: list[Bite], seconds: float) -> Table:
 @click.option("--store", type=click.Choice(STORES), help="Only this store; else both.")
 @click.option("--seed", type=int, help="Only this one, and tell everything.")
 @click.option("--processes", default=os.cpu_count() or 1, show_default="all cores")
-def main(seeds: int, first: int, store: StoreName | None, seed: int | None, processes: int) -> None:
+@click.option("--schedules", is_flag=True, help="Worlds of schedulers, a thousand slots each.")
+def main(
+    seeds: int,
+    first: int,
+    store: StoreName | None,
+    seed: int | None,
+    processes: int,
+    *,
+    schedules: bool,
+) -> None:
     """Run simulated worlds and hold them to their promises."""
     if seed is not None:
-        sys.exit(show_one(seed, store or "memory"))
-    sys.exit(run_many((store,) if store else STORES, first, seeds, processes))
+        sys.exit(show_one(seed, store or "memory", schedules=schedules))
+    stores = (store,) if store else STORES
+    sys.exit(run_many(stores, first, seeds, processes, schedules=schedules))
 
 
 if __name__ == "__main__":

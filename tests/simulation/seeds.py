@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
+from windlass.testing.simulation.schedules import simulate_schedules
 from windlass.testing.simulation.world import StoreName, simulate
 
 BITE = 10
@@ -22,8 +23,9 @@ class Bite(NamedTuple):
     failures: list[tuple[int, str]]
 
 
-def reproduce(seed: int, store: str) -> str:
-    return f"python -m tests.simulation --store {store} --seed {seed}"
+def reproduce(seed: int, store: str, *, schedules: bool = False) -> str:
+    asked = f"python -m tests.simulation --store {store} --seed {seed}"
+    return f"{asked} --schedules" if schedules else asked
 
 
 def run_bite(store: StoreName, first: int, last: int) -> Bite:
@@ -39,3 +41,19 @@ def run_bite(store: StoreName, first: int, last: int) -> Bite:
         jobs += report.jobs
         counts.update(report.counts)
     return Bite(store, last - first, virtual, jobs, counts, failures)
+
+
+def run_schedules(store: StoreName, first: int, last: int) -> Bite:
+    """The same of worlds of schedulers; their jobs are slots."""
+    virtual, slots, counts = 0.0, 0, Counter[str]()
+    failures: list[tuple[int, str]] = []
+    for seed in range(first, last):
+        try:
+            tale = simulate_schedules(seed, store)
+        except Exception as error:  # noqa: BLE001 -- as above
+            failures.append((seed, f"{type(error).__name__}: {error}"))
+            continue
+        virtual += tale.seconds
+        slots += tale.slots
+        counts.update(tale.counts)
+    return Bite(store, last - first, virtual, slots, counts, failures)
