@@ -10,7 +10,7 @@ import msgspec
 from windlass.core.text import MAX_TEXT, check_text
 from windlass.errors import InvalidArgument
 
-__all__ = ["MAX_KEY", "OnConflict", "Unique", "Window", "compose_key", "refuses"]
+__all__ = ["MAX_KEY", "OnConflict", "Unique", "Window", "compose_key", "refuses", "replaces"]
 
 MAX_KEY = MAX_TEXT
 
@@ -44,6 +44,12 @@ def refuses(what: OnConflict, holder_task: str, task: str) -> bool:
         return True
     # Arguments of one task mean nothing to another.
     return what is not OnConflict.REUSE and holder_task != task
+
+
+def replaces(what: OnConflict, holder_task: str, task: str) -> bool:
+    """Whether a holder that waits takes over what a job of ``task`` asks for."""
+    # Arguments of one task mean nothing to another.
+    return what not in (OnConflict.REUSE, OnConflict.RAISE) and holder_task == task
 
 
 class Unique(msgspec.Struct, frozen=True):

@@ -99,7 +99,9 @@ class JobStore(Protocol):
           (``created=True``): the client makes the ids, so this is a repeated call.
         - A job whose unique key is held (see `Unique`) is not stored; the answer names the holder
           with ``created=False``. This also holds between jobs of one batch, and under any
-          concurrency. A key held FOR_A_TIME is free when its time is up, or its row is deleted.
+          concurrency. A key held FOR_A_TIME is free when its time is up, or its row is deleted;
+          any other also when its holder waits past its expiry and is not to be replaced: that one
+          is discarded here, for who reuses a job that will not run has lost what was asked for.
           With RAISE: KeyConflict, nothing of the batch is stored. With REPLACE…: a holder that is
           waiting takes over, in its place, the payload, limits (and so the lane), principal,
           correlation id, trace (…ARGUMENTS) and the due time, as of a new job (…DUE), or all of

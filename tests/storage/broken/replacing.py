@@ -199,6 +199,48 @@ class _Anybody(MemoryJobs):
         return answer
 
 
+class _Lapsing(MemoryJobs):
+    """Another idea of who holds a key no longer."""
+
+    def lapsed(self, holder: Row, now: datetime) -> bool:
+        raise AssertionError("say who")
+
+    def _insert(self, job: NewJob, now: datetime) -> Inserted:
+        holder = None if job.unique is None else self._db.holder(job.unique.key, now)
+        if holder is not None and self.lapsed(holder, now):
+            self._db.running.pop(holder.seq, None)
+            self._db.expire(holder, now)
+            self._db.free_key(holder)
+        return super()._insert(job, now)
+
+
+@fails(
+    HolderConformance.test_one_that_waits_past_its_expiry_is_discarded_and_not_reused,
+    RefusalConformance.test_a_holder_past_its_expiry_refuses_nobody,
+)
+class ReusesTheExpired(MemoryDatabase):
+    """A job that will not run is reused."""
+
+    def expire(self, row: Row, now: datetime) -> None:
+        pass
+
+
+@fails(HolderConformance.test_a_key_held_for_a_time_is_held_past_the_expiry_of_its_job)
+class ExpiredHoldNothing(_Lapsing):
+    """The key of a job that has expired is free, whatever it was held for."""
+
+    def lapsed(self, holder: Row, now: datetime) -> bool:
+        return holder.is_expired(now) and holder.state is State.WAITING
+
+
+@fails(HolderConformance.test_a_running_job_is_reused_past_its_expiry)
+class RunningJobsExpire(_Lapsing):
+    """A job that runs past its expiry is taken for one that waits."""
+
+    def lapsed(self, holder: Row, now: datetime) -> bool:
+        return holder.is_expired(now) and holder.state is State.RUNNING
+
+
 @fails(HolderConformance.test_a_running_job_stays_as_it_is)
 class ReplacesRunningJobs(_Anybody):
     """A running job gets new arguments under its hands."""

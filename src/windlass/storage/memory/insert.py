@@ -6,11 +6,12 @@ from datetime import datetime
 
 from windlass.core.job import NewJob
 from windlass.core.state import State
-from windlass.core.unique import OnConflict
+from windlass.core.unique import OnConflict, Window, replaces
 from windlass.storage.memory.database import MemoryDatabase
+from windlass.storage.memory.row import Row
 from windlass.storage.protocol import Inserted
 
-__all__ = ["insert"]
+__all__ = ["insert", "lapses"]
 
 
 def insert(database: MemoryDatabase, job: NewJob, now: datetime) -> Inserted:
@@ -18,6 +19,9 @@ def insert(database: MemoryDatabase, job: NewJob, now: datetime) -> Inserted:
     if job.id in database.by_id:
         return Inserted(job.id, created=True)
     holder = None if job.unique is None else database.holder(job.unique.key, now)
+    if holder is not None and lapses(holder, job, now):
+        database.expire(holder, now)
+        holder = None
     if job.unique is None or holder is None:
         database.add(job, now)
         return Inserted(job.id, created=True)
@@ -26,3 +30,13 @@ def insert(database: MemoryDatabase, job: NewJob, now: datetime) -> Inserted:
     if replaced:
         database.replace(holder, job, what, now)
     return Inserted(holder.asked.id, created=False, replaced=replaced)
+
+
+def lapses(holder: Row, job: NewJob, now: datetime) -> bool:
+    """Whether the holder of a job's key waits past its expiry, and is not replaced by the job."""
+    held, unique = holder.asked.unique, job.unique
+    if held is None or unique is None or held.window is Window.FOR_A_TIME:
+        return False
+    if holder.state is not State.WAITING or not holder.is_expired(now):
+        return False
+    return not replaces(unique.on_conflict, holder.asked.task, job.task)

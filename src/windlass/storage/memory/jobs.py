@@ -13,7 +13,7 @@ from windlass.errors import KeyConflict
 from windlass.storage.memory.claims import Claims
 from windlass.storage.memory.database import MemoryDatabase
 from windlass.storage.memory.endings import Endings
-from windlass.storage.memory.insert import insert
+from windlass.storage.memory.insert import insert, lapses
 from windlass.storage.protocol import (
     Applied,
     CancelAnswer,
@@ -49,6 +49,8 @@ class MemoryJobs:
             if job.unique is None or job.id in self._db.by_id:
                 continue
             row = self._db.holder(job.unique.key, now)
+            if row is not None and lapses(row, job, now):
+                row = None
             holder = taken.setdefault(job.unique.key, job if row is None else row.asked)
             # The same id again is a repeated call, also within one batch.
             if holder.id != job.id and refuses(job.unique.on_conflict, holder.task, job.task):

@@ -11,7 +11,8 @@ import msgspec
 
 from windlass.core.instant import span_us, to_us
 from windlass.core.job import JobId, NewJob
-from windlass.core.unique import OnConflict, refuses
+from windlass.core.state import State
+from windlass.core.unique import OnConflict, refuses, replaces
 from windlass.errors import KeyConflict, LimitUnknown
 from windlass.storage.calendar import LAST_US, after_us
 from windlass.storage.protocol import Inserted
@@ -28,13 +29,14 @@ from windlass.storage.sqlite.rows import (
     limits_text,
     tags_text,
 )
+from windlass.storage.sqlite.waiting import end_waiting
 
 __all__ = ["insert", "require_limits"]
 
 _SQL = load("windlass.storage.sqlite.sql", "jobs.sql")
 _INSERT, _INSERT_PLAIN = _SQL["insert"], _SQL["insert_plain"]
 _IS_STORED, _LIMIT_NAMES = _SQL["is_stored"], _SQL["limit_names"]
-_STANDING, _STAND, _REPLACE = _SQL["standing"], _SQL["stand"], _SQL["replace"]
+_STANDING, _PUT_OFF, _REPLACE = _SQL["standing"], _SQL["put_off"], _SQL["replace"]
 
 _TOGETHER = 50
 """Rows that share a statement: it takes half the time of as many statements."""
@@ -112,10 +114,15 @@ def _insert_apart(connection: apsw.Connection, job: NewJob, lanes: Lanes, now: i
     unique = job.unique
     if unique is None or first(connection, _IS_STORED, (id_of(job.id),)) is not None:
         return Inserted(job.id, created=True)
-    holder = find_holder(connection, unique.key, now, job.task)
+    holder, what = find_holder(connection, unique.key, now, job.task), unique.on_conflict
+    its_task = job.task if holder is not None and holder.alike else ""
+    if holder is not None and holder.late and not replaces(what, its_task, job.task):
+        seqs = [holder.seq]
+        end_waiting(connection, seqs, lanes, state=State.DISCARDED, reason="expired", now=now)
+        holder = None
     if holder is not None:
-        what, found = unique.on_conflict, JobId(holder.id.hex())
-        if refuses(what, job.task if holder.alike else "", job.task):
+        found = JobId(holder.id.hex())
+        if refuses(what, its_task, job.task):
             raise KeyConflict(unique.key, found)
         replaced = what is not OnConflict.REUSE and _replace(connection, job, holder, lanes, now)
         return Inserted(found, created=False, replaced=replaced)
@@ -156,7 +163,7 @@ def _replace(
         said = (limits, job.principal, job.correlation_id, job.trace, job.payload)
         connection.execute(_REPLACE, (*place, *said))
     else:
-        connection.execute(_STAND, place)
+        connection.execute(_PUT_OFF, place)
     return True
 
 

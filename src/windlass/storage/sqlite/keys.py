@@ -25,20 +25,22 @@ class Holder(NamedTuple):
     id: bytes
     alike: bool
     """A job of the task that was asked about."""
+    late: bool
+    """It waits past its expiry, and its key is held no longer than that."""
 
 
 def find_holder(
     connection: apsw.Connection, key: str, now: int, task: str | None = None
 ) -> Holder | None:
     """Who holds the key now. A hold whose time is up is none, and is cleared away."""
-    found = first(connection, _HOLDER, (key, task))
+    found = first(connection, _HOLDER, (key, task, now))
     if found is None:
         return None
-    seq, uid, until, alike = found
+    seq, uid, until, alike, late = found
     if until is not None and until <= now:
         connection.execute(_FREE_PASSED, (key, now))
         return None
-    return Holder(seq, uid, bool(alike))
+    return Holder(seq, uid, bool(alike), bool(late))
 
 
 def take_key(

@@ -60,6 +60,40 @@ class HolderConformance:
         assert await claim(storage, 10) == []
         assert (await claim_one(storage, solo=True)).payload == b"new"
 
+    async def test_one_that_waits_past_its_expiry_is_discarded_and_not_reused(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await enlist(storage)
+        old = keyed("k", expires=HOUR, delay=DAY)
+        await add(storage, old)
+        clock.advance(HOUR - INSTANT)
+        assert await insert(storage, keyed("k")) == Inserted(old.id, created=False)
+        clock.advance(INSTANT)
+        first, second = keyed("k"), keyed("k")
+        answers = list(await storage.jobs.insert([first, second]))
+        assert answers == [Inserted(first.id, created=True), Inserted(first.id, created=False)]
+        ended = await look(storage, old)
+        assert (ended.state, ended.reason) == (State.DISCARDED, "expired")
+        assert (ended.finished_at, ended.key_held) == (clock.now(), False)
+        assert await storage.maintenance.expire(10) == 0
+        assert (await claim_one(storage)).claim.job == first.id
+
+    async def test_a_key_held_for_a_time_is_held_past_the_expiry_of_its_job(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        old = keyed("k", Window.FOR_A_TIME, expires=HOUR - INSTANT)
+        await add(storage, old)
+        clock.advance(HOUR - INSTANT)
+        assert await insert(storage, keyed("k")) == Inserted(old.id, created=False)
+
+    async def test_a_running_job_is_reused_past_its_expiry(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        running = await started(storage, keyed("k", expires=HOUR))
+        clock.advance(HOUR)
+        assert await insert(storage, keyed("k")) == Inserted(running.claim.job, created=False)
+        assert (await look(storage, running)).state is State.RUNNING
+
     async def test_a_running_job_stays_as_it_is(self, storage: Storage) -> None:
         for what in REPLACING:
             running = await started(storage, keyed(what, payload=b"old"))

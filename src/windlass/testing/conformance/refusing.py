@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from windlass.core.job import LimitUse
 from windlass.core.outcome import Raised, Succeeded
 from windlass.core.unique import OnConflict, Window
 from windlass.errors import KeyConflict
@@ -14,10 +15,14 @@ from windlass.testing.clock import VirtualClock
 from windlass.testing.conformance.replacing import REPLACING, insert, meeting
 from windlass.testing.conformance.steps import (
     HOUR,
+    INSTANT,
     OOPS,
     a_job,
     add,
+    at_most,
+    claim,
     happened,
+    ids,
     keyed,
     look,
     started,
@@ -75,6 +80,21 @@ class RefusalConformance:
         job = meeting(OnConflict.RAISE)
         await add(storage, job)
         assert await insert(storage, job) == Inserted(job.id, created=True)
+
+    async def test_a_holder_past_its_expiry_refuses_nobody(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        old = keyed("k", expires=HOUR, limits=(LimitUse("db"),))
+        await at_most(storage, db=9)
+        await add(storage, old)
+        clock.advance(HOUR - INSTANT)
+        with pytest.raises(KeyConflict):
+            await insert(storage, meeting(OnConflict.RAISE))
+        clock.advance(INSTANT)
+        new = meeting(OnConflict.RAISE, task="other")
+        assert await insert(storage, new) == Inserted(new.id, created=True)
+        assert (await look(storage, old)).reason == "expired"
+        assert ids(await claim(storage, 10)) == [new.id]
 
     async def test_the_same_id_twice_in_one_batch_is_a_repeat_as_well(
         self, storage: Storage

@@ -49,6 +49,8 @@ END $$;
 --   p_seqs     the numbers of this batch, which is not stored yet
 --   p_lock     a holder that waits is to be replaced, and is locked if it is of p_task. Nobody waits
 --              here for the row of a job, because others may wait for the keys that are held by now
+-- A holder that waits past its expiry and is not to be replaced is discarded, and the key is free;
+-- its lane finds out as it does in `replace_waiting`.
 -- The answer: number NULL, the key is held now for p_seq; else the holder's.
 --   place      its place among p_seqs, if it is one of these
 --   waiting    it still waits, and is locked; NULL: somebody else has locked it
@@ -58,6 +60,8 @@ CREATE OR REPLACE FUNCTION meet_key(
     OUT number bigint, OUT place integer, OUT id uuid, OUT task text, OUT waiting boolean
 )
 LANGUAGE plpgsql AS $$
+DECLARE
+    v_late boolean;
 BEGIN
     LOOP
         waiting := false;
@@ -65,10 +69,28 @@ BEGIN
         EXIT WHEN number IS NULL;
         place := array_position(p_seqs, number);
         EXIT WHEN place IS NOT NULL;
-        SELECT j.id, j.task INTO id, task FROM jobs j WHERE j.seq = number;
+        SELECT j.id, j.task,
+               j.state = 0 AND j.expires_at <= p_now AND j.key_window <> 'for_a_time'
+          INTO id, task, v_late FROM jobs j WHERE j.seq = number;
         IF NOT FOUND THEN
             -- Its job is gone: nobody holds it.
             DELETE FROM keys k WHERE k.key = p_key AND k.seq = number;
+            CONTINUE;
+        END IF;
+        IF v_late AND NOT (p_lock AND task = p_task) THEN
+            UPDATE jobs j
+               SET state = 5, ready = NULL, lane = NULL, finished_at = p_now, reason = 'expired'
+             WHERE j.seq = ANY (ARRAY(
+                       SELECT l.seq FROM jobs l
+                        WHERE l.seq = number AND l.state + 0 = 0 AND l.expires_at <= p_now
+                          FOR UPDATE SKIP LOCKED));
+            IF FOUND THEN
+                DELETE FROM keys k WHERE k.key = p_key AND k.seq = number;
+            ELSIF EXISTS (SELECT 1 FROM jobs j WHERE j.seq = number AND j.state + 0 = 0
+                                                 AND j.expires_at <= p_now) THEN
+                waiting := NULL;
+                EXIT;
+            END IF;
             CONTINUE;
         END IF;
         EXIT WHEN NOT p_lock OR task <> p_task;

@@ -144,6 +144,7 @@ BEGIN
             SELECT s.* INTO v_solo FROM find_solo(v_queue, v_now, true) AS s;
             v_expired := v_expired || end_waiting(
                 ARRAY(SELECT j.seq FROM jobs j WHERE j.seq = ANY (v_solo.expired)
+                         AND j.expires_at <= v_now  -- whoever replaces it renews that
                        FOR UPDATE SKIP LOCKED), 5, 'expired', v_now);
             v_next := least(v_next, to_timestamp(0) + v_solo.opens_at * interval '1 microsecond');
             CONTINUE WHEN v_solo.job IS NULL;

@@ -23,8 +23,11 @@ SELECT 1 FROM jobs WHERE id = ?1;
 SELECT name FROM limits;
 
 -- name: key_holder
--- And whether it is a job of this task, told here: what is no text must not be read.
-SELECT keys.seq, jobs.id, keys.until, jobs.task = ?2 FROM keys JOIN jobs USING (seq)
+-- And whether it is a job of this task, and waits past its expiry, told here: what is no text must
+-- not be read.
+SELECT keys.seq, jobs.id, keys.until, jobs.task = ?2,
+       jobs.state = 0 AND jobs.expires_at <= ?3 AND jobs.key_window <> 'for_a_time'
+  FROM keys JOIN jobs USING (seq)
  WHERE keys.key = ?1;
 
 -- name: standing
@@ -33,6 +36,9 @@ SELECT due, queue, priority, solo, lane, CAST(limits AS BLOB) FROM jobs
  WHERE seq = ?1 AND state = 0;
 
 -- name: stand
+UPDATE jobs SET due = ?2, ready = ?3, lane = ?4 WHERE seq = ?1;
+
+-- name: put_off
 UPDATE jobs SET due = ?2, ready = ?3, lane = ?4, expires_at = ?5 WHERE seq = ?1;
 
 -- name: replace

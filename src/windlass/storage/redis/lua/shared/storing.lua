@@ -52,6 +52,19 @@ local function on_conflict(new, i)
   return string.byte(new.items[2 * i - 1], 18)
 end
 
+-- The holder of a key, if it waits past its expiry, its key is held no longer than that, and it is not
+-- to be replaced by this job; nil: it is to be met.
+local function late_holder(id, new, i)
+  local expires = tonumber(redis.call('ZSCORE', prefix .. 'expiring', id) or '')
+  local job = expires and expires <= now and load_job(id)
+  if not job or job.state ~= WAITING then
+    return nil
+  end
+  local special, what = special_of(job), on_conflict(new, i)
+  local replaced = what ~= REUSE and what ~= RAISE and job.task == new.tasks[i]
+  return special and special[2] ~= 'for_a_time' and not replaced and job or nil
+end
+
 -- The answer for a job that may not meet the holder of its key, also one of its own batch: 'key', it
 -- and the holder. Nil: there is none.
 local function refused_key(new)
@@ -62,6 +75,7 @@ local function refused_key(new)
       local key, what = new.specials[i][1], on_conflict(new, i)
       if not holders[key] then
         local holder = key_holder(key)
+        holder = holder and not late_holder(holder, new, i) and holder
         local job = holder and what ~= REUSE and load_job(holder)
         holders[key] = holder and { holder, job and job.task } or { id, new.tasks[i] }
       end
@@ -238,6 +252,11 @@ local function store_new(new)
     if not known[ids[i]] then
       local key = has(marks[i], KEYED) and specials[i][1]
       local holder = key and key_holder(key, known)
+      local late = holder and late_holder(holder, new, i)
+      if late then
+        end_waiting(late, DISCARDED, 'expired')
+        holder = nil
+      end
       if holder then
         answers[i] = holder
         local what = on_conflict(new, i)
