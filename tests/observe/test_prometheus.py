@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as openmetrics,
+)
 from prometheus_client.parser import text_string_to_metric_families
 
 from windlass import Backoff, Snooze, Windlass
@@ -321,6 +324,18 @@ async def test_an_app_counts_what_its_worker_does(app: Windlass) -> None:
     assert value(found, "windlass_slots") == 10
     assert value(found, "windlass_jobs", queue="mail", state="succeeded") == 1
     assert value(samples(registry), "windlass_slots") == 0  # the worker has ended
+
+
+async def test_a_scraper_that_asks_for_openmetrics_gets_it(bench: Bench) -> None:
+    bench.rows = [row("mail", ready=7)]
+    for verb in Verb:
+        bench.bus.publish(moved(verb, waited=timedelta(0), ran=timedelta(0)))
+    page, content_type = await bench.metrics.page("application/openmetrics-text; version=1.0.0")
+    assert content_type.startswith("application/openmetrics-text")
+    families = {family.name: family.type for family in openmetrics(page.decode())}
+    assert families["windlass_runs_ended"] == "counter"
+    assert families["windlass_job_run_seconds"] == "histogram"
+    assert families["windlass_jobs"] == "gauge"
 
 
 async def test_busy_slots_are_those_that_hold_a_job(app: Windlass) -> None:

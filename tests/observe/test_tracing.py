@@ -8,12 +8,14 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import asyncpg
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 
+from tests.observe import works
 from windlass import Backoff, Context, Failure, Snooze, Throttled, Windlass
 from windlass.client import new_job
 from windlass.errors import JobFailed, KeyConflict, MissingDependency
@@ -333,6 +335,49 @@ async def test_without_an_sdk_nothing_is_stored(app: Windlass) -> None:
 
     async with silent:
         assert (await (await a.enqueue()).refresh()).trace is None
+
+
+async def test_handlers_in_child_processes_are_in_the_trace(
+    spans: Spans,
+) -> None:
+    app = works.app
+    with isolated(app):
+        app.tracing(spans.provider)
+        async with app, app.worker(slots=2):
+            follow = await (await works.heavy.enqueue()).result(timeout=30)
+            await app.job(follow).result(timeout=30)
+            with pytest.raises(JobFailed):
+                await (await works.failing.enqueue("4111")).result(timeout=30)
+    run, sent = spans.only("run heavy"), spans.only("enqueue follow")
+    assert parent_of(run) == id_of(spans.only("enqueue heavy"))
+    assert parent_of(sent) == id_of(run)
+    assert parent_of(spans.only("run follow")) == id_of(sent)
+    assert attributes(spans.only("run failing"))["error.type"] == "LookupError"
+    assert "4111" not in spans.text()
+
+
+async def test_jobs_of_your_own_transactions_carry_the_trace(
+    spans: Spans, postgres_url: str
+) -> None:
+    app = Windlass(postgres_url)
+    app.tracing(spans.provider)
+
+    @app.task(name="a")
+    async def a() -> None: ...
+
+    async with app:
+        line = await asyncpg.connect(postgres_url)
+        try:
+            with spans.tracer.start_as_current_span("request"):
+                async with line.transaction():
+                    job = await a.options(connection=line).enqueue()
+        finally:
+            await line.close()
+        sent = spans.only("enqueue a")
+        assert parent_of(sent) == id_of(spans.only("request"))
+        stored = (await job.refresh()).trace
+        assert stored is not None
+        assert f"{id_of(sent):016x}" in stored
 
 
 def test_nothing_is_imported_before_it_is_switched_on() -> None:
