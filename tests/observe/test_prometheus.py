@@ -332,7 +332,7 @@ async def test_a_scraper_that_asks_for_openmetrics_gets_it(bench: Bench) -> None
         bench.bus.publish(moved(verb, waited=timedelta(0), ran=timedelta(0)))
     page, content_type = await bench.metrics.page("application/openmetrics-text; version=1.0.0")
     assert content_type.startswith("application/openmetrics-text")
-    families = {family.name: family.type for family in openmetrics(page.decode())}
+    families = {family.name: family.type for family in openmetrics(page.decode())}  # type: ignore[no-untyped-call]
     assert families["windlass_runs_ended"] == "counter"
     assert families["windlass_job_run_seconds"] == "histogram"
     assert families["windlass_jobs"] == "gauge"
