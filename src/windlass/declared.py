@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 _RULES = (Cron, Every, Once, Manual)
+_OURS = "windlass."
 Target = TypeVar("Target", bound="Task[..., Any] | Call")
 
 
@@ -87,6 +88,9 @@ def check_schedule_name(name: str) -> str:
     check_name(name, "a schedule's name")
     if ":" in name:
         message = f"a schedule's name must not contain ':', got {name!r}"
+        raise InvalidArgument(message)
+    if name.startswith(_OURS):
+        message = f"names that begin with {_OURS!r} are for chores of our own, got {name!r}"
         raise InvalidArgument(message)
     return name
 

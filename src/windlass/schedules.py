@@ -225,8 +225,11 @@ class Schedules:
             )
             for known in await self.all()
             if isinstance(known, Known)
-            and known.row.name in names
-            and (known.state.held is not None or known.stalled(now))
+            and (
+                (known.row.name in names and known.state.held is not None)
+                # Whoever can read a schedule that somebody made may set it going.
+                or ((known.row.name in names or known.state.written is None) and known.stalled(now))
+            )
         ]
         if writes:  # what is stale has been changed just now, and is looked at again in a minute
             await self._store.write(writes)

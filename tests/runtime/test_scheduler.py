@@ -49,10 +49,15 @@ class Stage:
         self.book = Schedules(self.storage.schedules, self.storage.now, new_job_ids)
 
     def scheduler(
-        self, *, leading: bool = True, chores: dict[str, Chore] | None = None
+        self,
+        *,
+        leading: bool = True,
+        chores: dict[str, Chore] | None = None,
+        declared: Sequence[str] = (),
     ) -> Scheduler:
         leader: Any = Leading(leading=leading)
-        return Scheduler(self.storage, leader, Bus(), chores or {}, poll=timedelta(seconds=1))
+        poll = timedelta(seconds=1)
+        return Scheduler(self.storage, leader, Bus(), chores or {}, poll=poll, declared=declared)
 
     async def declare(self, name: str = "nightly", **fields: Any) -> None:
         fields = {"rule": Every(MINUTE), "job": JOB, **fields}

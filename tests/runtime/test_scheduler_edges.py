@@ -15,6 +15,7 @@ from windlass.core.outcome import GaveUp, Succeeded
 from windlass.core.rules import Every, Once
 from windlass.core.schedule import Missed, Schedule, ScheduleState
 from windlass.core.state import State
+from windlass.declared import check_schedule_name
 from windlass.errors import InvalidArgument
 from windlass.runtime.scheduler import BITE
 from windlass.schedules import Broken, encoded, write_of
@@ -155,14 +156,15 @@ async def test_a_schedule_that_another_process_could_not_read_goes_on_when_one_c
 ) -> None:
     await stage.declare("declared")
     await stage.declare("said again")
-    for name in ("declared", "said again"):
+    await stage.book.create("made", Schedule(rule=Every(MINUTE), job=JOB), by="ann")
+    for name in ("declared", "said again", "made"):
         row = (await stage.known(name)).row
         unread = ScheduleWrite(name=name, revision=row.revision, body=row.body)
         await stage.storage.schedules.write([unread])
     await stage.declare("declared")
     await stage.book.still_declared(["said again"])
     await stage.advance(60)
-    assert await stage.scheduler().step() == 2
+    assert await stage.scheduler().step() == 3
 
 
 async def test_new_code_mends_a_schedule_that_could_not_go_on(stage: Stage) -> None:
@@ -256,6 +258,24 @@ async def test_a_schedule_is_not_held_before_its_process_has_stamped_it(
     monkeypatch.setattr(store, "write", watched_write)
     await stage.declare("old", overlap="allow")
     assert (await stage.known("old")).state.held is None
+
+
+async def test_a_process_that_could_not_speak_for_long_does_not_hold_what_it_has(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    await stage.declare("mine")
+    await stage.declare("of others")
+    stage.clock.advance(timedelta(hours=8))  # the machine slept
+    scheduler = stage.scheduler(declared=["mine"])
+    assert await scheduler.step() == 1
+    assert (await stage.known("mine")).state.held is None
+    assert (await stage.known("of others")).state.held is not None
+    assert "mine" not in caplog.text
+
+
+def test_names_of_our_own_chores_are_taken() -> None:
+    with pytest.raises(InvalidArgument, match="chores of our own"):
+        check_schedule_name("windlass.retention")
 
 
 # --- many -----------------------------------------------------------------------------------------

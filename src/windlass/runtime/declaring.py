@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 
 from windlass.core.rules import Every
@@ -36,6 +36,11 @@ class Declaring:
         self._schedules = schedules
         self._plans = {**OUR_OWN, **plans}
         self._said = False
+
+    @property
+    def names(self) -> Collection[str]:
+        """What this process has."""
+        return self._plans.keys()
 
     async def step(self) -> None:
         """The first time what they are, then that they are still there."""

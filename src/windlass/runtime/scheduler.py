@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -49,14 +49,18 @@ class Scheduler:
         chores: Mapping[str, Chore],
         *,
         poll: timedelta,
+        declared: Collection[str] = (),
     ) -> None:
-        """``chores``: what schedules without a job do, by their names."""
+        """``chores``: what schedules without a job do, by their names. ``declared``: what this
+        process has in its code, however long it could not say so.
+        """
         self._storage = storage
         self._store = storage.schedules
         self._leader = leader
         self._bus = bus
         self._chores = chores
         self._poll = poll
+        self._declared = declared
         self._running: dict[str, asyncio.Task[None]] = {}
         self._bell = asyncio.Event()
         self._soon: asyncio.TimerHandle | None = None
@@ -108,7 +112,7 @@ class Scheduler:
         for found in map(decoded, rows):
             if isinstance(found, Broken):
                 await self._disable(found)
-            elif found.undeclared(at):
+            elif found.undeclared(at) and found.row.name not in self._declared:
                 log.warning("schedule %s is held: %s", found.row.name, "no process declares it")
                 moves.append(held_back(found, UNDECLARED))
             else:

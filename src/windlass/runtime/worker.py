@@ -249,7 +249,14 @@ class Worker:
         queues = self.engine.policy.queues
         promoter, pruner = Promoter(store, leader), Pruner(store, settings, queues)
         chores = our_chores(pruner)
-        scheduler = Scheduler(around.storage, leader, around.bus, chores, poll=settings.poll)
+        scheduler = Scheduler(
+            around.storage,
+            leader,
+            around.bus,
+            chores,
+            poll=settings.poll,
+            declared=self._declaring.names,
+        )
         steps: list[tuple[str, timedelta, Callable[[], Awaitable[object]]]] = [
             ("the leader's lease", settings.heartbeat, leader.step),
             ("the reaper", settings.reap_every, reaper.step),

@@ -22,7 +22,7 @@ import msgspec
 
 from windlass.core.job import JobId, NewJob
 from windlass.core.rules import Every
-from windlass.core.schedule import Missed, Schedule, slot_of
+from windlass.core.schedule import Missed, Schedule, ScheduleState, first_slot, slot_of
 from windlass.core.state import State
 from windlass.errors import ScheduleBusy, ScheduleUnknown, StorageError
 from windlass.observe.bus import Bus
@@ -30,7 +30,8 @@ from windlass.runtime.identity import Identity
 from windlass.runtime.leader import Leader
 from windlass.runtime.loop import every
 from windlass.runtime.scheduler import Scheduler
-from windlass.schedules import Schedules, decoded, planned_slots
+from windlass.schedules import Schedules, decoded, encoded, planned_slots
+from windlass.storage.protocol import ScheduleWrite
 from windlass.testing.clock import LoopClock
 from windlass.testing.simulation.cluster import POLL, Stage
 from windlass.testing.simulation.faults import HEARTBEAT, LEASE, FaultPlan, Faults, Health
@@ -183,6 +184,7 @@ class _World:
 
     async def _story(self) -> None:
         await self._stage.begin()
+        await self._deploy()
         create, plan = self._loop.create_task, self._around.faults.plan
         keepers = [create(self._keep(name, self._schedule)) for name in self._names]
         keepers.append(create(self._keep("operator.", self._operate)))
@@ -204,6 +206,21 @@ class _World:
         missing = [slot for slot in self._expected if not self._rule.made[slot]]
         if missing:
             self._ledger.object("slots", f"{len(missing)} have no job, the first is {missing[0]}")
+
+    async def _deploy(self) -> None:
+        """Everything has once been well: what is counted from then on has a beginning."""
+        now = self._ledger.clock.now()
+        writes = [
+            ScheduleWrite(
+                name=name,
+                revision=0,
+                body=encoded(ScheduleState(plan=plan, written=plan, changed_at=now)),
+                next_at=first_slot(plan, now),
+            )
+            for name, plan in self._plans.items()
+        ]
+        await self._stage.ask("schedules.write", writes)
+        await self._stage.ask("schedules.declare", [*self._plans])
 
     async def _rest(self) -> None:
         """Until the last slot has been, in bounded time."""
