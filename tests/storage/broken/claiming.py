@@ -336,6 +336,17 @@ class ClaimableWhenPromoted(MemoryJobs):
 # --- expiry -----------------------------------------------------------------------------------
 
 
+@fails(ExpiryConformance.test_an_expired_head_of_a_closed_lane_is_worth_a_claim)
+class ClosedIsClosed(MemoryJobs):
+    """What stands behind the first job of a closed lane is not asked for."""
+
+    def _claimable(self, queue: str, now: datetime) -> bool:
+        heads = [self._db.head(lane) for lane in self._db.ready[queue].values()]
+        usage = self._db.gates.usage(self._db.running.values())
+        uses = [head.asked.limits for head in heads if head is not None]
+        return any(self._db.gates.shut(use, usage, now) is None for use in uses)
+
+
 @fails(ExpiryConformance.test_a_claim_names_the_jobs_it_discarded)
 class DiscardsInSilence(MemoryJobs):
     """A claim does not say which jobs it discarded."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from windlass.core.job import LimitUse
+from windlass.core.limit import LimitSpec, Rate
 from windlass.core.state import State
 from windlass.core.transition import retry
 from windlass.storage.protocol import Storage
@@ -88,6 +90,21 @@ class ExpiryConformance:
         clock.advance(HOUR)
         assert await storage.maintenance.expire(10) == 0
         assert (await look(storage, running)).state is State.RUNNING
+
+    async def test_an_expired_head_of_a_closed_lane_is_worth_a_claim(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await enlist(storage)
+        await storage.limits.define([LimitSpec(name="api", rate=Rate(1, DAY, 5))])
+        await started(storage, a_job(limits=(LimitUse("api", cost=3.0),)))
+        await add(storage, a_job(limits=(LimitUse("api", cost=5.0),), expires=MINUTE))
+        (behind,) = await add(storage, a_job(limits=(LimitUse("api"),)))
+        assert await claim(storage, 10) == []
+        assert not await storage.jobs.claimable(["default"])
+        clock.advance(MINUTE)
+        assert await storage.jobs.claimable(["default"])
+        assert ids(await claim(storage, 10)) == [behind]
+        assert not await storage.jobs.claimable(["default"])
 
     async def test_one_claim_discards_a_bounded_number_of_expired_jobs(
         self, storage: Storage, clock: VirtualClock

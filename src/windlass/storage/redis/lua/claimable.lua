@@ -3,7 +3,22 @@
 -- reads only
 -- use: lines brakes
 
-local SOLO_LOOKS = 64
+local SOLO_LOOKS, EXPIRIES = 64, 500 -- as a claim has them
+
+-- Whether the first job of a lane has expired, also of one that waits: behind it may stand one that
+-- needs less.
+local function has_late_head(queue)
+  local late = redis.call(
+    'ZRANGEBYSCORE', prefix .. 'lane_expiring:' .. queue, '-inf', now, 'LIMIT', 0, EXPIRIES
+  )
+  for _, member in ipairs(late) do
+    local line = prefix .. 'lane:' .. string.sub(member, PLACE + 1)
+    if redis.call('ZRANGE', line, 0, 0)[1] == string.sub(member, 1, PLACE) then
+      return true
+    end
+  end
+  return false
+end
 
 local function solo_claimable(queue)
   local line = prefix .. 'solo:' .. queue
@@ -25,6 +40,7 @@ local function claimable(queue)
   return redis.call('EXISTS', prefix .. 'ready:' .. queue, prefix .. 'open:' .. queue) > 0
     or (due and due <= now)
     or redis.call('ZCOUNT', prefix .. 'timed:' .. queue, '-inf', now) > 0
+    or has_late_head(queue)
     or solo_claimable(queue)
 end
 
