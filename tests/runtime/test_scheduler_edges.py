@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from tests.runtime.test_scheduler import JOB, MINUTE, Stage
+from tests.runtime.world import World, simulate, working
 from windlass.core.outcome import GaveUp, Succeeded
 from windlass.core.rules import Every, Once
 from windlass.core.schedule import Missed, Schedule, ScheduleState
@@ -276,6 +277,23 @@ async def test_a_process_that_could_not_speak_for_long_does_not_hold_what_it_has
 def test_names_of_our_own_chores_are_taken() -> None:
     with pytest.raises(InvalidArgument, match="chores of our own"):
         check_schedule_name("windlass.retention")
+
+
+def test_a_worker_that_runs_until_it_is_empty_fires_what_is_due_first() -> None:
+    async def scenario(world: World) -> int:
+        ran = 0
+
+        @world.app.schedule(Once(START))
+        @world.app.task(name="once")
+        async def once() -> None:
+            nonlocal ran
+            ran += 1
+
+        async with working(world.app, until_empty=True) as shift:
+            await shift.running
+        return ran
+
+    assert simulate(scenario) == 1
 
 
 # --- many -----------------------------------------------------------------------------------------

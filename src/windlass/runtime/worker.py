@@ -340,10 +340,13 @@ class Worker:
             self._end(StopReason.EMPTY)
 
     async def _empty(self) -> bool:
-        """Nothing is ready or running on the served queues, here or elsewhere."""
-        if not self.engine.idle:
+        """Nothing is ready or running on the served queues, here or elsewhere, and no schedule is
+        due: what is will be jobs in a moment.
+        """
+        storage = self._around.storage
+        if not self.engine.idle or (await storage.schedules.due(1)).rows:
             return False
-        return not await self._around.storage.jobs.active(self._settings.served)
+        return not await storage.jobs.active(self._settings.served)
 
     async def _settle_side_tasks(self) -> None:
         for task in (self._reborn, self._cancel_look):
