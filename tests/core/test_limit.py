@@ -387,3 +387,17 @@ def test_different_combinations_never_share_a_lane(
 ) -> None:
     same_gates = {use.gate for use in one} == {use.gate for use in other}
     assert (lane_key(one) == lane_key(other)) == same_gates
+
+
+def test_a_whole_burst_that_is_written_as_a_float_can_be_read_back() -> None:
+    rate = Rate(10, SECOND, burst=5.0)  # type: ignore[arg-type]
+    assert isinstance(rate.burst, int)
+    spec = LimitSpec(name="api", rate=rate)
+    assert msgspec.json.decode(msgspec.json.encode(spec), type=LimitSpec) == spec
+
+
+def test_numbers_that_a_store_could_not_count_to_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="at most 1,000,000,000"):
+        LimitSpec(name="api", concurrency=2**63)
+    with pytest.raises(InvalidArgument, match="at most 1,000,000,000"):
+        Rate(1e30, SECOND, burst=10**25)

@@ -26,6 +26,8 @@ __all__ = [
 ]
 
 _LONGEST = timedelta(days=36_525)
+_MOST = 1_000_000_000
+"""Tokens in a bucket, and jobs at a time: what every store can count, and more than anybody has."""
 
 
 class Rate(msgspec.Struct, frozen=True):
@@ -56,9 +58,14 @@ class Rate(msgspec.Struct, frozen=True):
             message = f"a rate needs a period above 0, got {self.per!r}"
             raise InvalidArgument(message)
         msgspec.structs.force_setattr(self, "per", period)
-        if self.burst < 1 or self.burst != int(self.burst):
-            message = f"a rate needs a whole burst of at least 1, got {self.burst!r}"
+        if not 1 <= self.burst <= _MOST or self.burst != int(self.burst):
+            message = (
+                f"a rate needs a whole burst of at least 1 and at most {_MOST:,}, "
+                f"got {self.burst!r}"
+            )
             raise InvalidArgument(message)
+        # 5.0 is a whole number, too, but written as such it could not be read back.
+        msgspec.structs.force_setattr(self, "burst", int(self.burst))
         if period.total_seconds() / self.n * self.burst > _LONGEST.total_seconds():
             message = f"a rate must refill its burst within {_LONGEST.days} days, got {self!r}"
             raise InvalidArgument(message)
@@ -99,8 +106,11 @@ class LimitSpec(msgspec.Struct, frozen=True, kw_only=True):
         if self.rate is None and self.concurrency is None and self.breaker is None:
             message = f"limit {self.name!r} needs rate= or concurrency="
             raise InvalidArgument(message)
-        if self.concurrency is not None and self.concurrency < 1:
-            message = f"limit {self.name!r} needs concurrency of at least 1, got {self.concurrency}"
+        if self.concurrency is not None and not 1 <= self.concurrency <= _MOST:
+            message = (
+                f"limit {self.name!r} needs concurrency of at least 1 and at most {_MOST:,}, "
+                f"got {self.concurrency}"
+            )
             raise InvalidArgument(message)
 
 
