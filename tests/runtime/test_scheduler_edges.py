@@ -141,6 +141,25 @@ async def test_a_cancelled_run_lets_a_rule_that_waits_go_on(stage: Stage) -> Non
     assert len(await stage.jobs()) == 2
 
 
+async def test_a_run_that_was_cancelled_does_not_end_a_row_of_failures(stage: Stage) -> None:
+    await stage.declare()
+    scheduler = stage.scheduler()
+    for outcome in (GaveUp(OOPS), None, GaveUp(OOPS)):
+        await stage.advance(60)
+        await scheduler.step()
+        if outcome is None:
+            await stage.storage.jobs.cancel([job.id for job in await stage.jobs()])
+        else:
+            await stage.finish(outcome)
+    await stage.advance(60)
+    await scheduler.step()
+    assert (await stage.known()).state.failures == 2
+    await stage.finish(Succeeded())
+    await stage.advance(60)
+    await scheduler.step()
+    assert (await stage.known()).state.failures == 0
+
+
 # --- what is broken -------------------------------------------------------------------------------
 
 

@@ -43,6 +43,7 @@ _MOST = 10_000
 _MOST_ACTIVE = 1_000
 """Each is remembered while it is active."""
 _US = timedelta(microseconds=1)
+_NO_VERDICT = (State.CANCELLED, State.DISCARDED)
 _VERSION = "8"
 
 Overlap = Literal["skip", "queue", "allow"] | int
@@ -180,7 +181,10 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         for run in self.runs:
             if run.active and run.job is not None and run.job in ended:
                 outcome = ended[run.job]
-                failures = failures + 1 if outcome == State.FAILED else 0
+                if outcome == State.FAILED:
+                    failures += 1
+                elif outcome not in _NO_VERDICT:  # what is gone has not failed: that is kept longer
+                    failures = 0
                 runs.append(msgspec.structs.replace(run, outcome=outcome))
             else:
                 runs.append(run)
