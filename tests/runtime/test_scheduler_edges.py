@@ -17,7 +17,7 @@ from windlass.core.rules import Every, Once
 from windlass.core.schedule import Missed, Schedule, ScheduleState
 from windlass.core.state import State
 from windlass.declared import check_schedule_name
-from windlass.errors import InvalidArgument
+from windlass.errors import InvalidArgument, StoreBusy
 from windlass.runtime.scheduler import BITE
 from windlass.schedules import Broken, encoded, write_of
 from windlass.storage.protocol import ScheduleWrite, Want
@@ -357,6 +357,25 @@ async def test_what_many_have_missed_is_written_in_bites(
     monkeypatch.setattr(stage.storage.schedules, "write", counted)
     assert await stage.scheduler().step() == 3000
     assert sizes == [1000, 1000, 1000]
+
+
+async def test_one_bite_that_has_to_wait_stops_no_other(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(30):
+        await stage.declare(f"s{number:02}", missed=Missed.ALL, overlap="allow")
+    await stage.advance(timedelta(hours=3))
+    write = stage.storage.schedules.write
+
+    async def waiting(writes: Sequence[ScheduleWrite]) -> Any:
+        if writes[0].name == "s00":
+            raise StoreBusy("a key is being decided")
+        return await write(writes)
+
+    monkeypatch.setattr(stage.storage.schedules, "write", waiting)
+    with pytest.raises(StoreBusy):
+        await stage.scheduler().step()
+    assert len(await stage.jobs()) == 2000
 
 
 async def test_a_chore_that_takes_long_does_not_run_beside_itself(stage: Stage) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from windlass.core.event import JobEnqueued
 from windlass.core.job import JobId
 from windlass.core.schedule import Run
-from windlass.errors import StorageError, WindlassError
+from windlass.errors import StorageError, StoreBusy, WindlassError
 from windlass.limits import breaker_name
 from windlass.observe.bus import Bus
 from windlass.runtime.firing import UNDECLARED, Move, held_back, move
@@ -118,12 +118,20 @@ class Scheduler:
             else:
                 known.append(found)
         moves += await self._decide(known, at)
-        fired = [one for bite in _in_bites(moves) for one in await self._write(bite)]
+        fired: list[Move] = []
+        busy: StoreBusy | None = None
+        for bite in _in_bites(moves):
+            try:
+                fired += await self._write(bite)
+            except StoreBusy as error:  # one waits for a key, perhaps: not the others for it
+                busy = error
         self._start_chores(fired)
         made = [(one, job) for one in fired for job in one.write.jobs]
         if self._bus.heard:
             for _, job in made:
                 self._bus.publish(JobEnqueued(job=job.id, task=job.task, queue=job.queue))
+        if busy is not None:
+            raise busy
         return len(made)
 
     async def _disable(self, broken: Broken) -> None:
