@@ -1,0 +1,76 @@
+"""FastAPI and Starlette: the app opens and closes with the server, and may work inside it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from windlass.admin import Admin
+from windlass.app import Windlass
+from windlass.errors import ConfigError, MissingDependency
+
+try:
+    from starlette.requests import HTTPConnection
+except ImportError as error:
+    raise MissingDependency("windlass.integrations.fastapi", "starlette") from error
+
+__all__ = ["Lifespan", "get_admin", "get_app", "lifespan"]
+
+Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
+"""What ``FastAPI(lifespan=…)`` and ``Starlette(lifespan=…)`` take."""
+
+_SLOT = "windlass"
+
+
+def lifespan(
+    app: Windlass,
+    *,
+    worker: bool = False,
+    inner: Lifespan | None = None,
+    queues: Sequence[str] | Mapping[str, int] | None = None,
+    **settings: Any,
+) -> Lifespan:
+    """``FastAPI(lifespan=lifespan(app))``: open with the server, close with it.
+
+    ``worker``: run jobs in the server's own process, too; ``queues`` and further settings are those
+    of ``app.worker(…)``. ``inner``: a lifespan of your own. It runs inside this one, so that it can
+    enqueue to its very end, and requests see the state that it yields.
+    """
+    if not worker and (queues is not None or settings):
+        given = ", ".join(sorted({*settings, *(["queues"] if queues is not None else [])}))
+        message = f"{given}: these are for a worker; say worker=True, or leave them out"
+        raise ConfigError(message)
+
+    @asynccontextmanager
+    async def around(server: Any) -> AsyncIterator[dict[str, Any]]:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(app)
+            if worker:
+                await stack.enter_async_context(app.worker(queues=queues, **settings))
+            setattr(server.state, _SLOT, app)
+            stack.callback(delattr, server.state, _SLOT)
+            seen = None if inner is None else await stack.enter_async_context(inner(server))
+            yield {**(seen or {}), _SLOT: app}
+
+    return around
+
+
+def get_app(connection: HTTPConnection) -> Windlass:
+    """The app of the server that answers this request: ``Depends(get_app)``, or called with a
+    request by hand.
+    """
+    # A mounted application has no state of its own, but the server's reaches every request.
+    found = getattr(connection.state, _SLOT, None) or getattr(connection.app.state, _SLOT, None)
+    if not isinstance(found, Windlass):
+        message = (
+            "this server has opened no Windlass app: give it one with "
+            "FastAPI(lifespan=lifespan(app)), and start it before it is asked"
+        )
+        raise ConfigError(message)
+    return found
+
+
+def get_admin(connection: HTTPConnection) -> Admin:
+    """``app.admin`` of the same: ``Depends(get_admin)``."""
+    return get_app(connection).admin

@@ -1,0 +1,68 @@
+"""Flask: the app in its slot, closed when the program ends, and your app context around jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+from typing import Any
+
+from windlass.app import Windlass
+from windlass.context import Context
+from windlass.errors import BlockingCallOnLoop, ConfigError, MissingDependency
+from windlass.runtime.hooks import Next
+
+try:
+    from flask import Flask, current_app
+except ImportError as error:
+    raise MissingDependency("windlass.integrations.flask", "flask") from error
+
+__all__ = ["get_app", "init_app"]
+
+_SLOT = "windlass"
+
+
+def init_app(server: Flask, app: Windlass, *, context: bool = False) -> None:
+    """Give ``server`` its app: ``get_app()`` finds it in views, and it is closed at the end.
+
+    ``context``: jobs run inside ``server.app_context()``, where a worker imports the module that
+    says so.
+    """
+    before = server.extensions.get(_SLOT)
+    if before is app:
+        return
+    if before is not None:
+        message = f"{server.name!r} has {before!r} already; one Flask application has one app"
+        raise ConfigError(message)
+    server.extensions[_SLOT] = app
+    # Not with the first request's context: what is opened is kept for those that follow.
+    atexit.register(app.blocking.close)
+    if context:
+
+        async def inside(_ctx: Context, call_next: Next) -> Any:
+            with server.app_context():
+                return await call_next()
+
+        app.middleware(inside)
+
+
+def get_app() -> Windlass:
+    """The app of the Flask application that is at work here.
+
+    Refused where an event loop runs: a loop of Flask's ends with its request, and each would open
+    a storage of its own. Blocking views use ``enqueue_sync`` and ``app.blocking``.
+    """
+    if _on_a_loop():
+        raise BlockingCallOnLoop("windlass.integrations.flask.get_app()", "task.enqueue(...)")
+    found = current_app.extensions.get(_SLOT)
+    if not isinstance(found, Windlass):
+        message = f"{current_app.name!r} has no Windlass app: call init_app(server, app) first"
+        raise ConfigError(message)
+    return found
+
+
+def _on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
