@@ -341,9 +341,12 @@ async def test_a_bucket_is_emptied_and_filled_by_hand() -> None:
 async def test_orders_for_what_is_no_limit_are_refused() -> None:
     async with Windlass("memory://") as app:
         await both_of(app).enqueue()
+        for order in (app.admin.drain_limit, app.admin.reset_limit):
+            with pytest.raises(InvalidArgument, match="key must be text"):
+                await order("api", 7)  # type: ignore[arg-type]
         await app.admin.set_limit("api", rate=None)
         with pytest.raises(InvalidArgument, match="no bucket to drain"):
             await app.admin.drain_limit("api")
-        for order in (app.admin.drain_limit("apo"), app.admin.reset_limit("apo")):
+        for order in (app.admin.drain_limit, app.admin.reset_limit):
             with pytest.raises(LimitUnknown, match="Did you mean 'api'"):
-                await order
+                await order("apo")

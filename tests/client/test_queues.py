@@ -85,5 +85,10 @@ async def test_nonsense_is_refused_and_changes_nothing(
 
 
 async def test_a_queue_s_name_is_checked(app: Windlass) -> None:
+    admin = app.admin
+    for name in ("", "two words", None):
+        for order in (admin.pause, admin.resume, admin.warm, admin.queue):
+            with pytest.raises(InvalidArgument, match="a queue's name"):
+                await order(name)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="a queue's name"):
-        await app.admin.set_queue("two words", max_running=1)
+        await admin.set_queue("two words", max_running=1)

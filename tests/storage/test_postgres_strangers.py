@@ -149,6 +149,29 @@ async def test_a_key_that_a_stranger_takes_over_holds_up_neither_finish_nor_prun
     assert pruned == 1
 
 
+async def test_a_holder_past_its_expiry_is_discarded_in_their_transaction_and_stops_nobody(
+    storage: PostgresStorage, theirs: asyncpg.Connection
+) -> None:
+    await at_most(storage, db=1)
+    busy = await started(storage, limited("db"))
+    late = msgspec.structs.replace(limited("db", expires=MOMENT), unique=Unique("k"))
+    await add(storage, late)
+    (behind,) = await add(storage, limited("db"))
+    await asyncio.sleep(MOMENT.total_seconds())
+    new = keyed("k")
+    (answer,) = await storage.transactions.insert(theirs, [new])
+    assert answer.created
+    async with asyncio.timeout(SOON):
+        await succeeded(storage, busy)
+        assert (await claim_one(storage)).claim.job == behind
+    with pytest.raises(KeyBusy):
+        await storage.jobs.insert([keyed("k")])
+    await theirs.execute("ROLLBACK; BEGIN")
+    (last,) = await add(storage, keyed("k"))
+    assert (await look(storage, late)).reason == "expired"
+    assert (await claim_one(storage)).claim.job == last
+
+
 async def test_a_worker_leaves_though_a_handler_s_transaction_is_open(
     storage: PostgresStorage, theirs: asyncpg.Connection
 ) -> None:

@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 from windlass.admin.desk import Desk
 from windlass.core.breaker import Breaker, BreakerState
 from windlass.core.limit import LimitSpec, Rate
+from windlass.core.text import check_text
 from windlass.errors import BreakerUnknown, InvalidArgument, LimitUnknown
 from windlass.limits import Limit, breaker_name, is_written, task_of
 from windlass.storage.protocol import LimitState, LimitStore
@@ -91,13 +92,13 @@ class LimitDesk(Desk):
         if spec.rate is None:
             message = f"limit {name!r} has no rate, so there is no bucket to drain"
             raise InvalidArgument(message)
-        await store.drain(name, key)
+        await store.drain(name, check_text(key, "key"))
 
     async def reset_limit(self, name: str, key: str = "") -> None:
         """Fill the bucket of a rate: as if nothing had started yet."""
         store = (await self._storage()).limits
         await _limit(store, name)
-        await store.reset(name, key)
+        await store.reset(name, check_text(key, "key"))
 
     async def breakers(self) -> Sequence[BreakerReport]:
         """Every breaker, by task."""

@@ -72,8 +72,10 @@ class QueueDesk(Desk):
 
     async def pause(self, queue: str) -> None:
         """Claim nothing from this queue until it is resumed."""
+        check_name(queue, "a queue's name")
         await (await self._storage()).admin.pause(queue)
 
     async def resume(self, queue: str) -> None:
         """Undo `pause`."""
+        check_name(queue, "a queue's name")
         await (await self._storage()).admin.resume(queue)
