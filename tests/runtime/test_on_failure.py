@@ -175,6 +175,15 @@ async def test_what_follows_is_stored_with_the_job_by_every_way_to_enqueue() -> 
         assert {job.limits for job in await followers(it.app)} == {wanted.limits}
 
 
+async def test_what_follows_expires_as_its_task_says_from_the_failure_on() -> None:
+    async with bench() as it:
+        pay = failing(it.app, telling(it.app, [], expires=60))
+        await pay.enqueue(1)
+        await it.engine.step()
+        (follower,) = await followers(it.app)
+        assert follower.expires_at == follower.created_at + timedelta(seconds=60)
+
+
 async def test_a_task_is_named_before_it_exists_and_checked_when_a_worker_starts() -> None:
     async with Windlass("memory://") as app:
         pay = failing(app, "tell")
