@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from datetime import timedelta
+from statistics import median
 
 import pytest
 
@@ -52,6 +53,26 @@ def test_every_slot_has_one_job_whoever_is_killed(
     assert fired == len(expected)
     with capsys.disabled():  # to standard error: under xdist the other one leads nowhere
         print(f"\n{KILLS} kills over {len(expected)} slots", file=sys.stderr)  # noqa: T201
+
+
+def test_a_slot_is_fired_within_a_tenth_of_a_second(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workers = [scene.worker("--log-level", "warning") for _ in range(2)]
+    scene.ready(*workers)
+    asyncio.run(_create(scene))
+    stand_still(PERIOD.total_seconds() * 25)
+    asyncio.run(_remove(scene))
+    scene.settle(*workers)
+    late = sorted(
+        job.started_at / 1000 - slot.timestamp() * 1000
+        for job in scene.store.jobs()
+        if job.started_at is not None and (slot := slot_of(JobId(job.id))) is not None
+    )
+    assert len(late) >= 20
+    with capsys.disabled():
+        print(f"\nstarted {median(late):.0f} ms after the slot", file=sys.stderr)  # noqa: T201
+    assert median(late) < 100  # of most: others use this machine, too
 
 
 async def _create(scene: Scene) -> None:

@@ -96,7 +96,10 @@ def _job(report: ScheduleReport) -> Sequence[tuple[str, str]]:
     job = None if report.plan is None else report.plan.job
     if job is None:
         return [("runs", "a chore of Windlass itself")]
-    return [("runs", f"{job.task} on queue {job.queue}"), ("arguments", job.payload.decode())]
+    return [
+        ("runs", f"{job.task} on queue {job.queue}"),
+        ("arguments", job.payload.decode(errors="replace")),
+    ]
 
 
 def _policies(report: ScheduleReport) -> Sequence[tuple[str, str]]:
