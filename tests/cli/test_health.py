@@ -222,6 +222,7 @@ def test_metrics_without_the_library_name_it(shop: Shop) -> None:
 
 def _locked(path: Path) -> apsw.Connection:
     connection = apsw.Connection(str(path))
+    connection.set_busy_timeout(10_000)
     connection.execute("BEGIN EXCLUSIVE")
     return connection
 
