@@ -24,7 +24,7 @@ def run(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
     return subprocess.run(
         [sys.executable, "-W", "error", *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": f"{folder}:{ROOT}", **environment},
+        env={**os.environ, "PYTHONPATH": f"{folder}:{ROOT}:{os.environ.get('PYTHONPATH', '')}", **environment},
         capture_output=True,
         text=True,
         timeout=60,

@@ -1,0 +1,116 @@
+"""Django: one app from your settings, jobs after the commit, ``manage.py windlass_worker``.
+
+``INSTALLED_APPS`` names this package; ``WINDLASS`` says where the app is (``APP``) or what to make
+one from (``URL`` and any other setting, in capitals).
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+from windlass.app import Windlass
+from windlass.cli.loading import load_app
+from windlass.errors import ConfigError, MissingDependency, UnknownTask
+from windlass.task import BoundTask, Call, Task
+
+try:
+    from django.conf import settings
+    from django.db import close_old_connections, transaction
+except ImportError as error:
+    raise MissingDependency("windlass.integrations.django", "django") from error
+
+__all__ = ["TARGET", "enqueue_on_commit", "fresh_connections", "get_app", "make_app", "on_commit"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+TARGET = "windlass.integrations.django.ready:app"
+"""Where workers and their child processes find the app: importing it sets Django up first."""
+
+_WAITING: list[Callable[[Windlass], object]] = []
+"""What wants to know the app but was met before there was one."""
+
+
+def make_app(**overriding: Any) -> Windlass:
+    """An app from ``settings.WINDLASS``, for the module that ``APP`` names."""
+    chosen = {key.lower(): value for key, value in _settings().items() if key != "APP"}
+    chosen.update(overriding)
+    return Windlass(chosen.pop("url", None), **chosen)
+
+
+def get_app() -> Windlass:
+    """The app of this project, the same one each time."""
+    app = _found(_settings().get("APP"))
+    while _WAITING:
+        _WAITING.pop(0)(app)
+    return app
+
+
+@functools.cache
+def _found(target: str | None) -> Windlass:
+    if target is None:
+        app = make_app()
+        app.load()
+    else:
+        app = load_app(target)
+    # Wherever else it can be imported from, Django would not be set up there.
+    app.target = TARGET
+    atexit.register(app.blocking.close)
+    return app
+
+
+def _settings() -> Mapping[str, Any]:
+    written = getattr(settings, "WINDLASS", None)
+    if not isinstance(written, Mapping) or not {"APP", "URL"} & set(written):
+        message = (
+            'settings.WINDLASS must say where jobs live: WINDLASS = {"URL": "sqlite:///jobs.db"}, '
+            'or which app it is: {"APP": "shop.jobs:app"}'
+        )
+        raise ConfigError(message)
+    return written
+
+
+def when_known(tell: Callable[[Windlass], object]) -> None:
+    """Call ``tell`` with the app when somebody needs the app; a module that is being imported must
+    not import the app's, which may be importing it.
+    """
+    _WAITING.append(tell)
+
+
+def enqueue_on_commit(
+    task: Task[P, Any] | BoundTask[P, Any], /, *args: P.args, **kwargs: P.kwargs
+) -> None:
+    """Enqueue when the transaction open on the default database commits, and at once without one.
+
+    Arguments are taken now: what does not fit is refused here, and what changes later does not
+    change the job. Rolled back, nothing is enqueued.
+    """
+    on_commit(task.call(*args, **kwargs))
+
+
+def on_commit(*calls: Call, using: str | None = None) -> None:
+    """The same for several calls, all of them or none, and for the database ``using``."""
+    app = get_app()
+    for call in calls:
+        if app.tasks.find(call.task.name) is not call.task:
+            raise UnknownTask(call.task.name, app.tasks.names)
+    transaction.on_commit(functools.partial(app.blocking.enqueue_many, calls), using=using)
+
+
+def fresh_connections(function: Callable[P, R]) -> Callable[P, R]:
+    """For tasks that use Django's database, below ``@app.task``: connections that are broken or
+    past ``CONN_MAX_AGE`` are closed before and after, as around a request.
+    """
+
+    @functools.wraps(function)
+    def fresh(*args: P.args, **kwargs: P.kwargs) -> R:
+        close_old_connections()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            close_old_connections()
+
+    return fresh

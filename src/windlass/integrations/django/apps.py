@@ -1,0 +1,32 @@
+"""What Django starts: tasks are found where Django projects keep them, in ``tasks.py``."""
+
+from __future__ import annotations
+
+import importlib
+
+from django.apps import AppConfig, apps
+from django.utils.module_loading import module_has_submodule
+
+from windlass.integrations.django import get_app
+
+__all__ = ["WindlassConfig", "discover"]
+
+
+class WindlassConfig(AppConfig):
+    """``INSTALLED_APPS = [..., "windlass.integrations.django"]``."""
+
+    name = "windlass.integrations.django"
+    label = "windlass"
+    verbose_name = "Windlass"
+
+    def ready(self) -> None:
+        discover()
+        get_app()
+
+
+def discover() -> None:
+    """Import ``tasks.py`` of every installed app."""
+    for config in apps.get_app_configs():
+        # Ours is a backend, and needs what not every project has.
+        if config.name != WindlassConfig.name and module_has_submodule(config.module, "tasks"):
+            importlib.import_module(f"{config.name}.tasks")

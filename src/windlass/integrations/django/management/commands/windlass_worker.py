@@ -1,0 +1,82 @@
+"""``manage.py windlass_worker``: ``windlass worker`` of this project's app."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandParser
+
+from windlass.cli.main import main
+from windlass.cli.worker import worker
+from windlass.integrations.django import TARGET, get_app
+from windlass.integrations.django.apps import discover
+
+__all__ = ["Command"]
+
+
+class Command(BaseCommand):
+    """The options are those of ``windlass worker``, whatever they are."""
+
+    help = "Run the jobs of settings.WINDLASS until told to stop, as `windlass worker` does."
+    requires_system_checks: list[str] = []  # noqa: RUF012 -- Django's declaration
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        for option in _options():
+            told = (option.help or "").replace("%", "%%")
+            for names, name in _spellings(option):
+                if option.is_flag:
+                    parser.add_argument(*names, dest=name, action="store_true", help=told)
+                else:
+                    keep = "append" if option.multiple else "store"
+                    parser.add_argument(*names, dest=name, action=keep, help=told)
+
+    def serve(self, *_args: str, **given: Any) -> None:
+        """Runs until the worker ends; its exit code is the program's."""
+        if not given.get("queues"):
+            given["queues"] = _queues()
+        sys.exit(main(["worker", TARGET, *_written(given)]))
+
+    handle = serve  # Django's name for it
+
+
+def _options() -> Iterator[click.Option]:
+    for option in worker.params:
+        if isinstance(option, click.Option) and not option.hidden:
+            yield option
+
+
+def _spellings(option: click.Option) -> Iterator[tuple[list[str], str]]:
+    """How it is written, and under which name it is kept: ``--no-summary`` is one of its own."""
+    name = option.name or ""
+    if option.secondary_opts:
+        yield option.secondary_opts, f"no_{name}"
+    else:
+        yield option.opts, name
+
+
+def _written(given: dict[str, Any]) -> list[str]:
+    """What was given, as the command line that says the same."""
+    words: list[str] = []
+    for option in _options():
+        for names, name in _spellings(option):
+            value = given.get(name)
+            if value is True:
+                words.append(names[-1])
+            elif value is not None and value is not False:
+                for one in value if isinstance(value, list) else [value]:
+                    words += [names[-1], str(one)]
+    return words
+
+
+def _queues() -> list[str]:
+    """Those the tasks name, and those to which Django's own tasks may be sent."""
+    discover()
+    named = list(get_app().worker_settings().shared)
+    for backend in getattr(settings, "TASKS", {}).values():
+        if backend.get("BACKEND", "").startswith("windlass."):
+            named += sorted(set(backend.get("QUEUES", ())) - set(named))
+    return named
