@@ -295,13 +295,22 @@ class Keys(Rule):
         requeued = change.op == "requeue" and unique.window is not Window.UNTIL_STARTED
         if before is None or (requeued and after is not None and after.state is State.WAITING):
             other = self.holder(unique.key, change.at)
-            if other not in {None, change.job}:
+            if other not in {None, change.job} and not self._lapsed(other, change.at):
                 self.ledger.object("17 unique", f"{unique.key!r} of {other} given to {change.job}")
             if not mine:
                 until = None if unique.period is None else change.at + unique.period
                 self._holders[unique.key] = (change.job, until)
         elif mine and _lets_go(unique.window, change):
             del self._holders[unique.key]
+
+    def _lapsed(self, holder: JobId | None, now: datetime) -> bool:
+        """Whether a holder waits past its expiry: whoever comes next discards it, and may be told
+        of before that is.
+        """
+        view = None if holder is None else self.ledger.jobs.get(holder)
+        if view is None or view.state is not State.WAITING or view.expires_at is None:
+            return False
+        return view.expires_at <= now
 
 
 def _lets_go(window: Window, change: Change) -> bool:
