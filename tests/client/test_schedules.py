@@ -112,6 +112,16 @@ async def test_the_slots_ahead_end_where_the_schedule_does(app: Windlass) -> Non
     assert list(once.upcoming) == [now + HOUR]
 
 
+async def test_a_schedule_whose_dates_are_over_has_ended(app: Windlass) -> None:
+    over = await (await app.storage()).now() - HOUR
+    call = report_of(app).call("eu")
+    made = await app.admin.create_schedule("late", Every(60), call, ends=over)
+    assert (made.state, made.next_at, list(made.upcoming)) == ("ended", None, [])
+    again = await app.admin.change_schedule("late", ends=over + 2 * HOUR)
+    assert again.state == "active"
+    assert (await app.admin.create_schedule("hand", Manual(), call)).state == "active"
+
+
 async def test_changed_arguments_are_shown_beside_those_of_the_code(app: Windlass) -> None:
     report = report_of(app)
     app.schedule(Manual(), name="eu")(report.call("eu"))

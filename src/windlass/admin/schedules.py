@@ -11,7 +11,7 @@ import msgspec
 from windlass.admin.desk import Desk
 from windlass.core.breaker import BreakerState
 from windlass.core.job import JobId, NewJob
-from windlass.core.rules import Rule
+from windlass.core.rules import Manual, Rule
 from windlass.core.schedule import Overlap, Run, Schedule
 from windlass.core.state import State
 from windlass.core.words import in_words
@@ -259,7 +259,9 @@ def _word(
         return "held"
     if state.problem:
         return "broken"
-    return "ended" if state.ended else "active"
+    # Made with dates that are over, it has never had a slot.
+    slotless = found.row.next_at is None and not isinstance(state.plan.rule, Manual)
+    return "ended" if state.ended or slotless else "active"
 
 
 def _ahead(found: Known) -> list[datetime]:
