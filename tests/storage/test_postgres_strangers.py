@@ -157,7 +157,12 @@ async def test_a_holder_past_its_expiry_is_discarded_in_their_transaction_and_st
     late = msgspec.structs.replace(limited("db", expires=MOMENT), unique=Unique("k"))
     await add(storage, late)
     (behind,) = await add(storage, limited("db"))
-    await asyncio.sleep(MOMENT.total_seconds())
+    until_late = (await look(storage, late)).expires_at
+
+    async def is_late() -> bool:
+        return until_late is not None and await storage.now() >= until_late
+
+    await until(is_late)
     new = keyed("k")
     (answer,) = await storage.transactions.insert(theirs, [new])
     assert answer.created
