@@ -32,6 +32,10 @@ PRINTS = {
         r"windlass\.retention: every minute, active\n"
         r"windlass\.tidy: every minute, active"
     ),
+    "fastapi_shop.py": "receipt for order 7 sent",
+    "flask_shop.py": "waiting\nreceipt for order 7 of the corner shop sent",
+    "django_shop.py": "receipt for order 7 sent, sqlite says",
+    "django_tasks_shop.py": "SUCCESSFUL receipt for order 7 sent",
     "bulk.py": "328350\ndefault: 106 succeeded, 0 failed",
     "test_mail.py": r"(?s).*3 passed in .*",
 }

@@ -21,10 +21,11 @@ sys.meta_path.insert(0, Missing())
 
 def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """``python …`` in ``folder``; warnings are errors there, too."""
+    path = os.pathsep.join([str(folder), str(ROOT), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
         [sys.executable, "-W", "error", *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": f"{folder}:{ROOT}:{os.environ.get('PYTHONPATH', '')}", **environment},
+        env={**os.environ, "PYTHONPATH": path, **environment},
         capture_output=True,
         text=True,
         timeout=60,
