@@ -76,14 +76,16 @@ class Mutant(msgspec.Struct, frozen=True):
     plant: Plant
     rule: str = ""
     """What the violation it leads to begins with."""
+    first: int = 1
+    """The seed to begin with, for a bug that few worlds give a chance."""
 
 
 MUTANTS: list[Mutant] = []
 
 
-def mutant(store: StoreName, rule: str = "") -> Callable[[Plant], Plant]:
+def mutant(store: StoreName, rule: str = "", *, first: int = 1) -> Callable[[Plant], Plant]:
     def add(plant: Plant) -> Plant:
-        MUTANTS.append(Mutant(plant.__name__, store, plant, rule))
+        MUTANTS.append(Mutant(plant.__name__, store, plant, rule, first))
         return plant
 
     return add
@@ -147,7 +149,7 @@ def a_claim_in_sql_reuses_the_number_of_the_last_one(patch: Patch) -> None:
     patch.sql(sqlite_claim, "claim_number + 1", "max(claim_number, 1)")
 
 
-@mutant("memory")
+@mutant("memory", first=280)
 def the_reaper_ends_whatever_claim_there_is(patch: Patch) -> None:
     end = Endings.end
 
