@@ -22,6 +22,7 @@ from windlass.storage.protocol import ScheduleRow, ScheduleStore, ScheduleWrite,
 
 __all__ = [
     "DECLARED_FOR",
+    "UNDECLARED",
     "Broken",
     "Known",
     "Schedules",
@@ -36,6 +37,10 @@ __all__ = [
 
 DECLARED_FOR = timedelta(minutes=5)
 """A schedule of some code that no process has declared for so long does not fire."""
+UNDECLARED = (
+    "no running process declares it any more. Remove it if its code is gone; it goes on "
+    "when a process that declares it starts"
+)
 _TRIES = 20
 _DECODER = msgspec.json.Decoder(ScheduleState)
 _REMEMBERED = 100

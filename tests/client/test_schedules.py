@@ -122,6 +122,20 @@ async def test_a_schedule_whose_dates_are_over_has_ended(app: Windlass) -> None:
     assert (await app.admin.create_schedule("hand", Manual(), call)).state == "active"
 
 
+async def test_a_declaration_that_vanished_is_told_before_its_slot_comes() -> None:
+    clock = VirtualClock()
+    async with Windlass("memory://", clock=clock) as app:
+        storage = await app.storage()
+        book = Schedules(storage.schedules, storage.now, new_job_ids)
+        yearly = Schedule(rule=Cron("0 0 1 1 *"), job=JOB)
+        await book.declare({"yearly": yearly}, by="code")
+        assert not (await app.admin.schedule("yearly")).problem
+        clock.advance(DECLARED_FOR + MINUTE)
+        assert "no running process" in (await app.admin.schedule("yearly")).problem
+        (report,) = await app.admin.schedules()
+        assert "no running process" in report.problem
+
+
 async def test_changed_arguments_are_shown_beside_those_of_the_code(app: Windlass) -> None:
     report = report_of(app)
     app.schedule(Manual(), name="eu")(report.call("eu"))

@@ -18,7 +18,14 @@ from windlass.core.words import in_words
 from windlass.declared import check_schedule_name, planned, turn_limit
 from windlass.errors import InvalidArgument, suggestion
 from windlass.limits import Definitions, breaker_name
-from windlass.schedules import Broken, Known, Schedules, next_slots, planned_slots
+from windlass.schedules import (
+    UNDECLARED,
+    Broken,
+    Known,
+    Schedules,
+    next_slots,
+    planned_slots,
+)
 from windlass.storage.protocol import Storage
 from windlass.task import Call
 
@@ -52,7 +59,7 @@ class ScheduleReport(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     state: Literal["active", "paused", "ended", "removed", "held", "broken"]
     problem: str = ""
-    """Why it is held or broken, and what to do."""
+    """Why it is held or broken, or will be held, and what to do."""
     words: str = ""
     """Its rule in plain words."""
     plan: Schedule | None = None
@@ -82,8 +89,9 @@ class ScheduleDesk(Desk):
     async def schedules(self, *, removed: bool = False) -> Sequence[ScheduleReport]:
         """Every schedule, by name; ``removed``: also those that were removed."""
         storage = await self._storage()
+        now = await storage.now()
         return [
-            await self._report(storage, found)
+            await self._report(storage, found, now)
             for found in await self._book(storage).all()
             if removed or isinstance(found, Broken) or not found.state.removed
         ]
@@ -93,8 +101,9 @@ class ScheduleDesk(Desk):
         storage = await self._storage()
         for found in await self._book(storage).all():
             if found.row.name == name and (isinstance(found, Broken) or not found.state.removed):
-                return await self._report(storage, found)
-        return await self._report(storage, await self._book(storage).get(name))
+                return await self._report(storage, found, await storage.now())
+        known = await self._book(storage).get(name)
+        return await self._report(storage, known, await storage.now())
 
     async def preview(self, rule: Rule, most: int = _AHEAD) -> Sequence[datetime]:
         """When a rule would fire next: a look before it is used."""
@@ -196,7 +205,9 @@ class ScheduleDesk(Desk):
     def _book(self, storage: Storage) -> Schedules:
         return Schedules(storage.schedules, storage.now, self._new_ids)
 
-    async def _report(self, storage: Storage, found: Known | Broken) -> ScheduleReport:
+    async def _report(
+        self, storage: Storage, found: Known | Broken, now: datetime
+    ) -> ScheduleReport:
         if isinstance(found, Broken):
             fix = "Delete it, or declare it anew"
             problem = f"it cannot be read: {found.problem}. {fix}"
@@ -207,7 +218,8 @@ class ScheduleDesk(Desk):
         return ScheduleReport(
             name=found.row.name,
             state=_word(found),
-            problem=state.problem,
+            # Told before its slot comes: that may be in a year.
+            problem=state.problem or (UNDECLARED if found.undeclared(now) else ""),
             words=in_words(plan.rule),
             plan=plan,
             next_at=found.row.next_at,

@@ -19,14 +19,10 @@ from windlass.core.schedule import (
 from windlass.schedules import Known, remembered, write_of
 from windlass.storage.protocol import ScheduleWrite
 
-__all__ = ["BREAKER", "OVERLAP", "UNDECLARED", "Move", "held_back", "left_out", "move"]
+__all__ = ["BREAKER", "OVERLAP", "Move", "held_back", "left_out", "move"]
 
 OVERLAP = "left out: the run before was still active"
 BREAKER = "left out: the breaker of its task is open"
-UNDECLARED = (
-    "no running process declares it any more. Remove it if its code is gone; it goes on "
-    "when a process that declares it starts"
-)
 _SOONEST, _LATEST = timedelta(milliseconds=100), timedelta(seconds=5)
 
 

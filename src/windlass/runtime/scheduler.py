@@ -16,10 +16,18 @@ from windlass.core.schedule import Run
 from windlass.errors import StorageError, StoreBusy, WindlassError
 from windlass.limits import breaker_name
 from windlass.observe.bus import Bus
-from windlass.runtime.firing import UNDECLARED, Move, held_back, move
+from windlass.runtime.firing import Move, held_back, move
 from windlass.runtime.leader import Leader
 from windlass.runtime.loop import every
-from windlass.schedules import Broken, Known, Schedules, decoded, remembered, write_of
+from windlass.schedules import (
+    UNDECLARED,
+    Broken,
+    Known,
+    Schedules,
+    decoded,
+    remembered,
+    write_of,
+)
 from windlass.storage.protocol import ScheduleRow, ScheduleWrite, Storage, Written
 
 __all__ = ["Chore", "Scheduler"]
