@@ -1,4 +1,4 @@
-"""FastAPI: endpoints enqueue, a worker in the same process runs. ``uvicorn fastapi_shop:server``"""
+"""FastAPI: endpoints enqueue, a worker in the server runs. Try ``uvicorn fastapi_shop:server``."""
 
 import asyncio
 from typing import Annotated
