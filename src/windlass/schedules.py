@@ -171,8 +171,6 @@ class Schedules:
         spoke. What a person has changed, paused or removed stays so.
         """
         for _ in range(_TRIES):
-            # First the stamp, so that nobody holds at once what is let go here.
-            await self._store.declare(sorted(plans))
             rows = {row.name: row for row in await self._store.rows()}
             now = await self._now()
             writes = [
@@ -180,10 +178,12 @@ class Schedules:
                 for name, plan in plans.items()
                 if (write := self._declared(name, plan, rows.get(name), now, by)) is not None
             ]
+            if any(write.revision for write in writes):
+                # Before what is let go here can be held again.
+                await self._store.declare(sorted(plans))
             answers = await self._store.write(writes) if writes else ()
             if Written.STALE not in answers:
-                if writes:
-                    await self._store.declare(sorted(plans))
+                await self._store.declare(sorted(plans))
                 return
         raise _contended("the schedules")
 

@@ -104,16 +104,16 @@ def move_then_insert(patch: Patch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("plant", "store", "rule"),
+    ("plant", "store"),
     [
-        (unfenced_memory, "memory", ("slots", "overlap")),
-        (unfenced_sqlite, "sqlite", ("slots", "overlap")),
-        (check_then_insert, "memory", ("slots", "overlap")),
-        (move_then_insert, "memory", ("slots",)),
-        (move_then_insert, "sqlite", ("slots",)),
+        (unfenced_memory, "memory"),
+        (unfenced_sqlite, "sqlite"),
+        (check_then_insert, "memory"),
+        (move_then_insert, "memory"),
+        (move_then_insert, "sqlite"),
     ],
 )
-def test_a_planted_bug_is_found_soon(plant: Plant, store: StoreName, rule: tuple[str, ...]) -> None:
+def test_a_planted_bug_is_found_soon(plant: Plant, store: StoreName) -> None:
     patch = Patch()
     plant(patch)
     try:
@@ -122,7 +122,7 @@ def test_a_planted_bug_is_found_soon(plant: Plant, store: StoreName, rule: tuple
         patch.undo()
     assert found is not None, f"it lived through {SOON} seeds on {store}"
     print(found)  # noqa: T201 -- shown by -rP
-    assert found.startswith(rule)
+    assert found.startswith(("slots", "overlap"))
 
 
 def broken(seed: int, store: StoreName) -> str | None:
