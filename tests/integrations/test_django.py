@@ -137,6 +137,65 @@ def test_what_does_not_fit_is_refused_before_the_commit(shop: Any, tmp_path: Pat
     assert not connection.in_atomic_block
 
 
+def test_in_postgresql_a_job_can_be_part_of_the_transaction_itself(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    program = """
+import sys
+from psycopg.conninfo import conninfo_to_dict
+import django
+from django.conf import settings
+url = sys.argv[1]
+at = conninfo_to_dict(url)
+database = {"ENGINE": "django.db.backends.postgresql", "NAME": at["dbname"]}
+keys = {"HOST": "host", "PORT": "port", "USER": "user", "PASSWORD": "password"}
+database.update({key: at.get(name, "") for key, name in keys.items()})
+settings.configure(
+    DATABASES={"default": database},
+    INSTALLED_APPS=["windlass.integrations.django"],
+    WINDLASS={"URL": url},
+)
+django.setup()
+from django.db import connection, transaction
+from windlass.integrations.django import get_app
+app = get_app()
+
+@app.task
+def receipt(order: int) -> None: ...
+
+app.blocking.run(app.admin.counts())  # makes the tables
+for order in (1, 2):
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("select 1")
+        receipt.options(connection=connection.connection).enqueue_sync(order)
+        print(len(app.blocking.run(app.admin.find())))
+        transaction.set_rollback(order == 2)
+print(*[job.payload.decode() for job in app.blocking.run(app.admin.find())])
+connection.close()
+"""
+    ran = run(tmp_path, "-c", program, postgres_url)
+    assert ran.stdout.split() == ["0", "1", '{"order":1}'], ran.stderr
+    assert ran.stderr == ""
+
+
+def test_threads_that_ask_at_once_are_given_one_app(tmp_path: Path) -> None:
+    program = """
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from django.conf import settings
+settings.configure(WINDLASS={"URL": "sqlite:///own.db"})
+from windlass.integrations.django import get_app
+together = Barrier(8)
+def ask(_):
+    together.wait()
+    return id(get_app())
+with ThreadPoolExecutor(8) as pool:
+    print(len(set(pool.map(ask, range(8)))))
+"""
+    assert run(tmp_path, "-c", program).stdout == "1\n"
+
+
 # --- the worker command ---
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
@@ -30,6 +31,8 @@ R = TypeVar("R")
 TARGET = "windlass.integrations.django.ready:app"
 """Where workers and their child processes find the app: importing it sets Django up first."""
 
+_FINDING = threading.RLock()
+"""Two requests at once must not make two apps. Again: finding it may import who asks for it."""
 _WAITING: list[Callable[[Windlass], object]] = []
 """What wants to know the app but was met before there was one."""
 
@@ -43,10 +46,12 @@ def make_app(**overriding: Any) -> Windlass:
 
 def get_app() -> Windlass:
     """The app of this project, the same one each time."""
-    app = _found(_settings().get("APP"))
-    while _WAITING:
-        _WAITING.pop(0)(app)
-    return app
+    with _FINDING:
+        app = _found(_settings().get("APP"))
+        while _WAITING:
+            _WAITING[0](app)
+            del _WAITING[0]  # not before: what was refused is refused again
+        return app
 
 
 @functools.cache
