@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from windlass.core.job import JobId, NewJob
-from windlass.core.rules import Once, Rule, next_slot
+from windlass.core.rules import Once
 from windlass.core.schedule import RUNS, Run, Schedule, ScheduleState, first_slot, job_of
 from windlass.errors import (
     InvalidArgument,
@@ -29,8 +29,6 @@ __all__ = [
     "decoded",
     "encoded",
     "merged",
-    "next_slots",
-    "planned_slots",
     "remembered",
     "write_of",
 ]
@@ -108,21 +106,6 @@ def merged(plan: Schedule, old: Schedule, new: Schedule) -> Schedule:
         if getattr(plan, name) != getattr(old, name)
     }
     return msgspec.structs.replace(new, **theirs)
-
-
-def next_slots(rule: Rule, now: datetime, most: int) -> list[datetime]:
-    """When a rule that began now would fire next."""
-    return planned_slots(Schedule(rule=rule), now, most)
-
-
-def planned_slots(plan: Schedule, now: datetime, most: int) -> list[datetime]:
-    """The next slots of a schedule, as if it began now."""
-    slots: list[datetime] = []
-    slot = None if plan.follows else first_slot(plan, now)
-    while slot is not None and len(slots) < most and (plan.ends is None or slot < plan.ends):
-        slots.append(slot)
-        slot = next_slot(plan.rule, slot)
-    return slots
 
 
 def remembered(runs: Sequence[Run], plan: Schedule) -> tuple[Run, ...]:

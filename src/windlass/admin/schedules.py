@@ -12,20 +12,13 @@ from windlass.admin.desk import Desk
 from windlass.core.breaker import BreakerState
 from windlass.core.job import JobId, NewJob
 from windlass.core.rules import Manual, Rule
-from windlass.core.schedule import Overlap, Run, Schedule
+from windlass.core.schedule import Overlap, Run, Schedule, next_slots, planned_slots
 from windlass.core.state import State
 from windlass.core.words import in_words
 from windlass.declared import check_schedule_name, planned, turn_limit
 from windlass.errors import InvalidArgument, suggestion
 from windlass.limits import Definitions, breaker_name
-from windlass.schedules import (
-    UNDECLARED,
-    Broken,
-    Known,
-    Schedules,
-    next_slots,
-    planned_slots,
-)
+from windlass.schedules import UNDECLARED, Broken, Known, Schedules
 from windlass.storage.protocol import Storage
 from windlass.task import Call
 

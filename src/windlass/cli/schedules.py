@@ -79,8 +79,8 @@ def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
 def preview(*, count: int, as_json: bool, **given: Any) -> int:
     """When a rule would fire next, in plain words and instants. Touches no storage."""
     from windlass.cli.tables import print_json
+    from windlass.core.schedule import next_slots
     from windlass.core.words import in_words
-    from windlass.schedules import next_slots
     from windlass.seams import SYSTEM_CLOCK
 
     rule = rule_of(given)

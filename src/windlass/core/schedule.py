@@ -30,6 +30,8 @@ __all__ = [
     "firing",
     "first_slot",
     "job_of",
+    "next_slots",
+    "planned_slots",
     "slot_of",
     "turn_of",
 ]
@@ -215,6 +217,21 @@ def first_slot(plan: Schedule, now: datetime) -> datetime | None:
 def _within(plan: Schedule, slot: datetime | None) -> datetime | None:
     """None for a slot after the end."""
     return None if slot is None or (plan.ends is not None and slot >= plan.ends) else slot
+
+
+def next_slots(rule: Rule, now: datetime, most: int) -> list[datetime]:
+    """When a rule that began now would fire next."""
+    return planned_slots(Schedule(rule=rule), now, most)
+
+
+def planned_slots(plan: Schedule, now: datetime, most: int) -> list[datetime]:
+    """The next slots of a schedule, as if it began now."""
+    slots: list[datetime] = []
+    slot = None if plan.follows else first_slot(plan, now)
+    while slot is not None and len(slots) < most and (plan.ends is None or slot < plan.ends):
+        slots.append(slot)
+        slot = next_slot(plan.rule, slot)
+    return slots
 
 
 def due_firings(plan: Schedule, next_at: datetime, now: datetime) -> Due:

@@ -22,7 +22,14 @@ import msgspec
 
 from windlass.core.job import JobId, NewJob
 from windlass.core.rules import Every
-from windlass.core.schedule import Missed, Schedule, ScheduleState, first_slot, slot_of
+from windlass.core.schedule import (
+    Missed,
+    Schedule,
+    ScheduleState,
+    first_slot,
+    planned_slots,
+    slot_of,
+)
 from windlass.core.state import State
 from windlass.errors import ScheduleBusy, ScheduleUnknown, StorageError
 from windlass.observe.bus import Bus
@@ -30,7 +37,7 @@ from windlass.runtime.identity import Identity
 from windlass.runtime.leader import Leader
 from windlass.runtime.loop import every
 from windlass.runtime.scheduler import Scheduler
-from windlass.schedules import Schedules, decoded, encoded, planned_slots
+from windlass.schedules import Schedules, decoded, encoded
 from windlass.storage.protocol import ScheduleWrite
 from windlass.testing.clock import LoopClock
 from windlass.testing.simulation.cluster import POLL, Stage
