@@ -12,11 +12,14 @@ import importlib
 import inspect
 import os
 import signal
+import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 from tests.crash.places import POSTGRES, REDIS, SQLITE
 from windlass.storage.protocol import WorkerState
+from windlass.storage.sqlite.transactor import Transactor
 
 _TURNS = 20
 """Of the event loop: so that the first bytes of a request are under way."""
@@ -199,15 +202,34 @@ def arm(backend: str, name: str, number: str) -> None:
     owner, attribute = _find(point.where)
     original = getattr(owner, attribute)
     passings = 0
+    stops = signal.Signals[number] is signal.SIGSTOP and not point.locked
+    outside: AbstractContextManager[object] = nullcontext()
+    if stops and backend == SQLITE:
+        outside = _outside_of_the_file()
 
     def passed(given: tuple[Any, ...], result: Any) -> None:
         nonlocal passings
         if point.only(given, result):
             passings += 1
             if passings == point.at:
-                os.kill(os.getpid(), signal.Signals[number])
+                with outside:
+                    os.kill(os.getpid(), signal.Signals[number])
 
     setattr(owner, attribute, _patched(original, passed, point.when))
+
+
+def _outside_of_the_file() -> AbstractContextManager[object]:
+    """No other thread of this process is inside a transaction: whoever stops there stops everybody,
+    which is another story.
+    """
+    lock, run = threading.Lock(), Transactor.run
+
+    def alone(self: Transactor, *given: Any, **named: Any) -> Any:
+        with lock:
+            return run(self, *given, **named)
+
+    setattr(Transactor, "run", alone)  # noqa: B010 -- a method, for this process alone
+    return lock
 
 
 def _find(where: str) -> tuple[Any, str]:

@@ -14,7 +14,7 @@ import pytest
 from windlass import Windlass
 from windlass.errors import ResultError
 
-SETTINGS = "tests.integrations.site.settings"
+SETTINGS = "tests.integrations.shopfront.settings"
 
 
 @pytest.fixture(scope="session")
@@ -27,13 +27,13 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         django = importlib.import_module("django")
         django.setup()
         _set_zone(zone)  # Django has set it, for everybody
-        yield importlib.import_module("tests.integrations.site.shop.tasks")
+        yield importlib.import_module("tests.integrations.shopfront.shop.tasks")
         importlib.import_module("windlass.integrations.django").get_app().blocking.close()
 
 
 @pytest.fixture
 def app(shop: Any) -> Windlass:
-    found: Windlass = importlib.import_module("tests.integrations.site.jobs").app
+    found: Windlass = importlib.import_module("tests.integrations.shopfront.jobs").app
     return found
 
 

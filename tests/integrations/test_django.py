@@ -202,7 +202,7 @@ with ThreadPoolExecutor(8) as pool:
 def test_the_command_runs_what_waits_and_its_code_is_the_workers(tmp_path: Path) -> None:
     ask = """
 import django; django.setup()
-from tests.integrations.site.shop import tasks
+from tests.integrations.shopfront.shop import tasks
 from windlass.integrations.django import get_app
 jobs = [tasks.receipt.enqueue_sync(4).id, tasks.elsewhere.enqueue_sync().id]
 jobs.append(tasks.add.using(queue_name="reports").enqueue(1).id)
@@ -238,7 +238,7 @@ def test_processes_of_the_command_have_django_set_up(tmp_path: Path) -> None:
     )
     ask = """
 import django; django.setup()
-from tests.integrations.site.shop import tasks
+from tests.integrations.shopfront.shop import tasks
 from windlass.integrations.django import get_app
 print(get_app().blocking.result(tasks.receipt.enqueue_sync(5), timeout=30))
 """

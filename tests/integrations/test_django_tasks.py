@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.integrations.site.interface import (
+from tests.integrations.shopfront.interface import (
     InvalidTask,
     TaskResult,
     TaskResultDoesNotExist,
@@ -93,7 +93,7 @@ def test_queue_priority_and_time_reach_the_job(app: Windlass, shop: Any) -> None
     assert (plain.queue, plain.priority, plain.task) == (
         "mail",
         -10,
-        "tests.integrations.site.shop.tasks.add_later",
+        "tests.integrations.shopfront.shop.tasks.add_later",
     )
 
 

@@ -149,7 +149,7 @@ def a_claim_in_sql_reuses_the_number_of_the_last_one(patch: Patch) -> None:
     patch.sql(sqlite_claim, "claim_number + 1", "max(claim_number, 1)")
 
 
-@mutant("memory", first=280)
+@mutant("memory", first=190)
 def the_reaper_ends_whatever_claim_there_is(patch: Patch) -> None:
     end = Endings.end
 
@@ -541,7 +541,7 @@ def a_batch_loses_its_last_job(patch: Patch) -> None:
     patch(MemoryJobs, "insert", lose)
 
 
-@mutant("memory")
+@mutant("memory", first=200)
 def leases_are_measured_on_a_clock_that_can_be_set(patch: Patch) -> None:
     def by_the_wall(self: MemoryWorkers) -> list[str]:
         now = self._db.clock.now()

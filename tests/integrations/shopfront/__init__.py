@@ -1,0 +1,1 @@
+"""A small Django project: one installed app, one database, jobs in a file beside it."""

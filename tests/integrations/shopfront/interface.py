@@ -1,0 +1,49 @@
+"""Django Tasks wherever they are: in Django since 6, in the django-tasks package before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import django
+
+IN_DJANGO = django.VERSION >= (6,)
+
+if TYPE_CHECKING or IN_DJANGO:
+    from django.tasks import (
+        TaskContext,
+        TaskResult,
+        TaskResultStatus,
+        default_task_backend,
+        task,
+        task_backends,
+    )
+    from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist, TaskResultMismatch
+    from django.tasks.signals import task_enqueued, task_finished, task_started
+else:
+    from django_tasks import (
+        TaskContext,
+        TaskResult,
+        TaskResultStatus,
+        default_task_backend,
+        task,
+        task_backends,
+    )
+    from django_tasks.exceptions import InvalidTaskError as InvalidTask
+    from django_tasks.exceptions import TaskResultDoesNotExist, TaskResultMismatch
+    from django_tasks.signals import task_enqueued, task_finished, task_started
+
+__all__ = [
+    "IN_DJANGO",
+    "InvalidTask",
+    "TaskContext",
+    "TaskResult",
+    "TaskResultDoesNotExist",
+    "TaskResultMismatch",
+    "TaskResultStatus",
+    "default_task_backend",
+    "task",
+    "task_backends",
+    "task_enqueued",
+    "task_finished",
+    "task_started",
+]

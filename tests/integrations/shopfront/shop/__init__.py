@@ -1,0 +1,1 @@
+"""An installed app with nothing but tasks."""
