@@ -103,7 +103,12 @@ def test_bench_told_to_leaves_other_jobs_alone_and_nothing_of_its_own(
 @pytest.mark.skipif(sys.platform != "linux", reason="the figures read /proc")
 @pytest.mark.parametrize(
     ("backend", "name"),
-    [(backend, name) for backend, names in BY_BACKEND.items() for name in names],
+    [
+        (backend, name)
+        for backend, names in BY_BACKEND.items()
+        for name in names
+        if backend == "sqlite" or name in ("drain", "latency", "lanes")
+    ],
 )
 def test_every_promised_figure_can_be_measured(backend: str, name: str) -> None:
     asked = ["--tiny", "--backend", backend, "--only", name, "--json"]

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.crash
 
 @pytest.mark.parametrize(
     ("place", "seed", "cycles"),
-    [(SQLITE, 1, 50), (SQLITE, 2, 50), (POSTGRES, 1, 40), (REDIS, 1, 40)],
+    [(SQLITE, 1, 50), (POSTGRES, 1, 20), (REDIS, 1, 20)],
     indirect=["place"],
 )
 def test_workers_are_killed_at_random_and_nothing_is_lost(

@@ -199,7 +199,7 @@ def the_buried_may_claim_in_sql(patch: Patch) -> None:
     patch.sql(sqlite_claim, " AND state = 'live'", "")
 
 
-@mutant("memory")
+@mutant("memory", first=55)
 def a_reaper_fresh_from_an_outage_judges_at_once(patch: Patch) -> None:
     patch(Presence, "may_judge", property(lambda self: True))
 
@@ -209,7 +209,7 @@ def a_reaper_fresh_from_an_outage_of_the_disk_judges_at_once(patch: Patch) -> No
     patch(Presence, "may_judge", property(lambda self: True))
 
 
-@mutant("memory")
+@mutant("memory", first=50)
 def a_burial_does_not_look_again(patch: Patch) -> None:
     patch(MemoryWorkers, "bury_overdue", MemoryWorkers.bury)
 
@@ -500,7 +500,7 @@ def deaths_are_proven_of_the_living(patch: Patch) -> None:
     patch(SqliteWorkers, "bury_overdue", SqliteWorkers.bury)
 
 
-@mutant("memory")
+@mutant("memory", first=70)
 def a_cancel_request_never_reaches_the_handler(patch: Patch) -> None:
     patch(Runner, "stop", _stop_unless(Why.CANCEL))
 

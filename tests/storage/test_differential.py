@@ -29,7 +29,7 @@ def compare(machine: type[Machine], *, examples: int, steps: int) -> None:
 
 
 def test_sqlite_and_the_reference_agree_step_by_step() -> None:
-    compare(FlowMachine, examples=100, steps=50)
+    compare(FlowMachine, examples=50, steps=50)
 
 
 @pytest.mark.slow
@@ -47,7 +47,7 @@ def test_postgres_and_the_reference_agree_step_by_step(fresh_postgres: FreshPost
             super().teardown()
             fresh_postgres.give_back_schema(self.schema)
 
-    compare(OnPostgres, examples=60, steps=50)
+    compare(OnPostgres, examples=25, steps=50)
 
 
 @pytest.mark.slow
@@ -65,4 +65,4 @@ def test_redis_and_the_reference_agree_step_by_step(redis_url: str) -> None:
                 assert disorder(server, f"{{{self.prefix}}}:") == []
 
     with Redis.from_url(redis_url) as server:
-        compare(OnRedis, examples=120, steps=50)
+        compare(OnRedis, examples=40, steps=50)

@@ -32,7 +32,7 @@ def test_postgres_and_the_reference_agree_on_schedules(fresh_postgres: FreshPost
             super().teardown()
             fresh_postgres.give_back_schema(self.schema)
 
-    compare(OnPostgres, examples=20, steps=40)
+    compare(OnPostgres, examples=12, steps=40)
 
 
 @pytest.mark.slow
@@ -50,4 +50,4 @@ def test_redis_and_the_reference_agree_on_schedules(redis_url: str) -> None:
                 assert disorder(server, f"{{{self.prefix}}}:") == []
 
     with Redis.from_url(redis_url) as server:
-        compare(OnRedis, examples=30, steps=40)
+        compare(OnRedis, examples=15, steps=40)

@@ -35,7 +35,7 @@ class Declaring:
         """Nothing is said before the first step."""
         self._schedules = schedules
         self._plans = {**OUR_OWN, **plans}
-        self._said = 0
+        self._said = False
 
     @property
     def names(self) -> Collection[str]:
@@ -43,11 +43,9 @@ class Declaring:
         return self._plans.keys()
 
     async def step(self) -> None:
-        """The first time what they are; from the third time on that they are still there, because
-        the second one comes right after the first.
-        """
-        if self._said == 0:
-            await self._schedules.declare(self._plans, by="code")
-        elif self._said > 1:
+        """The first time what they are, then that they are still there."""
+        if self._said:
             await self._schedules.still_declared(self._plans)
-        self._said += 1
+        else:
+            await self._schedules.declare(self._plans, by="code")
+            self._said = True

@@ -26,17 +26,20 @@ async def every(
     stop: asyncio.Event,
     what: str,
     bell: asyncio.Event | None = None,
+    at_once: bool = True,
 ) -> None:
     """Run ``step`` now and then every ``interval`` until ``stop`` is set.
 
     An interval that is a function is asked after each step. ``bell`` shortens the wait; whoever
-    sets ``stop`` rings it, too.
+    sets ``stop`` rings it, too. Not ``at_once``: the first step comes after the first wait.
 
     A failing step is logged and tried again: a database blip must not end the reaper. The same
     failure is logged once, not every time: an outage must not flood the log. A store that was
     replaced never comes back: that is for the caller.
     """
     failing = ""
+    if not at_once:
+        await _wait(bell or stop, _span(interval))
     while not stop.is_set():
         if bell is not None:
             bell.clear()
@@ -54,9 +57,13 @@ async def every(
             failing = str(error)
         except Exception:
             log.exception("%s failed; next try in %s", what, brief(_span(interval)))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_span(interval).total_seconds()):
-                await (bell or stop).wait()
+        await _wait(bell or stop, _span(interval))
+
+
+async def _wait(event: asyncio.Event, span: timedelta) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(span.total_seconds()):
+            await event.wait()
 
 
 def _span(interval: timedelta | Callable[[], timedelta]) -> timedelta:

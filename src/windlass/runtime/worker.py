@@ -263,10 +263,11 @@ class Worker:
             ("the watch for proven deaths", min(settings.reap_every, _LOOK), reaper.watch),
             ("the look at queue settings", min(settings.poll, _LOOK), queues.step),
             ("the promoter", settings.poll, promoter.step),
-            ("the declaration of schedules", SAY_AGAIN, self._declaring.step),
             ("the worker's own look", _LOOK, lambda: self._look(presence)),
         ]
         parts = [partial(every, span, step, stop=end, what=what) for what, span, step in steps]
+        what, again = "the declaration of schedules", self._declaring.step  # it was said just now
+        parts.append(partial(every, SAY_AGAIN, again, stop=end, what=what, at_once=False))
         return [*parts, partial(scheduler.run, end)]
 
     # --- what befalls it ---
