@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from redis import Redis
 
@@ -15,12 +17,20 @@ from windlass.storage.postgres import open_postgres
 from windlass.storage.protocol import Storage
 from windlass.storage.redis import open_redis
 
+RANDOM = "WINDLASS_TEST_RANDOM"
+"""Set to a number, it takes so many times as many histories, other ones each time. Without it the
+histories are always the same, so that a change is judged by what it changed."""
+
 
 def compare(machine: type[Machine], *, examples: int, steps: int) -> None:
+    times = int(os.environ.get(RANDOM, "0"))
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=examples,
+            derandomize=not times,
+            # Making a failure smaller takes minutes: only where somebody looks for failures.
+            phases=tuple(Phase) if times else (Phase.explicit, Phase.generate),
+            max_examples=examples * max(times, 1),
             stateful_step_count=steps,
             deadline=None,
             suppress_health_check=list(HealthCheck),
