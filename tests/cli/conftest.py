@@ -1,4 +1,4 @@
-"""A shop for every test that wants one."""
+"""A shop for every test that wants one, and a desk to give orders from, on any storage."""
 
 from __future__ import annotations
 
@@ -7,11 +7,33 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.desk import Desk
 from tests.cli.shop import Shop
 
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Shop]:
     made = Shop(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
+def each_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A storage that other processes can reach, one after the other."""
+    fixture = {"postgres": "postgres_url", "redis": "redis_url"}.get(request.param)
+    return str(request.getfixturevalue(fixture) if fixture else f"sqlite:///{tmp_path}/jobs.db")
+
+
+@pytest.fixture
+def everywhere(each_url: str, capsys: pytest.CaptureFixture[str]) -> Iterator[Desk]:
+    made = Desk(each_url, capsys)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Desk]:
+    made = Desk(f"sqlite:///{tmp_path}/jobs.db", capsys)
     yield made
     made.close()

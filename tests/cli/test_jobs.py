@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -59,24 +58,6 @@ FIELDS = {
 }
 WHOLE = FIELDS | {"traceback", "arguments", "result", "history"}
 STEERS = "\x1b[2J\x1b]0;owned\x07\r\nroot# \u202e"
-
-
-@pytest.fixture(params=["sqlite", "postgres", "redis"])
-def everywhere(
-    request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Desk]:
-    fixture = {"postgres": "postgres_url", "redis": "redis_url"}.get(request.param)
-    url = request.getfixturevalue(fixture) if fixture else f"sqlite:///{tmp_path}/jobs.db"
-    made = Desk(url, capsys)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Desk]:
-    made = Desk(f"sqlite:///{tmp_path}/jobs.db", capsys)
-    yield made
-    made.close()
 
 
 def failed(desk: Desk) -> str:

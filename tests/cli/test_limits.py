@@ -2,32 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 from tests.cli.desk import Desk
 from windlass.core.limit import Rate
-
-
-@pytest.fixture(params=["sqlite", "postgres", "redis"])
-def everywhere(
-    request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Desk]:
-    fixture = {"postgres": "postgres_url", "redis": "redis_url"}.get(request.param)
-    url = request.getfixturevalue(fixture) if fixture else f"sqlite:///{tmp_path}/jobs.db"
-    made = Desk(url, capsys)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Desk]:
-    made = Desk(f"sqlite:///{tmp_path}/jobs.db", capsys)
-    yield made
-    made.close()
 
 
 def test_numbers_are_changed_for_everybody(everywhere: Desk) -> None:

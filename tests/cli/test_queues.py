@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -38,24 +37,6 @@ FIELDS = {
     "keep_succeeded",
     "keep_failed",
 }
-
-
-@pytest.fixture(params=["sqlite", "postgres", "redis"])
-def everywhere(
-    request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Desk]:
-    fixture = {"postgres": "postgres_url", "redis": "redis_url"}.get(request.param)
-    url = request.getfixturevalue(fixture) if fixture else f"sqlite:///{tmp_path}/jobs.db"
-    made = Desk(url, capsys)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Desk]:
-    made = Desk(f"sqlite:///{tmp_path}/jobs.db", capsys)
-    yield made
-    made.close()
 
 
 def test_what_is_set_is_stored_shown_and_taken_away_again(everywhere: Desk) -> None:

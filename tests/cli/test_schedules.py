@@ -116,13 +116,9 @@ def declare(app: Windlass) -> None:
             raise ConnectionError("no numbers")
 
 
-@pytest.fixture(params=["sqlite", "postgres", "redis"])
-def everywhere(
-    request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Diary]:
-    fixture = {"postgres": "postgres_url", "redis": "redis_url"}.get(request.param)
-    url = request.getfixturevalue(fixture) if fixture else f"sqlite:///{tmp_path}/jobs.db"
-    made = Diary(url, capsys)
+@pytest.fixture
+def everywhere(each_url: str, capsys: pytest.CaptureFixture[str]) -> Iterator[Diary]:
+    made = Diary(each_url, capsys)
     made.work()
     yield made
     made.close()

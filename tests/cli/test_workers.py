@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from tests.architecture.source import ROOT
 from tests.cli.desk import Desk
@@ -32,17 +29,6 @@ FIELDS = {
     "beat_age",
     "ended_at",
 }
-
-
-@pytest.fixture(params=["sqlite", "postgres", "redis"])
-def everywhere(
-    request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Desk]:
-    fixture = {"postgres": "postgres_url", "redis": "redis_url"}.get(request.param)
-    url = request.getfixturevalue(fixture) if fixture else f"sqlite:///{tmp_path}/jobs.db"
-    made = Desk(url, capsys)
-    yield made
-    made.close()
 
 
 async def registered(storage: Storage, worker: str, **said: Any) -> None:
