@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +29,7 @@ __all__ = [
     "monotonic",
     "new_job_id",
     "new_job_ids",
+    "new_secret",
     "new_worker_id",
     "sleep",
     "start_thread",
@@ -118,6 +120,11 @@ def new_job_id() -> JobId:
 def new_worker_id() -> str:
     """A fresh worker identity. Short: it stands in every running row and its index."""
     return f"w{_chance.getrandbits(48):012x}"
+
+
+def new_secret() -> str:
+    """256 bits that nobody can guess, as text for URLs, cookies and headers."""
+    return secrets.token_urlsafe(32)
 
 
 def start_thread(name: str, target: Callable[[], None]) -> threading.Thread:

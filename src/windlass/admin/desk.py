@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 
 from windlass.config import Settings
 from windlass.core.job import JobId
@@ -27,3 +28,7 @@ class Desk:
         self._bus = bus
         self._settings = settings
         self._new_ids = new_ids
+
+    async def now(self) -> datetime:
+        """The store's clock, by which every instant it tells is to be read."""
+        return await (await self._storage()).now()
