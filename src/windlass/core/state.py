@@ -13,6 +13,7 @@ __all__ = [
     "FINISHING",
     "TERMINAL",
     "TRANSITIONS",
+    "Shown",
     "State",
     "Verb",
     "shown_state",
@@ -24,6 +25,21 @@ class State(StrEnum):
     """What is stored. ``failed`` is terminal and waits for a person; it is no retry pool."""
 
     WAITING = "waiting"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    DISCARDED = "discarded"
+
+
+class Shown(StrEnum):
+    """What people see: ``waiting`` is scheduled (due later), ready, or retrying (an attempt was
+    spent since it was enqueued or requeued, whenever it is due).
+    """
+
+    SCHEDULED = "scheduled"
+    READY = "ready"
+    RETRYING = "retrying"
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"

@@ -163,6 +163,10 @@ class WorkerStart(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str = ""
     lock_device: int = 0
     lock_inode: int = 0
+    tasks: Sequence[str] = ()
+    """What it can run, by name."""
+    clock: datetime | None = None
+    """Its own clock when it registered: the store's tells how far it is off."""
 
 
 class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,6 +179,8 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: datetime | None = None
     running: int = 0
     """Claims it holds."""
+    memory: int | None = None
+    """Bytes in use at its last beat that said so."""
 
 
 class Beat(msgspec.Struct, frozen=True):

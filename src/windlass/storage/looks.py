@@ -2,26 +2,117 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any, overload
 
 import msgspec
 
 from windlass.core.breaker import BreakerState
+from windlass.core.job import Job, JobId
 from windlass.core.queue import QueueSettings
-from windlass.core.state import State
+from windlass.core.state import Shown, State
 
-__all__ = ["JobFilter", "LimitState", "QueueCounts", "QueueRecord"]
+__all__ = [
+    "ErrorGroup",
+    "ErrorLook",
+    "JobFilter",
+    "LimitState",
+    "Page",
+    "QueueCounts",
+    "QueueRecord",
+]
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs to list; what is left out does not narrow."""
+    """Which jobs to list; what is left out does not narrow. Ranges are half open: [from, until)."""
 
     states: Sequence[State] | None = None
+    shown: Sequence[Shown] | None = None
+    """As people see states: see `Shown`."""
     queue: str | None = None
     task: str | None = None
+    tenant: str | None = None
+    principal: str | None = None
+    tag: str | None = None
+    """One of its tags."""
+    key: str | None = None
+    """Its unique key, as asked for."""
+    correlation_id: str | None = None
+    parent: JobId | None = None
+    """The job that enqueued it."""
+    worker: str | None = None
+    """Who runs it, or ran it last."""
+    error: str | None = None
+    """The kind of its last error: the exception's class."""
+    frame: str | None = None
+    """Where its last error was raised: `core.fault.frame_of`."""
+    created_from: datetime | None = None
+    created_until: datetime | None = None
+    finished_from: datetime | None = None
+    finished_until: datetime | None = None
+    text: str | None = None
+    """Stands in its payload, the kind or the text of its last error; A and a are the same, as are
+    the other 25, and no further letters."""
     before: int | None = None
     """Only jobs with a ``seq`` below this: the cursor of the next page."""
+
+
+class Page(Sequence[Job]):
+    """Some of the matching jobs, newest first, and where to go on."""
+
+    __slots__ = ("_jobs", "next", "reached")
+
+    def __init__(
+        self, jobs: Iterable[Job], before: int | None = None, reached: datetime | None = None
+    ) -> None:
+        self._jobs = tuple(jobs)
+        self.next = before
+        """``before`` of the next page; None: nothing further matches."""
+        self.reached = reached
+        """How far back this look went, if it gave up before it had found enough."""
+
+    @overload
+    def __getitem__(self, index: int) -> Job: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Job]: ...
+    def __getitem__(self, index: Any) -> Any:
+        return self._jobs[index]
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def __repr__(self) -> str:
+        return f"Page({list(self._jobs)!r}, next={self.next!r}, reached={self.reached!r})"
+
+
+class ErrorGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Failed jobs that ended by the same exception at the same place."""
+
+    kind: str
+    frame: str
+    """`core.fault.frame_of`; "" where the error has no traceback."""
+    count: int
+    first: datetime
+    """When the first of them failed …"""
+    last: datetime
+    """… and the last."""
+    job: JobId
+    """The last one."""
+    text: str
+    """Its error's message, at most 500 characters."""
+    tasks: Sequence[str]
+    """By name."""
+    queues: Sequence[str]
+
+
+class ErrorLook(msgspec.Struct, frozen=True):
+    """The groups among the failed jobs that were looked at."""
+
+    groups: Sequence[ErrorGroup]
+    """The most recent first."""
+    complete: bool
+    """False: there are more failed jobs than one look takes; the oldest are not counted."""
 
 
 class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +126,14 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     failed: int = 0
     cancelled: int = 0
     discarded: int = 0
+    retrying: int = 0
+    """Of the ready and scheduled ones, those that have spent an attempt since they were enqueued
+    or requeued: ``attempt > max_attempts - budget``."""
+    oldest_due: datetime | None = None
+    """Since when the one that has been ready for longest waits; None: none is ready."""
     paused: bool = False
+    cap: int | None = None
+    """A number that equals it means: so many or more."""
 
 
 class QueueRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from windlass.core.job import Attempt, Claim, ClaimedJob, Job, JobId, NewJob, Progress
+from windlass.core.job import Claim, ClaimedJob, JobId, NewJob, Progress
 from windlass.core.limit import LimitSpec
 from windlass.core.queue import QueueSettings
-from windlass.core.rollup import Rollup
 from windlass.core.state import State
 from windlass.core.transition import Transition
 from windlass.storage.answers import (
@@ -34,7 +33,18 @@ from windlass.storage.answers import (
     WorkerStart,
     WorkerState,
 )
-from windlass.storage.looks import JobFilter, LimitState, QueueCounts, QueueRecord
+from windlass.storage.asking import AdminStore
+from windlass.storage.journal import JournalStore
+from windlass.storage.looks import (
+    ErrorLook,
+    JobFilter,
+    LimitState,
+    Page,
+    QueueCounts,
+    QueueRecord,
+)
+from windlass.storage.moving import MovingStore
+from windlass.storage.ordering import AuditNote, OrderStore
 from windlass.storage.scheduling import (
     DueSchedules,
     ScheduleRow,
@@ -48,19 +58,25 @@ __all__ = [
     "AdminStore",
     "Answer",
     "Applied",
+    "AuditNote",
     "Beat",
     "CancelAnswer",
     "ClaimReply",
     "DueSchedules",
     "Ended",
     "Ending",
+    "ErrorLook",
     "Inserted",
     "JobFilter",
     "JobStore",
+    "JournalStore",
     "LeaderStore",
     "LimitState",
     "LimitStore",
     "MaintenanceStore",
+    "MovingStore",
+    "OrderStore",
+    "Page",
     "Pulse",
     "QueueCounts",
     "QueueRecord",
@@ -210,7 +226,7 @@ class JobStore(Protocol):
 class Pulse(Protocol):
     """A heartbeat's own way to the store. Made, used and closed on one event loop."""
 
-    async def beat(self, worker: str) -> Beat:
+    async def beat(self, worker: str, *, memory: int | None = None) -> Beat:
         """As `WorkerStore.beat`."""
         ...
 
@@ -232,10 +248,11 @@ class WorkerStore(Protocol):
         """Make the worker's row, live, unless there is one. The answer is the store's now."""
         ...
 
-    async def beat(self, worker: str) -> Beat:
+    async def beat(self, worker: str, *, memory: int | None = None) -> Beat:
         """Renew the worker's lease if its row is live, and say what it holds.
 
-        A late beat that finds its row live renews it, however late.
+        A late beat that finds its row live renews it, however late. ``memory``: what the process
+        uses, in bytes; None: it does not say, and what it said before stays.
         """
         ...
 
@@ -296,22 +313,24 @@ class LeaderStore(Protocol):
 
 
 class LimitStore(Protocol):
-    """The budgets jobs count against."""
+    """The budgets jobs count against. ``audit``, here and elsewhere: a record of who ordered the
+    change, stored with it in one transaction if it takes effect, once however often it is said.
+    """
 
-    async def define(self, specs: Sequence[LimitSpec]) -> None:
+    async def define(self, specs: Sequence[LimitSpec], *, audit: AuditNote | None = None) -> None:
         """Create or change limits by name. Takes effect at the next claim, for waiting jobs too:
         lanes that the new numbers would open return. Where the rate changes, what is owed are
         tokens, not time (`core.limit.owed`).
         """
         ...
 
-    async def drain(self, name: str, key: str = "") -> None:
+    async def drain(self, name: str, key: str = "", *, audit: AuditNote | None = None) -> None:
         """Empty the bucket of one budget, for everybody; LimitUnknown, or nothing if the limit has
         no rate.
         """
         ...
 
-    async def reset(self, name: str, key: str = "") -> None:
+    async def reset(self, name: str, key: str = "", *, audit: AuditNote | None = None) -> None:
         """Fill the bucket of one budget, or close a breaker; LimitUnknown. Wakes workers."""
         ...
 
@@ -359,6 +378,21 @@ class MaintenanceStore(Protocol):
         """Delete old rollups."""
         ...
 
+    async def compact_rollups(self, *, older_than: timedelta, limit: int) -> int:
+        """Merge the minutes of each whole hour that ended longer ago into its first minute, for
+        all workers together; at most about ``limit`` rows in one call. How many rows that saved.
+        What `AdminStore.rollups` says of whole hours stays the same but for the minute.
+        """
+        ...
+
+    async def prune_audits(self, *, older_than: timedelta, limit: int) -> int:
+        """Delete old audit records."""
+        ...
+
+    async def prune_events(self, *, older_than: timedelta, limit: int) -> int:
+        """Delete old events."""
+        ...
+
     async def prune_workers(self, *, older_than: timedelta, limit: int) -> int:
         """Delete rows of workers that ended longer ago than that and hold no claim."""
         ...
@@ -377,68 +411,21 @@ class QueueStore(Protocol):
         """
         ...
 
-    async def change(self, queue: str, new: QueueSettings, *, old: QueueSettings) -> bool:
+    async def change(
+        self,
+        queue: str,
+        new: QueueSettings,
+        *,
+        old: QueueSettings,
+        audit: AuditNote | None = None,
+    ) -> bool:
         """Store settings if those stored are still ``old`` (none are those of a plain
         `QueueSettings`); False: they are not. Takes effect at the next claim. Wakes workers.
         """
         ...
 
-    async def warm(self, queue: str) -> None:
+    async def warm(self, queue: str, *, audit: AuditNote | None = None) -> None:
         """End a cool-down and forget those before it. Wakes workers."""
-        ...
-
-
-class AdminStore(Protocol):
-    """What people ask and order."""
-
-    async def get(self, ids: Sequence[JobId]) -> Sequence[Job | None]:
-        """The jobs, in order; None for an id that is not stored."""
-        ...
-
-    async def find(self, wanted: JobFilter, *, limit: int) -> Sequence[Job]:
-        """Matching jobs, newest first."""
-        ...
-
-    async def history(self, job: JobId) -> Sequence[Attempt]:
-        """The ended claims of a job that did not succeed, oldest first, newest 32."""
-        ...
-
-    async def counts(self) -> Sequence[QueueCounts]:
-        """Exact counts per queue, by name. May scan: for people and tests, not for loops."""
-        ...
-
-    async def requeue(self, ids: Sequence[JobId]) -> Sequence[Job]:
-        """Put failed, cancelled or discarded jobs back to waiting, ready now, all or none.
-
-        Same id; ``max_attempts`` becomes ``attempt + budget``; expiry, finish time, cancel
-        request, lost count, solo mark and ``missed_at`` are cleared, last error and history kept;
-        limits count again. The key is taken again (FOR_A_TIME: for a new period, unless it is
-        still held): held by another job, KeyConflict (a window UNTIL_STARTED stays released).
-        Unknown ids raise JobNotFound, other states WrongState; of two concurrent requeues of one
-        job exactly one succeeds. Wakes workers.
-        """
-        ...
-
-    async def discard(self, ids: Sequence[JobId], *, reason: str) -> None:
-        """failed → discarded, finished now, all or none; raises as `requeue` does."""
-        ...
-
-    async def run_now(self, ids: Sequence[JobId]) -> Sequence[bool]:
-        """Make waiting jobs due now, unless they already are; False for any other state or an
-        unknown id. Wakes workers.
-        """
-        ...
-
-    async def pause(self, queue: str) -> None:
-        """Claims take nothing from this queue until `resume`."""
-        ...
-
-    async def resume(self, queue: str) -> None:
-        """Undo `pause`. Wakes workers."""
-        ...
-
-    async def rollups(self, since: datetime, until: datetime) -> Sequence[Rollup]:
-        """Merged rollups with ``since <= minute < until``."""
         ...
 
 
@@ -473,6 +460,12 @@ class Storage(Protocol):
     @property
     def admin(self) -> AdminStore: ...
     @property
+    def orders(self) -> OrderStore: ...
+    @property
+    def journal(self) -> JournalStore: ...
+    @property
+    def moving(self) -> MovingStore: ...
+    @property
     def wakeups(self) -> Wakeups: ...
 
     @property
@@ -487,6 +480,12 @@ class Storage(Protocol):
 
     def describe(self) -> str:
         """Backend, version and place in one line, without secrets."""
+        ...
+
+    async def health(self) -> Mapping[str, float | str]:
+        """What the backend can say of itself now, by name: ``size`` (bytes of all it keeps), and
+        more of its own such as ``wal``, ``connections``. What cannot be answered is left out.
+        """
         ...
 
     def prove_dead(self, worker: WorkerStart) -> bool:

@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 
 from windlass.core.job import JobId, NewJob
+from windlass.storage.ordering import AuditNote
 
 __all__ = ["DueSchedules", "ScheduleRow", "ScheduleStore", "ScheduleWrite", "Written"]
 
@@ -42,6 +43,8 @@ class ScheduleWrite(msgspec.Struct, frozen=True, kw_only=True):
     """Earlier jobs that may still be waiting or running …"""
     most_active: int | None = None
     """… of which there must be fewer than this; None: any number."""
+    audit: AuditNote | None = None
+    """Stored with it, if it is WRITTEN."""
 
 
 class Written(StrEnum):

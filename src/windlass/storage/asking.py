@@ -1,0 +1,91 @@
+"""What people ask, and the switches of queues. Part of the contract: `protocol`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from windlass.core.job import Attempt, Job, JobId
+from windlass.core.rollup import Rollup
+from windlass.storage.looks import ErrorLook, JobFilter, Page, QueueCounts
+from windlass.storage.ordering import AuditNote
+
+__all__ = ["AdminStore"]
+
+
+class AdminStore(Protocol):
+    """What people ask and order."""
+
+    async def get(self, ids: Sequence[JobId]) -> Sequence[Job | None]:
+        """The jobs, in order; None for an id that is not stored."""
+        ...
+
+    async def find(self, wanted: JobFilter, *, limit: int) -> Page:
+        """Matching jobs, newest first (by ``seq``), at most ``limit``.
+
+        One call looks at a bounded number of jobs, so a page may have fewer than there are, or
+        none at all: whoever goes on with `Page.next` until it is None has met every matching job
+        once. Flat in the number of stored jobs; jobs of rare states, of one worker that runs them
+        or under one held key are found however old they are.
+        """
+        ...
+
+    async def errors(
+        self,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        since: datetime | None = None,
+        look: int = 10_000,
+    ) -> ErrorLook:
+        """Failed jobs by exception and place; at most about ``look`` of them are looked at, those
+        that failed last. ``since``: failed at or after.
+        """
+        ...
+
+    async def history(self, job: JobId) -> Sequence[Attempt]:
+        """The ended claims of a job that did not succeed, oldest first, newest 32."""
+        ...
+
+    async def counts(self, *, cap: int | None = None) -> Sequence[QueueCounts]:
+        """Counts per queue, by name: of every queue that has jobs, is paused or has settings.
+
+        Exact, which may scan; with ``cap`` no number is counted further than that, which is flat
+        in the number of jobs.
+        """
+        ...
+
+    async def requeue(self, ids: Sequence[JobId]) -> Sequence[Job]:
+        """Put failed, cancelled or discarded jobs back to waiting, ready now, all or none.
+
+        Same id; ``max_attempts`` becomes ``attempt + budget``; expiry, finish time, cancel
+        request, lost count, solo mark and ``missed_at`` are cleared, last error and history kept;
+        limits count again. The key is taken again (FOR_A_TIME: for a new period, unless it is
+        still held): held by another job, KeyConflict (a window UNTIL_STARTED stays released).
+        Unknown ids raise JobNotFound, other states WrongState; of two concurrent requeues of one
+        job exactly one succeeds. Wakes workers.
+        """
+        ...
+
+    async def discard(self, ids: Sequence[JobId], *, reason: str) -> None:
+        """failed → discarded, finished now, all or none; raises as `requeue` does."""
+        ...
+
+    async def run_now(self, ids: Sequence[JobId]) -> Sequence[bool]:
+        """Make waiting jobs due now, unless they already are; False for any other state or an
+        unknown id. Wakes workers.
+        """
+        ...
+
+    async def pause(self, queue: str, *, audit: AuditNote | None = None) -> None:
+        """Claims take nothing from this queue until `resume`."""
+        ...
+
+    async def resume(self, queue: str, *, audit: AuditNote | None = None) -> None:
+        """Undo `pause`. Wakes workers."""
+        ...
+
+    async def rollups(self, since: datetime, until: datetime) -> Sequence[Rollup]:
+        """Merged rollups with ``since <= minute < until``."""
+        ...
