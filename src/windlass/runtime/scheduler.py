@@ -42,7 +42,7 @@ _MOST_JOBS = 1_000
 """In one write: what was missed by many schedules at once must not hold up the store."""
 BACKUP = timedelta(seconds=2)
 """Who does not lead fires what the leader has left for so long: its death is no gap."""
-_NOTICE = 0.05
+_NOTICE = timedelta(milliseconds=50)
 _TRIES = 5
 
 
@@ -72,6 +72,9 @@ class Scheduler:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._bell = asyncio.Event()
         self._soon: asyncio.TimerHandle | None = None
+        self._notice = _NOTICE
+        self._hinted = False
+        self._next_at: datetime | None = None
         self.pause = poll
         """Until something is due."""
 
@@ -93,16 +96,25 @@ class Scheduler:
     def _changed(self) -> None:
         """Something was written: a schedule, perhaps. Hints of a busy store come all the time."""
         if self._soon is None and self._leader.leading:
-            self._soon = asyncio.get_running_loop().call_later(_NOTICE, self._look)
+            delay = self._notice.total_seconds()
+            self._soon = asyncio.get_running_loop().call_later(delay, self._look)
 
     def _look(self) -> None:
         self._soon = None
+        self._hinted = True
         self._bell.set()
+
+    def _learn(self, next_at: datetime | None) -> None:
+        """Hints that meant something else, time after time, are followed less and less often."""
+        vain = self._hinted and next_at == self._next_at
+        self._notice = min(self._notice * 2, self._poll) if vain else _NOTICE
+        self._hinted, self._next_at = False, next_at
 
     async def step(self) -> int:
         """Fire what is due; how many jobs were made."""
         self.pause = self._poll
         due = await self._store.due(BITE)
+        self._learn(due.rows[0].next_at if due.rows else due.next_at)
         patience = timedelta(0) if self._leader.leading else BACKUP
         ours = [row for row in due.rows if due.at - (row.next_at or due.at) >= patience]
         fired = await self._fire(ours, due.at) if ours else 0
