@@ -483,15 +483,17 @@ class Storage(Protocol):
         ...
 
     async def health(self) -> Mapping[str, float | str]:
-        """What the backend can say of itself now, by name: ``size`` (bytes of all it keeps), and
-        more of its own. What cannot be answered is left out. Bytes, seconds and counts are
-        numbers; settings are the words of the server. Names that `windlass doctor` judges:
+        """What the backend can say of itself now, by name.
+
+        ``size`` (bytes of all it keeps) and more of its own; what cannot be answered is left out.
+        Bytes, seconds and counts are numbers, settings the words of the server. Names that
+        `windlass doctor` judges:
 
         - everywhere ``version``, ``durability`` (the one asked for)
         - SQLite: ``filesystem``, ``network_filesystem`` (yes, no), ``wal``, ``free_disk``
         - PostgreSQL: ``synchronous_commit``, ``fsync``, ``full_page_writes``, ``autovacuum``,
           ``dead_rows``, ``live_rows``, ``oldest_snapshot`` (seconds), ``oldest_snapshot_of`` (who),
-          ``connections``, ``max_connections``, ``pooled`` (yes: something like PgBouncer is between)
+          ``connections``, ``max_connections``, ``pooled`` (yes: by PgBouncer or its like)
         - Redis: ``appendonly``, ``appendfsync``, ``maxmemory_policy``, ``maxmemory``,
           ``used_memory``, ``aof_last_write``, ``replicas``
         """
