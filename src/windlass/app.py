@@ -121,7 +121,8 @@ class Windlass(Definer):
         if ask.connection is not None:
             jobs = await self.enqueue_many([call], connection=ask.connection, wake=ask.wake)
             return jobs[0]
-        self._check_own((call,))
+        if self.tasks.find(call.task.name) is not call.task:
+            raise UnknownTask(call.task.name, self.tasks.names)
         if (job := running()) is not None:
             call = descended(call, job)
         return await (await self._client()).enqueue(call)

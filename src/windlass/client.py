@@ -171,6 +171,8 @@ class Client:
         (reply,) = await (self._inserts if new.unique is None else self._keyed).submit((new,))
         if reply.created and self._bus.heard:
             self._bus.publish(JobEnqueued(job=reply.id, task=new.task, queue=new.queue))
+        if reply.created:
+            return Job(self._handles, reply.id, created=True, task=call.task)
         return job_for(self._handles, call, reply)
 
     def _new(self, call: Call) -> NewJob:

@@ -270,7 +270,9 @@ class Task(Generic[P, R_co]):
         if self.draws or (keyed is not None and keyed.reads_arguments):
             args, kwargs = self.codec.decode(payload)
             given = {**self._defaults, **dict(zip(self.codec.names, args, strict=False)), **kwargs}
-        uses = (*(draw.use(given, options.cost) for draw in self.draws), *self.always)
+        uses = self.always
+        if self.draws:
+            uses = (*(draw.use(given, options.cost) for draw in self.draws), *uses)
         if keyed is None:
             return Call(self, payload, named, options, uses)
         unique = keyed.stored(options.rule or keyed.rule, payload, given)
