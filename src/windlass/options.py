@@ -182,16 +182,22 @@ def _check_shared(
             f"{_MOST_ATTEMPTS:,}, got {shown(max_attempts)}"
         )
         raise InvalidArgument(message)
-    if priority is not None and not _whole(priority, _PRIORITIES):
-        message = (
-            f"priority must be a whole number that fits 16 bits (lower runs first), "
-            f"got {shown(priority)}"
-        )
-        raise InvalidArgument(message)
+    if priority is not None:
+        check_priority(priority)
     curve: object = backoff
     if curve is not None and not isinstance(curve, Backoff):
         wait = curve if isinstance(curve, (int, float)) and not isinstance(curve, bool) else 5
         message = f"backoff must be a Backoff such as Backoff.fixed({wait!r}), got {shown(curve)}"
+        raise InvalidArgument(message)
+
+
+def check_priority(priority: object) -> None:
+    """Refuse what does not fit where it is stored."""
+    if not _whole(priority, _PRIORITIES):
+        message = (
+            f"priority must be a whole number that fits 16 bits (lower runs first), "
+            f"got {shown(priority)}"
+        )
         raise InvalidArgument(message)
 
 

@@ -79,7 +79,8 @@ class LimitDesk(Desk):
             )
             raise InvalidArgument(message)
         new = Limit(name, rate, concurrency).spec  # refuses what no task could ask for
-        await store.define([new])
+        audit = self._note("limits.set", f"limit {name}", _said(rate, concurrency))
+        await store.define([new], audit=audit)
         return new
 
     async def drain_limit(self, name: str, key: str = "") -> None:
@@ -92,13 +93,15 @@ class LimitDesk(Desk):
         if spec.rate is None:
             message = f"limit {name!r} has no rate, so there is no bucket to drain"
             raise InvalidArgument(message)
-        await store.drain(name, check_text(key, "key"))
+        audit = self._note("limits.drain", _budget(name, key))
+        await store.drain(name, check_text(key, "key"), audit=audit)
 
     async def reset_limit(self, name: str, key: str = "") -> None:
         """Fill the bucket of a rate: as if nothing had started yet."""
         store = (await self._storage()).limits
         await _limit(store, name)
-        await store.reset(name, check_text(key, "key"))
+        audit = self._note("limits.reset", _budget(name, key))
+        await store.reset(name, check_text(key, "key"), audit=audit)
 
     async def breakers(self) -> Sequence[BreakerReport]:
         """Every breaker, by task."""
@@ -113,7 +116,8 @@ class LimitDesk(Desk):
         """Close a task's breaker: its jobs start again at once."""
         store = (await self._storage()).limits
         await _breaker(store, task)
-        await store.reset(breaker_name(task))
+        audit = self._note("breakers.reset", f"breaker {task}")
+        await store.reset(breaker_name(task), audit=audit)
 
     async def set_breaker(
         self,
@@ -140,8 +144,18 @@ class LimitDesk(Desk):
             raise InvalidArgument(message)
         store = (await self._storage()).limits
         new = msgspec.structs.replace(await _breaker(store, task), **changes)
-        await store.define([LimitSpec(name=breaker_name(task), breaker=new)])
+        said = ", ".join(f"{name}={value}" for name, value in changes.items())
+        audit = self._note("breakers.set", f"breaker {task}", said)
+        await store.define([LimitSpec(name=breaker_name(task), breaker=new)], audit=audit)
         return new
+
+
+def _said(rate: Rate | None, concurrency: int | None) -> str:
+    return f"rate={rate}, concurrency={concurrency}"
+
+
+def _budget(name: str, key: str) -> str:
+    return f"limit {name}, key {key}" if key else f"limit {name}"
 
 
 async def _specs(store: LimitStore) -> Mapping[str, LimitSpec]:

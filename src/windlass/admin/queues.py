@@ -58,24 +58,29 @@ class QueueDesk(Desk):
             message = f"say what to change of queue {name!r}: {', '.join(given)}"
             raise InvalidArgument(message)
         store = (await self._storage()).queues
+        said = ", ".join(f"{option}={value}" for option, value in changes.items())
+        audit = self._note("queues.set", f"queue {name}", said)
         while True:
             record = await self.queue(name)
             new = msgspec.structs.replace(record.settings, **changes)
             # Somebody else may be at it: what they change and we do not must stay.
-            if await store.change(name, new, old=record.settings):
+            if await store.change(name, new, old=record.settings, audit=audit):
                 return msgspec.structs.replace(record, settings=new)
 
     async def warm(self, queue: str) -> None:
         """End a queue's cool-down, and forget those before it."""
         check_name(queue, "a queue's name")
-        await (await self._storage()).queues.warm(queue)
+        audit = self._note("queues.warm", f"queue {queue}")
+        await (await self._storage()).queues.warm(queue, audit=audit)
 
     async def pause(self, queue: str) -> None:
         """Claim nothing from this queue until it is resumed."""
         check_name(queue, "a queue's name")
-        await (await self._storage()).admin.pause(queue)
+        audit = self._note("queues.pause", f"queue {queue}")
+        await (await self._storage()).admin.pause(queue, audit=audit)
 
     async def resume(self, queue: str) -> None:
         """Undo `pause`."""
         check_name(queue, "a queue's name")
-        await (await self._storage()).admin.resume(queue)
+        audit = self._note("queues.resume", f"queue {queue}")
+        await (await self._storage()).admin.resume(queue, audit=audit)

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 import msgspec
 
+from windlass.admin.audited import Audited
 from windlass.admin.desk import Desk
 from windlass.core.breaker import BreakerState
 from windlass.core.job import JobId, NewJob
@@ -120,7 +121,7 @@ class ScheduleDesk(Desk):
         outline = Schedule(rule=rule, **given)
         plan, specs = planned(name, outline, call, self._settings, breaker=breaker)
         await Definitions(storage.limits).keep(specs)
-        await self._book(storage).create(name, plan, by=by)
+        await self._ordering(storage, "create", name).create(name, plan, by=by or self._who)
         return await self.schedule(name)
 
     async def change_schedule(
@@ -140,14 +141,14 @@ class ScheduleDesk(Desk):
             message = f"say what to change of schedule {name!r}: call, {', '.join(_EDITABLE)}"
             raise InvalidArgument(message)
         storage = await self._storage()
-        book = self._book(storage)
+        book = self._ordering(storage, "change", name, ", ".join(given) or "call")
         known = await book.get(name)
         outline = msgspec.structs.replace(known.state.plan, **given)
         if call is not None:
             given["job"] = await self._another_job(storage, name, outline, call)
         elif outline.overlap == "queue":
             await Definitions(storage.limits).keep([turn_limit(name)])
-        await book.change(name, by=by, **given)
+        await book.change(name, by=by or self._who, **given)
         return await self.schedule(name)
 
     async def _another_job(
@@ -164,39 +165,46 @@ class ScheduleDesk(Desk):
 
     async def pause_schedule(self, name: str, *, by: str = "") -> ScheduleReport:
         """Fire nothing until it is resumed; over every restart."""
-        await self._book(await self._storage()).pause(name, by=by)
+        await self._ordering(await self._storage(), "pause", name).pause(name, by=by or self._who)
         return await self.schedule(name)
 
     async def resume_schedule(self, name: str, *, by: str = "") -> ScheduleReport:
         """Fire again, from the next slot on."""
-        await self._book(await self._storage()).resume(name, by=by)
+        await self._ordering(await self._storage(), "resume", name).resume(name, by=by or self._who)
         return await self.schedule(name)
 
     async def trigger_schedule(self, name: str, *, by: str = "") -> JobId | None:
         """Run it now, beside its slots; the answer is the job, None for a chore of our own."""
-        return await self._book(await self._storage()).trigger(name, by=by)
+        return await self._ordering(await self._storage(), "trigger", name).trigger(
+            name, by=by or self._who
+        )
 
     async def remove_schedule(self, name: str, *, cancel_runs: bool = False, by: str = "") -> None:
         """Fire no more, also when code that declares it starts again; ``cancel_runs``: cancel what
         is waiting or running of it.
         """
         storage = await self._storage()
-        known = await self._book(storage).remove(name, by=by)
+        known = await self._ordering(storage, "remove", name).remove(name, by=by or self._who)
         active = [run.job for run in known.state.runs if run.active and run.job is not None]
         if cancel_runs and active:
             await storage.jobs.cancel(active)
 
     async def reset_schedule(self, name: str, *, by: str = "") -> ScheduleReport:
         """Back to what the code says, also if it was removed."""
-        await self._book(await self._storage()).reset(name, by=by)
+        await self._ordering(await self._storage(), "reset", name).reset(name, by=by or self._who)
         return await self.schedule(name)
 
     async def delete_schedule(self, name: str) -> None:
         """Forget a schedule altogether. Code that declares it brings it back: see `remove`."""
-        await self._book(await self._storage()).delete(name)
+        await self._ordering(await self._storage(), "delete", name).delete(name)
 
     def _book(self, storage: Storage) -> Schedules:
         return Schedules(storage.schedules, storage.now, self._new_ids)
+
+    def _ordering(self, storage: Storage, verb: str, name: str, detail: str = "") -> Schedules:
+        """The same, for an order that is recorded with what it writes."""
+        note = self._note(f"schedules.{verb}", f"schedule {name}", detail)
+        return Schedules(Audited(storage.schedules, note), storage.now, self._new_ids)
 
     async def _report(
         self, storage: Storage, found: Known | Broken, now: datetime

@@ -207,6 +207,28 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     parent: JobId | None = None
     on_failure: FollowUp | None = None
 
+    def again(self, job_id: JobId) -> NewJob:
+        """The same request as a job of its own, due now. Who holds its key is in its way."""
+        return NewJob(
+            id=job_id,
+            task=self.task,
+            queue=self.queue,
+            payload=self.payload,
+            priority=self.priority,
+            max_attempts=self.budget,
+            timeout=self.timeout,
+            backoff=self.backoff,
+            unique=None if self.key is None else Unique(self.key),
+            limits=self.limits,
+            tags=self.tags,
+            tenant=self.tenant,
+            principal=self.principal,
+            correlation_id=self.correlation_id,
+            trace=self.trace,
+            parent=self.parent,
+            on_failure=self.on_failure,
+        )
+
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One ended claim in a job's history, keyed by claim number."""

@@ -1,0 +1,150 @@
+"""One order for everything that matches a filter, in bites that let workers through."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from windlass.admin.orders import OrderDesk, detail_of, what_of, word_of
+from windlass.core.job import JobId
+from windlass.core.state import State
+from windlass.errors import InvalidArgument
+from windlass.storage.looks import JobFilter
+from windlass.storage.ordering import (
+    Cancel,
+    Delete,
+    Discard,
+    Edit,
+    Order,
+    Ordered,
+    Requeue,
+    RunNow,
+)
+
+__all__ = ["BulkDesk", "BulkProgress", "BulkReport", "in_filter_words"]
+
+BITE = 200
+"""Jobs in one transaction: it must not keep a claim waiting for long."""
+
+_STATES: Mapping[type[Any], Sequence[State]] = {
+    Requeue: (State.FAILED, State.CANCELLED, State.DISCARDED),
+    Discard: (State.FAILED,),
+    Cancel: (State.WAITING, State.RUNNING),
+    RunNow: (State.WAITING,),
+    Delete: tuple(State),
+    Edit: (State.WAITING,),
+}
+
+
+class BulkProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an order for many has come."""
+
+    seen: int
+    """Matching jobs met so far."""
+    done: int
+    total: int
+    """As many as were counted before, if ``exact``; else at least so many."""
+    exact: bool
+
+
+class BulkReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of an order for many."""
+
+    matched: int
+    """Jobs that the filter and the order are for."""
+    exact: bool = True
+    """False, of a dry run: so many or more."""
+    done: int = 0
+    requested: int = 0
+    """Running ones, whose workers were asked."""
+    conflicts: int = 0
+    """Left as they are: other jobs hold their keys."""
+    skipped: int = 0
+    """They had moved on before their turn came."""
+    dry_run: bool = False
+
+
+class BulkDesk(OrderDesk):
+    """The part of ``app.admin`` that orders something for many jobs at once."""
+
+    async def order_all(
+        self,
+        order: Order,
+        wanted: JobFilter,
+        *,
+        dry_run: bool = False,
+        most: int | None = None,
+        progress: Callable[[BulkProgress], None] | None = None,
+    ) -> BulkReport:
+        """Carry out ``order`` for every job that matches, the newest first, at most ``most``.
+
+        Bite by bite, each with its audit record; whoever breaks it off keeps what is done, and
+        may say it again. Jobs that are stored meanwhile are not met. ``dry_run`` only counts.
+        """
+        asked = self._narrowed(order, wanted)
+        if asked is None:
+            return BulkReport(matched=0, dry_run=dry_run)
+        if dry_run:
+            counted = await self.count(asked, most=most or 10_000)
+            return BulkReport(matched=counted.number, exact=counted.exact, dry_run=True)
+        whole = await self.count(asked) if progress is not None else None
+        (bulk,) = self._new_ids(1)
+        tally: Counter[Ordered] = Counter()
+        while most is None or tally.total() < most:
+            room = BITE if most is None else min(BITE, most - tally.total())
+            page = await (await self._storage()).admin.find(asked, limit=room)
+            tally += Counter(await self._bite(order, [job.id for job in page], wanted, bulk))
+            if progress is not None and whole is not None:
+                total = max(whole.number, tally.total())
+                done = tally[Ordered.DONE] + tally[Ordered.REQUESTED]
+                seen = tally.total()
+                progress(BulkProgress(seen=seen, done=done, total=total, exact=whole.exact))
+            if page.next is None:
+                break
+            asked = msgspec.structs.replace(asked, before=page.next)
+        return BulkReport(
+            matched=tally.total(),
+            done=tally[Ordered.DONE],
+            requested=tally[Ordered.REQUESTED],
+            conflicts=tally[Ordered.CONFLICT],
+            skipped=tally[Ordered.WRONG_STATE] + tally[Ordered.UNKNOWN],
+        )
+
+    async def _bite(
+        self, order: Order, ids: Sequence[JobId], wanted: JobFilter, bulk: str
+    ) -> Sequence[Ordered]:
+        if not ids:
+            return ()
+        said = " ".join(filter(None, [detail_of(order), f"(bulk {bulk[-8:]})"]))
+        note = self._note(what_of(order), f"jobs with {in_filter_words(wanted)}", said)
+        return await self._carry_out(order, ids, note)
+
+    def _narrowed(self, order: Order, wanted: JobFilter) -> JobFilter | None:
+        """Only the states the order is for; None: it asks for none of them."""
+        if wanted == JobFilter(before=wanted.before):
+            message = (
+                f"this would {word_of(order)} every job there is: say which, for example "
+                f"JobFilter(queue='mail') or JobFilter(states=list(State))"
+            )
+            raise InvalidArgument(message)
+        able = _STATES[type(order)]
+        states = [state for state in able if wanted.states is None or state in wanted.states]
+        return msgspec.structs.replace(wanted, states=states) if states else None
+
+
+def in_filter_words(wanted: JobFilter) -> str:
+    """A filter as people read it: ``state failed, queue mail``."""
+    words: list[str] = []
+    for field in JobFilter.__struct_fields__:
+        value = getattr(wanted, field)
+        if value is None or field == "before":
+            continue
+        if field in ("states", "shown"):
+            value = " or ".join(state.value for state in value)
+            field = "state"  # noqa: PLW2901 -- as people call it
+        shown = value.isoformat() if hasattr(value, "isoformat") else str(value)
+        words.append(f"{field.replace('_', ' ')} {shown}")
+    return ", ".join(words)[:500] or "any state"

@@ -1,0 +1,132 @@
+"""Jobs: found, counted, looked into."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import msgspec
+
+from windlass.admin.desk import Desk
+from windlass.admin.redact import redacted_attempt, redacted_chunk, redacted_job
+from windlass.core.instant import duration
+from windlass.core.job import Attempt, Job, JobId
+from windlass.core.state import State
+from windlass.core.text import check_text
+from windlass.errors import InvalidArgument, JobNotFound
+from windlass.seams import monotonic
+from windlass.storage.journal import LogChunk
+from windlass.storage.looks import JobFilter, Page
+
+__all__ = ["Count", "JobDesk"]
+
+_PAGE = 1_000
+"""Jobs on a page at most."""
+_QUICK = timedelta(milliseconds=250)
+
+
+class Count(msgspec.Struct, frozen=True):
+    """How many jobs match."""
+
+    number: int
+    exact: bool
+    """False: so many or more."""
+
+
+class JobDesk(Desk):
+    """The part of ``app.admin`` that reads jobs. What looks like a secret is never shown."""
+
+    async def get(self, job_id: str) -> Job:
+        """The stored job, whole but for secrets; JobNotFound for an unknown id."""
+        (job,) = await (await self._storage()).admin.get([JobId(job_id)])
+        if job is None:
+            raise JobNotFound(job_id)
+        return redacted_job(job)
+
+    async def find(self, wanted: JobFilter | None = None, *, limit: int = 25) -> Page:
+        """Matching jobs, newest first. The next page: the same filter with ``before=`` the
+        page's ``next``, until that is None; a page may hold fewer jobs than asked for.
+        """
+        asked = wanted or JobFilter()
+        page = await (await self._storage()).admin.find(asked, limit=_within(limit))
+        return _shown(page)
+
+    async def search(
+        self,
+        text: str,
+        wanted: JobFilter | None = None,
+        *,
+        limit: int = 25,
+        within: timedelta | float = _QUICK,
+    ) -> Page:
+        """Jobs with ``text`` in their arguments or their last error, newest first.
+
+        Looks back for ``within`` and then answers what it has found so far: `Page.reached` says
+        how far back that was, and ``before=page.next`` goes on from there.
+        """
+        if not check_text(text, "text"):
+            message = "say what to search for: an empty text stands in every job"
+            raise InvalidArgument(message)
+        asked = msgspec.structs.replace(wanted or JobFilter(), text=text)
+        store, enough = (await self._storage()).admin, _within(limit)
+        until = monotonic() + duration(within, "within").total_seconds()
+        found: list[Job] = []
+        while True:
+            page = await store.find(asked, limit=enough - len(found))
+            found += page
+            over = page.next is None or len(found) >= enough
+            if over or monotonic() >= until:
+                return _shown(Page(found, page.next, page.reached))
+            asked = msgspec.structs.replace(asked, before=page.next)
+
+    async def count(self, wanted: JobFilter | None = None, *, most: int = 10_000) -> Count:
+        """How many jobs match; no further than ``most``."""
+        asked, number = wanted or JobFilter(), 0
+        if (told := await self._counted(asked, most)) is not None:
+            return told
+        store = (await self._storage()).admin
+        while number < most:
+            page = await store.find(asked, limit=min(_PAGE, most - number))
+            number += len(page)
+            if page.next is None:
+                return Count(number, exact=True)
+            asked = msgspec.structs.replace(asked, before=page.next)
+        return Count(number, exact=False)
+
+    async def _counted(self, wanted: JobFilter, most: int) -> Count | None:
+        """By the counts of queues, which read no job, where the filter asks for no more."""
+        simple = JobFilter(states=wanted.states, queue=wanted.queue)
+        if wanted != simple:
+            return None
+        states = list(State) if wanted.states is None else wanted.states
+        number, exact = 0, True
+        for counts in await (await self._storage()).admin.counts(cap=most):
+            if wanted.queue is not None and counts.queue != wanted.queue:
+                continue
+            for state in set(states):
+                waits = state is State.WAITING
+                fields = ("ready", "scheduled") if waits else (state.value,)
+                for field in fields:
+                    number += getattr(counts, field)
+                    exact = exact and getattr(counts, field) < most
+        return Count(min(number, most), exact=exact and number < most)
+
+    async def history(self, job_id: str) -> Sequence[Attempt]:
+        """The ended attempts of a job that did not succeed, oldest first."""
+        ended = await (await self._storage()).admin.history(JobId(job_id))
+        return [redacted_attempt(attempt) for attempt in ended]
+
+    async def logs(self, job_id: str, *, after: tuple[int, int] = (0, 0)) -> Sequence[LogChunk]:
+        """What its runs have logged, oldest first. Live: ask again with ``after=`` the last one's
+        claim number and number.
+        """
+        chunks = await (await self._storage()).journal.logs(JobId(job_id), after=after)
+        return [redacted_chunk(chunk) for chunk in chunks]
+
+
+def _within(limit: int) -> int:
+    return min(max(limit, 1), _PAGE)
+
+
+def _shown(page: Page) -> Page:
+    return Page([redacted_job(job) for job in page], page.next, page.reached)

@@ -1,0 +1,204 @@
+"""Orders for one job: done or refused, recorded, and told on the bus."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from windlass.admin.jobs import JobDesk
+from windlass.core.event import JobEnqueued, ordered
+from windlass.core.instant import aware
+from windlass.core.job import Job, JobId
+from windlass.core.state import TERMINAL, State, Verb
+from windlass.core.text import check_name
+from windlass.errors import InvalidArgument, JobNotFound, KeyConflict, WrongState
+from windlass.options import check_priority
+from windlass.storage.answers import CancelAnswer
+from windlass.storage.looks import JobFilter
+from windlass.storage.ordering import (
+    AuditNote,
+    Cancel,
+    Delete,
+    Discard,
+    Edit,
+    Order,
+    Ordered,
+    Requeue,
+    RunNow,
+)
+
+__all__ = ["NEEDS", "OrderDesk", "detail_of", "edit_of", "what_of", "word_of"]
+
+NEEDS: Mapping[type[Any], str] = {
+    Requeue: "failed, cancelled or discarded",
+    Discard: "failed",
+    Cancel: "waiting or running",
+    RunNow: "waiting",
+    Delete: "stored",
+    Edit: "waiting",
+}
+"""The states each order is for, in words."""
+_WORDS: Mapping[type[Any], str] = {
+    Requeue: "requeue",
+    Discard: "discard",
+    Cancel: "cancel",
+    RunNow: "run now",
+    Delete: "delete",
+    Edit: "edit",
+}
+_VERBS: Mapping[type[Any], Verb] = {
+    Requeue: Verb.REQUEUE,
+    Discard: Verb.DISCARD,
+    Cancel: Verb.CANCEL,
+}
+
+
+def word_of(order: Order) -> str:
+    """What an order is called."""
+    return _WORDS[type(order)]
+
+
+def what_of(order: Order) -> str:
+    """What an order is called in the record."""
+    return f"jobs.{word_of(order).replace(' ', '-')}"
+
+
+def detail_of(order: Order) -> str:
+    """What else there is to say of it there."""
+    match order:
+        case Discard(reason=reason):
+            return reason
+        case Edit(due=due, priority=priority, queue=queue):
+            said = {"due": due and due.isoformat(), "priority": priority, "queue": queue}
+            return ", ".join(f"{name}={value}" for name, value in said.items() if value is not None)
+        case _:
+            return ""
+
+
+class OrderDesk(JobDesk):
+    """The part of ``app.admin`` that orders something for one job."""
+
+    async def requeue(self, job_id: str, *, as_new: bool = False) -> Job:
+        """Run a failed, cancelled or discarded job again, with a fresh budget of attempts.
+
+        ``as_new``: make another job of it, with an id of its own, and leave the old one as it is;
+        also of one that succeeded. Of several who requeue one job at once one succeeds.
+        """
+        if as_new:
+            return await self._again(job_id)
+        await self._order(Requeue(), job_id)
+        return await self.get(job_id)
+
+    async def _again(self, job_id: str) -> Job:
+        storage = await self._storage()
+        (old,) = await storage.admin.get([JobId(job_id)])
+        if old is None:
+            raise JobNotFound(job_id)
+        if old.state not in TERMINAL:
+            raise WrongState(job_id, old.state, "requeue as a new job", "at an end")
+        (new_id,) = self._new_ids(1)
+        new = old.again(new_id)
+        note = self._note("jobs.requeue", f"job {job_id}", f"as job {new_id}")
+        (answer,) = await storage.orders.insert([new], note)
+        if not answer.created:
+            raise KeyConflict(old.key or "", answer.id)
+        if self._bus.heard:
+            self._bus.publish(JobEnqueued(job=new_id, task=new.task, queue=new.queue))
+        return await self.get(new_id)
+
+    async def discard(self, job_id: str, *, reason: str = "discarded by an operator") -> None:
+        """Give up on a failed job for good."""
+        await self._order(Discard(reason), job_id)
+
+    async def cancel(self, job_id: str) -> CancelAnswer:
+        """Ask for a job's end."""
+        match await self._answer(Cancel(), job_id):
+            case Ordered.DONE:
+                return CancelAnswer.CANCELLED
+            case Ordered.REQUESTED:
+                return CancelAnswer.REQUESTED
+            case Ordered.UNKNOWN:
+                return CancelAnswer.UNKNOWN
+            case _:
+                return CancelAnswer.TOO_LATE
+
+    async def run_now(self, job_id: str) -> bool:
+        """Make a waiting job due now; False when it is not waiting."""
+        return await self._answer(RunNow(), job_id) is Ordered.DONE
+
+    async def delete(self, job_id: str) -> bool:
+        """Remove a job with all that is stored of it. A running one is asked to end instead:
+        False, delete it again when it has ended.
+        """
+        return await self._order(Delete(), job_id) is Ordered.DONE
+
+    async def edit(
+        self,
+        job_id: str,
+        *,
+        due: datetime | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+    ) -> Job:
+        """Give a waiting job another due time, priority or queue."""
+        await self._order(edit_of(due=due, priority=priority, queue=queue), job_id)
+        return await self.get(job_id)
+
+    async def _order(self, order: Order, job_id: str) -> Ordered:
+        """Carry it out, or say why not."""
+        answer = await self._answer(order, job_id)
+        if answer in (Ordered.DONE, Ordered.REQUESTED):
+            return answer
+        (job,) = await (await self._storage()).admin.get([JobId(job_id)])
+        if answer is Ordered.UNKNOWN or job is None:
+            raise JobNotFound(job_id)
+        if answer is Ordered.CONFLICT:
+            raise KeyConflict(job.key or "", await self._holder(job))
+        raise WrongState(job_id, job.state, word_of(order), NEEDS[type(order)])
+
+    async def _answer(self, order: Order, job_id: str) -> Ordered:
+        note = self._note(what_of(order), f"job {job_id}", detail_of(order))
+        (answer,) = await self._carry_out(order, [JobId(job_id)], note)
+        return answer
+
+    async def _carry_out(
+        self, order: Order, ids: Sequence[JobId], note: AuditNote
+    ) -> Sequence[Ordered]:
+        answers = await (await self._storage()).orders.order(order, ids, note)
+        verb = _VERBS.get(type(order))
+        if verb is not None:
+            pairs = zip(ids, answers, strict=True)
+            await self._tell(verb, [job for job, answer in pairs if answer is Ordered.DONE])
+        return answers
+
+    async def _holder(self, job: Job) -> str:
+        """Who has its key, as far as that can still be told."""
+        wanted = JobFilter(key=job.key, states=[State.WAITING, State.RUNNING])
+        found = await (await self._storage()).admin.find(wanted, limit=1)
+        return found[0].id if found else "another job"
+
+    async def _tell(self, verb: Verb, ids: Sequence[JobId]) -> None:
+        """One event per transition: the jobs are read again only if somebody listens."""
+        if self._bus.heard and ids:
+            storage = await self._storage()
+            now = await storage.now()
+            for job in await storage.admin.get(ids):
+                if job is not None:
+                    self._bus.publish(ordered(verb, job, now))
+
+
+def edit_of(
+    *, due: datetime | None = None, priority: int | None = None, queue: str | None = None
+) -> Edit:
+    """A checked `Edit`."""
+    if due is None and priority is None and queue is None:
+        message = "say what to change: due, priority or queue"
+        raise InvalidArgument(message)
+    if due is not None:
+        aware(due, "due")
+    if priority is not None:
+        check_priority(priority)
+    if queue is not None:
+        check_name(queue, "a queue's name")
+    return Edit(due=due, priority=priority, queue=queue)

@@ -1,0 +1,86 @@
+"""The storage itself, and the records of who ordered and what happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from windlass.admin.desk import Desk
+from windlass.admin.redact import redacted_job
+from windlass.core.job import JobId
+from windlass.core.state import State
+from windlass.seams import monotonic
+from windlass.storage.journal import EventRecord
+from windlass.storage.looks import JobFilter, Page
+from windlass.storage.ordering import AuditRecord
+from windlass.storage.protocol import WorkerRecord
+
+__all__ = ["PlaceDesk", "StorageReport"]
+
+
+class StorageReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of where jobs live."""
+
+    description: str
+    """Backend, version and place in one line, without secrets."""
+    at: datetime
+    """The store's clock."""
+    facts: Mapping[str, float | str]
+    """What the backend says of itself: sizes in bytes, connections, settings."""
+    answered_in: timedelta
+    """How long it took to ask for all this."""
+
+
+class PlaceDesk(Desk):
+    """The part of ``app.admin`` about the storage, its workers and its records."""
+
+    async def storage(self) -> StorageReport:
+        """How the storage is."""
+        storage = await self._storage()
+        began = monotonic()
+        facts = await storage.health()
+        at = await storage.now()
+        took = timedelta(seconds=monotonic() - began)
+        return StorageReport(description=storage.describe(), at=at, facts=facts, answered_in=took)
+
+    async def workers(self, *, ended_within: timedelta | None = None) -> Sequence[WorkerRecord]:
+        """Every worker's row, newest first; of those that have ended, the ones that did so
+        ``ended_within`` this time (None: all that are kept).
+        """
+        storage = await self._storage()
+        rows = await storage.workers.workers()
+        if ended_within is None:
+            return rows
+        oldest = await storage.now() - ended_within
+        return [row for row in rows if row.ended_at is None or row.ended_at >= oldest]
+
+    async def jobs_of(self, worker: str, *, limit: int = 100) -> Page:
+        """What a worker is running."""
+        wanted = JobFilter(states=[State.RUNNING], worker=worker)
+        page = await (await self._storage()).admin.find(wanted, limit=limit)
+        return Page([redacted_job(job) for job in page], page.next, page.reached)
+
+    async def audits(
+        self, *, limit: int = 50, before: int | None = None, subject: str | None = None
+    ) -> Sequence[AuditRecord]:
+        """Who ordered what, the newest first. The next page: ``before=`` the last one's number.
+
+        ``subject``: only orders about this, such as ``job 0192…`` or ``queue mail``.
+        """
+        store = (await self._storage()).orders
+        return await store.audits(limit=min(max(limit, 1), 1000), before=before, subject=subject)
+
+    async def events(
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        limit: int = 1000,
+        job_id: str | None = None,
+    ) -> Sequence[EventRecord]:
+        """The event log, oldest first, where it is switched on (``event_log=True``)."""
+        store = (await self._storage()).journal
+        job = None if job_id is None else JobId(job_id)
+        return await store.events(since, until, limit=min(max(limit, 1), 10_000), job=job)
