@@ -17,7 +17,7 @@ from windlass.storage.memory.claims import Claims
 from windlass.storage.memory.database import MemoryDatabase
 from windlass.storage.memory.row import Row
 from windlass.storage.memory.upkeep import MemoryMaintenance
-from windlass.storage.protocol import JobFilter, QueueCounts, Want
+from windlass.storage.protocol import AuditNote, JobFilter, Page, QueueCounts, Want
 from windlass.testing.conformance import (
     MaintenanceConformance,
     OperatorConformance,
@@ -40,8 +40,9 @@ class ReadsWhatItFinds(MemoryAdmin):
 class FindsTheOldestFirst(MemoryAdmin):
     """A page comes oldest first."""
 
-    async def find(self, wanted: JobFilter, *, limit: int) -> Sequence[Job]:
-        return list(await super().find(wanted, limit=limit))[::-1]
+    async def find(self, wanted: JobFilter, *, limit: int) -> Page:
+        page = await super().find(wanted, limit=limit)
+        return Page(page[::-1], page.next, page.reached)
 
 
 class _Filters(MemoryAdmin):
@@ -49,6 +50,9 @@ class _Filters(MemoryAdmin):
 
     def asked(self, wanted: JobFilter) -> JobFilter:
         raise AssertionError("say which")
+
+    def _is_candidate(self, row: Row, wanted: JobFilter, now: datetime) -> bool:
+        return super()._is_candidate(row, self.asked(wanted), now)
 
     def _matches(self, row: Row, wanted: JobFilter) -> bool:
         return super()._matches(row, self.asked(wanted))
@@ -190,8 +194,9 @@ class RequeuesOneByOne(MemoryAdmin):
 class RequeuesWithoutKeys(MemoryAdmin):
     """A requeued job does not hold its key."""
 
-    def _retakes_key(self, row: Row) -> bool:
-        return False
+    def _requeue(self, row: Row, now: datetime) -> None:
+        super()._requeue(row, now)
+        self._db.free_key(row)
 
 
 @fails(
@@ -300,7 +305,7 @@ class IgnoresPauses(Claims):
 class PausesForEver(MemoryAdmin):
     """A paused queue cannot be resumed."""
 
-    async def resume(self, queue: str) -> None:
+    async def resume(self, queue: str, *, audit: AuditNote | None = None) -> None:
         pass
 
 
@@ -308,7 +313,7 @@ class PausesForEver(MemoryAdmin):
 class PausingReleases(MemoryAdmin):
     """A pause takes running jobs away from their workers."""
 
-    async def pause(self, queue: str) -> None:
+    async def pause(self, queue: str, *, audit: AuditNote | None = None) -> None:
         await super().pause(queue)
         now = self._db.clock.now()
         for row in list(self._db.running.values()):
@@ -320,8 +325,8 @@ class PausingReleases(MemoryAdmin):
 class HidesPauses(MemoryAdmin):
     """Counts do not say that a queue is paused."""
 
-    async def counts(self) -> Sequence[QueueCounts]:
-        return [replace(queue, paused=False) for queue in await super().counts()]
+    async def counts(self, *, cap: int | None = None) -> Sequence[QueueCounts]:
+        return [replace(queue, paused=False) for queue in await super().counts(cap=cap)]
 
 
 # --- chores -----------------------------------------------------------------------------------
@@ -340,7 +345,7 @@ class PromotionIsDueNow(MemoryDatabase):
     """A promoted job is due when it was promoted."""
 
     def promote(self, queue: str, now: datetime, limit: int | None = None) -> int:
-        due = [row for place in self.later[queue] if (row := self.standing(place))]
+        due = [row for place in self.later[queue] if (row := self._standing(place))]
         for row in due:
             row.due = max(now, row.due)
         return super().promote(queue, now, limit)

@@ -18,7 +18,7 @@ from windlass.storage.memory.endings import Endings
 from windlass.storage.memory.gates import Gates, Shut, Usage
 from windlass.storage.memory.row import Row
 from windlass.storage.memory.upkeep import MemoryLimits
-from windlass.storage.protocol import Answer, Verdict
+from windlass.storage.protocol import Answer, AuditNote, Verdict
 from windlass.testing.conformance import BreakerConformance, TrialConformance
 
 INSTANT = timedelta(microseconds=1)
@@ -384,7 +384,7 @@ class ResetsEveryBreaker(Gates):
 class ResetsSilently(MemoryLimits):
     """Nobody is told of a reset."""
 
-    async def reset(self, name: str, key: str = "") -> None:
+    async def reset(self, name: str, key: str = "", *, audit: AuditNote | None = None) -> None:
         self._db.gates.reset(self._use(name, key).gate)
 
 
@@ -395,7 +395,7 @@ class ResetsWhateverIsSaid(MemoryLimits):
     def _use(self, name: str, key: str) -> LimitUse:
         return LimitUse(name, key) if name in self._db.gates.specs else LimitUse("", "")
 
-    async def drain(self, name: str, key: str = "") -> None:
+    async def drain(self, name: str, key: str = "", *, audit: AuditNote | None = None) -> None:
         if name in self._db.gates.specs:
             await super().drain(name, key)
 
@@ -404,7 +404,7 @@ class ResetsWhateverIsSaid(MemoryLimits):
 class DrainsBreakers(MemoryLimits):
     """Draining a breaker opens it."""
 
-    async def drain(self, name: str, key: str = "") -> None:
+    async def drain(self, name: str, key: str = "", *, audit: AuditNote | None = None) -> None:
         await super().drain(name, key)
         for _ in range(9):
             self._db.gates.trip([self._use(name, key)], self._db.clock.now())

@@ -50,8 +50,8 @@ class CancelsRunningJobsAtOnce(MemoryJobs):
 class TellsNobody(MemoryWorkers):
     """A beat does not tell of cancel requests."""
 
-    async def beat(self, worker: str) -> Beat:
-        beat = await super().beat(worker)
+    async def beat(self, worker: str, *, memory: int | None = None) -> Beat:
+        beat = await super().beat(worker, memory=memory)
         return Beat(beat.live, beat.at, (), beat.holding)
 
 

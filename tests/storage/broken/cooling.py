@@ -17,7 +17,7 @@ from windlass.storage.memory.jobs import MemoryJobs
 from windlass.storage.memory.queues import cool
 from windlass.storage.memory.row import Row
 from windlass.storage.memory.upkeep import MemoryMaintenance
-from windlass.storage.protocol import Answer, Verdict, Want
+from windlass.storage.protocol import Answer, AuditNote, Verdict, Want
 from windlass.testing.conformance import (
     CoolDownConformance,
     ThrottleConformance,
@@ -240,7 +240,7 @@ class CancelledThrottlesCool(Endings):
 class ResumingWarms(MemoryAdmin):
     """A queue that is resumed is awake, too."""
 
-    async def resume(self, queue: str) -> None:
+    async def resume(self, queue: str, *, audit: AuditNote | None = None) -> None:
         await super().resume(queue)
         self._db.queues[queue].cool_until = None
 

@@ -18,7 +18,7 @@ from windlass.storage.memory.endings import Endings
 from windlass.storage.memory.gates import Gates, Usage
 from windlass.storage.memory.row import Row
 from windlass.storage.memory.upkeep import MemoryLimits
-from windlass.storage.protocol import Answer
+from windlass.storage.protocol import Answer, AuditNote
 from windlass.testing.conformance import (
     ChangedRateConformance,
     DrainConformance,
@@ -68,7 +68,7 @@ class DrainsEveryKey(Gates):
 class OnlyRatesDrain(MemoryLimits):
     """Draining a limit without a rate is an error."""
 
-    async def drain(self, name: str, key: str = "") -> None:
+    async def drain(self, name: str, key: str = "", *, audit: AuditNote | None = None) -> None:
         spec = self._db.gates.specs.get(name)
         if spec is None or spec.rate is None:
             raise LimitUnknown(name, [])
@@ -79,7 +79,7 @@ class OnlyRatesDrain(MemoryLimits):
 class DrainsUnknownLimits(MemoryLimits):
     """Draining what nobody defined does nothing."""
 
-    async def drain(self, name: str, key: str = "") -> None:
+    async def drain(self, name: str, key: str = "", *, audit: AuditNote | None = None) -> None:
         if name in self._db.gates.specs:
             await super().drain(name, key)
 
@@ -137,7 +137,7 @@ class NeverFills(Gates):
 class DebtsStay(MemoryLimits):
     """A reset forgives no debt."""
 
-    async def reset(self, name: str, key: str = "") -> None:
+    async def reset(self, name: str, key: str = "", *, audit: AuditNote | None = None) -> None:
         gate, rate = self._use(name, key).gate, self._db.gates.specs[name].rate
         owed, now = self._db.gates.spent.get(gate), self._db.clock.now()
         if rate is None or owed is None or owed - now <= rate.span(rate.burst):
@@ -157,7 +157,7 @@ class FillsEveryKey(Gates):
 class ResetsWhatRuns(MemoryLimits):
     """After a reset nothing that runs counts."""
 
-    async def reset(self, name: str, key: str = "") -> None:
+    async def reset(self, name: str, key: str = "", *, audit: AuditNote | None = None) -> None:
         await super().reset(name, key)
         for row in self._db.running.values():
             row.asked = replace(row.asked, limits=())
@@ -167,7 +167,7 @@ class ResetsWhatRuns(MemoryLimits):
 class ResetsUsedKeysOnly(MemoryLimits):
     """Resetting what was never used is an error."""
 
-    async def reset(self, name: str, key: str = "") -> None:
+    async def reset(self, name: str, key: str = "", *, audit: AuditNote | None = None) -> None:
         if self._use(name, key).gate not in self._db.gates.spent:
             raise LimitUnknown(name, [])
         await super().reset(name, key)
@@ -177,7 +177,7 @@ class ResetsUsedKeysOnly(MemoryLimits):
 class FillsSilently(MemoryLimits):
     """Nobody is told of a filled bucket."""
 
-    async def reset(self, name: str, key: str = "") -> None:
+    async def reset(self, name: str, key: str = "", *, audit: AuditNote | None = None) -> None:
         self._db.gates.reset(self._use(name, key).gate)
 
 
@@ -254,7 +254,7 @@ class RatesNeverChange(Gates):
 class DefinesSilently(MemoryLimits):
     """Nobody is told of a changed rate."""
 
-    async def define(self, specs: Sequence[LimitSpec]) -> None:
+    async def define(self, specs: Sequence[LimitSpec], *, audit: AuditNote | None = None) -> None:
         for spec in specs:
             self._db.gates.define(spec, self._db.clock.now())
 

@@ -12,7 +12,7 @@ from windlass.core.transition import Transition
 from windlass.storage.memory.endings import Endings
 from windlass.storage.memory.queues import MemoryQueues
 from windlass.storage.memory.row import QueueRow, Row
-from windlass.storage.protocol import Answer, Verdict
+from windlass.storage.protocol import Answer, AuditNote, Verdict
 from windlass.testing.conformance import (
     ForgivenessConformance,
 )
@@ -147,7 +147,7 @@ class SuccessesComeLast(Endings):
 class WarmingKeepsTheCount(MemoryQueues):
     """The next rest is as long as if nobody had ended the last one."""
 
-    async def warm(self, queue: str) -> None:
+    async def warm(self, queue: str, *, audit: AuditNote | None = None) -> None:
         count = self._db.queues[queue].cool_downs
         await super().warm(queue)
         self._db.queues[queue].cool_downs = count
@@ -157,7 +157,7 @@ class WarmingKeepsTheCount(MemoryQueues):
 class WarmingForgetsTheQueue(MemoryQueues):
     """Ending a rest ends everything else that was said of the queue, too."""
 
-    async def warm(self, queue: str) -> None:
+    async def warm(self, queue: str, *, audit: AuditNote | None = None) -> None:
         await super().warm(queue)
         del self._db.queues[queue]
 
@@ -166,7 +166,7 @@ class WarmingForgetsTheQueue(MemoryQueues):
 class WarmingIsNoted(MemoryQueues):
     """A queue whose rest was ended is listed as one that has rested."""
 
-    async def warm(self, queue: str) -> None:
+    async def warm(self, queue: str, *, audit: AuditNote | None = None) -> None:
         await super().warm(queue)
         self._db.queues[queue].cool_until = self._db.clock.now()
 
@@ -175,6 +175,6 @@ class WarmingIsNoted(MemoryQueues):
 class WarmsSilently(MemoryQueues):
     """Nobody is told that a rest was ended."""
 
-    async def warm(self, queue: str) -> None:
+    async def warm(self, queue: str, *, audit: AuditNote | None = None) -> None:
         row = self._db.queues[queue]
         row.cool_until, row.cool_downs = None, 0

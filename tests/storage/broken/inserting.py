@@ -335,9 +335,11 @@ class HoldsTimedKeysForEver(MemoryDatabase):
 class TimedKeysAreNotRetaken(MemoryAdmin):
     """A requeued job whose key was held for a time does not hold it again."""
 
-    def _retakes_key(self, row: Row) -> bool:
-        unique = row.asked.unique
-        return unique is not None and unique.window is Window.UNTIL_FINISHED
+    def _requeue(self, row: Row, now: datetime) -> None:
+        held = self._db.holds_key(row, now)
+        super()._requeue(row, now)
+        if not held:
+            self._db.free_key(row)
 
 
 @fails(UniqueConformance.test_a_requeue_does_not_prolong_a_key_that_is_still_held)

@@ -20,7 +20,7 @@ from windlass.storage.memory.gates import Gates, Shut, Usage
 from windlass.storage.memory.jobs import MemoryJobs
 from windlass.storage.memory.row import Row
 from windlass.storage.memory.upkeep import MemoryLimits
-from windlass.storage.protocol import CancelAnswer, Inserted, LimitState, Want
+from windlass.storage.protocol import AuditNote, CancelAnswer, Inserted, LimitState, Want
 from windlass.testing.conformance import (
     ConcurrencyConformance,
     LaneConformance,
@@ -257,7 +257,7 @@ class PromotionForgetsLimits(MemoryDatabase):
 
     def promote(self, queue: str, now: datetime, limit: int | None = None) -> int:
         for place in self.later[queue]:
-            row = self.standing(place)
+            row = self._standing(place)
             if row is not None and row.due <= now:
                 row.asked, row.lane_limits = replace(row.asked, limits=()), ""
         return super().promote(queue, now, limit)
@@ -282,7 +282,7 @@ class RunNowForgetsLimits(MemoryAdmin):
 class LimitsNeverChange(MemoryLimits):
     """A limit keeps its first definition."""
 
-    async def define(self, specs: Sequence[LimitSpec]) -> None:
+    async def define(self, specs: Sequence[LimitSpec], *, audit: AuditNote | None = None) -> None:
         known = self._db.gates.specs
         await super().define([spec for spec in specs if spec.name not in known])
 

@@ -18,7 +18,15 @@ from windlass.storage.memory.jobs import MemoryJobs
 from windlass.storage.memory.storage import MemoryWakeups
 from windlass.storage.memory.upkeep import MemoryLimits, MemoryMaintenance
 from windlass.storage.memory.workers import MemoryWorkers
-from windlass.storage.protocol import Applied, CancelAnswer, ClaimReply, Inserted, Want, WorkerStart
+from windlass.storage.protocol import (
+    Applied,
+    AuditNote,
+    CancelAnswer,
+    ClaimReply,
+    Inserted,
+    Want,
+    WorkerStart,
+)
 from windlass.testing.conformance import StorageConformance, WakeupConformance
 
 
@@ -79,7 +87,7 @@ class SilentRunNow(MemoryAdmin):
 class SilentResume(MemoryAdmin):
     """A resumed queue wakes nobody."""
 
-    async def resume(self, queue: str) -> None:
+    async def resume(self, queue: str, *, audit: AuditNote | None = None) -> None:
         with nobody_listens(self._db):
             await super().resume(queue)
 
@@ -139,7 +147,7 @@ class SilentFarewell(MemoryWorkers):
 class SilentDefinition(MemoryLimits):
     """A changed limit wakes nobody."""
 
-    async def define(self, specs: Sequence[LimitSpec]) -> None:
+    async def define(self, specs: Sequence[LimitSpec], *, audit: AuditNote | None = None) -> None:
         with nobody_listens(self._db):
             await super().define(specs)
 

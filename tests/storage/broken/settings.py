@@ -18,7 +18,7 @@ from windlass.storage.memory.endings import Endings
 from windlass.storage.memory.jobs import MemoryJobs
 from windlass.storage.memory.queues import MemoryQueues
 from windlass.storage.memory.row import QueueRow, Row
-from windlass.storage.protocol import CancelAnswer, QueueRecord, Want
+from windlass.storage.protocol import AuditNote, CancelAnswer, QueueRecord, Want
 from windlass.testing.conformance import MaxRunningConformance, SettingsConformance
 
 PLAIN = QueueSettings()
@@ -41,7 +41,14 @@ class ListsEveryQueue(MemoryQueues):
 class LosesCurves(MemoryQueues):
     """A curve is not kept."""
 
-    async def change(self, queue: str, new: QueueSettings, *, old: QueueSettings) -> bool:
+    async def change(
+        self,
+        queue: str,
+        new: QueueSettings,
+        *,
+        old: QueueSettings,
+        audit: AuditNote | None = None,
+    ) -> bool:
         return await super().change(queue, replace(new, cool_down=None), old=old)
 
 
@@ -49,7 +56,14 @@ class LosesCurves(MemoryQueues):
 class ZeroIsNothing(MemoryQueues):
     """A retention of nothing comes back as none that was set."""
 
-    async def change(self, queue: str, new: QueueSettings, *, old: QueueSettings) -> bool:
+    async def change(
+        self,
+        queue: str,
+        new: QueueSettings,
+        *,
+        old: QueueSettings,
+        audit: AuditNote | None = None,
+    ) -> bool:
         return await super().change(
             queue, replace(new, keep_failed=new.keep_failed or None), old=old
         )
@@ -62,7 +76,14 @@ class ZeroIsNothing(MemoryQueues):
 class OverwritesSettings(MemoryQueues):
     """The last one to change settings wins, whatever he has seen."""
 
-    async def change(self, queue: str, new: QueueSettings, *, old: QueueSettings) -> bool:
+    async def change(
+        self,
+        queue: str,
+        new: QueueSettings,
+        *,
+        old: QueueSettings,
+        audit: AuditNote | None = None,
+    ) -> bool:
         return await super().change(queue, new, old=self._db.queues[queue].settings)
 
 
@@ -70,7 +91,14 @@ class OverwritesSettings(MemoryQueues):
 class ComparesObjects(MemoryQueues):
     """Settings that say the same are others."""
 
-    async def change(self, queue: str, new: QueueSettings, *, old: QueueSettings) -> bool:
+    async def change(
+        self,
+        queue: str,
+        new: QueueSettings,
+        *,
+        old: QueueSettings,
+        audit: AuditNote | None = None,
+    ) -> bool:
         stored = self._db.queues[queue].settings
         return (
             stored in (PLAIN, old)
@@ -83,7 +111,14 @@ class ComparesObjects(MemoryQueues):
 class PlainIsAnything(MemoryQueues):
     """Whoever saw no settings may overwrite some."""
 
-    async def change(self, queue: str, new: QueueSettings, *, old: QueueSettings) -> bool:
+    async def change(
+        self,
+        queue: str,
+        new: QueueSettings,
+        *,
+        old: QueueSettings,
+        audit: AuditNote | None = None,
+    ) -> bool:
         seen = self._db.queues[queue].settings if old == PLAIN else old
         return await super().change(queue, new, old=seen)
 
@@ -109,7 +144,14 @@ class HidesPauses(MemoryQueues):
 class ChangingForgetsTheRest(MemoryQueues):
     """New settings end a pause and a rest."""
 
-    async def change(self, queue: str, new: QueueSettings, *, old: QueueSettings) -> bool:
+    async def change(
+        self,
+        queue: str,
+        new: QueueSettings,
+        *,
+        old: QueueSettings,
+        audit: AuditNote | None = None,
+    ) -> bool:
         changed = await super().change(queue, new, old=old)
         self._db.queues[queue] = QueueRow(settings=self._db.queues[queue].settings)
         return changed
@@ -119,7 +161,14 @@ class ChangingForgetsTheRest(MemoryQueues):
 class SettingsForAll(MemoryQueues):
     """The settings of one queue are those of all."""
 
-    async def change(self, queue: str, new: QueueSettings, *, old: QueueSettings) -> bool:
+    async def change(
+        self,
+        queue: str,
+        new: QueueSettings,
+        *,
+        old: QueueSettings,
+        audit: AuditNote | None = None,
+    ) -> bool:
         changed = await super().change(queue, new, old=old)
         for other in ("a", "b"):
             self._db.queues[other].settings = new
@@ -130,7 +179,14 @@ class SettingsForAll(MemoryQueues):
 class ChangesSilently(MemoryQueues):
     """Nobody is told of new settings."""
 
-    async def change(self, queue: str, new: QueueSettings, *, old: QueueSettings) -> bool:
+    async def change(
+        self,
+        queue: str,
+        new: QueueSettings,
+        *,
+        old: QueueSettings,
+        audit: AuditNote | None = None,
+    ) -> bool:
         row = self._db.queues[queue]
         changed, row.settings = row.settings == old, new
         return changed
@@ -140,7 +196,7 @@ class ChangesSilently(MemoryQueues):
 class WarmingForgetsSettings(MemoryQueues):
     """Ending a rest forgets the settings."""
 
-    async def warm(self, queue: str) -> None:
+    async def warm(self, queue: str, *, audit: AuditNote | None = None) -> None:
         await super().warm(queue)
         self._db.queues[queue].settings = PLAIN
 

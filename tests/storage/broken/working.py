@@ -81,10 +81,10 @@ class RegisterRevives(MemoryWorkers):
 class BeatsForNothing(MemoryWorkers):
     """A beat does not renew the lease."""
 
-    async def beat(self, worker: str) -> Beat:
+    async def beat(self, worker: str, *, memory: int | None = None) -> Beat:
         row = self._db.workers[worker]
         beat_at, beat_boot = row.beat_at, row.beat_boot
-        beat = await super().beat(worker)
+        beat = await super().beat(worker, memory=memory)
         row.beat_at, row.beat_boot = beat_at, beat_boot
         return beat
 
@@ -93,9 +93,9 @@ class BeatsForNothing(MemoryWorkers):
 class BuriesLateBeats(MemoryWorkers):
     """A beat after the lease finds its row dead."""
 
-    async def beat(self, worker: str) -> Beat:
+    async def beat(self, worker: str, *, memory: int | None = None) -> Beat:
         await self.bury([late for late in await self.overdue() if late == worker])
-        return await super().beat(worker)
+        return await super().beat(worker, memory=memory)
 
 
 @fails(
@@ -105,8 +105,8 @@ class BuriesLateBeats(MemoryWorkers):
 class BeatsTellNothing(MemoryWorkers):
     """A beat does not say what the worker holds."""
 
-    async def beat(self, worker: str) -> Beat:
-        return replace(await super().beat(worker), holding=())
+    async def beat(self, worker: str, *, memory: int | None = None) -> Beat:
+        return replace(await super().beat(worker, memory=memory), holding=())
 
 
 @fails(HeartbeatConformance.test_a_beat_may_come_from_another_event_loop)
@@ -119,27 +119,27 @@ class BeatsOnOneLoop(MemoryWorkers):
         self.loop = asyncio.get_running_loop()
         return await super().register(start)
 
-    async def beat(self, worker: str) -> Beat:
+    async def beat(self, worker: str, *, memory: int | None = None) -> Beat:
         if asyncio.get_running_loop() is not self.loop:
             raise StorageError("another event loop")
-        return await super().beat(worker)
+        return await super().beat(worker, memory=memory)
 
 
 @fails(HeartbeatConformance.test_the_beat_of_a_buried_worker_says_so_and_does_not_revive_it)
 class BeatsRevive(MemoryWorkers):
     """A beat makes a dead row live again."""
 
-    async def beat(self, worker: str) -> Beat:
+    async def beat(self, worker: str, *, memory: int | None = None) -> Beat:
         if (row := self._db.workers.get(worker)) is not None:
             row.state, row.ended_at = WorkerState.LIVE, None
-        return await super().beat(worker)
+        return await super().beat(worker, memory=memory)
 
 
 @fails(HeartbeatConformance.test_the_beat_of_a_worker_without_a_row_says_so)
 class BeatsMakeRows(MemoryWorkers):
     """A beat without a row makes one: the forge way of healing, which undoes a burial."""
 
-    async def beat(self, worker: str) -> Beat:
+    async def beat(self, worker: str, *, memory: int | None = None) -> Beat:
         start = WorkerStart(
             id=worker,
             host="",
@@ -150,7 +150,7 @@ class BeatsMakeRows(MemoryWorkers):
             lease=timedelta(seconds=30),
         )
         await self.register(start)
-        return await super().beat(worker)
+        return await super().beat(worker, memory=memory)
 
 
 # --- burial -----------------------------------------------------------------------------------

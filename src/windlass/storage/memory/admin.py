@@ -5,24 +5,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
-from itertools import islice
 
 from windlass.core.job import Attempt, Job, JobId
-from windlass.core.rollup import Rollup
+from windlass.core.queue import QueueSettings
+from windlass.core.rollup import Rollup, merge
 from windlass.core.state import State
-from windlass.core.unique import Window
 from windlass.errors import JobNotFound, KeyConflict, WrongState
 from windlass.storage.memory.database import MemoryDatabase
+from windlass.storage.memory.faults import grouped
+from windlass.storage.memory.filters import is_candidate, is_wanted
+from windlass.storage.memory.requeue import REQUEUABLE, requeue, retakes_key
 from windlass.storage.memory.row import Row
-from windlass.storage.protocol import JobFilter, QueueCounts
+from windlass.storage.protocol import AuditNote, ErrorLook, JobFilter, Page, QueueCounts
 
 __all__ = ["MemoryAdmin"]
-
-REQUEUABLE = frozenset({State.FAILED, State.CANCELLED, State.DISCARDED})
 
 
 class MemoryAdmin:
     """An `AdminStore`."""
+
+    look = 20_000
+    """Jobs that one call of `find` looks at, beyond those an index would rule out …"""
+    look_for_text = 2_000
+    """… and where it has to read all they say."""
 
     def __init__(self, database: MemoryDatabase) -> None:
         self._db = database
@@ -34,19 +39,58 @@ class MemoryAdmin:
             rows = [self._db.by_id.get(job) for job in ids]
             return [None if row is None else self._shown(row, now) for row in rows]
 
-    async def find(self, wanted: JobFilter, *, limit: int) -> Sequence[Job]:
+    async def find(self, wanted: JobFilter, *, limit: int) -> Page:
         with self._db.moment() as now:
-            newest_first = reversed(self._db.rows.values())
-            matching = (row for row in newest_first if self._matches(row, wanted))
-            return [self._shown(row, now) for row in islice(matching, limit)]
+            jobs: list[Job] = []
+            look = self.look if wanted.text is None else self.look_for_text
+            reached: datetime | None = None
+            for row in reversed(self._db.rows.values()):
+                if not self._is_candidate(row, wanted, now):
+                    continue
+                if len(jobs) == limit:
+                    return Page(jobs, row.seq + 1)
+                if not look:
+                    return Page(jobs, row.seq + 1, reached)
+                look -= 1
+                reached = row.created_at
+                if self._matches(row, wanted):
+                    jobs.append(self._shown(row, now))
+            return Page(jobs)
+
+    def _is_candidate(self, row: Row, wanted: JobFilter, now: datetime) -> bool:
+        return is_candidate(row, wanted, now)
 
     def _matches(self, row: Row, wanted: JobFilter) -> bool:
-        return (
-            (wanted.states is None or row.state in wanted.states)
-            and (wanted.queue is None or row.asked.queue == wanted.queue)
-            and (wanted.task is None or row.asked.task == wanted.task)
-            and (wanted.before is None or row.seq < wanted.before)
-        )
+        return is_wanted(row, wanted)
+
+    async def errors(
+        self,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        since: datetime | None = None,
+        look: int = 10_000,
+    ) -> ErrorLook:
+        with self._db.moment():
+            failed = self._failed(since)
+            groups = grouped(
+                row
+                for row in failed[:look]
+                if (queue is None or row.asked.queue == queue)
+                and (task is None or row.asked.task == task)
+            )
+            return ErrorLook(groups, complete=len(failed) <= look)
+
+    def _failed(self, since: datetime | None) -> list[Row]:
+        """The failed jobs, the last failure first."""
+        failed = [
+            (row.finished_at, row.seq, row)
+            for row in self._db.rows.values()
+            if row.state is State.FAILED
+            and row.finished_at is not None
+            and (since is None or row.finished_at >= since)
+        ]
+        return [row for _, _, row in sorted(failed, reverse=True)]
 
     def _shown(self, row: Row, now: datetime) -> Job:
         return row.to_job(key_held=self._db.holds_key(row, now))
@@ -56,16 +100,32 @@ class MemoryAdmin:
             row = self._db.by_id.get(job)
             return [] if row is None else list(row.history)
 
-    async def counts(self) -> Sequence[QueueCounts]:
+    async def counts(self, *, cap: int | None = None) -> Sequence[QueueCounts]:
         with self._db.moment() as now:
-            paused = {queue for queue, row in self._db.queues.items() if row.paused}
-            queues: dict[str, Counter[str]] = {queue: Counter() for queue in paused}
+            counted = {queue: Counter[str]() for queue in self._known_queues()}
+            oldest: dict[str, datetime] = {}
             for row in self._db.rows.values():
-                queues.setdefault(row.asked.queue, Counter())[self._counted_as(row, now)] += 1
+                queue, counted_as = row.asked.queue, self._counted_as(row, now)
+                counts = counted.setdefault(queue, Counter())
+                counts[counted_as] += 1
+                counts["retrying"] += row.is_retrying()
+                if counted_as == "ready":
+                    oldest[queue] = min(row.due, oldest.get(queue, row.due))
             return [
-                QueueCounts(queue=queue, paused=queue in paused, **counts)
-                for queue, counts in sorted(queues.items())
+                QueueCounts(
+                    queue=queue,
+                    paused=self._db.queues[queue].paused,
+                    oldest_due=oldest.get(queue),
+                    cap=cap,
+                    **{what: n if cap is None else min(n, cap) for what, n in counts.items()},
+                )
+                for queue, counts in sorted(counted.items())
             ]
+
+    def _known_queues(self) -> list[str]:
+        """Those that are listed though they have no jobs."""
+        rows = self._db.queues.items()
+        return [queue for queue, row in rows if row.paused or row.settings != QueueSettings()]
 
     def _counted_as(self, row: Row, now: datetime) -> str:
         if row.state is not State.WAITING:
@@ -74,18 +134,12 @@ class MemoryAdmin:
 
     async def rollups(self, since: datetime, until: datetime) -> Sequence[Rollup]:
         with self._db.moment():
-            return [
-                Rollup(
-                    minute=minute,
-                    queue=queue,
-                    task=task,
-                    counts=dict(tally.counts),
-                    wait=dict(tally.wait),
-                    run=dict(tally.run),
-                )
-                for (minute, queue, task), tally in sorted(self._db.tallies.items())
-                if since <= minute < until
-            ]
+            return merge(
+                tally.to_rollup(*key)
+                for tallies in (self._db.tallies, self._db.copied)
+                for key, tally in tallies.items()
+                if since <= key[0] < until
+            )
 
     # --- ordering -----------------------------------------------------------------------------
 
@@ -100,13 +154,7 @@ class MemoryAdmin:
         return jobs
 
     def _requeue(self, row: Row, now: datetime) -> None:
-        row.max_attempts = row.attempt + row.asked.max_attempts
-        row.expires_at = row.finished_at = row.missed_at = row.reason = None
-        row.cancel_requested = row.solo = False
-        row.lost = 0
-        if self._retakes_key(row) and not self._db.holds_key(row, now):
-            self._db.take_key(row, now)
-        self._db.stand(row, now, now)
+        requeue(self._db, row, now)
 
     def _require_keys(self, rows: Sequence[Row], now: datetime) -> None:
         taken: dict[str, Row] = {}
@@ -119,7 +167,7 @@ class MemoryAdmin:
                 raise KeyConflict(unique.key, holder.asked.id)
 
     def _retakes_key(self, row: Row) -> bool:
-        return row.asked.unique is not None and row.asked.unique.window is not Window.UNTIL_STARTED
+        return retakes_key(row)
 
     async def discard(self, ids: Sequence[JobId], *, reason: str) -> None:
         with self._db.moment() as now:
@@ -160,11 +208,13 @@ class MemoryAdmin:
             self._db.stand(row, now, now)
         return True
 
-    async def pause(self, queue: str) -> None:
-        with self._db.moment():
+    async def pause(self, queue: str, *, audit: AuditNote | None = None) -> None:
+        with self._db.moment() as now:
             self._db.queues[queue].paused = True
+            self._db.audits.keep(audit, 1, now)
 
-    async def resume(self, queue: str) -> None:
-        with self._db.moment():
+    async def resume(self, queue: str, *, audit: AuditNote | None = None) -> None:
+        with self._db.moment() as now:
             self._db.queues[queue].paused = False
+            self._db.audits.keep(audit, 1, now)
         self._db.wake()

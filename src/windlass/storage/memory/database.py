@@ -17,6 +17,8 @@ from windlass.core.state import State
 from windlass.core.unique import OnConflict, Window
 from windlass.seams import SYSTEM_CLOCK, Clock
 from windlass.storage.calendar import after
+from windlass.storage.memory.audits import Audits
+from windlass.storage.memory.diary import Diary
 from windlass.storage.memory.gates import Gates
 from windlass.storage.memory.row import (
     Lane,
@@ -24,7 +26,7 @@ from windlass.storage.memory.row import (
     Place,
     QueueRow,
     Row,
-    Tally,
+    Tallies,
     WorkerRow,
     due_of,
     expiry_of,
@@ -52,7 +54,11 @@ class MemoryDatabase:
         self.keys: dict[str, Row] = {}
         self.queues: defaultdict[str, QueueRow] = defaultdict(QueueRow)
         self.gates = Gates()
-        self.tallies: dict[tuple[datetime, str, str], Tally] = {}
+        self.tallies: Tallies = {}
+        self.copied: Tallies = {}
+        """What another store had counted before it was moved here."""
+        self.audits = Audits()
+        self.diary = Diary()
         self.workers: dict[str, WorkerRow] = {}
         self.leases: dict[str, Lease] = {}
         self.schedules: dict[str, ScheduleRow] = {}
@@ -69,16 +75,22 @@ class MemoryDatabase:
     # --- rows ---------------------------------------------------------------------------------
 
     def add(self, asked: NewJob, now: datetime) -> Row:
-        self._last_seq += 1
-        row = Row.of(asked, seq=self._last_seq, now=now)
-        self.rows[row.seq] = self.by_id[asked.id] = row
+        row = Row.of(asked, now=now)
+        self.keep(row)
         self.take_key(row, now)
         self.stand(row, row.due, now)
         return row
 
+    def keep(self, row: Row) -> None:
+        """Give a row its number, after all others."""
+        self._last_seq += 1
+        row.seq = self._last_seq
+        self.rows[row.seq] = self.by_id[row.asked.id] = row
+
     def remove(self, row: Row) -> None:
         del self.rows[row.seq], self.by_id[row.asked.id]
         self.running.pop(row.seq, None)
+        self.diary.forget(row.seq)
         self.free_key(row)
 
     def held(self, claim: Claim) -> Row | None:
@@ -117,7 +129,7 @@ class MemoryDatabase:
         row.place = (row.asked.priority, row.due, row.seq)
         heappush(self.ready[row.asked.queue].setdefault(row.lane, []), row.place)
 
-    def standing(self, place: Place) -> Row | None:
+    def _standing(self, place: Place) -> Row | None:
         """The waiting job this entry stands for; None: it has left."""
         row = self.rows.get(place[-1])
         return row if row is not None and row.place is place else None
@@ -125,7 +137,7 @@ class MemoryDatabase:
     def head(self, heap: list[Place]) -> Row | None:
         """The first job that still stands in this heap."""
         while heap:
-            if (row := self.standing(heap[0])) is not None:
+            if (row := self._standing(heap[0])) is not None:
                 return row
             heappop(heap)
         return None

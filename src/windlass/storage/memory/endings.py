@@ -123,10 +123,10 @@ class Endings:
     def remember(self, row: Row, transition: Transition, verb: Verb, now: datetime) -> None:
         """Every claim that did not succeed stays in the history."""
         if verb is Verb.SUCCEED:
-            row.error = None
+            row.blame(None)
             return
         if transition.error is not None:
-            row.error = transition.error
+            row.blame(transition.error)
         del row.history[: 1 - HISTORY]
         row.history.append(
             Attempt(

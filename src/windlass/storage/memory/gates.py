@@ -12,6 +12,7 @@ from windlass.core.breaker import BreakerState, closed_again, tripped
 from windlass.core.job import LimitUse, NewJob
 from windlass.core.limit import Admitted, Closed, LimitSpec, admit, drained, owed
 from windlass.errors import LimitUnknown
+from windlass.storage.looks import LimitState
 from windlass.storage.memory.row import Row
 
 __all__ = ["Gates", "Shut", "Usage"]
@@ -121,6 +122,19 @@ class Gates:
         self.breakers.pop(gate, None)
         if gate in self.spent:
             self.spent[gate] = None
+
+    def restore(self, state: LimitState) -> bool:
+        """Take over what another store had spent; False: it is the same here."""
+        gate = LimitUse(state.name, state.key).gate
+        breaker = state.breaker or closed_again()
+        here = (self.spent.get(gate), self.breakers.get(gate, closed_again()))
+        if gate in self.spent and here == (state.spent_until, breaker):
+            return False
+        self.spent[gate] = state.spent_until
+        self.breakers.pop(gate, None)
+        if breaker != closed_again():
+            self.breakers[gate] = breaker
+        return True
 
     def _admit(self, spec: LimitSpec, use: LimitUse, now: datetime) -> Admitted | Closed | None:
         if spec.rate is None:

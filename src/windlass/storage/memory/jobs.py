@@ -36,11 +36,15 @@ class MemoryJobs:
 
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
         with self._db.moment() as now:
-            self._db.gates.require(jobs)
-            self._require_keys(jobs, now)
-            answers = [self._insert(job, now) for job in jobs]
+            answers = self.insert_all(jobs, now)
         self._db.wake()
         return answers
+
+    def insert_all(self, jobs: Sequence[NewJob], now: datetime) -> list[Inserted]:
+        """All or none, under the database's lock."""
+        self._db.gates.require(jobs)
+        self._require_keys(jobs, now)
+        return [self._insert(job, now) for job in jobs]
 
     def _require_keys(self, jobs: Sequence[NewJob], now: datetime) -> None:
         """Refuse jobs that may not meet another one with their key, also in their own batch."""

@@ -10,7 +10,7 @@ from windlass.core.queue import QueueSettings
 from windlass.storage.calendar import after
 from windlass.storage.memory.database import MemoryDatabase
 from windlass.storage.memory.row import QueueRow
-from windlass.storage.protocol import QueueRecord
+from windlass.storage.protocol import AuditNote, QueueRecord
 
 __all__ = ["MemoryQueues", "cool", "forgive"]
 
@@ -52,17 +52,26 @@ class MemoryQueues:
                 if row != plain
             ]
 
-    async def change(self, queue: str, new: QueueSettings, *, old: QueueSettings) -> bool:
-        with self._db.moment():
+    async def change(
+        self,
+        queue: str,
+        new: QueueSettings,
+        *,
+        old: QueueSettings,
+        audit: AuditNote | None = None,
+    ) -> bool:
+        with self._db.moment() as now:
             row = self._db.queues[queue]
             if row.settings != old:
                 return False
             row.settings = new
+            self._db.audits.keep(audit, 1, now)
         self._db.wake()
         return True
 
-    async def warm(self, queue: str) -> None:
-        with self._db.moment():
+    async def warm(self, queue: str, *, audit: AuditNote | None = None) -> None:
+        with self._db.moment() as now:
             row = self._db.queues[queue]
             row.cool_until, row.cool_downs = None, 0
+            self._db.audits.keep(audit, 1, now)
         self._db.wake()

@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from windlass.core.fault import frame_of
 from windlass.core.job import Attempt, AttemptError, Claim, ClaimedJob, Job, NewJob, Progress
 from windlass.core.limit import lane_key
 from windlass.core.queue import QueueSettings
+from windlass.core.rollup import Rollup
 from windlass.core.state import TERMINAL, State, Verb
 from windlass.storage.calendar import after, within
 from windlass.storage.protocol import Settled, WorkerStart, WorkerState
@@ -22,6 +24,7 @@ __all__ = [
     "Place",
     "QueueRow",
     "Row",
+    "Tallies",
     "Tally",
     "WorkerRow",
     "due_of",
@@ -55,7 +58,8 @@ class Row(msgspec.Struct, eq=False, kw_only=True):
     """
 
     asked: NewJob
-    seq: int
+    seq: int = 0
+    """Given when it is stored."""
     created_at: datetime
     due: datetime
     max_attempts: int
@@ -75,6 +79,8 @@ class Row(msgspec.Struct, eq=False, kw_only=True):
     finished_at: datetime | None = None
     result: bytes | None = None
     error: AttemptError | None = None
+    frame: str = ""
+    """Where the error was raised."""
     reason: str | None = None
     cancel_requested: bool = False
     lost: int = 0
@@ -85,7 +91,7 @@ class Row(msgspec.Struct, eq=False, kw_only=True):
     history: list[Attempt] = []
 
     @classmethod
-    def of(cls, asked: NewJob, *, seq: int, now: datetime) -> Row:
+    def of(cls, asked: NewJob, *, now: datetime, seq: int = 0) -> Row:
         """A new job, waiting."""
         return cls(
             asked=asked,
@@ -111,6 +117,16 @@ class Row(msgspec.Struct, eq=False, kw_only=True):
 
     def is_terminal(self) -> bool:
         return self.state in TERMINAL
+
+    def is_retrying(self) -> bool:
+        """Whether it waits after an attempt that was spent since it was enqueued or requeued."""
+        spent = self.attempt > self.max_attempts - self.asked.max_attempts
+        return self.state is State.WAITING and spent
+
+    def blame(self, error: AttemptError | None) -> None:
+        """Keep the last error, and where it was raised."""
+        self.error = error
+        self.frame = "" if error is None else frame_of(error.traceback)
 
     def to_claimed(self) -> ClaimedJob:
         """What the worker of a running job gets."""
@@ -223,6 +239,7 @@ class WorkerRow(msgspec.Struct, eq=False, kw_only=True):
     """The last beat on the clock that never steps: what its lease is judged by."""
     state: WorkerState = WorkerState.LIVE
     ended_at: datetime | None = None
+    memory: int | None = None
 
 
 class Lease(NamedTuple):
@@ -238,3 +255,23 @@ class Tally(NamedTuple):
     counts: Counter[str]
     wait: Counter[int]
     run: Counter[int]
+
+    def add(self, other: Tally) -> None:
+        self.counts.update(other.counts)
+        self.wait.update(other.wait)
+        self.run.update(other.run)
+
+    def to_rollup(self, minute: datetime, queue: str, task: str) -> Rollup:
+        """What people see of it."""
+        return Rollup(
+            minute=minute,
+            queue=queue,
+            task=task,
+            counts=dict(self.counts),
+            wait=dict(self.wait),
+            run=dict(self.run),
+        )
+
+
+Tallies = dict[tuple[datetime, str, str], Tally]
+"""By minute, queue and task."""

@@ -59,6 +59,7 @@ class MemorySchedules:
         self._store(write, row)
         for job in write.jobs:
             self._insert(job, now)
+        self._db.audits.keep(write.audit, 1, now)
         return Written.WRITTEN
 
     def _repeats(self, write: ScheduleWrite, row: ScheduleRow | None) -> bool:

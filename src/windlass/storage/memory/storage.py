@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 
@@ -12,6 +12,9 @@ from windlass.storage.memory.claims import Claims
 from windlass.storage.memory.database import MemoryDatabase
 from windlass.storage.memory.endings import Endings
 from windlass.storage.memory.jobs import MemoryJobs
+from windlass.storage.memory.journal import MemoryJournal
+from windlass.storage.memory.moving import MemoryMoving
+from windlass.storage.memory.orders import MemoryOrders
 from windlass.storage.memory.queues import MemoryQueues
 from windlass.storage.memory.schedules import MemorySchedules
 from windlass.storage.memory.upkeep import MemoryLimits, MemoryMaintenance
@@ -86,6 +89,9 @@ class MemoryStorage:
         self.queues = MemoryQueues(database)
         self.schedules = MemorySchedules(database)
         self.admin = MemoryAdmin(database)
+        self.orders = MemoryOrders(database, self.jobs)
+        self.journal = MemoryJournal(database)
+        self.moving = MemoryMoving(database)
 
     @property
     def transactions(self) -> None:
@@ -101,6 +107,10 @@ class MemoryStorage:
 
     def describe(self) -> str:
         return "memory (nothing survives the process)"
+
+    async def health(self) -> Mapping[str, float | str]:
+        with self._db.moment():
+            return {"durability": "none", "jobs": len(self._db.rows)}
 
     def prove_dead(self, worker: WorkerStart) -> bool:  # noqa: ARG002 -- nothing is ever proven
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -10,9 +11,12 @@ from windlass.core.limit import LimitSpec
 from windlass.core.state import State
 from windlass.errors import LimitUnknown
 from windlass.storage.memory.database import MemoryDatabase
-from windlass.storage.protocol import LimitState
+from windlass.storage.memory.row import Tallies, Tally
+from windlass.storage.protocol import AuditNote, LimitState
 
 __all__ = ["MemoryLimits", "MemoryMaintenance"]
+
+HOUR = timedelta(hours=1)
 
 
 class MemoryLimits:
@@ -21,19 +25,23 @@ class MemoryLimits:
     def __init__(self, database: MemoryDatabase) -> None:
         self._db = database
 
-    async def define(self, specs: Sequence[LimitSpec]) -> None:
+    async def define(self, specs: Sequence[LimitSpec], *, audit: AuditNote | None = None) -> None:
         with self._db.moment() as now:
             for spec in specs:
                 self._db.gates.define(spec, now)
+            self._db.audits.keep(audit, len(specs), now)
         self._db.wake()
 
-    async def drain(self, name: str, key: str = "") -> None:
+    async def drain(self, name: str, key: str = "", *, audit: AuditNote | None = None) -> None:
         with self._db.moment() as now:
             self._db.gates.drain([self._use(name, key)], now)
+            if self._db.gates.specs[name].rate is not None:
+                self._db.audits.keep(audit, 1, now)
 
-    async def reset(self, name: str, key: str = "") -> None:
-        with self._db.moment():
+    async def reset(self, name: str, key: str = "", *, audit: AuditNote | None = None) -> None:
+        with self._db.moment() as now:
             self._db.gates.reset(self._use(name, key).gate)
+            self._db.audits.keep(audit, 1, now)
         self._db.wake()
 
     def _use(self, name: str, key: str) -> LimitUse:
@@ -126,10 +134,46 @@ class MemoryMaintenance:
 
     async def prune_rollups(self, *, older_than: timedelta, limit: int) -> int:
         with self._db.moment() as now:
-            old = [key for key in self._db.tallies if key[0] < now - older_than][:limit]
-            for key in old:
-                del self._db.tallies[key]
+            old = [
+                (tallies, key)
+                for tallies in (self._db.tallies, self._db.copied)
+                for key in tallies
+                if key[0] < now - older_than
+            ][:limit]
+            for tallies, key in old:
+                del tallies[key]
             return len(old)
+
+    async def compact_rollups(self, *, older_than: timedelta, limit: int) -> int:
+        with self._db.moment() as now:
+            return sum(
+                self._compact(tallies, now - older_than, limit)
+                for tallies in (self._db.tallies, self._db.copied)
+            )
+
+    def _compact(self, tallies: Tallies, before: datetime, limit: int) -> int:
+        hours: defaultdict[tuple[datetime, str, str], list[datetime]] = defaultdict(list)
+        for minute, queue, task in sorted(tallies):
+            hours[hour_of(minute), queue, task].append(minute)
+        met = saved = 0
+        for (hour, queue, task), minutes in hours.items():
+            if len(minutes) == 1 or hour + HOUR >= before or met >= limit:
+                continue
+            whole = Tally(Counter(), Counter(), Counter())
+            for minute in minutes:
+                whole.add(tallies.pop((minute, queue, task)))
+            tallies[hour, queue, task] = whole
+            met += len(minutes)
+            saved += len(minutes) - 1
+        return saved
+
+    async def prune_audits(self, *, older_than: timedelta, limit: int) -> int:
+        with self._db.moment() as now:
+            return self._db.audits.prune(now - older_than, limit)
+
+    async def prune_events(self, *, older_than: timedelta, limit: int) -> int:
+        with self._db.moment() as now:
+            return self._db.diary.prune_events(now - older_than, limit)
 
     async def prune_workers(self, *, older_than: timedelta, limit: int) -> int:
         with self._db.moment() as now:
@@ -148,3 +192,8 @@ class MemoryMaintenance:
     async def tidy(self) -> None:
         with self._db.moment() as now:
             self._db.gates.forget(self._db.gates.usage(self._db.running.values()), now)
+
+
+def hour_of(minute: datetime) -> datetime:
+    """The first minute of its hour."""
+    return minute.replace(minute=0)

@@ -38,12 +38,13 @@ class MemoryWorkers:
                 )
             return now
 
-    async def beat(self, worker: str) -> Beat:
+    async def beat(self, worker: str, *, memory: int | None = None) -> Beat:
         with self._db.moment() as now:
             row = self._db.workers.get(worker)
             live = row is not None and row.state is WorkerState.LIVE
             if row is not None and live:
                 row.beat_at, row.beat_boot = now, self._db.clock.boot()
+                row.memory = row.memory if memory is None else memory
             held = self._held(worker)
             return Beat(
                 live,
@@ -108,6 +109,7 @@ class MemoryWorkers:
                     beat_at=row.beat_at,
                     ended_at=row.ended_at,
                     running=len(self._held(row.start.id)),
+                    memory=row.memory,
                 )
                 for row in rows
             ]

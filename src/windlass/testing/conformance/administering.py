@@ -96,10 +96,12 @@ class ReadingConformance:
         waiting = await add(storage, a_job(), a_job(), a_job(delay=DAY), a_job(queue="b"))
         await storage.jobs.cancel(waiting[:1])
         await storage.admin.discard([await failed(storage, priority=-1)], reason="no use")
+        now = await storage.now()
         assert list(await storage.admin.counts()) == [
-            QueueCounts(queue="b", ready=1),
+            QueueCounts(queue="b", ready=1, oldest_due=now),
             QueueCounts(
                 queue="default",
+                oldest_due=now,
                 ready=1,
                 scheduled=1,
                 running=1,
@@ -326,7 +328,7 @@ class QueueConformance:
         await storage.admin.pause("default")
         await add(storage, a_job())
         assert list(await storage.admin.counts()) == [
-            QueueCounts(queue="default", ready=1, paused=True)
+            QueueCounts(queue="default", ready=1, oldest_due=await storage.now(), paused=True)
         ]
 
     async def test_a_paused_queue_promises_nothing(self, storage: Storage) -> None:
