@@ -6,6 +6,7 @@ from windlass.admin.explain import ExplainDesk
 from windlass.admin.limits import BreakerReport, LimitDesk, LimitReport
 from windlass.admin.numbers import NumberDesk
 from windlass.admin.place import PlaceDesk
+from windlass.admin.plugins import PluginDesk
 from windlass.admin.queues import QueueDesk
 from windlass.admin.schedules import ScheduleReport
 from windlass.admin.snapshot import SnapshotDesk
@@ -13,7 +14,7 @@ from windlass.admin.snapshot import SnapshotDesk
 __all__ = ["Admin", "BreakerReport", "LimitReport", "ScheduleReport"]
 
 
-class Admin(ExplainDesk, LimitDesk, QueueDesk, NumberDesk, PlaceDesk, SnapshotDesk):
+class Admin(ExplainDesk, LimitDesk, QueueDesk, NumberDesk, PlaceDesk, SnapshotDesk, PluginDesk):
     """``app.admin``: everything the command line and the dashboard can do.
 
     Orders are recorded under a name: ``app.admin.acting("alice").pause("mail")``. From code

@@ -8,9 +8,10 @@ from datetime import timedelta
 import msgspec
 
 from windlass.admin.desk import Desk
-from windlass.admin.redact import redacted_attempt, redacted_chunk, redacted_job
+from windlass.admin.redact import redacted_chunk, redacted_page, values_of
 from windlass.core.instant import duration
 from windlass.core.job import Attempt, Job, JobId
+from windlass.core.redact import redacted_history, redacted_job
 from windlass.core.state import State
 from windlass.core.text import check_text
 from windlass.errors import InvalidArgument, JobNotFound
@@ -49,7 +50,7 @@ class JobDesk(Desk):
         """
         asked = wanted or JobFilter()
         page = await (await self._storage()).admin.find(asked, limit=_within(limit))
-        return _shown(page)
+        return redacted_page(page)
 
     async def search(
         self,
@@ -76,7 +77,7 @@ class JobDesk(Desk):
             found += page
             over = page.next is None or len(found) >= enough
             if over or monotonic() >= until:
-                return _shown(Page(found, page.next, page.reached))
+                return redacted_page(Page(found, page.next, page.reached))
             asked = msgspec.structs.replace(asked, before=page.next)
 
     async def count(self, wanted: JobFilter | None = None, *, most: int = 10_000) -> Count:
@@ -113,20 +114,19 @@ class JobDesk(Desk):
 
     async def history(self, job_id: str) -> Sequence[Attempt]:
         """The ended attempts of a job that did not succeed, oldest first."""
-        ended = await (await self._storage()).admin.history(JobId(job_id))
-        return [redacted_attempt(attempt) for attempt in ended]
+        store = (await self._storage()).admin
+        (job,) = await store.get([JobId(job_id)])
+        return [] if job is None else redacted_history(job, await store.history(job.id))
 
     async def logs(self, job_id: str, *, after: tuple[int, int] = (0, 0)) -> Sequence[LogChunk]:
         """What its runs have logged, oldest first. Live: ask again with ``after=`` the last one's
         claim number and number.
         """
-        chunks = await (await self._storage()).journal.logs(JobId(job_id), after=after)
-        return [redacted_chunk(chunk) for chunk in chunks]
+        storage = await self._storage()
+        chunks = await storage.journal.logs(JobId(job_id), after=after)
+        values = values_of((await storage.admin.get([JobId(job_id)]))[0]) if chunks else ()
+        return [redacted_chunk(chunk, values) for chunk in chunks]
 
 
 def _within(limit: int) -> int:
     return min(max(limit, 1), _PAGE)
-
-
-def _shown(page: Page) -> Page:
-    return Page([redacted_job(job) for job in page], page.next, page.reached)

@@ -9,8 +9,8 @@ from typing import Literal
 import msgspec
 
 from windlass.admin.desk import Desk
-from windlass.admin.redact import redacted_text
 from windlass.core.instant import aware, duration
+from windlass.core.redact import redacted_text
 from windlass.core.rollup import Rollup, minute_of
 from windlass.core.series import Activity, Series, activities, series, step_for
 from windlass.storage.looks import ErrorLook, JobFilter, QueueCounts

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from windlass.admin.desk import Desk
-from windlass.admin.redact import redacted_job
+from windlass.admin.redact import redacted_page
 from windlass.core.job import JobId
 from windlass.core.state import State
 from windlass.seams import monotonic
@@ -59,8 +59,7 @@ class PlaceDesk(Desk):
     async def jobs_of(self, worker: str, *, limit: int = 100) -> Page:
         """What a worker is running."""
         wanted = JobFilter(states=[State.RUNNING], worker=worker)
-        page = await (await self._storage()).admin.find(wanted, limit=limit)
-        return Page([redacted_job(job) for job in page], page.next, page.reached)
+        return redacted_page(await (await self._storage()).admin.find(wanted, limit=limit))
 
     async def audits(
         self, *, limit: int = 50, before: int | None = None, subject: str | None = None

@@ -1,28 +1,32 @@
-"""What people are shown of stored records: everything but secrets."""
+"""What people are shown of pages and logs: everything but secrets."""
 
 from __future__ import annotations
 
-from windlass.core.job import Attempt, Job
+from collections.abc import Sequence
+
+import msgspec
+
+from windlass.core.job import Job
+from windlass.core.redact import redacted_job, redacted_text, secret_names, secret_values
 from windlass.storage.journal import LogChunk
+from windlass.storage.looks import Page
 
-__all__ = ["redacted_attempt", "redacted_chunk", "redacted_job", "redacted_text"]
-
-
-def redacted_job(job: Job) -> Job:
-    """The job without its secrets."""
-    return job
+__all__ = ["redacted_chunk", "redacted_page", "values_of"]
 
 
-def redacted_attempt(attempt: Attempt) -> Attempt:
-    """The ended attempt without secrets in its error."""
-    return attempt
+def redacted_page(page: Page) -> Page:
+    """The same jobs without their secrets."""
+    return Page([redacted_job(job) for job in page], page.next, page.reached)
 
 
-def redacted_chunk(chunk: LogChunk) -> LogChunk:
-    """The lines without secrets in them."""
-    return chunk
+def values_of(job: Job | None) -> Sequence[str]:
+    """What must not turn up in the texts around a job."""
+    return () if job is None else secret_values(job.payload, secret_names(job.tags))
 
 
-def redacted_text(text: str) -> str:
-    """The text without what looks like a secret."""
-    return text
+def redacted_chunk(chunk: LogChunk, values: Sequence[str]) -> LogChunk:
+    """The lines without these values, and without what looks like a secret."""
+    lines = [
+        msgspec.structs.replace(line, text=redacted_text(line.text, values)) for line in chunk.lines
+    ]
+    return msgspec.structs.replace(chunk, lines=lines)
