@@ -8,6 +8,7 @@ from windlass.control import GiveUp, Retry, Snooze, Throttled
 from windlass.core.backoff import Backoff
 from windlass.core.breaker import Breaker
 from windlass.core.limit import Rate
+from windlass.core.payload import Secret
 from windlass.core.rules import Cron, Every, Manual, Once
 from windlass.followup import Failure
 from windlass.handle import Job
@@ -29,6 +30,7 @@ __all__ = [
     "Once",
     "Rate",
     "Retry",
+    "Secret",
     "Snooze",
     "Task",
     "Throttled",

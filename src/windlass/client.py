@@ -80,7 +80,7 @@ def new_job(call: Call, settings: Settings, job_id: JobId) -> NewJob:
         backoff=ask.backoff,
         limits=call.limits,
         unique=call.unique or ask.unique,
-        tags=task.tags if ask.tags is None else ask.tags,
+        tags=(*(task.tags if ask.tags is None else ask.tags), *call.task.codec.marks),
         tenant=ask.tenant,
         principal=principal,
         correlation_id=correlation_id,

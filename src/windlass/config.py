@@ -14,6 +14,7 @@ import msgspec
 
 from windlass.core.instant import duration
 from windlass.core.payload import MIB
+from windlass.core.redact import redacted_text
 from windlass.core.text import check_name, shown
 from windlass.errors import ConfigError, InvalidArgument, suggestion
 
@@ -73,6 +74,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     child_memory_limit: int | None = None
     """Megabytes at which a child process is killed while it runs a job."""
     imports: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Without the password of its URL: settings end up in logs and bug reports."""
+        url = redacted_text(self.url)
+        said = {**{name: getattr(self, name) for name in self.__struct_fields__}, "url": url}
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in said.items())})"
 
     def __post_init__(self) -> None:
         if self.heartbeat * 3 > self.lease:

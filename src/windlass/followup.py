@@ -11,6 +11,7 @@ import msgspec
 
 from windlass.config import Settings
 from windlass.core.job import ClaimedJob, FollowUp, JobId, LimitUse, NewJob
+from windlass.core.redact import marks_in
 from windlass.core.text import check_name, shown
 from windlass.core.transition import Transition
 from windlass.errors import DefinitionError, suggestion
@@ -181,7 +182,7 @@ def then_of(
         timeout=wanted.timeout,
         expires=wanted.expires,
         limits=wanted.limits,
-        tags=wanted.tags,
+        tags=(*wanted.tags, *marks_in(job.tags)),  # its arguments are among this one's
         tenant=job.tenant,
         principal=job.principal,
         correlation_id=job.correlation_id,

@@ -154,3 +154,12 @@ def test_clipping_counts_bytes_and_cuts_no_character_in_half() -> None:
     assert clipped.startswith("ä€")
     assert clipped.endswith("😀")
     assert "�" not in clipped
+
+
+def test_secrets_are_taken_out_before_anything_is_cut() -> None:
+    secret = "canary" * 50
+    for room in range(300, 1200, 37):
+        text = "x" * room + secret + "y" * 3000
+        told = describe(ValueError(text), limit=2048, secrets=(secret,))
+        assert "canary" not in told.message + told.traceback
+    assert "***" in describe(ValueError(f"at {secret}."), limit=2048, secrets=(secret,)).message

@@ -12,15 +12,22 @@ import math
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, Union
+from typing import Annotated, Any, TypeVar, Union
 
 import msgspec
 
+from windlass.core.redact import secret_marks
+from windlass.core.secrecy import SECRET, secrets_of
 from windlass.errors import DefinitionError, PayloadError, PayloadTooLarge
 
-__all__ = ["MIB", "Codec", "decode_any", "encode_any", "signature_shape"]
+__all__ = ["MIB", "Codec", "Secret", "decode_any", "encode_any", "signature_shape"]
 
 MIB = 1024 * 1024
+
+T = TypeVar("T")
+Secret = Annotated[T, SECRET]
+"""``card: Secret[str]`` is a ``str`` for its handler and for type checkers. Logs, errors and all that
+shows jobs to people show ``***`` instead. It is stored as it is: a worker needs it."""
 
 _NOT_STORABLE = (
     TypeError,
@@ -103,6 +110,7 @@ class Codec:
         "_positional",
         "_result",
         "_struct",
+        "marks",
     )
 
     def __init__(self, function: Callable[..., Any], *, skip_first: bool = False) -> None:
@@ -134,6 +142,11 @@ class Codec:
             )
             raise DefinitionError(message) from error
         self._result = _result_type(hints)
+        taken = {p.name for p in parameters}
+        self.marks = secret_marks(
+            secrets_of({name: hints[name] for name in hints if name in taken})
+        )
+        """The tags of its jobs that say which arguments, or fields of them, are `Secret`."""
 
     @property
     def names(self) -> tuple[str, ...]:

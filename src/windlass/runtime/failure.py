@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
 from types import TracebackType
 
 from windlass.core.job import AttemptError
+from windlass.core.redact import redacted_text
 
 __all__ = ["clip", "describe", "kind_of"]
 
 _KIND = 256
+_LOOKED_THROUGH = 4
 _MESSAGE_SHARE = 4
 """A message may take a quarter of the room; the traceback gets the rest."""
 
@@ -53,9 +56,9 @@ def _own_frames_off(trace: TracebackType | None) -> TracebackType | None:
     return first
 
 
-def describe(error: BaseException, *, limit: int) -> AttemptError:
-    """What to store about ``error``; causes are part of the traceback."""
-    message = clip(_text(error), limit // _MESSAGE_SHARE)
+def describe(error: BaseException, *, limit: int, secrets: Sequence[str] = ()) -> AttemptError:
+    """What to store about ``error``, without ``secrets``; causes are part of the traceback."""
+    message = _hidden(_text(error), limit // _MESSAGE_SHARE, secrets)
     try:
         lines = traceback.format_exception(
             type(error), error, _own_frames_off(error.__traceback__), limit=-64
@@ -63,4 +66,13 @@ def describe(error: BaseException, *, limit: int) -> AttemptError:
         text = "".join(lines)
     except BaseException as broken:  # noqa: BLE001 -- formatting calls into user code
         text = f"<no traceback: formatting it raised {type(broken).__name__}>"
-    return AttemptError(kind_of(error), message, clip(text, limit - len(message.encode())))
+    return AttemptError(
+        kind_of(error), message, _hidden(text, limit - len(message.encode()), secrets)
+    )
+
+
+def _hidden(text: str, limit: int, secrets: Sequence[str]) -> str:
+    """Cut to what is looked through in good time, masked, and cut again: half a secret at the
+    first cut is nowhere near what the second one keeps.
+    """
+    return clip(redacted_text(clip(text, _LOOKED_THROUGH * limit), secrets), limit)

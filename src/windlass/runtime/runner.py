@@ -18,6 +18,7 @@ from windlass.core import outcome as core
 from windlass.core.job import AttemptError, Claim, ClaimedJob
 from windlass.core.outcome import Outcome
 from windlass.core.payload import encode_any
+from windlass.core.redact import secret_names, secret_values
 from windlass.errors import ChildNotStarted, JobTimeout, UnknownTask
 from windlass.runtime.children import Children, outcome_in
 from windlass.runtime.failure import describe
@@ -163,7 +164,7 @@ class Runner:
                     value = await task.function(*args, **kwargs)
                 else:
                     value = await self._within_limits(run, task, args, kwargs)
-                outcome = _NOTHING if value is None else self._returned(task, value)
+                outcome = _NOTHING if value is None else self._returned(run, task, value)
         except BaseException as error:  # noqa: BLE001 -- a handler may raise anything
             outcome = self._judged(run, error)
         if self.finishing and job.claim in self.finishing and self._resolve is not None:
@@ -190,14 +191,14 @@ class Runner:
         enter(context)  # in this task's own copy of the variables: nothing to undo
         return args, kwargs
 
-    def _returned(self, task: Task[..., Any], value: object) -> Outcome:
+    def _returned(self, run: Run, task: Task[..., Any], value: object) -> Outcome:
         try:
             return core.Succeeded(
                 encode_any(value, limit=self._result_limit, what=f"the result of {task.name}")
             )
         except Exception as error:  # noqa: BLE001 -- encoding runs code of the user's types
             # Ran, but what it returned cannot be stored: running it again would change nothing.
-            return core.GaveUp(self._describe(error))
+            return core.GaveUp(self._describe(run, error))
 
     async def _within_limits(
         self, run: Run, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -244,7 +245,7 @@ class Runner:
                 enter(context)
                 inner = functools.partial(seat.value, job)
                 value = await self._in_time(run, limit, through(self._layers, context, inner))
-                outcome = _NOTHING if value is None else self._returned(task, value)
+                outcome = _NOTHING if value is None else self._returned(run, task, value)
         stopped = run.why is not None and run.why is not Why.CANCEL
         if run.why is not None and stopped and not isinstance(outcome, core.Succeeded):
             return _stopped(run.why)
@@ -300,38 +301,40 @@ class Runner:
             case Exception() if (kept := outcome_in(error)) is not None:
                 return kept
             case ChildNotStarted():
-                return core.Missing(self._describe(error))
+                return core.Missing(self._describe(run, error))
             case _Misfit(__cause__=Exception() as cause):
-                return core.GaveUp(self._describe(cause))
+                return core.GaveUp(self._describe(run, cause))
             case asyncio.CancelledError() if run.why is not None:
                 return _stopped(run.why)
             case asyncio.CancelledError():
                 return self._raised(run, error)
             case Retry():
                 after = None if error.after is None else min(error.after, _FARTHEST)
-                return core.Raised(self._describe(error), after)
+                return core.Raised(self._describe(run, error), after)
             case Snooze():
                 return core.Snoozed(min(error.after, _FARTHEST))
             case Throttled():
                 after = min(error.after or _NO_TIME, _FARTHEST)
                 return core.Throttled(after, error.cool_queue, error.drain)
             case GiveUp():
-                return core.GaveUp(self._describe(error))
+                return core.GaveUp(self._describe(run, error))
             case Exception():
                 return self._raised(run, error)
             case _:
-                return core.Crashed(self._describe(error))
+                return core.Crashed(self._describe(run, error))
 
     def _raised(self, run: Run, error: BaseException) -> Outcome:
         """Its class is looked at here: what is stored of it, or sent to a worker, is text."""
         task = self._tasks.find(run.job.task)
         if task is None:
-            return core.Raised(self._describe(error))
+            return core.Raised(self._describe(run, error))
         lists = task.settings.retry_on, task.settings.give_up_on
-        return core.Raised(self._describe(error), barred=core.barred(type(error), *lists))
+        return core.Raised(self._describe(run, error), barred=core.barred(type(error), *lists))
 
-    def _describe(self, error: BaseException) -> AttemptError:
-        return describe(error, limit=self._error_limit)
+    def _describe(self, run: Run, error: BaseException) -> AttemptError:
+        """Without the secrets that the handler was given: errors are read by many."""
+        values = secret_values(run.job.payload, secret_names(run.job.tags))
+        return describe(error, limit=self._error_limit, secrets=values)
 
 
 def _stopped(why: Why) -> Outcome:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 from urllib.parse import unquote, urlsplit
 
+from windlass.core.redact import MASK, redacted_text
 from windlass.errors import ConfigError, MissingDependency, UnknownScheme
 from windlass.seams import SYSTEM_CLOCK, Clock
 
@@ -40,7 +41,7 @@ def check_url(url: str) -> str:
     scheme, separator, _ = url.partition("://")
     if not separator:
         message = (
-            f"{url!r} is no storage URL. Use for example sqlite:///jobs.db (a file here), "
+            f"{_shown(url)!r} is no storage URL. Use for example sqlite:///jobs.db (a file here), "
             f"sqlite:////var/lib/app/jobs.db (an absolute path), "
             f"postgresql://user@host/database, redis://host:6379/0 or memory://"
         )
@@ -52,17 +53,23 @@ def check_url(url: str) -> str:
     return scheme
 
 
+def _shown(url: str) -> str:
+    """What stands before an @ may be a password, whatever else is wrong with the URL."""
+    _, at, rest = url.rpartition("@")
+    return redacted_text(url) if "://" in url or not at else f"{MASK}@{rest}"
+
+
 def _sqlite_path(url: str) -> str:
     parts = urlsplit(url)
     if parts.query or parts.fragment:
         message = (
-            f"{url!r} has more than a file name. Options are settings: Windlass(url, "
+            f"{_shown(url)!r} has more than a file name. Options are settings: Windlass(url, "
             f"durability=...); a ? or # in the name is written %3F or %23"
         )
         raise ConfigError(message)
     if parts.netloc or parts.path.strip("/") in ("", ":memory:"):
         message = (
-            f"{url!r} names no file. sqlite:///jobs.db is relative (three slashes), "
+            f"{_shown(url)!r} names no file. sqlite:///jobs.db is relative (three slashes), "
             f"sqlite:////var/lib/app/jobs.db absolute (four); for tests use memory://"
         )
         raise ConfigError(message)

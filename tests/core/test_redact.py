@@ -1,0 +1,254 @@
+"""Secrets: found by annotation, by name and by their looks, masked wherever they turn up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypedDict
+
+import msgspec
+import pytest
+
+from windlass import Secret
+from windlass.core.job import Attempt, AttemptError, Job, JobId, LimitUse, Progress
+from windlass.core.payload import Codec
+from windlass.core.redact import (
+    MASK,
+    looks_secret,
+    marks_in,
+    redacted_error,
+    redacted_history,
+    redacted_job,
+    redacted_json,
+    redacted_text,
+    secret_marks,
+    secret_names,
+    secret_values,
+)
+from windlass.core.state import State, Verb
+
+JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N"
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "password",
+            "db_passwd",
+            "PASSWORD",
+            "userPassword",
+            "secret",
+            "client_secret",
+            "clientSecret",
+        ),
+        *("token", "access_token", "accessToken", "x-api-key", "api_key", "apikey", "private_key"),
+        *(
+            "authorization",
+            "Set-Cookie",
+            "credentials",
+            "credit_card",
+            "ssn",
+            "user_ssn",
+            "userSsn",
+        ),
+        *("passphrase", "cvv", "jwt", "dsn"),
+    ],
+)
+def test_a_name_that_sounds_like_a_secret_is_one(name: str) -> None:
+    assert looks_secret(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["to", "classname", "compass", "secretary", "key", "keyboard", "author", "lesson", "pass_no"],
+)
+def test_a_name_that_does_not_is_none(name: str) -> None:
+    assert not looks_secret(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgresql://ada:s3cret@db/shop", "postgresql://ada:***@db/shop"),
+        ("redis://:s3cret@db:6379/0 is away", "redis://:***@db:6379/0 is away"),
+        ("postgresql://ada:s3@cret@db/shop", "postgresql://ada:***@db/shop"),
+        ("https://shop.example/a:b@c", "https://shop.example/a:b@c"),
+        (f"refused: {JWT}!", "refused: ***!"),
+        ("AKIAIOSFODNN7EXAMPLE was refused", "*** was refused"),
+        ("Authorization: Bearer abc123def456", "Authorization: Bearer ***"),
+        ("the bearer authentication failed", "the bearer authentication failed"),
+        ("connect(password='hunter2', to='ada')", "connect(password='***', to='ada')"),
+        ('{"api_key": "hunter2", "to": "ada"}', '{"api_key": "***", "to": "ada"}'),
+        ("host=db password=hunter2 user=ada", "host=db password=*** user=ada"),
+        ("GET /?token=hunter2&page=2", "GET /?token=***&page=2"),
+        ("invalid token: unexpected end", "invalid token: unexpected end"),
+        ("nothing to see", "nothing to see"),
+    ],
+)
+def test_what_looks_like_a_secret_in_a_text_is_masked(text: str, shown: str) -> None:
+    assert redacted_text(text) == shown
+
+
+def test_a_private_key_is_masked_whole() -> None:
+    key = "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabcd\n-----END RSA PRIVATE KEY-----"
+    assert redacted_text(f"cannot read {key}.") == "cannot read ***."
+
+
+@pytest.mark.parametrize(
+    "text", ["a-" * 30_000, "token_" * 10_000, "://" + "a:" * 30_000, "x" * 60_000]
+)
+def test_no_text_takes_long(text: str) -> None:
+    redacted_text(text, ("needle",))  # quadratic would run into the time limit of a test
+
+
+def test_given_values_are_masked_as_python_json_and_urls_write_them() -> None:
+    payload = msgspec.json.encode({"password": 'a"b\n/ü'})
+    values = secret_values(payload)
+    for written in ('a"b\n/ü', repr('a"b\n/ü'), '{"x": "a\\"b\\n/ü"}', "a%22b%0A%2F%C3%BC"):
+        assert "ü" not in redacted_text(written, values)
+        assert MASK in redacted_text(written, values)
+
+
+def test_the_longest_value_is_masked_first() -> None:
+    payload = msgspec.json.encode({"token": "abcd", "secret": "abcdefgh"})
+    assert redacted_text("abcdefgh", secret_values(payload)) == MASK
+
+
+def test_short_values_do_not_shred_texts() -> None:
+    payload = msgspec.json.encode(
+        {"password": "a", "token": None, "secret": True, "api_key": "   "}
+    )
+    assert secret_values(payload) == ()
+
+
+def test_arguments_are_masked_at_any_depth_by_their_names() -> None:
+    given = {
+        "to": "ada",
+        "login": {"password": "hunter2", "tries": 3},
+        "rows": [{"apiKey": ["x", "y"]}, {"url": "redis://:s3cret@h/0"}],
+        "max_tokens": 4096,
+        "token": 123456,
+        "secret": None,
+        "cookie": False,
+        "card": {"number": "4111"},
+    }
+    shown = msgspec.json.decode(redacted_json(msgspec.json.encode(given), {"card"}))
+    assert shown == {
+        "to": "ada",
+        "login": {"password": MASK, "tries": 3},
+        "rows": [{"apiKey": MASK}, {"url": "redis://:***@h/0"}],
+        "max_tokens": 4096,
+        "token": MASK,
+        "secret": None,
+        "cookie": False,
+        "card": MASK,
+    }
+
+
+def test_arguments_without_secrets_stay_the_same_bytes() -> None:
+    payload = b'{ "to" : "ada", "n":1.0 }'
+    assert redacted_json(payload) is payload
+
+
+@pytest.mark.parametrize("payload", [b"\xff\x00", b"{", b"[" * 100_000, b""])
+def test_what_is_no_json_is_taken_for_text(payload: bytes) -> None:
+    assert redacted_json(payload) == payload
+    assert secret_values(payload) == ()
+    assert redacted_json(payload + b" password=hunter2") != payload + b" password=hunter2"
+
+
+# --- Secret[...] ----------------------------------------------------------------------------------
+
+
+@dataclass
+class Card:
+    number: Secret[str]
+    holder: str
+
+
+class Login(TypedDict):
+    pin: Secret[int]
+
+
+class Order(msgspec.Struct):
+    card: Card
+    after: Order | None = None
+
+
+def pay(
+    order: Order, pin: Secret[int] | None, login: Login, keys: list[Secret[str]], to: str
+) -> None: ...
+
+
+def test_secret_arguments_and_fields_are_found_in_annotations() -> None:
+    marks = Codec(pay).marks
+    assert secret_names(marks) == {"number", "pin", "keys"}
+    assert marks_in(("vip", *marks)) == marks
+
+
+def test_a_secret_argument_is_stored_and_decoded_like_any_other() -> None:
+    codec = Codec(pay)
+    given = (Order(Card("4111", "ada")), 1234, Login(pin=77), ["k"], "bob")
+    assert codec.decode(codec.encode(given, {})) == (given, {})
+
+
+# --- jobs -----------------------------------------------------------------------------------------
+
+
+def a_job(payload: dict[str, Any], **more: Any) -> Job:
+    return Job(
+        id=JobId("a" * 32),
+        seq=1,
+        task="pay",
+        queue="default",
+        payload=msgspec.json.encode(payload),
+        state=State.FAILED,
+        priority=0,
+        created_at=NOW,
+        due=NOW,
+        attempt=1,
+        max_attempts=1,
+        budget=1,
+        claim_number=1,
+        **more,
+    )
+
+
+def test_every_text_of_a_job_is_masked() -> None:
+    canary = "canary-4111"
+    error = AttemptError("ValueError", f"{canary} refused", f"Traceback …\nValueError: {canary}")
+    job = a_job(
+        {"card": canary, "to": "ada"},
+        result=msgspec.json.encode({"charged": canary}),
+        error=error,
+        key=f"pay/{canary}",
+        limits=(LimitUse("api", canary), LimitUse("other")),
+        reason=f"{canary} is over",
+        progress=Progress(0.5, f"charging {canary}"),
+        tags=(*secret_marks(["card"]), "vip"),
+        principal=canary,
+        correlation_id=f"r-{canary}",
+    )
+    shown = redacted_job(job)
+    assert canary not in repr(shown)
+    assert canary.encode() not in msgspec.json.encode(shown)
+    assert msgspec.json.decode(shown.payload) == {"card": MASK, "to": "ada"}
+    assert shown.tags == ("secret:card", "vip")
+    ended = Attempt(
+        claim_number=1,
+        attempt=1,
+        verb=Verb.FAIL,
+        worker="w",
+        started_at=NOW,
+        ended_at=NOW,
+        error=error,
+    )
+    assert canary not in repr(redacted_history(job, [ended]))
+
+
+def test_a_job_without_secrets_is_shown_as_it_is() -> None:
+    job = a_job({"to": "ada"}, error=AttemptError("ValueError", "no", "Traceback"), tags=("vip",))
+    assert redacted_job(job) == job
+    assert redacted_error(AttemptError("ValueError", "no", "Traceback")).message == "no"
