@@ -1,0 +1,67 @@
+"""Something a person orders: asked first, done by a form, told afterwards.
+
+GET shows the question, as a page or in a dialog; POST does it. Both stand in one line of the route
+table, with the role they take.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from starlette.responses import Response
+
+from windlass.errors import StorageError, WindlassError
+from windlass.observe.log import printable
+from windlass.web.visit import Visit
+
+__all__ = ["Action", "Done", "Question"]
+
+log = logging.getLogger("windlass")
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked before it is done."""
+
+    title: str
+    """Pause queue mail?"""
+    sentence: str
+    """What will happen, and what will not."""
+    button: str
+    """The verb: Pause queue."""
+    back: str
+    """The page to return to when it is not done."""
+    danger: bool = False
+    """It cannot be undone."""
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What was done, in words, and which page shows it."""
+
+    notice: str
+    path: str
+
+
+class Action(msgspec.Struct, frozen=True, kw_only=True):
+    """The page of one order."""
+
+    ask: Callable[[Visit], Awaitable[Question]]
+    act: Callable[[Visit], Awaitable[Done]]
+    template: str = "confirm.html"
+    """One of your own may have fields; ``visit.form()`` has what was put there."""
+
+    async def __call__(self, visit: Visit) -> Response:
+        question = await self.ask(visit)
+        if visit.method == "GET":
+            return await visit.render(self.template, question=question)
+        try:
+            done = await self.act(visit)
+        except StorageError:
+            raise  # whether it was done is not known: the calm page says so
+        except WindlassError as error:
+            # Somebody else was faster, or a field is wrong: the page it came from says why.
+            return visit.go(question.back, notice=str(error), bad=True)
+        who = visit.person.name if visit.person is not None else "nobody"
+        log.info("dashboard: %s", printable(f"{who}: {done.notice}"))
+        return visit.go(done.path, notice=done.notice)

@@ -1,0 +1,116 @@
+// <figure class="chart" data-chart='{…}'> or data-chart-url="…" becomes a uPlot chart.
+//
+// {"times": [unix seconds], "series": [{"label", "values", "colour", "fill"?, "bars"?}],
+//  "unit": "" | "s" | "/s" | "%"}
+//
+// `colour` names a token (blue, green, red, amber, violet, slate): charts follow the theme.
+
+const charts = new Map();
+
+const token = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+// light-dark() is resolved by styling an element with it, not by reading the property.
+function colour(name) {
+  const probe = document.createElement("i");
+  probe.style.color = `var(--${CSS.escape(name)})`;
+  document.body.append(probe);
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
+
+function faint(rgb) {
+  return rgb.replace(/^rgb\(([^)]+)\)$/, (_, parts) => `rgba(${parts.split(/[\s,]+/).join(", ")}, 0.13)`);
+}
+
+function seconds(value) {
+  if (value < 0.001 && value > 0) return `${(value * 1e6).toFixed(0)} µs`;
+  if (value < 1) return `${+(value * 1000).toPrecision(3)} ms`;
+  if (value < 120) return `${+value.toPrecision(3)} s`;
+  return value < 7200 ? `${+(value / 60).toPrecision(3)} min` : `${+(value / 3600).toPrecision(3)} h`;
+}
+
+function shown(value, unit) {
+  if (value == null) return "–";
+  if (unit === "s") return seconds(value);
+  const short = new Intl.NumberFormat("en", { notation: value >= 10_000 ? "compact" : "standard", maximumFractionDigits: 2 });
+  return `${short.format(value)}${unit}`;
+}
+
+function options(told, width, height) {
+  const axis = {
+    stroke: colour("ink-faint"),
+    grid: { stroke: colour("line"), width: 1 },
+    ticks: { show: false },
+    font: `11px ${token("font")}`,
+  };
+  return {
+    width,
+    height,
+    padding: [8, 8, 0, 0],
+    cursor: { points: { size: 7 }, y: false, drag: { x: false, y: false } },
+    legend: { live: true },
+    scales: { y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.1 : 1] } },
+    axes: [axis, { ...axis, size: 62, values: (_, ticks) => ticks.map((tick) => shown(tick, told.unit ?? "")) }],
+    series: [
+      { label: "Time" },
+      ...told.series.map((one) => ({
+        label: one.label,
+        stroke: colour(one.colour),
+        width: one.bars ? 0 : 1.75,
+        fill: one.bars ? colour(one.colour) : one.fill ? faint(colour(one.colour)) : undefined,
+        paths: one.bars ? uPlot.paths.bars({ size: [0.7, 24], radius: 0.15 }) : undefined,
+        points: { show: false },
+        value: (_, value) => shown(value, told.unit ?? ""),
+      })),
+    ],
+  };
+}
+
+function draw(figure, told) {
+  const old = charts.get(figure);
+  const rows = [told.times, ...told.series.map((one) => one.values)];
+  const same = old && JSON.stringify(old.told.series.map((one) => one.label)) === JSON.stringify(told.series.map((one) => one.label));
+  if (same && !old.stale) {
+    old.told = told;
+    old.plot.setData(rows); // in place: nothing flickers
+    return;
+  }
+  old?.plot.destroy();
+  const canvas = figure.querySelector(".canvas");
+  canvas.replaceChildren();
+  const height = Math.max(figure.clientHeight - 40, 160);
+  charts.set(figure, { told, plot: new uPlot(options(told, canvas.clientWidth, height), rows, canvas), stale: false });
+}
+
+async function load(figure) {
+  if (figure.dataset.chart) {
+    draw(figure, JSON.parse(figure.dataset.chart));
+    return;
+  }
+  const answer = await fetch(figure.dataset.chartUrl, { credentials: "same-origin" });
+  if (answer.ok) draw(figure, await answer.json()); // else it keeps what it shows
+}
+
+function all() {
+  for (const figure of charts.keys()) if (!figure.isConnected) charts.delete(figure);
+  for (const figure of document.querySelectorAll(".chart")) load(figure).catch((error) => console.warn("chart:", error));
+}
+
+function redraw() {
+  for (const [figure, chart] of charts) {
+    chart.stale = true;
+    draw(figure, chart.told);
+  }
+}
+
+document.addEventListener("htmx:after:swap", all);
+document.addEventListener("windlass:theme", redraw);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+new ResizeObserver(() => {
+  for (const [figure, { plot }] of charts) {
+    const width = figure.querySelector(".canvas").clientWidth;
+    if (width && width !== plot.width) plot.setSize({ width, height: plot.height });
+  }
+}).observe(document.body);
+all();

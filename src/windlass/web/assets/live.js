@@ -1,0 +1,101 @@
+// One stream says which parts of what this page shows have changed; the parts fetch themselves
+// anew (hx-trigger="windlass:<part> from:body"). Nobody listens while the switch is off or the tab
+// is hidden, and what was missed meanwhile is fetched at once afterwards.
+
+const switches = () => document.querySelectorAll("[data-live]");
+const outage = document.getElementById("outage");
+const parts = [...new Set([...document.querySelectorAll("[data-part]")].map((part) => part.dataset.part))];
+const WORDS = { on: "Live", off: "Paused", lost: "Reconnecting…", wait: "Connecting…" };
+const SLOWEST = 30_000;
+
+let source = null;
+let retry = null;
+let wait = 1_000;
+
+const stored = () => {
+  try {
+    return localStorage.getItem("windlass-live") !== "off";
+  } catch {
+    return true;
+  }
+};
+let wanted = stored();
+
+function show(state) {
+  for (const button of switches()) {
+    button.dataset.live = state;
+    button.setAttribute("aria-pressed", String(wanted));
+    button.querySelector("span").textContent = WORDS[state];
+    button.title = wanted ? "Stop updating this page (l)" : "Update this page as things happen (l)";
+  }
+}
+
+function refetch(names) {
+  for (const name of names) document.body.dispatchEvent(new CustomEvent(`windlass:${name}`));
+}
+
+function reachable(yes) {
+  outage.hidden = yes;
+  document.body.classList.toggle("stale", !yes);
+}
+
+function close() {
+  clearTimeout(retry);
+  source?.close();
+  source = null;
+}
+
+function open({ missed }) {
+  close();
+  if (!wanted || document.hidden || parts.length === 0) return;
+  const url = `${document.body.dataset.liveUrl}?parts=${encodeURIComponent(parts.join(","))}`;
+  source = new EventSource(url);
+  source.addEventListener("hello", () => {
+    wait = 1_000;
+    show("on");
+    if (missed) refetch(parts);
+    missed = true; // from here on, a "hello" is one after a gap
+  });
+  source.addEventListener("changed", (event) => refetch(event.data.split(" ")));
+  source.addEventListener("down", () => reachable(false));
+  source.addEventListener("up", () => {
+    reachable(true);
+    refetch(parts);
+  });
+  source.addEventListener("error", () => {
+    show("lost");
+    if (source?.readyState !== EventSource.CLOSED) return; // the browser tries again by itself
+    close(); // it was refused: logged out, too many streams, or the server is starting
+    retry = setTimeout(() => open({ missed: true }), wait);
+    wait = Math.min(wait * 2, SLOWEST);
+  });
+}
+
+export function toggle() {
+  wanted = !wanted;
+  try {
+    localStorage.setItem("windlass-live", wanted ? "on" : "off");
+  } catch {
+    // Then it holds for this page.
+  }
+  if (wanted) {
+    show("wait");
+    open({ missed: true });
+  } else {
+    close();
+    show("off");
+  }
+}
+
+document.addEventListener("click", (event) => {
+  if (event.target.closest("[data-live]")) toggle();
+});
+document.addEventListener("windlass:toggle-live", toggle);
+document.addEventListener("visibilitychange", () => (document.hidden ? close() : open({ missed: true })));
+
+if (parts.length === 0) {
+  for (const button of switches()) button.hidden = true;
+} else {
+  show(wanted ? "wait" : "off");
+  open({ missed: false });
+}

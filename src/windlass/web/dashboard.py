@@ -1,0 +1,130 @@
+"""The dashboard as an ASGI application, under any prefix, with or without a lifespan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from windlass.errors import ConfigError
+from windlass.web import failures
+from windlass.web.assets import Assets
+from windlass.web.doors import Ask, Door, HostDoor, OwnDoor
+from windlass.web.failures import refuse
+from windlass.web.gate import Gate
+from windlass.web.headers import SecurityHeaders
+from windlass.web.live import Live
+from windlass.web.routes import LOOKS, ROUTES, PageRoute
+from windlass.web.templates import Templates
+from windlass.web.visit import Visit
+
+if TYPE_CHECKING:
+    from windlass.app import Windlass
+
+__all__ = ["Auth", "Dashboard", "make_dashboard"]
+
+Auth = Ask | Sequence[str] | Door
+"""A callable of the host, or lines of NAME:ROLE:HASH as in the setting ``dashboard_auth``."""
+
+
+class Dashboard:
+    """What the pages of one dashboard share."""
+
+    def __init__(
+        self,
+        app: Windlass,
+        door: Door,
+        *,
+        read_only: bool = False,
+        title: str = "Windlass",
+        login_url: str | None = None,
+        hosts: Iterable[str] | None = None,
+        routes: Sequence[PageRoute] = ROUTES,
+    ) -> None:
+        """``hosts``: names it answers to; None: any, since a server in front decides."""
+        self.app = app
+        self.door = door
+        self.read_only = read_only
+        self.login_url = login_url
+        self.hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
+        self.routes = routes
+        self.paths = frozenset(route.path for route in routes)
+        self.assets = Assets()
+        self.templates = Templates(self.assets, title)
+        self.live = Live(app.admin, LOOKS)
+
+    @property
+    def own_people(self) -> bool:
+        """Whether people log in and out here, not at the application around us."""
+        return isinstance(self.door, OwnDoor)
+
+    @property
+    def has_users(self) -> bool:
+        """Whether anybody has a name and a password here."""
+        return isinstance(self.door, OwnDoor) and bool(self.door.credentials)
+
+    def asgi(self) -> Starlette:
+        """Something to mount, or to serve."""
+        served = Starlette(
+            routes=[
+                Route(route.path, Gate(route, self).answer, methods=list(route.methods))
+                for route in self.routes
+            ],
+            middleware=[Middleware(SecurityHeaders)],
+            exception_handlers={HTTPException: self._no_route},
+        )
+        served.router.redirect_slashes = False  # one address for each page
+        served.state.windlass_dashboard = self
+        return served
+
+    async def _no_route(self, request: Request, error: Exception) -> Response:
+        """What no line of the table matches. It says nothing that a stranger may not know."""
+        wrong_method = isinstance(error, HTTPException) and error.status_code == 405
+        failure = failures.NO_METHOD if wrong_method else failures.NO_PAGE
+        return refuse(Visit(request, self, None), failure, as_json=False)
+
+
+def make_dashboard(
+    app: Windlass,
+    auth: Auth | None,
+    *,
+    read_only: bool = False,
+    title: str = "Windlass",
+    login_url: str | None = None,
+    hosts: Iterable[str] | None = None,
+) -> Starlette:
+    """``app.dashboard(…)``. Without anybody who may come in there is nothing to serve."""
+    made = Dashboard(
+        app,
+        _door(auth, app.settings.dashboard_auth),
+        read_only=read_only,
+        title=title,
+        login_url=login_url,
+        hosts=hosts,
+    )
+    return made.asgi()
+
+
+def _door(auth: Auth | None, settings: Sequence[str]) -> Door:
+    if isinstance(auth, OwnDoor | HostDoor):
+        return auth
+    if callable(auth):
+        return HostDoor(auth)
+    if isinstance(auth, str):
+        message = "auth= takes a list of lines, or a function of yours that says who asks"
+        raise ConfigError(message)
+    lines = settings if auth is None else auth
+    if not isinstance(lines, Sequence) or not lines:
+        message = (
+            "a dashboard lets nobody in unless it is told whom: give app.dashboard(auth=…) a "
+            "function that answers 'viewer', 'operator', 'admin' or None for a request, or make a "
+            "line for the setting dashboard_auth with `windlass dashboard --new-user NAME`"
+        )
+        raise ConfigError(message)
+    return OwnDoor(lines)

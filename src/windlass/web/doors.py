@@ -1,0 +1,187 @@
+"""How somebody is let in: by a session or token of our own, or by the application around us."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from windlass.errors import ConfigError
+from windlass.seams import new_secret
+from windlass.web.attempts import Attempts
+from windlass.web.credentials import Credentials
+from windlass.web.origin import token_fits
+from windlass.web.people import Person, Role, as_role
+from windlass.web.sessions import Sessions
+
+__all__ = ["Answer", "Ask", "Door", "Entry", "HostDoor", "OwnDoor", "set_cookie"]
+
+Answer = Person | str | None
+Ask = Callable[[Request], Answer | Awaitable[Answer]]
+"""The host's own: who is this? A `Person`, or only the role as a word; None: nobody."""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who was let in, for one request."""
+
+    person: Person
+    token: str = ""
+    """What forms must carry."""
+    by_cookie: bool = True
+    """The browser sent the credential by itself, so another site may have made it do so."""
+    new_token: bool = False
+    """The browser does not have it yet."""
+
+
+class Door(Protocol):
+    """Decides who comes in."""
+
+    async def find(self, request: Request) -> Entry | None:
+        """Who this is; None: nobody we know."""
+        ...
+
+
+class OwnDoor:
+    """Names and passwords of ours, tokens for machines, and a link that works once."""
+
+    def __init__(
+        self,
+        lines: Iterable[str] = (),
+        *,
+        sessions: Sessions | None = None,
+        attempts: Attempts | None = None,
+    ) -> None:
+        """``lines``: of the settings. Without any, only a link lets somebody in."""
+        self.credentials = Credentials(lines)
+        self.sessions = sessions or Sessions()
+        self.attempts = attempts or Attempts()
+        self._link = ""
+        self._on_used: Callable[[], None] | None = None
+
+    async def find(self, request: Request) -> Entry | None:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            return self._bearer(request, token.strip())
+        session = self.sessions.find(request.cookies.get(session_cookie(request), ""))
+        return None if session is None else Entry(person=session.person, token=session.token)
+
+    def _bearer(self, request: Request, token: str) -> Entry | None:
+        address = address_of(request)
+        if self.attempts.wait(address) > 0:
+            return None
+        person = self.credentials.bearer(token)
+        if person is None:
+            self.attempts.failed(address)
+            return None
+        return Entry(person=person, by_cookie=False)
+
+    # --- coming and going ---
+
+    def let_in(self, request: Request, response: Response, person: Person) -> None:
+        """Under a new session: a cookie that somebody planted before is worth nothing."""
+        self.sessions.close(request.cookies.get(session_cookie(request), ""))
+        set_cookie(request, response, session_cookie(request), self.sessions.open(person))
+
+    def let_out(self, request: Request, response: Response) -> None:
+        """The session ends here, and the browser forgets its cookie."""
+        name = session_cookie(request)
+        self.sessions.close(request.cookies.get(name, ""))
+        set_cookie(request, response, name, "")
+
+    # --- the link ---
+
+    def new_link(self, on_used: Callable[[], None] | None = None) -> str:
+        """A secret that lets in once. ``on_used``: called when somebody comes with an old one, so
+        that a new one can be shown where only the owner sees it.
+        """
+        self._link, self._on_used = new_secret(), on_used
+        return self._link
+
+    def use_link(self, secret: str) -> Person | None:
+        """Whoever has the link started this dashboard, and may do everything."""
+        if token_fits(secret, self._link):
+            self._link = ""
+            return Person("local", Role.ADMIN)
+        if not self._link and self._on_used is not None:
+            self._on_used()
+        return None
+
+
+class HostDoor:
+    """The application around us knows its people."""
+
+    def __init__(self, ask: Ask) -> None:
+        """``ask``: called for every request."""
+        self._ask = ask
+
+    async def find(self, request: Request) -> Entry | None:
+        answer = self._ask(request)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        person = _person(answer)
+        if person is None:
+            return None
+        # Sent back in forms and compared with itself: it needs no memory that the processes of a
+        # server would have to share.
+        token = request.cookies.get(form_cookie(request), "")
+        return Entry(person=person, token=token or new_secret(), new_token=not token)
+
+
+def _person(answer: object) -> Person | None:
+    if answer is None or isinstance(answer, Person):
+        return answer
+    if isinstance(answer, str):
+        return Person("somebody", as_role(answer))
+    message = (
+        f"auth= of the dashboard must answer a Person, 'viewer', 'operator', 'admin' or None, "
+        f"got {type(answer).__name__}"
+    )
+    raise ConfigError(message)
+
+
+def address_of(request: Request) -> str:
+    """Who knocks. What a header says of it counts only if the server was told to believe it."""
+    return request.client.host if request.client is not None else "unknown"
+
+
+# --- cookies --------------------------------------------------------------------------------------
+
+
+def session_cookie(request: Request) -> str:
+    """Named for this mount: cookies do not know ports, and two dashboards may share a host."""
+    return _cookie(request, "session")
+
+
+def form_cookie(request: Request) -> str:
+    """The same for the token of forms."""
+    return _cookie(request, "form")
+
+
+def notice_cookie(request: Request) -> str:
+    """The same for the words that the next page shows."""
+    return _cookie(request, "notice")
+
+
+def _cookie(request: Request, what: str) -> str:
+    where = f"{request.headers.get('host', '')}{request.scope.get('root_path', '')}"
+    mark = hashlib.sha256(where.encode()).hexdigest()[:8]
+    prefix = "__Host-" if request.url.scheme == "https" else ""
+    return f"{prefix}windlass-{what}-{mark}"
+
+
+def set_cookie(request: Request, response: Response, name: str, value: str) -> None:
+    """For our own pages only, out of reach of scripts. Nothing to say: it is forgotten."""
+    response.set_cookie(
+        name,
+        value,
+        max_age=None if value else 0,
+        path="/",
+        secure=request.url.scheme == "https",
+        httponly=True,
+        samesite="strict",
+    )

@@ -1,0 +1,111 @@
+"""What people see when something goes wrong: what happened and what to do, no traces."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+from starlette.responses import Response
+
+from windlass.errors import (
+    BreakerUnknown,
+    InvalidArgument,
+    JobNotFound,
+    KeyBusy,
+    LimitUnknown,
+    PayloadError,
+    ScheduleBusy,
+    ScheduleExists,
+    ScheduleUnknown,
+    StorageError,
+    UnknownTask,
+    WindlassError,
+    WrongState,
+)
+from windlass.web.visit import TooLarge, Visit
+
+__all__ = ["Failure", "failure_of", "refuse"]
+
+log = logging.getLogger("windlass")
+
+_MISSING = (JobNotFound, LimitUnknown, BreakerUnknown, ScheduleUnknown, UnknownTask)
+_CONFLICT = (WrongState, KeyBusy, ScheduleBusy, ScheduleExists)
+_WRONG = (InvalidArgument, PayloadError)
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """An answer that is not the one asked for."""
+
+    code: int
+    word: str
+    """For machines; stays as it is from release to release."""
+    title: str
+    sentence: str
+    retry_after: int | None = None
+    """Seconds. The page asks again by itself."""
+
+
+NO_PAGE = Failure(404, "not_found", "No such page", "There is nothing at this address.")
+NO_METHOD = Failure(405, "method", "Not like this", "This address does not take such a request.")
+NOBODY = Failure(401, "unauthenticated", "Log in first", "You are not logged in.")
+FOREIGN = Failure(
+    403,
+    "cross_site",
+    "This came from somewhere else",
+    "The request did not come from a page of this dashboard, so nothing was done. "
+    "Go back, reload the page and try again.",
+)
+STALE = Failure(
+    403,
+    "stale_form",
+    "This form is too old",
+    "You have logged in anew since this page was opened, so nothing was done. "
+    "Go back, reload the page and try again.",
+)
+WRONG_HOST = Failure(400, "host", "Wrong host", "This dashboard is not served under that name.")
+LONG = Failure(414, "too_long", "Too long", "This address is too long to be one of ours.")
+AWAY = Failure(
+    503,
+    "storage_unavailable",
+    "The storage cannot be reached",
+    "Jobs that run go on, and nothing that was accepted is lost. "
+    "This page comes back by itself as soon as the storage does.",
+    retry_after=5,
+)
+BROKEN = Failure(
+    500,
+    "error",
+    "Something went wrong here",
+    "It is our mistake, not yours. The log of the process that serves this page says more.",
+)
+
+
+def failure_of(error: Exception) -> Failure:
+    """How an error is told. What nobody expected is logged, and told without its words."""
+    match error:
+        case TooLarge():
+            return Failure(413, "too_large", "Too large", str(error))
+        case StorageError() | TimeoutError() | ConnectionError():
+            log.warning("the dashboard cannot reach the storage: %s", error)
+            return AWAY
+        case WindlassError() if isinstance(error, _MISSING):
+            return Failure(404, "not_found", "Not here", str(error))
+        case WindlassError() if isinstance(error, _CONFLICT):
+            return Failure(409, "conflict", "Not any more", str(error))
+        case WindlassError() if isinstance(error, _WRONG):
+            return Failure(400, "invalid", "That does not fit", str(error))
+        case _:
+            log.error("a page of the dashboard failed", exc_info=error)
+            return BROKEN
+
+
+def refuse(visit: Visit, failure: Failure, *, as_json: bool) -> Response:
+    """The failure as a response."""
+    if as_json:
+        told = {"error": {"code": failure.word, "sentence": failure.sentence}}
+        response = visit.json(told, code=failure.code)
+    else:
+        response = visit.render_plain("failure.html", code=failure.code, failure=failure)
+    if failure.retry_after is not None:
+        response.headers["Retry-After"] = str(failure.retry_after)
+    return response

@@ -1,0 +1,114 @@
+"""What every request passes before a page sees it; there is no way around."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from windlass.web import failures
+from windlass.web.doors import Entry, OwnDoor, form_cookie, set_cookie
+from windlass.web.failures import Failure, failure_of, refuse
+from windlass.web.origin import comes_from_elsewhere, foreign, token_fits
+from windlass.web.people import Role
+from windlass.web.visit import Visit
+
+if TYPE_CHECKING:
+    from windlass.web.dashboard import Dashboard
+    from windlass.web.routes import PageRoute
+
+__all__ = ["Gate"]
+
+_SAFE = {"GET", "HEAD"}
+_LONGEST_URL = 4096
+_READ_WITHIN = 10.0
+"""A page that takes longer shows the same as one whose storage is away."""
+
+
+class Gate:
+    """One route's own: who may pass, and what becomes of errors behind it."""
+
+    def __init__(self, route: PageRoute, dashboard: Dashboard) -> None:
+        """``route``: its line in the table."""
+        self._route = route
+        self._dashboard = dashboard
+
+    async def answer(self, request: Request) -> Response:
+        """The page, or why not."""
+        visit = Visit(request, self._dashboard, None)
+        try:
+            failure = _unfit(request, self._dashboard.hosts)
+            if failure is not None:
+                return self._refuse(visit, failure)
+            entry = await self._dashboard.door.find(request)
+            if entry is not None and self._dashboard.read_only:
+                person = msgspec.structs.replace(entry.person, role=Role.VIEWER)
+                entry = msgspec.structs.replace(entry, person=person)
+            visit = Visit(request, self._dashboard, entry)
+            return await self._pass(visit, entry)
+        except Exception as error:  # noqa: BLE001 -- whatever it is becomes a page
+            return self._refuse(visit, failure_of(error))
+
+    async def _pass(self, visit: Visit, entry: Entry | None) -> Response:
+        request, needed = visit.request, self._route.role
+        safe = request.method in _SAFE
+        if foreign(request) and (not safe or self._route.answers != "page"):
+            return self._refuse(visit, failures.FOREIGN)
+        if needed is not None:
+            if entry is None:
+                return self._stranger(visit)
+            if not entry.person.role.includes(needed):
+                return self._refuse(visit, self._too_little(needed))
+            if not safe and entry.by_cookie and not await _has_token(visit, entry):
+                return self._refuse(visit, failures.STALE)
+        limit = _READ_WITHIN if safe and self._route.answers != "stream" else None
+        async with asyncio.timeout(limit):
+            response = await self._route.page(visit)
+        if entry is not None and entry.new_token:
+            set_cookie(request, response, form_cookie(request), entry.token)
+        return response
+
+    def _stranger(self, visit: Visit) -> Response:
+        """Whoever may log in is asked to, at the address they wanted."""
+        if self._route.answers != "page" or visit.partial:
+            return refuse(visit, failures.NOBODY, as_json=True)
+        if comes_from_elsewhere(visit.request):
+            # The browser kept our cookies back. Asked again by a page of ours, it sends them.
+            return visit.render_plain("again.html", code=401)
+        if isinstance(self._dashboard.door, OwnDoor):
+            wanted = visit.here if visit.method == "GET" else ""
+            return visit.render_plain(
+                "login.html", code=401, wanted=wanted, wrong="", name="", wait=0
+            )
+        return visit.render_plain("stranger.html", code=401, login_url=self._dashboard.login_url)
+
+    def _too_little(self, needed: Role) -> Failure:
+        if self._dashboard.read_only:
+            sentence = "This dashboard was started to be looked at: it changes nothing."
+            return Failure(403, "read_only", "Read-only", sentence)
+        sentence = f"This takes the role {needed}. Ask whoever runs this dashboard for it."
+        return Failure(403, "role", "Not for your role", sentence)
+
+    def _refuse(self, visit: Visit, failure: Failure) -> Response:
+        return refuse(visit, failure, as_json=self._route.answers == "json")
+
+
+def _unfit(request: Request, hosts: frozenset[str] | None) -> Failure | None:
+    """What is no request of a browser that means us."""
+    if len(request.url.path) + len(request.url.query) > _LONGEST_URL:
+        return failures.LONG
+    host = request.headers.get("host", "")
+    name = host if host.endswith("]") else host.rpartition(":")[0] or host
+    if hosts is not None and name.lower() not in hosts:
+        return failures.WRONG_HOST
+    return None
+
+
+async def _has_token(visit: Visit, entry: Entry) -> bool:
+    given = visit.request.headers.get("x-windlass-token")
+    if given is None:
+        given = (await visit.form()).get("token", "")
+    return token_fits(given, entry.token)

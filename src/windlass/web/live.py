@@ -1,0 +1,158 @@
+"""One stream per open page: which parts of what it shows have changed.
+
+The parts themselves are not sent; a page fetches those it shows, by the way every page goes. One
+look every two seconds serves all streams together, and nobody looks while nobody listens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from windlass.errors import StorageError
+
+if TYPE_CHECKING:
+    from windlass.admin import Admin
+
+__all__ = ["Live", "Look", "Stream", "parts_of"]
+
+log = logging.getLogger("windlass")
+
+Look = Callable[["Admin"], Awaitable[object]]
+"""Something that is another value whenever the part would look different."""
+
+EVERY = 2.0
+MOST = 100
+KEEP_ALIVE = 15.0
+"""So that a proxy does not take silence for death."""
+LONGEST = 600.0
+"""Then the browser asks again, and whether it still may is looked at anew."""
+_WITHIN = 10.0
+
+
+class Stream:
+    """One listener."""
+
+    def __init__(self, parts: frozenset[str]) -> None:
+        """``parts``: what its page shows."""
+        self.parts = parts
+        self.told = asyncio.Event()
+        self._changed: set[str] = set()
+        self._word = ""
+
+    def changed(self, parts: Iterable[str]) -> None:
+        """Whatever is not fetched yet is told once."""
+        self._changed |= self.parts.intersection(parts)
+        if self._changed:
+            self.told.set()
+
+    def say(self, word: str) -> None:
+        """``down`` or ``up``; the last one counts."""
+        self._word = word
+        self.told.set()
+
+    def take(self) -> str:
+        """What is to be sent now."""
+        lines = ""
+        if self._word:
+            lines += f"event: {self._word}\ndata: storage\n\n"
+        if self._changed:
+            lines += f"event: changed\ndata: {' '.join(sorted(self._changed))}\n\n"
+        self._changed, self._word = set(), ""
+        self.told.clear()
+        return lines
+
+
+class Live:
+    """Looks for all of them."""
+
+    def __init__(self, admin: Admin, looks: Mapping[str, Look], *, every: float = EVERY) -> None:
+        """``looks``: a part's name and what to compare."""
+        self._admin = admin
+        self._looks = looks
+        self._every = every
+        self._streams: set[Stream] = set()
+        self._seen: dict[str, object] = {}
+        self._down = False
+        self._looking: asyncio.Task[None] | None = None
+
+    @property
+    def full(self) -> bool:
+        """Whether no stream is left to give."""
+        return len(self._streams) >= MOST
+
+    async def listen(self, parts: Iterable[str]) -> AsyncIterator[str]:
+        """What to send, for ten minutes at most."""
+        stream = Stream(frozenset(parts) & frozenset(self._looks))
+        self._streams.add(stream)
+        self._start()
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + LONGEST
+        try:
+            yield "retry: 2000\nevent: hello\ndata: windlass\n\n"
+            if self._down:
+                stream.say("down")
+            while (left := ends - loop.time()) > 0:
+                try:
+                    async with asyncio.timeout(min(left, KEEP_ALIVE)):
+                        await stream.told.wait()
+                except TimeoutError:
+                    yield ": still here\n\n"
+                else:
+                    yield stream.take()
+        finally:
+            self._streams.discard(stream)
+            if not self._streams and self._looking is not None:
+                self._looking.cancel()
+                self._looking = None
+
+    def _start(self) -> None:
+        if self._looking is None or self._looking.done():
+            self._seen.clear()
+            self._looking = asyncio.get_running_loop().create_task(self._look_on())
+
+    async def _look_on(self) -> None:
+        while True:
+            await self.step()
+            await asyncio.sleep(self._every)
+
+    async def step(self) -> None:
+        """One look at all parts that somebody shows; tells who shows those that changed."""
+        wanted = set[str]().union(*(stream.parts for stream in self._streams))
+        changed: set[str] = set()
+        try:
+            async with asyncio.timeout(_WITHIN):
+                for part in sorted(wanted):
+                    found = await self._looks[part](self._admin)
+                    if part in self._seen and self._seen[part] != found:
+                        changed.add(part)
+                    self._seen[part] = found
+        except (StorageError, TimeoutError, OSError) as error:
+            self._tell_down(error)
+            return
+        except Exception:
+            # One part that cannot be looked at must not silence the others for good.
+            log.exception("the dashboard could not look for changes")
+            return
+        if self._down:
+            self._down = False
+            self._say("up")
+        for stream in list(self._streams):
+            stream.changed(changed)
+
+    def _tell_down(self, error: Exception) -> None:
+        if not self._down:
+            log.warning("the dashboard cannot reach the storage: %s", error)
+            self._down = True
+            self._say("down")
+
+    def _say(self, word: str) -> None:
+        for stream in list(self._streams):
+            stream.say(word)
+
+
+def parts_of(text: str) -> list[str]:
+    """``jobs,queues`` of the address of a stream; a few at most."""
+    return [part for part in text.split(",")[:20] if part]

@@ -1,0 +1,42 @@
+"""Whether a request comes from our own pages, by headers that no page can forge."""
+
+from __future__ import annotations
+
+import hmac
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+
+__all__ = ["comes_from_elsewhere", "foreign", "token_fits"]
+
+_OWN = {"same-origin", "none"}
+"""``none``: typed, bookmarked, or reloaded by the person."""
+
+
+def foreign(request: Request) -> bool:
+    """Whether another site made the browser send this. Names are compared, not schemes: in front
+    of us somebody may end TLS.
+    """
+    site = request.headers.get("sec-fetch-site")
+    if site is not None and site not in _OWN:
+        return True
+    origin = request.headers.get("origin")
+    if origin is None:
+        return False
+    return origin == "null" or urlsplit(origin).netloc != request.headers.get("host")
+
+
+def comes_from_elsewhere(request: Request) -> bool:
+    """Whether this is a page opened by a link on another site, for which the browser leaves out
+    cookies that are for our own pages only.
+    """
+    return (
+        request.method == "GET"
+        and request.headers.get("sec-fetch-site") in {"cross-site", "same-site"}
+        and request.headers.get("sec-fetch-mode") == "navigate"
+    )
+
+
+def token_fits(given: str, expected: str) -> bool:
+    """Compared in constant time."""
+    return bool(expected) and hmac.compare_digest(given.encode(), expected.encode())

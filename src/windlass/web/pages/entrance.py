@@ -1,0 +1,97 @@
+"""Coming in and going out."""
+
+from __future__ import annotations
+
+import math
+from urllib.parse import urlsplit
+
+from starlette.responses import RedirectResponse, Response
+
+from windlass.errors import InvalidArgument
+from windlass.web import failures
+from windlass.web.doors import OwnDoor, address_of
+from windlass.web.failures import refuse
+from windlass.web.navigation import NAVIGATION
+from windlass.web.visit import Visit
+
+__all__ = ["enter", "home", "login", "logout"]
+
+
+async def home(visit: Visit) -> Response:
+    """The first page there is."""
+    first = next(entry for entry in NAVIGATION if entry.path in visit.dashboard.paths)
+    return visit.go(first.path)
+
+
+async def login(visit: Visit) -> Response:
+    """A name and a password, or a token in its place."""
+    door = _own_door(visit)
+    if door is None:
+        return refuse(visit, failures.NO_PAGE, as_json=False)
+    address = address_of(visit.request)
+    form = await visit.form()
+    name, wanted = form.get("name", ""), form.get("wanted", "")
+    wait = door.attempts.wait(address)
+    if wait > 0:
+        response = visit.render_plain(
+            "login.html", code=429, wanted=wanted, wrong="", name=name, wait=math.ceil(wait)
+        )
+        response.headers["Retry-After"] = str(math.ceil(wait))
+        return response
+    person = await door.credentials.check(name, form.get("password", ""))
+    if person is None:
+        door.attempts.failed(address)
+        wrong = "This name and password do not fit together."
+        return visit.render_plain(
+            "login.html", code=401, wanted=wanted, wrong=wrong, name=name, wait=0
+        )
+    door.attempts.succeeded(address)
+    response = RedirectResponse(_inside(visit, wanted), status_code=303)
+    door.let_in(visit.request, response, person)
+    return response
+
+
+async def enter(visit: Visit) -> Response:
+    """By the link that was printed. It works once, and does not stay in the address."""
+    door = _own_door(visit)
+    if door is None:
+        return refuse(visit, failures.NO_PAGE, as_json=False)
+    if visit.entry is not None:
+        return visit.go("/")  # opened again by somebody who is in already
+    address = address_of(visit.request)
+    if door.attempts.wait(address) > 0:
+        return visit.render_plain("used.html", code=429)
+    person = door.use_link(visit.asked("link"))
+    if person is None:
+        door.attempts.failed(address)
+        return visit.render_plain("used.html", code=401)
+    response = visit.go("/")
+    door.let_in(visit.request, response, person)
+    return response
+
+
+async def logout(visit: Visit) -> Response:
+    """Nothing opens with the old cookie afterwards."""
+    door = _own_door(visit)
+    if door is None:
+        message = "the application around this dashboard let you in; log out there"
+        raise InvalidArgument(message)
+    response = visit.go("/")
+    door.let_out(visit.request, response)
+    return response
+
+
+def _own_door(visit: Visit) -> OwnDoor | None:
+    door = visit.dashboard.door
+    return door if isinstance(door, OwnDoor) else None
+
+
+def _inside(visit: Visit, wanted: str) -> str:
+    """An address of ours, whatever the form says: nobody is led elsewhere."""
+    try:
+        parts = urlsplit(wanted)
+    except ValueError:
+        return visit.url("/")
+    ours = wanted.startswith(f"{visit.root}/") and not wanted.startswith("//")
+    plain = wanted.isprintable() and "\\" not in wanted and not parts.scheme and not parts.netloc
+    return wanted if ours and plain else visit.url("/")

@@ -1,0 +1,143 @@
+"""Limits and breakers: how they stand, and what they hold back."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+from starlette.responses import Response
+
+from windlass.admin import LimitReport
+from windlass.core.limit import Rate
+from windlass.observe.log import brief
+from windlass.storage.protocol import LimitState
+from windlass.web.actions import Action, Done, Question
+from windlass.web.visit import Visit
+
+if TYPE_CHECKING:
+    from windlass.admin import Admin
+
+__all__ = ["CLOSE", "EMPTY", "FILL", "limits", "look"]
+
+_PAGE = "/limits"
+_SHOWN = 20
+"""Budgets of a limit with keys: the fullest ones."""
+
+
+class LimitRow(msgspec.Struct, frozen=True):
+    """One limit as its card shows it."""
+
+    report: LimitReport
+    now: datetime
+
+    @property
+    def name(self) -> str:
+        return self.report.spec.name
+
+    @property
+    def rate(self) -> str:
+        """In words."""
+        return "" if self.report.spec.rate is None else rate_in_words(self.report.spec.rate)
+
+    @property
+    def budgets(self) -> list[LimitState]:
+        """Those that hold most, first."""
+        found = sorted(self.report.budgets, key=lambda one: (-one.running, one.key))
+        return found[:_SHOWN]
+
+    @property
+    def more(self) -> int:
+        """How many are not shown."""
+        return max(len(self.report.budgets) - _SHOWN, 0)
+
+    def spent(self, budget: LimitState) -> bool:
+        """Whether the bucket of its rate is not full."""
+        return budget.spent_until is not None and budget.spent_until > self.now
+
+
+async def limits(visit: Visit) -> Response:
+    """The page."""
+    now = await visit.admin.now()
+    return await visit.render(
+        "limits.html",
+        now=now,
+        rows=[LimitRow(report, now) for report in await visit.admin.limits()],
+        breakers=await visit.admin.breakers(),
+    )
+
+
+async def look(admin: Admin) -> object:
+    """What the page is made of."""
+    return await admin.limits(), await admin.breakers()
+
+
+def rate_in_words(rate: Rate) -> str:
+    """``10 per 1 s, 5 at once``."""
+    per = brief(rate.per)
+    burst = f", {rate.burst:,} at once" if rate.burst > 1 else ""
+    return f"{rate.n:,g} per {per}{burst}"
+
+
+# --- orders ---------------------------------------------------------------------------------------
+
+
+def _budget(visit: Visit) -> tuple[str, str, str]:
+    """The limit, the key, and both in words."""
+    name, key = visit.needed("limit"), visit.asked("key")
+    return name, key, f"{name}, key {key}" if key else name
+
+
+async def _ask_fill(visit: Visit) -> Question:
+    _, _, called = _budget(visit)
+    return Question(
+        title=f"Fill the bucket of {called}?",
+        sentence="Jobs may start as if none had started yet, up to the whole burst.",
+        button="Fill bucket",
+        back=_PAGE,
+    )
+
+
+async def _fill(visit: Visit) -> Done:
+    name, key, called = _budget(visit)
+    await visit.orders.reset_limit(name, key)
+    return Done(f"The bucket of {called} is full.", _PAGE)
+
+
+async def _ask_empty(visit: Visit) -> Question:
+    _, _, called = _budget(visit)
+    return Question(
+        title=f"Empty the bucket of {called}?",
+        sentence="Nothing under it starts before it has filled again at its own rate. Right when "
+        "somebody upstream counts otherwise and has had enough.",
+        button="Empty bucket",
+        back=_PAGE,
+    )
+
+
+async def _empty(visit: Visit) -> Done:
+    name, key, called = _budget(visit)
+    await visit.orders.drain_limit(name, key)
+    return Done(f"The bucket of {called} is empty.", _PAGE)
+
+
+async def _ask_close(visit: Visit) -> Question:
+    task = visit.needed("task")
+    return Question(
+        title=f"Close the breaker of {task}?",
+        sentence="All its waiting jobs may start at once. If what it calls is still broken, the "
+        "breaker opens again after as many failures as before.",
+        button="Close breaker",
+        back=_PAGE,
+    )
+
+
+async def _close(visit: Visit) -> Done:
+    task = visit.needed("task")
+    await visit.orders.reset_breaker(task)
+    return Done(f"The breaker of {task} is closed.", _PAGE)
+
+
+FILL = Action(ask=_ask_fill, act=_fill)
+EMPTY = Action(ask=_ask_empty, act=_empty)
+CLOSE = Action(ask=_ask_close, act=_close)

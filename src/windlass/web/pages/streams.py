@@ -1,0 +1,39 @@
+"""What is no page: files, and the stream of changes."""
+
+from __future__ import annotations
+
+from starlette.responses import Response, StreamingResponse
+
+from windlass.web import failures
+from windlass.web.failures import Failure, refuse
+from windlass.web.live import parts_of
+from windlass.web.visit import Visit
+
+__all__ = ["asset", "live"]
+
+_FULL = Failure(
+    503,
+    "too_many_streams",
+    "Too many pages are open",
+    "This page does not update by itself for now; reload it to see what is new.",
+    retry_after=30,
+)
+
+
+async def asset(visit: Visit) -> Response:
+    """One of the files that were installed with us."""
+    found = visit.dashboard.assets.respond(visit.request, visit.request.path_params["name"])
+    return found or refuse(visit, failures.NO_PAGE, as_json=False)
+
+
+async def live(visit: Visit) -> Response:
+    """Which parts have changed, as it happens."""
+    if visit.request.method == "HEAD":
+        return Response(media_type="text/event-stream")
+    if visit.dashboard.live.full:
+        return refuse(visit, _FULL, as_json=True)
+    stream = visit.dashboard.live.listen(parts_of(visit.asked("parts")))
+    # A proxy that buffers would keep every event until the stream ends.
+    return StreamingResponse(
+        stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"}
+    )

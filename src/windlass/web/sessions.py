@@ -1,0 +1,80 @@
+"""Who is logged in. It lives in this process: a restart logs everybody out, and so does log-out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+import msgspec
+
+from windlass.seams import boot_seconds, new_secret
+from windlass.web.people import Person
+
+__all__ = ["Session", "Sessions"]
+
+IDLE = 30 * 60
+ABSOLUTE = 12 * 3600
+MOST = 10_000
+"""Sessions kept; beyond, the one that was unused for longest goes."""
+
+
+class Session(msgspec.Struct):
+    """One browser that logged in."""
+
+    person: Person
+    token: str
+    """Forms of this session carry it; another site cannot read it."""
+    started: float
+    seen: float
+
+
+class Sessions:
+    """By a digest of the cookie: what is kept here opens nothing."""
+
+    def __init__(self, clock: Callable[[], float] = boot_seconds) -> None:
+        """``clock``: seconds, suspended time included."""
+        self._clock = clock
+        self._open: dict[str, Session] = {}
+
+    def open(self, person: Person) -> str:
+        """A new session under a fresh name, whatever cookie the browser came with."""
+        self._forget_old()
+        now = self._clock()
+        cookie = new_secret()
+        self._open[_digest(cookie)] = Session(person, new_secret(), now, now)
+        return cookie
+
+    def find(self, cookie: str) -> Session | None:
+        """The session, if it is not over."""
+        key = _digest(cookie)
+        session = self._open.get(key)
+        if session is None or self._over(session):
+            self._open.pop(key, None)
+            return None
+        session.seen = self._clock()
+        return session
+
+    def close(self, cookie: str) -> None:
+        """Log out: the cookie is worth nothing from here on, wherever a copy of it is."""
+        self._open.pop(_digest(cookie), None)
+
+    def revoke(self, name: str) -> int:
+        """End every session of a person; how many there were."""
+        ended = [key for key, session in self._open.items() if session.person.name == name]
+        for key in ended:
+            del self._open[key]
+        return len(ended)
+
+    def _over(self, session: Session) -> bool:
+        now = self._clock()
+        return now - session.seen > IDLE or now - session.started > ABSOLUTE
+
+    def _forget_old(self) -> None:
+        for key in [key for key, session in self._open.items() if self._over(session)]:
+            del self._open[key]
+        if len(self._open) >= MOST:
+            del self._open[min(self._open, key=lambda key: self._open[key].seen)]
+
+
+def _digest(cookie: str) -> str:
+    return hashlib.sha256(cookie.encode(errors="replace")).hexdigest()

@@ -1,0 +1,89 @@
+"""Pages out of templates. Everything that comes from outside is escaped, whoever wrote the page."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.responses import HTMLResponse, Response
+
+from windlass.observe.log import brief, printable
+from windlass.web.assets import Assets
+from windlass.web.navigation import NAVIGATION
+
+if TYPE_CHECKING:
+    from windlass.web.visit import Visit
+
+__all__ = ["Templates", "compact", "relative", "visible"]
+
+_LINES = re.compile(r"[\n\t]")
+
+
+def visible(value: object) -> object:
+    """What steers a terminal or turns the direction of a line is written as an escape; line ends
+    and tabs stay. Called for every value that a template shows.
+    """
+    if isinstance(value, Markup) or not isinstance(value, str) or value.isprintable():
+        return value
+    parts = _LINES.split(value)
+    ends = [*_LINES.findall(value), ""]
+    return "".join(f"{printable(part)}{end}" for part, end in zip(parts, ends, strict=True))
+
+
+def compact(number: float) -> str:
+    """1,234 as it is; 12.3k, 4.56M from where the last digits only flicker."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if number >= size:
+            scaled = number / (1e3 if unit == "k" else size)
+            return f"{scaled:.3g}{unit}" if scaled < 1000 else f"{scaled:,.0f}{unit}"
+    return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}"
+
+
+def relative(at: datetime, now: datetime) -> str:
+    """How long ago, or how soon."""
+    span = now - at
+    if abs(span) < timedelta(seconds=1):
+        return "now"
+    return f"{brief(span)} ago" if span > timedelta(0) else f"in {brief(-span)}"
+
+
+def _exact(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _iso(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="milliseconds")
+
+
+class Templates:
+    """One environment for all pages."""
+
+    def __init__(self, assets: Assets, title: str) -> None:
+        """``title``: what the dashboard is called."""
+        self._environment = Environment(
+            loader=PackageLoader("windlass.web"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            finalize=visible,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        self._environment.globals.update(
+            asset=assets.name, dashboard_title=title, navigation=NAVIGATION
+        )
+        self._environment.filters.update(
+            compact=compact, duration=brief, relative=relative, exact=_exact, iso=_iso
+        )
+
+    def respond(
+        self, template: str, visit: Visit, /, *, code: int = 200, **context: Any
+    ) -> Response:
+        """The page as a response. For a part of it the frame is left out."""
+        layout = "fragment.html" if visit.partial else "layout.html"
+        shown = {"now": None, "notice": None, **context, "visit": visit, "layout": layout}
+        text = self._environment.get_template(template).render(shown)
+        return HTMLResponse(text, status_code=code, headers={"Vary": "HX-Request, Cookie"})
