@@ -45,6 +45,7 @@ from windlass.task import Call
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
     from prometheus_client import CollectorRegistry
+    from starlette.applications import Starlette
 
     from windlass.observe.prometheus import Metrics
 
@@ -282,6 +283,16 @@ class Windlass(Definer):
         ``provider``: the one that is set globally if none is given. Asked again, nothing changes.
         """
         self.watch.trace(provider, [link.client for link in list(self._links.values())])
+
+    def dashboard(self, auth: Any = None, **settings: Any) -> Starlette:
+        """Pages to look at everything and to act, as an ASGI app; needs ``windlass[web]``.
+
+        ``auth``: who may come in; see `windlass.web.dashboard.make_dashboard` for the rest.
+        """
+        # By name: it stands above this module, and what it needs is an extra.
+        web: Any = importlib.import_module("windlass.web.dashboard")
+        made: Starlette = web.make_dashboard(self, auth, **settings)
+        return made
 
     # --- opening and closing ---
 

@@ -74,6 +74,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     child_memory_limit: int | None = None
     """Megabytes at which a child process is killed while it runs a job."""
     imports: tuple[str, ...] = ()
+    dashboard_auth: tuple[str, ...] = ()
+    """Who may see the dashboard: lines of NAME:ROLE:HASH, made by ``windlass dashboard``."""
 
     def __repr__(self) -> str:
         """Without the password of its URL: settings end up in logs and bug reports."""
@@ -269,7 +271,7 @@ def _from_environment(environment: Mapping[str, str]) -> Mapping[str, Any]:
         if name not in known:
             message = f"{variable} is no setting.{suggestion(name, known)}"
             raise ConfigError(message)
-        if name == "imports":
+        if name in {"imports", "dashboard_auth"}:
             found[name] = tuple(part.strip() for part in value.split(",") if part.strip())
         else:
             found[name] = value
@@ -292,7 +294,11 @@ def _checked(merged: Mapping[str, Any]) -> Settings:
             # Not strict: numbers arrive as text from the environment.
             checked[name] = msgspec.convert(value, field.type, strict=False)
         except msgspec.ValidationError:
-            message = f"{name} must be {_wanted(field.type)}, got {shown(value)}"
+            # Whatever was written for log-in may be a secret: it is not repeated.
+            secret = name == "dashboard_auth"
+            wanted = "a list of NAME:ROLE:HASH" if secret else _wanted(field.type)
+            got = "" if secret else f", got {shown(value)}"
+            message = f"{name} must be {wanted}{got}"
             raise ConfigError(message) from None
     return Settings(**checked)
 
