@@ -12,10 +12,9 @@ from windlass.core.job import Job, JobId
 from windlass.core.state import State
 from windlass.storage.protocol import JobFilter
 from windlass.task import Task
+from windlass.testing.everything import every_job
 
 __all__ = ["Enqueued", "enqueued", "enqueued_sync"]
-
-_EVERYTHING = 1_000_000
 
 
 class Enqueued(msgspec.Struct, frozen=True):
@@ -32,7 +31,7 @@ class Enqueued(msgspec.Struct, frozen=True):
 async def enqueued(app: Windlass, task: Task[..., Any] | None = None) -> list[Enqueued]:
     """The waiting jobs, in the order they were enqueued; of one task, or of all."""
     wanted = JobFilter(states=[State.WAITING], task=None if task is None else task.name)
-    jobs = await (await app.storage()).admin.find(wanted, limit=_EVERYTHING)
+    jobs = await every_job((await app.storage()).admin, wanted)
     return [_shown(app, job) for job in reversed(jobs)]
 
 

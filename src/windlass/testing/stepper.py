@@ -18,6 +18,7 @@ from windlass.errors import WindlassError
 from windlass.runtime.engine import Engine, Surroundings
 from windlass.runtime.runner import Why
 from windlass.storage.protocol import JobFilter, Storage
+from windlass.testing.everything import every_job
 from windlass.testing.isolation import opener_of
 
 __all__ = ["PATIENCE", "Stepper", "StillRunning", "stepping"]
@@ -25,7 +26,6 @@ __all__ = ["PATIENCE", "Stepper", "StillRunning", "stepping"]
 PATIENCE = timedelta(seconds=60)
 """Real time one job may take: a test that hangs tells nobody why."""
 
-_EVERYTHING = 1_000_000
 _UNWIND = 1.0
 
 
@@ -78,7 +78,7 @@ class Stepper:
         """The waiting jobs a drain may wait for, those of paused queues left out."""
         paused = {count.queue for count in await self.storage.admin.counts() if count.paused}
         wanted = JobFilter(states=[State.WAITING])
-        jobs = await self.storage.admin.find(wanted, limit=_EVERYTHING)
+        jobs = await every_job(self.storage.admin, wanted)
         return [
             job
             for job in jobs
@@ -88,7 +88,7 @@ class Stepper:
     async def waiting_of(self, task: str) -> Sequence[Job]:
         """The waiting jobs of one task."""
         wanted = JobFilter(states=[State.WAITING], task=task)
-        return await self.storage.admin.find(wanted, limit=_EVERYTHING)
+        return await every_job(self.storage.admin, wanted)
 
     async def _serving(self, queues: Sequence[str]) -> Engine:
         """An engine for at least these queues, with its slot free."""

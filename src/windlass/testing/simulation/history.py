@@ -231,7 +231,7 @@ class Ledger:
 
     def wishes(self, op: str, args: tuple[Any, ...]) -> None:
         """Somebody is about to ask the store for this."""
-        if op == "jobs.insert":
+        if op in {"jobs.insert", "orders.insert"}:
             for new in args[0]:
                 self._wish(new)
         elif op == "schedules.write":

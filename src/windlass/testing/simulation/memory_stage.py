@@ -94,7 +94,7 @@ class MemoryStage:
                 ledger.queue(queue, _queue_view(seen), name)
             for gate in {**self._db.gates.breakers, **ledger.breakers}:
                 ledger.breaker(gate, self._db.gates.breakers.get(gate, BreakerState()), name)
-        for job in self._touched(name, args, result):
+        for job in self._touched(op, args, result):
             row = self._db.by_id.get(job)
             if row is not None:
                 ledger.job(job, _view(row), name)
@@ -102,9 +102,12 @@ class MemoryStage:
                 ledger.job(job, None, name)
         ledger.op_ended(name)
 
-    def _touched(self, name: str, args: tuple[Any, ...], result: Any) -> Iterable[JobId]:
+    def _touched(self, op: str, args: tuple[Any, ...], result: Any) -> Iterable[JobId]:
         ledger = self.around.ledger
+        store, _, name = op.partition(".")
         match name:
+            case _ if store == "orders" and name != "insert":
+                return [*args[1]]
             case "insert":
                 held = () if isinstance(result, Exception) else [one.id for one in result]
                 return dict.fromkeys([*(new.id for new in args[0]), *held])

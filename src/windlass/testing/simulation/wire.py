@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol, cast
 
@@ -11,10 +11,22 @@ from windlass.core.job import JobId, NewJob
 from windlass.core.state import TERMINAL, State
 from windlass.core.unique import OnConflict
 from windlass.errors import StorageUnavailable
+from windlass.storage.ordering import (
+    AuditNote,
+    Cancel,
+    Delete,
+    Discard,
+    Edit,
+    Order,
+    Ordered,
+    Requeue,
+    RunNow,
+)
 from windlass.storage.protocol import (
     CancelAnswer,
     ClaimReply,
     Inserted,
+    OrderStore,
     Storage,
     WorkerStart,
     WorkerState,
@@ -29,7 +41,7 @@ __all__ = ["ECHOING", "READING", "WAKING", "Hub", "Line", "SimStorage", "Surroun
 
 Method = Callable[..., Awaitable[Any]]
 
-# Operations that may come late or twice. Orders of an operator are not among them: a late pause
+# Operations that may come late or twice. The switches of queues are not among them: a late pause
 # after its resume is what was asked for, and would keep the world waiting for ever.
 ECHOING = frozenset(
     f"{store}.{name}"
@@ -42,6 +54,8 @@ ECHOING = frozenset(
         "queues": "queues",
         "schedules": "rows due write declare",
         "admin": "get find counts",
+        "orders": "requeue discard cancel run_now delete edit",
+        "journal": "append_logs logs events",
     }.items()
     for name in names.split()
 )
@@ -57,6 +71,7 @@ WAKING = frozenset(
         "queues": "change warm",
         "schedules": "write",
         "admin": "requeue discard run_now resume",
+        "orders": "requeue discard cancel run_now delete edit insert",
     }.items()
     for name in names.split()
 )
@@ -71,14 +86,28 @@ READING = frozenset(
         "maintenance": "next_due",
         "queues": "queues",
         "schedules": "rows due",
-        "admin": "get find history counts rollups",
-        "storage": "now",
+        "admin": "get find history counts rollups errors",
+        "orders": "audits",
+        "journal": "logs events",
+        "moving": "dump",
+        "storage": "now health",
     }.items()
     for name in names.split()
 )
 
 
-_STORES = (*("jobs", "workers", "leader", "limits", "maintenance", "queues", "schedules", "admin"),)
+_STORES = (
+    *("jobs", "workers", "leader", "limits", "maintenance", "queues", "schedules", "admin"),
+    *("journal", "moving"),
+)
+_ORDERS = {
+    Requeue: "requeue",
+    Discard: "discard",
+    Cancel: "cancel",
+    RunNow: "run_now",
+    Delete: "delete",
+    Edit: "edit",
+}
 _REPLACING = {OnConflict.REPLACE, OnConflict.REPLACE_ARGUMENTS, OnConflict.REPLACE_DUE}
 
 
@@ -171,6 +200,7 @@ class SimStorage:
             self.jobs, insert=self._inserted, claim=self._claimed, cancel=self._cancelled
         )
         self.workers: Any = _Told(self.workers, register=self._registered)
+        self.orders = _Orders(real.orders, "orders", line)
         self._line = line
 
     def _inserted(self, jobs: Sequence[NewJob], answers: Sequence[Inserted]) -> None:
@@ -240,6 +270,12 @@ class SimStorage:
     def release_worker_lock(self, worker: str) -> None:
         self.real.release_worker_lock(worker)
 
+    async def health(self) -> Mapping[str, float | str]:
+        health: Mapping[str, float | str] = await self._line.call(
+            "storage.health", self.real.health
+        )
+        return health
+
     async def now(self) -> datetime:
         now: datetime = await self._line.call("storage.now", self.real.now)
         return now
@@ -251,7 +287,7 @@ class SimStorage:
 class _Store:
     """A store whose methods go down a line."""
 
-    def __init__(self, real: object, name: str, line: Line) -> None:
+    def __init__(self, real: Any, name: str, line: Line) -> None:
         self._real = real
         self._name = name
         self._line = line
@@ -264,6 +300,16 @@ class _Store:
         call = functools.partial(self._line.call, f"{self._name}.{name}", getattr(self._real, name))
         setattr(self, name, call)
         return call
+
+
+class _Orders(_Store):
+    """Orders go down the line under the name of what is ordered."""
+
+    async def order(self, order: Order, ids: Sequence[JobId], note: AuditNote) -> Sequence[Ordered]:
+        op = f"orders.{_ORDERS[type(order)]}"
+        orders: OrderStore = self._real
+        answers: Sequence[Ordered] = await self._line.call(op, orders.order, order, ids, note)
+        return answers
 
 
 class _Told:
