@@ -35,6 +35,9 @@ _COMMANDS = {
         "windlass.cli.schedules:schedules", "Look at schedules, run them now, change them."
     ),
     "db": _Entry("windlass.cli.db:db", "Make a storage ready, and say what it is."),
+    "dashboard": _Entry(
+        "windlass.cli.dashboard:dashboard", "See everything in a browser, and act."
+    ),
     "bench": _Entry("windlass.cli.bench:bench", "Measure it on this machine."),
 }
 

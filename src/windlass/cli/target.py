@@ -13,7 +13,16 @@ import click
 if TYPE_CHECKING:
     from windlass.app import Windlass
 
-__all__ = ["Place", "ask", "json_option", "named", "place", "target_argument", "url_option"]
+__all__ = [
+    "Place",
+    "ask",
+    "json_option",
+    "named",
+    "opened",
+    "place",
+    "target_argument",
+    "url_option",
+]
 
 T = TypeVar("T")
 
@@ -59,7 +68,8 @@ def named(words: tuple[str, ...], url: str | None, what: str) -> tuple[Place, st
 
 
 @asynccontextmanager
-async def _opened(where: Place) -> AsyncIterator[Windlass]:
+async def opened(where: Place) -> AsyncIterator[Windlass]:
+    """The app, open; a storage that only its own process can reach is refused."""
     from windlass.app import Windlass
     from windlass.cli.loading import load_app
 
@@ -77,8 +87,8 @@ async def _opened(where: Place) -> AsyncIterator[Windlass]:
 def ask(where: Place, question: Callable[[Windlass], Awaitable[T]]) -> T:
     """Open the storage, ask, and close it again."""
 
-    async def opened() -> T:
-        async with _opened(where) as app:
+    async def answered() -> T:
+        async with opened(where) as app:
             return await question(app)
 
-    return asyncio.run(opened())
+    return asyncio.run(answered())

@@ -77,6 +77,7 @@ class Live:
         self._seen: dict[str, object] = {}
         self._down = False
         self._looking: asyncio.Task[None] | None = None
+        self._closed = False
 
     @property
     def full(self) -> bool:
@@ -94,7 +95,7 @@ class Live:
             yield "retry: 2000\nevent: hello\ndata: windlass\n\n"
             if self._down:
                 stream.say("down")
-            while (left := ends - loop.time()) > 0:
+            while (left := ends - loop.time()) > 0 and not self._closed:
                 try:
                     async with asyncio.timeout(min(left, KEEP_ALIVE)):
                         await stream.told.wait()
@@ -107,6 +108,12 @@ class Live:
             if not self._streams and self._looking is not None:
                 self._looking.cancel()
                 self._looking = None
+
+    def close(self) -> None:
+        """End every stream: the server stops."""
+        self._closed = True
+        for stream in list(self._streams):
+            stream.told.set()
 
     def _start(self) -> None:
         if self._looking is None or self._looking.done():

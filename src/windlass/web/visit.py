@@ -52,7 +52,11 @@ class Visit:
     @property
     def orders(self) -> Admin:
         """The same for orders, which are recorded under the name of whoever asks."""
-        return self.admin if self.person is None else self.admin.acting(self.person.name)
+        return (
+            self.admin
+            if self.person is None
+            else self.admin.acting(f"dashboard:{self.person.name}")
+        )
 
     @property
     def person(self) -> Person | None:

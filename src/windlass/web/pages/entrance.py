@@ -12,6 +12,7 @@ from windlass.web import failures
 from windlass.web.doors import OwnDoor, address_of
 from windlass.web.failures import refuse
 from windlass.web.navigation import NAVIGATION
+from windlass.web.origin import foreign
 from windlass.web.visit import Visit
 
 __all__ = ["enter", "home", "login", "logout"]
@@ -58,6 +59,9 @@ async def enter(visit: Visit) -> Response:
         return refuse(visit, failures.NO_PAGE, as_json=False)
     if visit.entry is not None:
         return visit.go("/")  # opened again by somebody who is in already
+    if foreign(visit.request):
+        # A page elsewhere may make a browser try links until nobody else may try any more.
+        return refuse(visit, failures.FOREIGN, as_json=False)
     address = address_of(visit.request)
     if door.attempts.wait(address) > 0:
         return visit.render_plain("used.html", code=429)

@@ -1,0 +1,231 @@
+"""``windlass dashboard``: the pages, served by a process of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from windlass.cli.target import Place, opened, place, target_argument, url_option
+
+if TYPE_CHECKING:
+    from windlass.web.dashboard import Dashboard
+
+__all__ = ["dashboard"]
+
+_PORT = 8383
+
+
+@click.command()
+@target_argument
+@url_option
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=_PORT,
+    show_default=True,
+    help="Port to listen on; 0: any that is free.",
+)
+@click.option(
+    "--auth",
+    "lines",
+    metavar="NAME:ROLE:HASH",
+    multiple=True,
+    help="Who may come in, instead of the setting dashboard_auth. May be given several times.",
+)
+@click.option("--read-only", is_flag=True, help="Look, and change nothing, whoever asks.")
+@click.option("--title", default="Windlass", show_default=True, help="What it is called.")
+@click.option("--root-path", default="", metavar="PATH", help="Where a proxy has mounted it.")
+@click.option(
+    "--proxy",
+    "proxies",
+    metavar="ADDRESS",
+    multiple=True,
+    help="A proxy whose word on who asks, and whether by https, is believed.",
+)
+@click.option("--new-user", metavar="NAME", help="Make a line for somebody with a password; end.")
+@click.option("--new-token", metavar="NAME", help="Make a token and a line for it; end.")
+@click.option(
+    "--role",
+    type=click.Choice(["viewer", "operator", "admin"]),
+    default="viewer",
+    show_default=True,
+    help="Of whom --new-user or --new-token is for.",
+)
+def dashboard(
+    target: str | None,
+    url: str | None,
+    *,
+    new_user: str | None,
+    new_token: str | None,
+    role: str,
+    **options: object,
+) -> int:
+    """See every queue, job and worker in a browser, and act.
+
+    It is closed to strangers. On this machine alone (127.0.0.1) it prints a link that lets one
+    browser in, once. To serve others, say who may come in:
+
+    \b
+      windlass dashboard --new-user ada --role operator     asks for a password
+      WINDLASS_DASHBOARD_AUTH='ada:operator:scrypt…' \\
+        windlass dashboard shop:app --host 0.0.0.0
+
+    A viewer looks, an operator acts, an admin changes settings, too.
+    """  # noqa: D301 -- click's mark for lines that stay as they are
+    _need_web()
+    if new_user is not None or new_token is not None:
+        return _introduce(new_user, new_token, role)
+    return _Serving(place(target, url), **options).run()  # type: ignore[arg-type]
+
+
+def _need_web() -> None:
+    from windlass.errors import MissingDependency
+
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise MissingDependency("The dashboard", "windlass[web]") from error
+    del uvicorn
+    import windlass.web  # it says the same of what it needs  # noqa: F401
+
+
+def _introduce(user: str | None, token: str | None, role: str) -> int:
+    """Print what goes into the settings: never what lets somebody in, except a new token, once."""
+    from windlass.seams import new_secret
+    from windlass.web.credentials import password_line, token_line
+    from windlass.web.people import Role
+
+    if user is not None and token is not None:
+        raise click.UsageError("--new-user or --new-token, one at a time")
+    if user is not None:
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        if len(password) < 10:
+            raise click.UsageError("a password needs at least 10 characters: others may guess")
+        click.echo(password_line(user, Role(role), password))
+    elif token is not None:
+        secret = new_secret()
+        click.echo(f"The token, shown this once: {secret}", err=True)
+        click.echo(token_line(token, Role(role), secret))
+    click.echo("Add this line to the setting dashboard_auth (WINDLASS_DASHBOARD_AUTH).", err=True)
+    return 0
+
+
+class _Serving:
+    """One run, from the options to Ctrl-C."""
+
+    def __init__(
+        self,
+        where: Place,
+        *,
+        host: str,
+        port: int,
+        lines: tuple[str, ...],
+        read_only: bool,
+        title: str,
+        root_path: str,
+        proxies: tuple[str, ...],
+    ) -> None:
+        self._where = where
+        self._host, self._port = host, port
+        self._lines = lines
+        self._read_only, self._title = read_only, title
+        self._root = f"/{root_path.strip('/')}" if root_path.strip("/") else ""
+        self._proxies = proxies
+        self._address = ""
+
+    def run(self) -> int:
+        """Until it is told to stop."""
+        asyncio.run(self._serve())
+        return 0
+
+    async def _serve(self) -> None:
+        from windlass.cli.dashboard_server import Server
+        from windlass.web.dashboard import Dashboard
+        from windlass.web.doors import OwnDoor
+
+        async with opened(self._where) as app:
+            lines = self._lines or app.settings.dashboard_auth
+            local = _is_loopback(self._host)
+            if not lines and not local:
+                raise click.ClickException(self._refusal())
+            door = OwnDoor(lines)
+            made = Dashboard(
+                app,
+                door,
+                read_only=self._read_only,
+                title=self._title,
+                # Another name that leads to this machine is somebody else's page.
+                hosts=("localhost", "127.0.0.1", "[::1]", self._host) if local else None,
+            )
+            with _bound(self._host, self._port) as listening:
+                self._address = _shown(listening, self._host) + self._root
+                described = (await app.storage()).describe()
+                click.echo(f"Dashboard of {described}{' (read-only)' if self._read_only else ''}")
+                self._greet(made, door_needs_link=not lines)
+                server = Server(made, root_path=self._root, proxies=self._proxies)
+                await server.serve(sockets=[listening])
+
+    def _greet(self, made: Dashboard, *, door_needs_link: bool) -> None:
+        if door_needs_link:
+            self._print_link(made)
+        else:
+            click.echo(f"\n  {self._address}/\n")
+        click.echo("Ctrl-C ends it.")
+
+    def _print_link(self, made: Dashboard) -> None:
+        from windlass.web.doors import OwnDoor
+
+        if isinstance(made.door, OwnDoor):
+            link = made.door.new_link(lambda: self._print_link(made))
+            click.echo(f"\n  {self._address}/enter?link={link}\n")
+            click.echo("The link lets one browser in, once.")
+            sys.stdout.flush()
+
+    def _refusal(self) -> str:
+        return (
+            f"{self._host} can be reached by others, and nobody has said who may come in. Make a "
+            f"line for each of them with `windlass dashboard --new-user NAME --role operator` and "
+            f"give it by --auth or WINDLASS_DASHBOARD_AUTH; or listen on 127.0.0.1"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """Bound before anything is printed, so that what is printed is true."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listening = socket.socket(family, kind, protocol)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+        except OSError:
+            listening.close()
+            raise
+    except OSError as error:
+        message = (
+            f"cannot listen on {host}:{port}: {error.strerror or error}. Another --port, or 0 for "
+            f"any that is free?"
+        )
+        raise click.ClickException(message) from error
+    return listening
+
+
+def _shown(listening: socket.socket, host: str) -> str:
+    port = listening.getsockname()[1]
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}"
