@@ -7,12 +7,15 @@ from windlass.context import Context, current
 from windlass.control import GiveUp, Retry, Snooze, Throttled
 from windlass.core.backoff import Backoff
 from windlass.core.breaker import Breaker
+from windlass.core.grants import Grants
 from windlass.core.limit import Rate
 from windlass.core.payload import Secret
 from windlass.core.rules import Cron, Every, Manual, Once
 from windlass.followup import Failure
 from windlass.handle import Job
 from windlass.limits import Limit
+from windlass.plugins import Plugin, Registrar
+from windlass.services import Services
 from windlass.task import Task
 from windlass.unique import Unique
 
@@ -24,13 +27,17 @@ __all__ = [
     "Every",
     "Failure",
     "GiveUp",
+    "Grants",
     "Job",
     "Limit",
     "Manual",
     "Once",
+    "Plugin",
     "Rate",
+    "Registrar",
     "Retry",
     "Secret",
+    "Services",
     "Snooze",
     "Task",
     "Throttled",

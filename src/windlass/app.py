@@ -28,19 +28,19 @@ from windlass.config import Settings, WorkerSettings, load_settings
 from windlass.context import running
 from windlass.core.job import Job as JobRecord
 from windlass.core.job import JobId
-from windlass.errors import AppClosed, ConfigError, UnknownTask
+from windlass.errors import AppClosed, ConfigError
 from windlass.followup import check_all
 from windlass.handle import Job
 from windlass.outbox import Outbox, Wake, check_connection
-from windlass.runtime.defining import Definer
 from windlass.runtime.descent import descended, descended_all
 from windlass.runtime.engine import Surroundings
+from windlass.runtime.installing import Installer
 from windlass.runtime.watch import Watch
 from windlass.runtime.worker import Worker
 from windlass.seams import SYSTEM_CLOCK, Clock, Seams
 from windlass.storage.open import Opener
 from windlass.storage.protocol import CancelAnswer, Storage, UserConnection
-from windlass.task import Call
+from windlass.task import Call, Task
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -65,7 +65,7 @@ _INHERITED: list[_Link] = []
 touches its parent's database; kept here, their destructors never run."""
 
 
-class Windlass(Definer):
+class Windlass(Installer):
     """Tasks, storage, client, worker and admin of one application.
 
     ``async with app:`` opens it; used unopened, it opens at first use. One app may be used from
@@ -97,6 +97,8 @@ class Windlass(Definer):
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[_Link]] = {}
         self._pid = os.getpid()
         self._imported = False
+        self._install_own()
+        self.admin.installed = self.plugins
         self.watch = Watch(self.storage, self.bus, self.layers)
 
     def __repr__(self) -> str:
@@ -112,6 +114,7 @@ class Windlass(Definer):
         if not self._imported:
             for module in self.settings.imports:
                 importlib.import_module(module)
+            self._install_named()
             self._imported = True
 
     # --- producing ---
@@ -122,8 +125,8 @@ class Windlass(Definer):
         if ask.connection is not None:
             jobs = await self.enqueue_many([call], connection=ask.connection, wake=ask.wake)
             return jobs[0]
-        if self.tasks.find(call.task.name) is not call.task:
-            raise UnknownTask(call.task.name, self.tasks.names)
+        if self.tasks.find(call.task.name) is not call.task or type(call.task) is not Task:
+            self._check_own((call,))
         if (job := running()) is not None:
             call = descended(call, job)
         return await (await self._client()).enqueue(call)
@@ -163,12 +166,6 @@ class Windlass(Definer):
 
     async def _define_for(self, calls: Sequence[Call]) -> None:
         await (await self._client()).define_for(calls)
-
-    def _check_own(self, calls: Sequence[Call]) -> None:
-        """A task of another app would be stored under a name that nobody here can run."""
-        for task in {call.task for call in calls}:
-            if self.tasks.find(task.name) is not task:
-                raise UnknownTask(task.name, self.tasks.names)
 
     def job(self, job_id: str) -> Job[Any]:
         """A handle for an id you kept. Nothing is looked up until you ask it something."""
@@ -250,9 +247,9 @@ class Windlass(Definer):
         """What a worker on this event loop needs."""
         link = await self._link()
         check_all(self.tasks)
-        schedules, specs = self.declarations.plans(self.settings)
-        needed = [spec for task in self.tasks for spec in task.needs]
-        await link.client.define([*needed, *specs])
+        await link.client.define(spec for task in self.tasks for spec in task.needs)
+        plans = self.planner(link.client.define)
+        await plans()  # what cannot be planned is told here
         return Surroundings(
             storage=link.storage,
             tasks=self.tasks,
@@ -263,7 +260,10 @@ class Windlass(Definer):
             state=lambda: self.state,
             layers=self.layers,
             living=self.living,
-            schedules=schedules,
+            plans=plans,
+            chores=self.chores,
+            on_change=self.declarations.on_change,
+            services=self.services,
             locate=self.locate,
         )
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
+from windlass.core.grants import Grants
 from windlass.core.instant import duration
 from windlass.core.payload import MIB
 from windlass.core.redact import redacted_text
@@ -74,6 +75,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     child_memory_limit: int | None = None
     """Megabytes at which a child process is killed while it runs a job."""
     imports: tuple[str, ...] = ()
+    plugins: dict[str, Grants] = {}
+    """Entry points of installed packages to load, and what each of them may do."""
     dashboard_auth: tuple[str, ...] = ()
     """Who may see the dashboard: lines of NAME:ROLE:HASH, made by ``windlass dashboard``."""
 
@@ -290,6 +293,9 @@ def _checked(merged: Mapping[str, Any]) -> Settings:
             missing = value is None and field.type is not timedelta
             checked[name] = None if missing else parse_duration(value, name)
             continue
+        if name == "plugins":
+            checked[name] = _plugins(value)
+            continue
         try:
             # Not strict: numbers arrive as text from the environment.
             checked[name] = msgspec.convert(value, field.type, strict=False)
@@ -301,6 +307,21 @@ def _checked(merged: Mapping[str, Any]) -> Settings:
             message = f"{name} must be {wanted}{got}"
             raise ConfigError(message) from None
     return Settings(**checked)
+
+
+def _plugins(given: object) -> dict[str, Grants]:
+    """Grants by the names of plugins. Names alone grant nothing: the refusal says what to grant."""
+    try:
+        table = msgspec.json.decode(given) if isinstance(given, str) else given
+        if not isinstance(table, Mapping):
+            table = dict.fromkeys(msgspec.convert(table, tuple[str, ...]), Grants())
+        return msgspec.convert(dict(table), dict[str, Grants])
+    except msgspec.MsgspecError as error:
+        message = (
+            f"plugins must be a table of plugins and what they may do, such as "
+            f'{{"mail": {{"tasks": true, "queues": ["mail"]}}}}, got {shown(given)}: {error}'
+        )
+        raise ConfigError(message) from None
 
 
 def _wanted(kind: Any) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
@@ -13,12 +14,26 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 from windlass.core.job import ClaimedJob, JobId, Progress
 from windlass.core.schedule import slot_of
 from windlass.errors import InvalidArgument, WindlassError
+from windlass.services import Services
 from windlass.storage.protocol import UserConnection
 
 if TYPE_CHECKING:
     from windlass.task import Call
 
-__all__ = ["Context", "Host", "Token", "current", "enter", "running", "wants_context"]
+__all__ = [
+    "Context",
+    "Host",
+    "Layer",
+    "Next",
+    "Token",
+    "current",
+    "enter",
+    "entered",
+    "here",
+    "running",
+    "through",
+    "wants_context",
+]
 
 log = logging.getLogger("windlass.job")
 T = TypeVar("T")
@@ -66,6 +81,11 @@ class Host(Protocol):
         """The application's own object."""
         ...
 
+    @property
+    def services(self) -> Services:
+        """What the application lends to handlers."""
+        ...
+
     def note(self, job: ClaimedJob, progress: Progress) -> None:
         """Store how far a run is, soon."""
         ...
@@ -99,6 +119,11 @@ class Context:
     def state(self) -> Any:
         """``app.state``: whatever your application put there."""
         return self._host.state
+
+    @property
+    def services(self) -> Services:
+        """What your application lends by name: ``ctx.services.need("mailer", Mailer)``."""
+        return self._host.services
 
     @property
     def job_id(self) -> JobId:
@@ -204,12 +229,36 @@ class Context:
         return result
 
 
+Next = Callable[[], Awaitable[Any]]
+Layer = Callable[[Context, Next], Awaitable[Any]]
+"""Middleware."""
+
 _CURRENT: ContextVar[Context] = ContextVar("windlass_context")
 
 
 def enter(context: Context) -> None:
     """Make ``context`` the current one, for this asyncio task and what it starts."""
     _CURRENT.set(context)
+
+
+@contextmanager
+def entered(context: Context) -> Iterator[None]:
+    """``context`` is the current one inside the block, and what was current is so again after."""
+    before = _CURRENT.set(context)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(before)
+
+
+def here() -> Context | None:
+    """The current context, if there is one."""
+    return _CURRENT.get(None)
+
+
+def through(context: Context, host: Callable[[Host], Host]) -> Context:
+    """The same run, seen by somebody who has less to ask of its host."""
+    return Context(context.claimed, host(context._host), context.cancelled)  # noqa: SLF001
 
 
 def running() -> ClaimedJob | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,7 +12,7 @@ from windlass.client import new_job
 from windlass.config import Settings
 from windlass.core.breaker import Breaker
 from windlass.core.function import where
-from windlass.core.job import JobId, LimitUse, NewJob
+from windlass.core.job import JobId, LimitUse
 from windlass.core.limit import LimitSpec
 from windlass.core.rules import Cron, Every, Manual, Once, Rule
 from windlass.core.schedule import Schedule, turn_of
@@ -25,6 +25,7 @@ __all__ = [
     "Declarations",
     "Declared",
     "ScheduleDecorator",
+    "check_rule",
     "check_schedule_name",
     "planned",
     "turn_limit",
@@ -39,8 +40,8 @@ class Declared(msgspec.Struct, frozen=True):
     """What one ``@app.schedule`` says."""
 
     name: str
-    call: Callable[[], Call]
-    """Made late: the types that a task's annotations name may not exist yet."""
+    call: Callable[[], Call] | None
+    """Made late: the types that a task's annotations name may not exist yet. None: a chore."""
     outline: Schedule
     """Everything but the job."""
     breaker: bool = True
@@ -95,45 +96,94 @@ def check_schedule_name(name: str) -> str:
     return name
 
 
+def check_rule(rule: object) -> None:
+    """Refuse what says no instants."""
+    if not isinstance(rule, _RULES):
+        hint = f"Cron({rule!r})" if isinstance(rule, str) else "Cron('0 8 * * *')"
+        message = f"a schedule takes Cron, Every, Once or Manual, as in {hint}; got {shown(rule)}"
+        raise InvalidArgument(message)
+
+
 class Declarations:
     """Every schedule of an app's code, by name."""
 
     def __init__(self) -> None:
         self._declared: dict[str, tuple[Declared, str]] = {}
+        self._planned: dict[str, tuple[Schedule, list[LimitSpec]]] = {}
         self._kept: tuple[dict[str, Schedule], list[LimitSpec]] | None = None
+        self._listeners: tuple[Callable[[], None], ...] = ()
 
     def add(self, declared: Declared, place: str) -> None:
         """A name that is taken is refused."""
-        other = self._declared.get(declared.name)
-        if other is not None:
-            message = (
-                f"two schedules are called {declared.name!r} ({other[1]} and {place}): give the "
-                f"second one a name of its own, @app.schedule(…, name=…)"
-            )
-            raise DefinitionError(message)
-        self._declared[declared.name] = (declared, place)
-        self._kept = None
+        self.extend([(declared, place)])
+
+    def extend(self, many: Iterable[tuple[Declared, str]]) -> None:
+        """The same for several, all or none."""
+        new = {declared.name: (declared, place) for declared, place in many}
+        for name, (_, place) in new.items():
+            other = self._declared.get(name)
+            if other is not None:
+                message = (
+                    f"two schedules are called {name!r} ({other[1]} and {place}): give the "
+                    f"second one a name of its own, @app.schedule(…, name=…)"
+                )
+                raise DefinitionError(message)
+        self._declared.update(new)
+        self.changed()
+
+    def remove(self, name: str) -> None:
+        """Say no more of it."""
+        del self._declared[name]
+        self._planned.pop(name, None)
+        self.changed()
 
     def __len__(self) -> int:
         return len(self._declared)
 
+    def __iter__(self) -> Iterator[tuple[Declared, str]]:
+        """With the places they were written at."""
+        return iter([*self._declared.values()])
+
     def plans(self, settings: Settings) -> tuple[dict[str, Schedule], list[LimitSpec]]:
-        """What is stored of them, and the limits they need."""
+        """What is stored of them, and the limits they need.
+
+        The same objects as before for whatever has not been declared anew since.
+        """
         if self._kept is None:
             plans: dict[str, Schedule] = {}
             specs: list[LimitSpec] = []
-            for name, (declared, _) in self._declared.items():
-                plans[name], needed = planned(
-                    name, declared.outline, declared.call(), settings, breaker=declared.breaker
-                )
+            for declared, _ in self:
+                name = declared.name
+                if name not in self._planned:
+                    self._planned[name] = _plan(declared, settings)
+                plans[name], needed = self._planned[name]
                 specs += needed
             self._kept = plans, specs
         return self._kept
 
-    def jobs(self, settings: Settings) -> Iterable[NewJob]:
-        """The jobs they make, without ids."""
-        plans, _ = self.plans(settings)
-        return [plan.job for plan in plans.values() if plan.job is not None]
+    def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call ``listener``, from any thread, when something is said or unsaid; the answer ends
+        it.
+        """
+        self._listeners = (*self._listeners, listener)
+
+        def undo() -> None:
+            self._listeners = tuple(one for one in self._listeners if one is not listener)
+
+        return undo
+
+    def changed(self) -> None:
+        """Workers that run should look again: at schedules, and at the tasks."""
+        self._kept = None
+        for listener in self._listeners:
+            listener()
+
+
+def _plan(declared: Declared, settings: Settings) -> tuple[Schedule, list[LimitSpec]]:
+    if declared.call is None:
+        return declared.outline, []
+    call, breaker = declared.call(), declared.breaker
+    return planned(declared.name, declared.outline, call, settings, breaker=breaker)
 
 
 class ScheduleDecorator:
@@ -148,13 +198,7 @@ class ScheduleDecorator:
         options: Mapping[str, Any],
     ) -> None:
         """Refuses what can be refused before there is a task."""
-        given: object = rule
-        if not isinstance(given, _RULES):
-            hint = f"Cron({given!r})" if isinstance(given, str) else "Cron('0 8 * * *')"
-            message = (
-                f"a schedule takes Cron, Every, Once or Manual, as in {hint}; got {shown(given)}"
-            )
-            raise InvalidArgument(message)
+        check_rule(rule)
         self._declarations = declarations
         self._name = None if name is None else check_schedule_name(name)
         self._args, self._kwargs = arguments

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection
 
 __all__ = [
@@ -29,12 +30,15 @@ __all__ = [
     "KeyConflict",
     "LimitUnknown",
     "MissingDependency",
+    "NotGranted",
     "PayloadError",
     "PayloadTooLarge",
+    "PluginUnknown",
     "ResultError",
     "ResultTimeout",
     "SchemaMissing",
     "SchemaTooNew",
+    "ServiceMissing",
     "StorageError",
     "StorageFull",
     "StorageReplaced",
@@ -63,6 +67,11 @@ def _readable(text: str) -> str:
 
 class WindlassError(Exception):
     """Base of everything this library raises on purpose."""
+
+    @property
+    def code(self) -> str:
+        """For programs: the name of its class in small letters, such as ``service_missing``."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
 
 
 # --- definitions and settings ---------------------------------------------------------------
@@ -133,6 +142,21 @@ class BlockingCallOnLoop(WindlassError, RuntimeError):
             f"{blocking} would block the running event loop. Use `await {instead}` here; the "
             f"blocking form is for code without a loop (Flask, Django, scripts)."
         )
+
+
+# --- plugins --------------------------------------------------------------------------------
+
+
+class NotGranted(WindlassError):
+    """A plugin needs, or uses, what its host has not granted."""
+
+
+class PluginUnknown(WindlassError, LookupError):
+    """No plugin of this name is installed here."""
+
+
+class ServiceMissing(WindlassError, LookupError):
+    """A handler needs a host service that is not attached."""
 
 
 # --- payloads -------------------------------------------------------------------------------

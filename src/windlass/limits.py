@@ -240,11 +240,12 @@ class Definitions:
 
     def __init__(self, store: LimitStore) -> None:
         self._store = store
-        self._kept: set[str] = set()
+        self._kept: dict[str, LimitSpec] = {}
 
     async def keep(self, specs: Iterable[LimitSpec]) -> None:
         """See to it that jobs may use these."""
-        new = {spec.name: spec for spec in specs if spec.name not in self._kept}
+        # By value: what is installed anew may bring other numbers.
+        new = {spec.name: spec for spec in specs if self._kept.get(spec.name) != spec}
         if not new:
             return
         stored = {spec.name: spec for spec in await self._store.specs()}

@@ -23,6 +23,7 @@ from windlass.storage.protocol import ScheduleRow, ScheduleStore, ScheduleWrite,
 __all__ = [
     "DECLARED_FOR",
     "UNDECLARED",
+    "UNINSTALLED",
     "Broken",
     "Known",
     "Schedules",
@@ -39,6 +40,7 @@ UNDECLARED = (
     "no running process declares it any more. Remove it if its code is gone; it goes on "
     "when a process that declares it starts"
 )
+UNINSTALLED = "its plugin was uninstalled. It goes on when a process that installs it starts"
 _TRIES = 20
 _DECODER = msgspec.json.Decoder(ScheduleState)
 _REMEMBERED = 100
@@ -59,6 +61,11 @@ class Known(msgspec.Struct, frozen=True):
         return self.state.written is not None and (
             declared is None or now - declared > DECLARED_FOR
         )
+
+    @property
+    def lapsed(self) -> bool:
+        """Whether it is held, and whoever has it in its code may let it go on."""
+        return self.state.held is not None and self.state.problem != UNINSTALLED
 
     def stalled(self, now: datetime) -> bool:
         """Whether it should fire and has no next slot: a process that could not read it, an older
@@ -214,7 +221,7 @@ class Schedules:
             for known in await self.all()
             if isinstance(known, Known)
             and (
-                (known.row.name in names and known.state.held is not None)
+                (known.row.name in names and known.lapsed)
                 # Whoever can read a schedule that somebody made may set it going.
                 or ((known.row.name in names or known.state.written is None) and known.stalled(now))
             )

@@ -348,7 +348,6 @@ class TaskRegistry:
     def __init__(self) -> None:
         """Start empty."""
         self._tasks: dict[str, Task[..., Any]] = {}
-        self._limits: dict[str, tuple[LimitSpec, str]] = {}
 
     def add(self, task: Task[..., Any]) -> None:
         """Register; a name that is taken is refused."""
@@ -361,18 +360,21 @@ class TaskRegistry:
             raise DefinitionError(message)
         for limit in task.settings.limits:
             self._check_limit(limit.spec, task.name)
-        for limit in task.settings.limits:
-            self._limits[limit.name] = (limit.spec, task.name)
         self._tasks[task.name] = task
 
+    def remove(self, name: str) -> None:
+        """Forget a task: its jobs wait for a worker that knows it."""
+        del self._tasks[name]
+
     def _check_limit(self, spec: LimitSpec, task: str) -> None:
-        other, owner = self._limits.get(spec.name, (spec, task))
-        if other != spec:
-            message = (
-                f"limit {spec.name!r} has other numbers in task {task!r} than in {owner!r}. Make "
-                f"one Limit and give it to both, or two with names of their own."
-            )
-            raise DefinitionError(message)
+        for other in self:
+            if any(own.name == spec.name and own.spec != spec for own in other.settings.limits):
+                message = (
+                    f"limit {spec.name!r} has other numbers in task {task!r} than in "
+                    f"{other.name!r}. Make one Limit and give it to both, or two with names of "
+                    f"their own."
+                )
+                raise DefinitionError(message)
 
     def find(self, name: str) -> Task[..., Any] | None:
         """The task, or None."""
@@ -386,7 +388,7 @@ class TaskRegistry:
         return task
 
     def __iter__(self) -> Iterator[Task[..., Any]]:
-        return iter(self._tasks.values())
+        return iter([*self._tasks.values()])  # another thread may add one meanwhile
 
     def __len__(self) -> int:
         return len(self._tasks)

@@ -17,7 +17,7 @@ from windlass.core.outcome import Succeeded
 from windlass.core.schedule import RUNS, Overlap, Schedule, ScheduleState
 from windlass.errors import InvalidArgument, ScheduleExists
 from windlass.observe.bus import Bus
-from windlass.runtime.declaring import OUR_OWN, Declaring
+from windlass.runtime.declaring import Declaring
 from windlass.runtime.scheduler import Chore, Scheduler
 from windlass.schedules import DECLARED_FOR, Known, Schedules
 from windlass.seams import new_job_ids
@@ -309,20 +309,21 @@ async def test_a_schedule_that_is_only_ever_triggered_does_not_grow(stage: Stage
 
 async def test_after_an_outage_what_was_held_goes_on_by_itself(stage: Stage) -> None:
     """Nobody could say for a while that the schedule is still in the code: it still is."""
-    declaring = Declaring(stage.book, {"nightly": Schedule(rule=Every(HOUR), job=JOB)})
+    plans = {"nightly": Schedule(rule=Every(HOUR), job=JOB)}
+
+    async def in_the_code() -> dict[str, Schedule]:
+        return plans
+
+    declaring = Declaring(stage.book, in_the_code)
     await declaring.step()
     stage.clock.advance(HOUR + DECLARED_FOR)
-    scheduler = stage.scheduler(dict.fromkeys(OUR_OWN, _nothing))
+    scheduler = stage.scheduler()
     await scheduler.step()
     assert (await stage.state()).held == START + HOUR
     await declaring.step()
     assert (await stage.state()).held is None
     assert await scheduler.step() == 1
     await scheduler.close()
-
-
-async def _nothing() -> str:
-    return "done"
 
 
 async def test_a_person_who_resumes_a_held_schedule_gives_it_another_chance(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from windlass import Windlass
+from windlass import Grants, Windlass
 from windlass.config import Settings, WorkerSettings, load_settings, parse_duration
 from windlass.errors import ConfigError
 
@@ -78,6 +78,7 @@ def test_every_setting_can_come_from_the_environment() -> None:
         "WINDLASS_CHILD_MAX_MEGABYTES": "200",
         "WINDLASS_CHILD_MEMORY_LIMIT": "500",
         "WINDLASS_IMPORTS": "a,b.c",
+        "WINDLASS_PLUGINS": '{"mail": {"tasks": true, "queues": ["mail"], "max_running": 2}}',
     }
     assert {f"WINDLASS_{name.upper()}" for name in Settings.__struct_fields__} == set(environment)
     settings = load(environment=environment, url=None)
@@ -109,6 +110,7 @@ def test_every_setting_can_come_from_the_environment() -> None:
         child_max_megabytes=200,
         child_memory_limit=500,
         imports=("a", "b.c"),
+        plugins={"mail": Grants(tasks=True, queues=["mail"], max_running=2)},
     )
 
 

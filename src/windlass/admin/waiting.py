@@ -11,6 +11,7 @@ from windlass.admin.facts import LOOK, Facts, Line
 from windlass.core.job import Job
 from windlass.core.state import Verb
 from windlass.observe.log import brief, one_line
+from windlass.plugins.names import plugin_of
 from windlass.storage.protocol import WorkerRecord
 
 __all__ = ["before", "of_the_crew", "of_the_queue", "of_the_time"]
@@ -98,20 +99,24 @@ def _unknown_task(facts: Facts) -> Cause:
     missed = job.missed_at or now
     error = "" if job.error is None else f" ({one_line(job.error)})"
     met = None if facts.last is None else facts.last.worker
+    plugin = plugin_of(job.tags)
+    how = "import its module in the app, or list it in Windlass(imports=[…])"
+    if plugin is not None:
+        how = f"install plugin {plugin} in their app, app.install(…)"
     return Cause(
         code="unknown_task",
         sentence=f"The workers of queue {job.queue} that met it do not know task {job.task}: they "
         f"have been giving it back {since(missed, now)}{error}.",
         evidence={
             "task": job.task,
+            "plugin": plugin,
             "missed_at": missed,
             "last_met_by": met,
             "workers": _names(facts.crew.serving),
             "error_kind": None if job.error is None else job.error.kind,
             "error_message": None if job.error is None else job.error.message,
         },
-        fix=f"Start workers of queue {job.queue} with the code that defines {job.task}: import its "
-        f"module in the app, or list it in Windlass(imports=[…])",
+        fix=f"Start workers of queue {job.queue} with the code that defines {job.task}: {how}",
     )
 
 

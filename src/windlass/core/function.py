@@ -12,7 +12,15 @@ from typing import Any
 from windlass.core.text import shown
 from windlass.errors import DefinitionError
 
-__all__ = ["check_function", "importable", "is_coroutine", "known_elsewhere", "where"]
+__all__ = [
+    "check_function",
+    "check_layer",
+    "importable",
+    "is_coroutine",
+    "known_elsewhere",
+    "takes",
+    "where",
+]
 
 
 def check_function(function: object) -> None:
@@ -34,6 +42,28 @@ def check_function(function: object) -> None:
     else:
         return
     raise DefinitionError(message)
+
+
+def check_layer(layer: object) -> None:
+    """Refuse what cannot be middleware."""
+    if not inspect.iscoroutinefunction(layer) or not takes(layer, 2):
+        named = where(layer) if inspect.isfunction(layer) else repr(layer)
+        message = (
+            f"middleware is `async def name(ctx, call_next)` that awaits call_next() once; "
+            f"{named} is not"
+        )
+        raise DefinitionError(message)
+
+
+def takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether it can be called with so many arguments."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:
+        return True  # something built in, such as the get of a context variable, does not say
+    return True
 
 
 def is_coroutine(function: Callable[..., Any]) -> bool:

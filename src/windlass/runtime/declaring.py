@@ -1,51 +1,75 @@
-"""The schedules of this process's code, and our own: brought to the store, and said again."""
+"""The schedules of this process's code: brought to the store, and said again."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from datetime import timedelta
+from functools import partial
 
-from windlass.core.rules import Every
 from windlass.core.schedule import Schedule
-from windlass.runtime.pruner import Pruner
+from windlass.plugins.installed import RunChore
 from windlass.runtime.scheduler import Chore
 from windlass.schedules import Schedules
+from windlass.services import Services
 
-__all__ = ["OUR_OWN", "SAY_AGAIN", "Declaring", "our_chores"]
+__all__ = ["SAY_AGAIN", "Chores", "Declaring", "Plans"]
 
 SAY_AGAIN = timedelta(minutes=1)
-RETENTION, TIDY = "windlass.retention", "windlass.tidy"
 
-OUR_OWN: Mapping[str, Schedule] = {
-    RETENTION: Schedule(rule=Every(timedelta(minutes=1))),
-    TIDY: Schedule(rule=Every(timedelta(minutes=1))),
-}
-"""Chores that every cluster needs: schedules like any other, to be looked at and paused."""
-
-
-def our_chores(pruner: Pruner) -> Mapping[str, Chore]:
-    """What they do."""
-    return {RETENTION: pruner.retention, TIDY: pruner.tidy}
+Plans = Callable[[], Awaitable[Mapping[str, Schedule]]]
+"""What the code has now, with the limits it needs in the store; the same object for what has not
+changed."""
 
 
 class Declaring:
-    """Says what schedules this process's code has."""
+    """Says what schedules this process's code has, also when a plugin comes or goes."""
 
-    def __init__(self, schedules: Schedules, plans: Mapping[str, Schedule]) -> None:
+    def __init__(self, schedules: Schedules, plans: Plans) -> None:
         """Nothing is said before the first step."""
         self._schedules = schedules
-        self._plans = {**OUR_OWN, **plans}
-        self._said = False
+        self._plans = plans
+        self._said: dict[str, Schedule] = {}
 
     @property
     def names(self) -> Collection[str]:
-        """What this process has."""
-        return self._plans.keys()
+        """What this process has; it may still grow and shrink."""
+        return self._said.keys()
 
     async def step(self) -> None:
-        """The first time what they are, then that they are still there."""
-        if self._said:
-            await self._schedules.still_declared(self._plans)
-        else:
-            await self._schedules.declare(self._plans, by="code")
-            self._said = True
+        """What is new since the last step, and of the rest that it is still there."""
+        plans = await self._plans()
+        new = {name: plan for name, plan in plans.items() if self._said.get(name) is not plan}
+        old = [name for name in plans if name not in new]
+        if new:
+            await self._schedules.declare(new, by="code")
+        if old:
+            await self._schedules.still_declared(old)
+        # In place, and last: what could not be said is said by the next step.
+        for gone in self._said.keys() - plans.keys():
+            del self._said[gone]
+        self._said.update(new)
+
+
+class Chores(Mapping[str, Chore]):
+    """What schedules without a job do, as this worker runs it."""
+
+    def __init__(self, chores: Mapping[str, RunChore], services: Services) -> None:
+        """``chores`` may still grow and shrink."""
+        self._chores = chores
+        self._services = services
+
+    def __getitem__(self, name: str) -> Chore:
+        """Of one that this process lacks: that its slot has come and nobody was there for it."""
+        chore = self._chores.get(name)
+        return partial(_missing, name) if chore is None else partial(chore, self._services)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._chores)
+
+    def __len__(self) -> int:
+        return len(self._chores)
+
+
+async def _missing(name: str) -> str:
+    plugin = name.partition(".")[0]
+    return f"failed: the worker that leads has no plugin {plugin!r}: install it in every worker"

@@ -24,9 +24,12 @@ from windlass.core.transition import Transition
 from windlass.errors import StorageError
 from windlass.observe.bus import Bus
 from windlass.observe.log import brief
+from windlass.plugins.installed import RunChore
+from windlass.plugins.maintenance import UPKEEP
 from windlass.runtime.address import Address
 from windlass.runtime.children import Children
 from windlass.runtime.claimer import Claimer
+from windlass.runtime.declaring import Plans
 from windlass.runtime.descent import descended
 from windlass.runtime.finisher import Finisher
 from windlass.runtime.finishing import Finishing, Stored, Undecided
@@ -35,10 +38,12 @@ from windlass.runtime.hooks import Layer
 from windlass.runtime.identity import Identity
 from windlass.runtime.policies import Policies
 from windlass.runtime.progress import ProgressReporter
+from windlass.runtime.pruner import Pruner
 from windlass.runtime.runner import Run, Runner
 from windlass.runtime.settle import settle
 from windlass.runtime.slots import Slots
 from windlass.seams import Seams
+from windlass.services import AttachedServices
 from windlass.storage.protocol import Storage, UserConnection
 from windlass.task import Call, TaskRegistry
 
@@ -48,6 +53,10 @@ log = logging.getLogger("windlass")
 
 _NAMES_TOLD = 1000
 """Names come from whoever enqueues: what is remembered of them has an end."""
+
+
+async def _no_plans() -> Mapping[str, Schedule]:
+    return {}
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,8 +74,14 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """The middleware, outermost first; it may still grow."""
     living: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     """What surrounds a worker's life."""
-    schedules: Mapping[str, Schedule] = {}
-    """What the app's code declares, by name."""
+    plans: Plans = _no_plans
+    """The schedules of the app's code, as they are now."""
+    chores: Mapping[str, RunChore] = {}
+    """What those without a job do; it may still grow."""
+    on_change: Callable[[Callable[[], None]], Callable[[], None]] = lambda _: lambda: None
+    """Tells when tasks or schedules come or go, from any thread; the answer ends it."""
+    services: AttachedServices = msgspec.field(default_factory=AttachedServices)
+    """What the application lends to handlers."""
     locate: Callable[[], Address] | None = None
     """Where child processes find the app; None: tasks that ask for one run in this process."""
 
@@ -85,6 +100,9 @@ class Engine:
         self.policy = Policies(around.tasks, settings, storage.queues)
         """The rules that outcomes are decided by."""
         self.following = Following(around.seams.new_job_ids, settings, around.tasks)
+        self.pruner = Pruner(storage.maintenance, settings, self.policy.queues)
+        self.services = around.services.with_own({UPKEEP: self.pruner}, lambda: self.claimer.quiet)
+        """What handlers may ask for, plugins as far as it is granted to them."""
         self.identity = Identity(storage, settings, worker, around.seams)
         self._chance = around.seams.chance
         self.slots = Slots(worker, on_free=self._slot_freed)

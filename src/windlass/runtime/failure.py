@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import TracebackType
 
-from windlass.core.job import AttemptError
+from windlass.core.job import AttemptError, ClaimedJob
 from windlass.core.redact import redacted_text
+from windlass.errors import UnknownTask
+from windlass.plugins.names import plugin_of
 
-__all__ = ["clip", "describe", "kind_of"]
+__all__ = ["clip", "describe", "kind_of", "unknown_task"]
 
 _KIND = 256
 _LOOKED_THROUGH = 4
@@ -22,6 +24,18 @@ def kind_of(error: BaseException) -> str:
     cls = type(error)
     name = cls.__qualname__
     return name[:_KIND] if cls.__module__ == "builtins" else f"{cls.__module__}.{name}"[:_KIND]
+
+
+def unknown_task(job: ClaimedJob, known: Collection[str]) -> AttemptError:
+    """Why a worker cannot run a job: it has no such task, or not the plugin that brings it."""
+    plugin = plugin_of(job.tags)
+    if plugin is None:
+        return AttemptError("UnknownTask", str(UnknownTask(job.task, known)))
+    return AttemptError(
+        "PluginUnknown",
+        f"Plugin {plugin!r}, which brings task {job.task!r}, is not installed in this worker. "
+        f"Install it in the app of every worker of queue {job.queue!r}, or remove its schedules.",
+    )
 
 
 def clip(text: str, limit: int) -> str:

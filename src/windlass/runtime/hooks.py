@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
-from windlass.context import Context
+from windlass.context import Context, Layer, Next
 from windlass.core.event import Event
-from windlass.core.function import where
+from windlass.core.function import check_layer, takes, where
 from windlass.errors import DefinitionError
 from windlass.observe.bus import Bus
 from windlass.runtime.address import Address, address_of
+from windlass.services import AttachedServices
 from windlass.task import TaskRegistry
 
 __all__ = ["Hooks", "Layer", "Next", "through"]
-
-Next = Callable[[], Awaitable[Any]]
-Layer = Callable[[Context, Next], Awaitable[Any]]
 
 L = TypeVar("L", bound=Callable[..., Any])
 H = TypeVar("H", bound=Callable[[], str | None])
@@ -44,6 +42,8 @@ class Hooks:
         """``module:variable``, if it was loaded by that name."""
         self.state: Any = None
         """Anything your handlers need: ``ctx.state``."""
+        self.services = AttachedServices()
+        """What you lend to handlers, those of plugins among them: ``ctx.services``."""
         self.layers: list[Layer] = []
         """The middleware, outermost first."""
         self.tenant_of: Callable[[], str | None] | None = None
@@ -57,12 +57,7 @@ class Hooks:
         What it returns is the job's result, what it raises is the job's error, whether or not it
         has called ``await call_next()``.
         """
-        if not inspect.iscoroutinefunction(layer) or not _takes(layer, 2):
-            message = (
-                f"middleware is `async def name(ctx, call_next)` that awaits call_next() once; "
-                f"{_name(layer)} is not"
-            )
-            raise DefinitionError(message)
+        check_layer(layer)
         self.layers.append(layer)
         return layer
 
@@ -86,7 +81,7 @@ class Hooks:
         What stands before the ``yield`` has ended before the first job is claimed, what stands
         after it begins when the last one is stored. Child processes have one of their own.
         """
-        if inspect.iscoroutinefunction(around) or not _takes(around, 1):
+        if inspect.iscoroutinefunction(around) or not takes(around, 1):
             message = (
                 f"a lifespan is `async def name(app)` with one `yield`, or a function that gives "
                 f"an async context manager; {_name(around)} is neither"
@@ -108,7 +103,7 @@ class Hooks:
                 f"one answer: let it ask {_name(function)}"
             )
             raise DefinitionError(message)
-        if inspect.iscoroutinefunction(function) or not _takes(function, 0):
+        if inspect.iscoroutinefunction(function) or not takes(function, 0):
             message = (
                 f"the current tenant is said by `def name()` without arguments, which returns a "
                 f"text or None and waits for nothing; {_name(function)} is not such a function"
@@ -128,16 +123,6 @@ class Hooks:
             for make in self.lifespans:
                 await stack.enter_async_context(make(self))
             yield
-
-
-def _takes(function: Callable[..., Any], count: int) -> bool:
-    try:
-        inspect.signature(function).bind(*range(count))
-    except TypeError:
-        return False
-    except ValueError:
-        return True  # something built in, such as the get of a context variable, does not say
-    return True
 
 
 def _name(function: object) -> str:

@@ -24,6 +24,7 @@ from windlass.runtime.hooks import Hooks
 from windlass.runtime.recycle import megabytes_used
 from windlass.runtime.runner import Run, Runner, Why
 from windlass.seams import monotonic, start_thread
+from windlass.services import Services
 from windlass.task import Call, TaskRegistry
 
 __all__ = ["Inside", "Line", "LineLog", "set_levels"]
@@ -134,6 +135,11 @@ class Inside:
         """The application's own object, in this process."""
         return self._hooks.state
 
+    @property
+    def services(self) -> Services:
+        """What the application lends, in this process."""
+        return self._hooks.services.with_own({}, self._left.is_set)
+
     def _listen(self) -> None:
         while (frame := self._line.hear()) is not None:
             if isinstance(frame, frames.Stop):
@@ -216,6 +222,10 @@ class _Deputy(Host):
     @property
     def state(self) -> Any:
         return self._inside.state
+
+    @property
+    def services(self) -> Services:
+        return self._inside.services
 
     def note(self, job: ClaimedJob, progress: Progress) -> None:  # noqa: ARG002 -- there is one job
         words = progress.note.encode("utf-8", "replace").decode("utf-8")

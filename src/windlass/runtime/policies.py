@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
+
 from windlass.config import Settings
 from windlass.core.backoff import DEFAULT_BACKOFF
 from windlass.core.cooling import DEFAULT_COOL_DOWN
 from windlass.core.job import ClaimedJob
 from windlass.core.outcome import Policy
+from windlass.core.schedule import slot_of
+from windlass.plugins.names import plugin_of
 from windlass.runtime.queues import QueueBook
 from windlass.storage.protocol import QueueStore
 from windlass.task import TaskRegistry
@@ -23,17 +27,22 @@ class Policies:
         """Knows no queue's settings before the first `QueueBook.step`."""
         self._tasks = tasks
         self._settings = settings
-        self._made: dict[tuple[str, str], Policy] = {}
+        self._made: dict[tuple[str, str], tuple[object, Policy]] = {}
         self.queues = QueueBook(store, on_change=self._made.clear)
 
     def __call__(self, job: ClaimedJob) -> Policy:
         """The rules for this job; without its task's where the task is not known."""
-        key = job.task, job.queue
-        policy = self._made.get(key)
-        if policy is None:
-            policy = self._make(*key)
-            if self._tasks.find(job.task) is not None:  # an unknown one may yet become known
-                self._made[key] = policy
+        key, task = (job.task, job.queue), self._tasks.find(job.task)
+        made = self._made.get(key)
+        if made is not None and made[0] is task:  # a task that was removed may come back otherwise
+            return made[1]
+        policy = self._make(*key)
+        if task is not None:
+            self._made[key] = (task, policy)
+        elif slot_of(job.claim.job) is not None and plugin_of(job.tags) is not None:
+            # The run of a plugin that is not here. A worker that has it may, once, go first; then
+            # it has failed, and the next slot makes another.
+            return msgspec.structs.replace(policy, missing_for=timedelta(0))
         return policy
 
     def _make(self, name: str, queue: str) -> Policy:

@@ -19,9 +19,9 @@ from windlass.core.job import AttemptError, Claim, ClaimedJob
 from windlass.core.outcome import Outcome
 from windlass.core.payload import encode_any
 from windlass.core.redact import secret_names, secret_values
-from windlass.errors import ChildNotStarted, JobTimeout, UnknownTask
+from windlass.errors import ChildNotStarted, JobTimeout
 from windlass.runtime.children import Children, outcome_in
-from windlass.runtime.failure import describe
+from windlass.runtime.failure import describe, unknown_task
 from windlass.runtime.hooks import Layer, through
 from windlass.runtime.threads import Return, Threads
 from windlass.task import Task, TaskRegistry
@@ -154,8 +154,7 @@ class Runner:
             if run.why is not None:
                 outcome = _stopped(run.why)
             elif task is None:
-                unknown = UnknownTask(job.task, self._tasks.names)
-                outcome = core.Missing(AttemptError("UnknownTask", str(unknown)))
+                outcome = core.Missing(unknown_task(job, self._tasks.names))
             elif task.in_process and self._children is not None:
                 outcome = await self._in_child(run, task, self._children)
             else:

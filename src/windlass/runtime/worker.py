@@ -18,14 +18,14 @@ from windlass.errors import StorageError, StorageReplaced
 from windlass.runtime.address import child_tasks
 from windlass.runtime.birth import refuse_in_child
 from windlass.runtime.children import Children
-from windlass.runtime.declaring import SAY_AGAIN, Declaring, our_chores
+from windlass.runtime.declaring import SAY_AGAIN, Chores, Declaring
 from windlass.runtime.engine import Engine, Surroundings
 from windlass.runtime.heartbeat import Heartbeat
 from windlass.runtime.leader import Leader
 from windlass.runtime.loop import Aside, Main, every, on_thread
+from windlass.runtime.news import News
 from windlass.runtime.presence import Presence
 from windlass.runtime.promoter import Promoter
-from windlass.runtime.pruner import Pruner
 from windlass.runtime.reaper import Reaper
 from windlass.runtime.recycle import worn_out
 from windlass.runtime.runner import Why
@@ -77,7 +77,8 @@ class Worker:
         self._shutdown = Shutdown(self.engine, around)
         storage = around.storage
         schedules = Schedules(storage.schedules, storage.now, around.seams.new_job_ids)
-        self._declaring = Declaring(schedules, around.schedules)
+        self._declaring = Declaring(schedules, around.plans)
+        self._news = News(around, settings.served)
         self._asked = False
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -122,6 +123,7 @@ class Worker:
             async with self._around.living():
                 return await self._run()
         finally:
+            self._news.close()
             self._ended.set()
 
     async def _run(self) -> StopReason:
@@ -131,6 +133,7 @@ class Worker:
         engine.progress.bind(loop)
         children = self._found_by_children()
         await engine.policy.queues.step()  # before the first job ends by them
+        self._news.listen()  # first: what comes from here on rings
         await self._declaring.step()  # before the first look at what nobody declares any more
         await engine.identity.register()
         presence = Presence(beat=settings.heartbeat, lease=settings.lease, clock=around.seams.boot)
@@ -153,6 +156,7 @@ class Worker:
                 engine.claimer.stop()
                 await self._shutdown.drain(self._hurry)
                 chores_end.set()
+                self._news.close()
                 self._leaving = True
                 said = await self._shutdown.goodbye([claiming, *running], self._hurry)
                 finished.set()
@@ -247,13 +251,12 @@ class Worker:
             follow=self.engine.following,
         )
         queues = self.engine.policy.queues
-        promoter, pruner = Promoter(store, leader), Pruner(store, settings, queues)
-        chores = our_chores(pruner)
+        promoter = Promoter(store, leader)
         scheduler = Scheduler(
             around.storage,
             leader,
             around.bus,
-            chores,
+            Chores(around.chores, self.engine.services),
             poll=settings.poll,
             declared=self._declaring.names,
         )
@@ -266,9 +269,10 @@ class Worker:
             ("the worker's own look", _LOOK, lambda: self._look(presence)),
         ]
         parts = [partial(every, span, step, stop=end, what=what) for what, span, step in steps]
-        what, again = "the declaration of schedules", self._declaring.step  # it was said just now
-        parts.append(partial(every, SAY_AGAIN, again, stop=end, what=what, at_once=False))
-        return [*parts, partial(scheduler.run, end)]
+        what, again = "the declaration of schedules", self._declaring.step
+        saying = partial(every, SAY_AGAIN, again, stop=end, what=what, bell=self._news.bell)
+        # It was said just now.
+        return [*parts, partial(saying, at_once=False), partial(scheduler.run, end)]
 
     # --- what befalls it ---
 

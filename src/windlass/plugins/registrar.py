@@ -1,0 +1,267 @@
+"""What a plugin says it brings: collected here, and nothing is changed by it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
+
+import msgspec
+
+from windlass.context import Context, Layer
+from windlass.core.backoff import Backoff
+from windlass.core.breaker import Breaker
+from windlass.core.function import check_function, check_layer, where
+from windlass.core.rules import Rule
+from windlass.core.schedule import Overlap, Schedule
+from windlass.core.text import check_name
+from windlass.declared import Declarations, Declared, ScheduleDecorator, check_rule
+from windlass.errors import ConfigError, DefinitionError, DuplicateTask
+from windlass.limits import Limit, limits_of
+from windlass.options import ExceptionClasses, RunIn, task_options
+from windlass.plugins.confined import Scope
+from windlass.plugins.names import qualified
+from windlass.plugins.task import PluginTask
+from windlass.services import Services
+from windlass.task import Enqueuer, Task
+from windlass.unique import Unique
+
+__all__ = ["Chore", "Plugin", "Registrar"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Chore = Callable[[Services], Awaitable[str | None]]
+"""One round of upkeep; the answer says what it did."""
+C = TypeVar("C", bound=Chore)
+
+
+class Plugin(Protocol):
+    """An object with a name that says what it brings. Its docstring is shown to operators."""
+
+    @property
+    def name(self) -> str:
+        """Stands before a dot in the names of everything it brings."""
+        ...
+
+    def register(self, registrar: Registrar, /) -> None:
+        """Say what it brings, and start nothing: all of it is accepted, or none."""
+        ...
+
+
+class TaskDecorator:
+    """``@registrar.task(...)``, typed."""
+
+    def __init__(
+        self, add: Callable[[Callable[..., Any], Mapping[str, Any]], Any], options: dict[str, Any]
+    ) -> None:
+        """Made by `Registrar.task`."""
+        self._add = add
+        self._options = options
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]
+    ) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Task[P, R]: ...
+    def __call__(self, function: Callable[..., Any]) -> Task[..., Any]:
+        """Register ``function``."""
+        task: Task[..., Any] = self._add(function, self._options)
+        return task
+
+
+class Registrar:
+    """Given to a plugin once, while it is being installed."""
+
+    def __init__(self, scope: Scope, enqueuer: Enqueuer, documentation: str) -> None:
+        self._scope = scope
+        self._enqueuer = enqueuer
+        self._open = True
+        self._tasks: dict[str, PluginTask] = {}
+        self._declarations = Declarations()
+        self._layers: list[Layer] = []
+        self._services: list[str] = []
+        self._chores: dict[str, Chore] = {}
+        self._documentation = documentation
+
+    # --- what a plugin calls ---
+
+    def describe(self, text: str) -> None:
+        """What operators should know of the plugin, instead of its docstring."""
+        self._check_open()
+        self._documentation = text.strip()
+
+    @overload
+    def task(
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        concurrency: int | None = None,
+        max_attempts: int | None = None,
+        timeout: timedelta | float | None = None,
+        backoff: Backoff | None = None,
+        priority: int = 0,
+        run_in: RunIn = "auto",
+        tags: Sequence[str] = (),
+        expires: timedelta | float | None = None,
+        on_crash: Literal["fail", "retry"] = "fail",
+        retry_on: ExceptionClasses | None = None,
+        give_up_on: ExceptionClasses | None = None,
+        limits: Limit | Sequence[Limit] = (),
+        breaker: Breaker | bool = True,
+        unique: Unique | bool = False,
+        on_failure: Task[..., Any] | str | None = None,
+    ) -> TaskDecorator: ...
+    def task(self, *function: Any, **options: Any) -> Any:
+        """Bring a task: as ``@app.task``, with the function's own name behind the plugin's.
+
+        ``queue``: the first one granted, if none is given. ``concurrency``: so many of its jobs at
+        once in the whole cluster, 1 for one at a time. ``breaker`` is on unless you say otherwise.
+        """
+        self._check_open()
+        if function:
+            (target,) = function
+            return self._add_task(target, options)
+        return TaskDecorator(self._add_task, options)
+
+    def schedule(
+        self,
+        rule: Rule,
+        *,
+        name: str | None = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        missed: Literal["skip", "one", "all"] = "one",
+        most_missed: int = 100,
+        overlap: Overlap = "skip",
+        jitter: timedelta | float = 0,
+        starts: datetime | None = None,
+        ends: datetime | None = None,
+        breaker: bool = True,
+    ) -> ScheduleDecorator:
+        """Run one of its tasks by a rule, as ``@app.schedule``."""
+        self._check_open()
+        options = {
+            "missed": missed,
+            "most_missed": most_missed,
+            "overlap": overlap,
+            "jitter": jitter,
+            "starts": starts,
+            "ends": ends,
+            "breaker": breaker,
+        }
+        full = None if name is None else self._qualified(name, "a schedule's name")
+        arguments = (tuple(args), dict(kwargs or {}))
+        return ScheduleDecorator(self._declarations, rule, full, arguments, options)
+
+    def middleware(self, layer: Layer) -> Layer:
+        """Run ``async def layer(ctx, call_next)`` around jobs: its own, or all, as granted."""
+        self._check_open()
+        check_layer(layer)
+        self._layers.append(self._scope.layer(layer))
+        return layer
+
+    def service(self, name: str) -> None:
+        """Say that handlers ask for this service of the host's, so that it is granted or refused
+        now and not when the first job runs.
+        """
+        self._check_open()
+        check_name(name, "a service's name")
+        if name not in self._services:
+            self._services.append(name)
+
+    def chore(self, rule: Rule, *, name: str | None = None) -> Callable[[C], C]:
+        """Run a function of the granted services by a rule, in the worker that leads. It makes no
+        jobs and is not retried: for upkeep that nobody wants to find in a queue.
+        """
+        self._check_open()
+        check_rule(rule)
+
+        def add(chore: C) -> C:
+            check_function(chore)
+            full = self._qualified(name or chore.__name__, "a chore's name")
+            self._declarations.add(Declared(full, None, Schedule(rule=rule)), where(chore))
+            self._chores[full] = chore
+            return chore
+
+        return add
+
+    # --- what came of it ---
+
+    def close(self) -> Collected:
+        """Everything that was said; nothing can be said any more."""
+        self._open = False
+        return Collected(
+            tasks=tuple(self._tasks.values()),
+            declared=self._declarations,
+            layers=tuple(self._layers),
+            services=tuple(self._services),
+            chores=self._chores,
+            documentation=self._documentation,
+        )
+
+    def _check_open(self) -> None:
+        if not self._open:
+            message = (
+                f"plugin {self._scope.plugin!r} is installed, and its registrar takes nothing "
+                f"more: say everything in register(), or uninstall the plugin and install it again"
+            )
+            raise DefinitionError(message)
+
+    def _qualified(self, name: str, what: str) -> str:
+        return qualified(self._scope.plugin, name, what)
+
+    def _add_task(self, function: Callable[..., Any], given: Mapping[str, Any]) -> PluginTask:
+        self._check_open()
+        if isinstance(function, Task):
+            message = f"{function!r} is already a task"
+            raise ConfigError(message)
+        check_function(function)
+        options = {"breaker": True, **given}
+        concurrency = options.pop("concurrency", None)
+        name = self._qualified(options.pop("name", None) or function.__name__, "a task's name")
+        if name in self._tasks:
+            raise DuplicateTask(name, where(self._tasks[name].function), where(function))
+        if isinstance(options.get("on_failure"), str):
+            options["on_failure"] = self._taker(options["on_failure"])
+        made = task_options({**options, "name": name}, name=name)
+        made = msgspec.structs.replace(
+            made, limits=tuple(self._own_limit(one) for one in limits_of(made.limits))
+        )
+        task = PluginTask(function, made, self._enqueuer, self._scope, concurrency)
+        self._tasks[name] = task
+        return task
+
+    def _taker(self, name: str) -> str:
+        own = f"{self._scope.plugin}."
+        return name if name.startswith(own) else self._qualified(name, "on_failure")
+
+    def _own_limit(self, limit: Limit) -> Limit:
+        """A budget of the plugin's: it neither spends nor redefines one of the host's."""
+        return msgspec.structs.replace(limit, name=self._qualified(limit.name, "a limit's name"))
+
+
+class Collected(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plugin brings, before anybody has looked whether it may."""
+
+    tasks: tuple[PluginTask, ...]
+    declared: Declarations
+    layers: tuple[Layer, ...]
+    services: tuple[str, ...]
+    chores: Mapping[str, Chore]
+    documentation: str
