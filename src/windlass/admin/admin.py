@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from windlass.admin.doctor import DoctorDesk
 from windlass.admin.explain import ExplainDesk
 from windlass.admin.limits import BreakerReport, LimitDesk, LimitReport
 from windlass.admin.numbers import NumberDesk
@@ -14,7 +15,16 @@ from windlass.admin.snapshot import SnapshotDesk
 __all__ = ["Admin", "BreakerReport", "LimitReport", "ScheduleReport"]
 
 
-class Admin(ExplainDesk, LimitDesk, QueueDesk, NumberDesk, PlaceDesk, SnapshotDesk, PluginDesk):
+class Admin(
+    ExplainDesk,
+    LimitDesk,
+    QueueDesk,
+    NumberDesk,
+    PlaceDesk,
+    SnapshotDesk,
+    PluginDesk,
+    DoctorDesk,
+):
     """``app.admin``: everything the command line and the dashboard can do.
 
     Orders are recorded under a name: ``app.admin.acting("alice").pause("mail")``. From code

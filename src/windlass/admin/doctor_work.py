@@ -102,7 +102,8 @@ def queues(counts: Sequence[QueueCounts], crew: Crew) -> Iterator[Finding]:
 def _many(one: QueueCounts) -> str:
     waiting = one.ready + one.scheduled
     least = one.cap is not None and one.cap in (one.ready, one.scheduled)
-    return f"{counted(waiting, 'job')}{' or more' if least else ''} wait"
+    more, verb = " or more" if least else "", "waits" if waiting == 1 else "wait"
+    return f"{counted(waiting, 'job')}{more} {verb}"
 
 
 def tasks(sample: Sequence[Job], crew: Crew, known_here: Collection[str]) -> Iterator[Finding]:
@@ -154,11 +155,11 @@ def payloads(sample: Sequence[Job], registry: TaskRegistry) -> Iterator[Finding]
         except Exception as error:  # noqa: BLE001 -- decoding runs code of the user's types
             wrong.setdefault(job.task, []).append((job, error))
     for name, those in sorted(wrong.items()):
-        job, error = those[0]
+        job, why = those[0]
         yield bad(
             "undecodable_payload",
             f"{counted(len(those), 'waiting job')} of task {shown(name)} cannot be run by this "
-            f"code (such as {job.id}): {error}",
+            f"code (such as {job.id}): {why}",
             "Give new parameters a default and keep the old ones until those jobs are through; a "
             "job that does not fit fails for good at its first attempt",
         )

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-__all__ = ["COULD_NOT_START", "COULD_NOT_STOP", "IN_ORDER", "STORAGE_LOST", "WORN_OUT"]
+__all__ = [
+    "COULD_NOT_START",
+    "COULD_NOT_STOP",
+    "HANDLER_FAILED",
+    "IN_ORDER",
+    "STORAGE_LOST",
+    "UNHEALTHY",
+    "WORN_OUT",
+]
 
 IN_ORDER = 0
 """Stopped as asked, or there was nothing left to do."""
 COULD_NOT_START = 1
 """A wrong option, setting or app, or a storage that cannot be opened."""
+UNHEALTHY = 2
+"""`windlass doctor` found something that is bad; with --strict, something to warn of."""
+HANDLER_FAILED = 3
+"""`windlass jobs replay` has run the handler, and it did not return."""
 COULD_NOT_STOP = 70
 """An error of the worker itself, or a stop that took too long and was cut short."""
 STORAGE_LOST = 74

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from windlass.cli.copying import copy
 from windlass.cli.target import json_option, place, target_argument, url_option
 
 if TYPE_CHECKING:
@@ -17,7 +18,10 @@ __all__ = ["db"]
 
 @click.group()
 def db() -> None:
-    """Make a storage ready, and say what it is."""
+    """Make a storage ready, say what it is, move it elsewhere."""
+
+
+db.add_command(copy)
 
 
 @db.command()

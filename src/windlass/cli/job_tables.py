@@ -16,7 +16,17 @@ if TYPE_CHECKING:
     from windlass.admin import Explanation
     from windlass.core.job import Attempt, Job
 
-__all__ = ["Answered", "answered", "describe", "explained", "fields", "listed", "whole"]
+__all__ = [
+    "Answered",
+    "answered",
+    "describe",
+    "explained",
+    "fields",
+    "json_of",
+    "listed",
+    "shown",
+    "whole",
+]
 
 
 class Answered(NamedTuple):
@@ -260,13 +270,13 @@ def whole(job: Job, history: Sequence[Attempt], now: datetime) -> dict[str, Any]
     return {
         **fields(job, now),
         "traceback": None if job.error is None else job.error.traceback,
-        "arguments": _json(job.payload),
-        "result": None if job.result is None else _json(job.result),
+        "arguments": json_of(job.payload),
+        "result": None if job.result is None else json_of(job.result),
         "history": [_attempt(ended) for ended in history],
     }
 
 
-def _json(stored: bytes) -> Any:
+def json_of(stored: bytes) -> Any:
     """As it is, if it is JSON: a record that somebody damaged must not damage the answer."""
     import msgspec
 

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from windlass.cli.job_tables import Answered, answered, describe, explained, fields, listed, whole
+from windlass.cli.job_filters import filter_of, filter_options
+from windlass.cli.job_logs import logs
+from windlass.cli.job_orders import cancel, delete, discard, edit, requeue, run_now
+from windlass.cli.job_tables import describe, explained, fields, listed, whole
+from windlass.cli.replay import replay
 from windlass.cli.target import Place, ask, json_option, named, place, target_argument, url_option
 
 if TYPE_CHECKING:
     from windlass.admin import Explanation
     from windlass.app import Windlass
     from windlass.core.job import Attempt, Job
+    from windlass.storage.looks import JobFilter, Page
 
 __all__ = ["jobs"]
 
 T = TypeVar("T")
-_STATES = ("waiting", "running", "succeeded", "failed", "cancelled", "discarded")
+_PAGE = 1000
 _name = click.argument("words", metavar="[MODULE:APP] ID", nargs=-1)
-_names = click.argument("words", metavar="[MODULE:APP] ID...", nargs=-1)
-_yes = click.option("--yes", is_flag=True, help="Do not ask.")
-
-Order = Callable[["Windlass", str], Awaitable[str]]
-"""Carries out one order; the answer is what became of the job, in words."""
 
 
 @click.group()
@@ -36,51 +36,108 @@ def jobs() -> None:
     """
 
 
+for _order in (requeue, cancel, discard, run_now, delete, edit, logs, replay):
+    jobs.add_command(_order)
+
+
+# --- many -----------------------------------------------------------------------------------------
+
+
 @jobs.command("list")
 @target_argument
-@click.option(
-    "--state",
-    "states",
-    multiple=True,
-    type=click.Choice(_STATES),
-    help="Only these; may be given several times.",
-)
-@click.option("--queue", metavar="QUEUE", help="Only of this queue.")
-@click.option("--task", metavar="TASK", help="Only of this task.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=25, show_default=True)
-@click.option("--before", type=int, metavar="SEQ", help="The next page: the last one's seq.")
+@filter_options
+@click.option("--limit", type=click.IntRange(1, _PAGE), default=25, show_default=True)
+@click.option("--before", type=int, metavar="SEQ", help="The next page: what the last one said.")
+@click.option("--all", "every", is_flag=True, help="All pages, one after the other.")
 @url_option
 @json_option
 def list_jobs(
     target: str | None,
     url: str | None,
-    states: tuple[str, ...],
     *,
     limit: int,
+    before: int | None,
+    every: bool,
     as_json: bool,
-    **narrowed: str | int | None,
+    **given: Any,
 ) -> int:
-    """Jobs, newest first."""
-    from windlass.cli.tables import print_json
-    from windlass.core.state import State
-    from windlass.storage.protocol import JobFilter
+    """Jobs, newest first.
 
-    kept = [State(state) for state in states] or None
-    wanted = JobFilter(states=kept, **narrowed)  # type: ignore[arg-type]
+    INSTANT is written like 2030-12-24T08:00+01:00, AGO like 15m or 2h. --search looks in arguments
+    and errors, for a quarter of a second, and says how far back it came; with --all to the end.
+    """
+    show = _as_json if as_json else _as_tables
 
-    async def question(app: Windlass) -> list[Job]:
-        return list(await app.admin.find(wanted, limit=limit))
+    async def question(app: Windlass) -> None:
+        import msgspec
 
-    found, now, described = _ask(place(target, url), question)
-    if as_json:
-        print_json([fields(job, now) for job in found])
+        now = await app.admin.now()
+        wanted = msgspec.structs.replace(filter_of(given, now), before=before)
+        described = (await app.storage()).describe()
+        pages = _pages(app, wanted, _PAGE) if every else _page(app, wanted, limit)
+        await show(pages, now, described)
+
+    ask(place(target, url), question)
+    return 0
+
+
+async def _pages(app: Windlass, wanted: JobFilter, limit: int) -> AsyncIterator[Page]:
+    """All there is, as it is found."""
+    import msgspec
+
+    while True:
+        page = await app.admin.find(wanted, limit=limit)
+        yield page
+        if page.next is None:
+            return
+        wanted = msgspec.structs.replace(wanted, before=page.next)
+
+
+async def _page(app: Windlass, wanted: JobFilter, limit: int) -> AsyncIterator[Page]:
+    """As many as were asked for. A store looks at some jobs at a time; a text has its own pace."""
+    from windlass.storage.looks import Page
+
+    if wanted.text is not None:
+        yield await app.admin.search(wanted.text, wanted, limit=limit)
+        return
+    found: list[Job] = []
+    async for page in _pages(app, wanted, limit):
+        found += page
+        if len(found) >= limit or page.next is None:
+            rest = found[limit - 1].seq if len(found) > limit else page.next
+            yield Page(found[:limit], rest, page.reached)
+            return
+
+
+async def _as_json(pages: AsyncIterator[Page], now: datetime, _described: str) -> None:
+    """One list on one line, written as it comes: it may be long."""
+    import msgspec
+
+    before = "["  # when the first page is there: a question that fails prints nothing
+    async for page in pages:
+        for job in page:
+            click.echo(before + msgspec.json.encode(fields(job, now)).decode(), nl=False)
+            before = ","
+    click.echo("[]" if before == "[" else "]")
+
+
+async def _as_tables(pages: AsyncIterator[Page], now: datetime, described: str) -> None:
+    found = 0
+    rest: int | None = None
+    reached: datetime | None = None
+    async for page in pages:
+        if page:
+            listed(page, now)
+        found += len(page)
+        rest, reached = page.next, page.reached
+    if rest is not None:
+        far = "" if reached is None else f"Looked back to {reached:%Y-%m-%d %H:%M:%S} UTC. "
+        click.echo(f"{far}There may be older ones: --before {rest}")
     elif not found:
         click.echo(f"No job matches in {described}.")
-    else:
-        listed(found, now)
-        if len(found) == limit:
-            click.echo(f"There may be older ones: --before {found[-1].seq}")
-    return 0
+
+
+# --- one ------------------------------------------------------------------------------------------
 
 
 @jobs.command()
@@ -96,7 +153,7 @@ def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     async def question(app: Windlass) -> tuple[Job, list[Attempt]]:
         return await app.admin.get(name), list(await app.admin.history(name))
 
-    (job, history), now, _ = _ask(where, question)
+    (job, history), now = _ask(where, question)
     if as_json:
         print_json(whole(job, history, now))
     else:
@@ -119,135 +176,10 @@ def explain(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     return 0
 
 
-@jobs.command()
-@_names
-@url_option
-@json_option
-def requeue(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
-    """Run failed, cancelled or discarded jobs again, with a fresh budget of attempts."""
+def _ask(where: Place, question: Callable[[Windlass], Awaitable[T]]) -> tuple[T, datetime]:
+    """The answer, and the store's now."""
 
-    async def order(app: Windlass, name: str) -> str:
-        await app.admin.requeue(name)
-        return "is ready to run again"
-
-    return _orders(*_several(words, url), order, as_json=as_json)
-
-
-@jobs.command()
-@_names
-@_yes
-@url_option
-@json_option
-def cancel(words: tuple[str, ...], url: str | None, *, yes: bool, as_json: bool) -> int:
-    """Stop jobs: what waits does not run, what runs is asked to give way."""
-    where, names = _several(words, url)
-    _confirm("Cancel", names, yes=yes)
-
-    async def order(app: Windlass, name: str) -> str:
-        from windlass.errors import JobNotFound, WrongState
-        from windlass.storage.protocol import CancelAnswer
-
-        match await app.admin.cancel(name):
-            case CancelAnswer.CANCELLED:
-                return "is cancelled and will not run"
-            case CancelAnswer.REQUESTED:
-                return "is running; its worker is told to stop it"
-            case CancelAnswer.UNKNOWN:
-                raise JobNotFound(name)
-            case _:
-                job = await app.admin.get(name)
-                raise WrongState(name, job.state.value, "cancel", "a job that has not ended")
-
-    return _orders(where, names, order, as_json=as_json)
-
-
-@jobs.command()
-@_names
-@click.option("--reason", default="discarded by an operator", show_default=True)
-@_yes
-@url_option
-@json_option
-def discard(
-    words: tuple[str, ...], url: str | None, reason: str, *, yes: bool, as_json: bool
-) -> int:
-    """Give up on failed jobs for good. They are kept for a while, with the reason."""
-    where, names = _several(words, url)
-    _confirm("Discard", names, yes=yes)
-
-    async def order(app: Windlass, name: str) -> str:
-        await app.admin.discard(name, reason=reason)
-        return "is discarded"
-
-    return _orders(where, names, order, as_json=as_json)
-
-
-@jobs.command("run-now")
-@_names
-@url_option
-@json_option
-def run_now(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
-    """Make waiting jobs due now, whenever they were due."""
-
-    async def order(app: Windlass, name: str) -> str:
-        from windlass.errors import WrongState
-
-        if not await app.admin.run_now(name):
-            job = await app.admin.get(name)
-            raise WrongState(name, job.state.value, "run-now", "a waiting job")
-        return "is due now"
-
-    return _orders(*_several(words, url), order, as_json=as_json)
-
-
-# --- asking ---------------------------------------------------------------------------------------
-
-
-def _several(words: tuple[str, ...], url: str | None) -> tuple[Place, list[str]]:
-    """``[MODULE:APP] ID...``: no id has a colon, so the first word tells itself."""
-    if len(words) < 2:
-        where, name = named(words, url, "id")
-        return where, [name]
-    app, *rest = words
-    if ":" in app:
-        return place(app, url), _once(rest)
-    return place(None, url), _once(words)
-
-
-def _once(names: Sequence[str]) -> list[str]:
-    """A job is not told the same thing twice."""
-    return list(dict.fromkeys(names))
-
-
-def _ask(where: Place, question: Callable[[Windlass], Awaitable[T]]) -> tuple[T, datetime, str]:
-    """The answer, the store's now, and what the storage is."""
-
-    async def asked(app: Windlass) -> tuple[T, datetime, str]:
-        storage = await app.storage()
-        return await question(app), await storage.now(), storage.describe()
+    async def asked(app: Windlass) -> tuple[T, datetime]:
+        return await question(app), await app.admin.now()
 
     return ask(where, asked)
-
-
-def _orders(where: Place, names: list[str], order: Order, *, as_json: bool) -> int:
-    """Each on its own: one that cannot be carried out does not stop the others."""
-
-    async def each(app: Windlass) -> list[Answered]:
-        return [await _order(app, name, order) for name in names]
-
-    return answered(ask(where, each), as_json=as_json)
-
-
-async def _order(app: Windlass, name: str, order: Order) -> Answered:
-    from windlass.errors import JobNotFound, KeyConflict, WrongState
-
-    try:
-        said = await order(app, name)
-    except (JobNotFound, KeyConflict, WrongState) as error:
-        return Answered(name, done=False, said=str(error))
-    return Answered(name, done=True, said=f"Job {name} {said}.")
-
-
-def _confirm(verb: str, names: list[str], *, yes: bool) -> None:
-    if not yes:
-        what = f"job {names[0]}" if len(names) == 1 else f"{len(names):,} jobs"
-        click.confirm(f"{verb} {what}?", abort=True, err=True)

@@ -34,11 +34,19 @@ _COMMANDS = {
     "schedules": _Entry(
         "windlass.cli.schedules:schedules", "Look at schedules, run them now, change them."
     ),
-    "db": _Entry("windlass.cli.db:db", "Make a storage ready, and say what it is."),
+    "errors": _Entry("windlass.cli.errors:errors", "What goes wrong, and where; run it again."),
+    "top": _Entry("windlass.cli.top:top", "Watch queues, workers and errors, live."),
+    "doctor": _Entry("windlass.cli.doctor:doctor", "Look for what hurts, and how to mend it."),
+    "audit": _Entry("windlass.cli.audit:audit", "See who has ordered what."),
+    "plugins": _Entry("windlass.cli.plugins:plugins", "Look at plugins, and what they may do."),
+    "db": _Entry("windlass.cli.db:db", "Make a storage ready, say what it is, move it elsewhere."),
     "dashboard": _Entry(
         "windlass.cli.dashboard:dashboard", "See everything in a browser, and act."
     ),
     "bench": _Entry("windlass.cli.bench:bench", "Measure it on this machine."),
+    "completion": _Entry(
+        "windlass.cli.completion:completion", "Let the shell complete commands and names."
+    ),
 }
 
 _START = """\
@@ -49,6 +57,8 @@ First steps:
   windlass worker shop:app --help      queues, slots, processes, signals, exit codes
   windlass queues list shop:app        what waits, runs, is paused or cools down
   windlass jobs explain shop:app ID    why a job is not running
+  windlass top shop:app                how things stand, live
+  windlass doctor shop:app             what hurts, and how to mend it
 """
 
 

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from windlass.observe.log import brief, printable
 
-__all__ = ["NUMBER", "left", "print_json", "print_pairs", "print_table"]
+__all__ = ["NUMBER", "cell", "left", "print_json", "print_pairs", "print_table", "say", "table_of"]
 
 NUMBER = ">"
 """At the start of a column's title: its cells are numbers."""
@@ -31,6 +31,11 @@ def print_json(value: Any) -> None:
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Nothing is cut: what does not fit is folded."""
+    _print(table_of(titles, rows))
+
+
+def table_of(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """The same, for whoever shows it beside other things."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     for title in titles:
         table.add_column(
@@ -39,8 +44,8 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
             overflow="fold",
         )
     for row in rows:
-        table.add_row(*map(_cell, row))
-    _print(table)
+        table.add_row(*map(cell, row))
+    return table
 
 
 def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
@@ -49,7 +54,7 @@ def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
     table.add_column(style="dim")
     table.add_column(overflow="fold")
     for name, value in pairs:
-        table.add_row(f"  {name}", _cell(value))
+        table.add_row(f"  {name}", cell(value))
     _print(Text(printable(title), style="bold"), table)
 
 
@@ -58,9 +63,15 @@ def left(until: datetime, now: datetime) -> str:
     return brief(until - now)
 
 
-def _cell(text: str) -> Text:
+def cell(text: str) -> Text:
     """As it is: a key may hold what would steer a terminal, or look like markup."""
     return Text(printable(text))
+
+
+def say(text: str) -> None:
+    """A line for people, on a terminal that may not know all its letters."""
+    encoding = sys.stdout.encoding or "utf-8"
+    click.echo(text.encode(encoding, "replace").decode(encoding))
 
 
 def _print(*parts: Text | Table) -> None:
@@ -68,8 +79,7 @@ def _print(*parts: Text | Table) -> None:
     console = Console(width=None if screen else _WIDE, highlight=False)
     with console.capture() as captured:
         console.print(*parts, sep="\n")
-    encoding = sys.stdout.encoding or "utf-8"
     for line in captured.get().splitlines():
         # A cell is filled up with spaces, which nobody needs at the end; and a terminal that
         # cannot show a dash is no reason to show nothing.
-        click.echo(line.rstrip().encode(encoding, "replace").decode(encoding))
+        say(line.rstrip())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -74,6 +75,7 @@ async def opened(where: Place) -> AsyncIterator[Windlass]:
     from windlass.cli.loading import load_app
 
     app = Windlass(where.url) if where.target is None else load_app(where.target)
+    app.admin = app.admin.acting(f"cli:{_user()}")
     async with app:
         if not (await app.storage()).shared:
             message = (
@@ -82,6 +84,14 @@ async def opened(where: Place) -> AsyncIterator[Windlass]:
             )
             raise click.ClickException(message)
         yield app
+
+
+def _user() -> str:
+    """Under whose name orders are recorded."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container may run under a number that has no name
+        return str(os.getuid()) if hasattr(os, "getuid") else "unknown"
 
 
 def ask(where: Place, question: Callable[[Windlass], Awaitable[T]]) -> T:

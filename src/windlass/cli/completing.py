@@ -1,0 +1,82 @@
+"""Names for the shell's TAB key, read from the storage or the app that the line speaks of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+from windlass.cli.target import ask, place
+
+if TYPE_CHECKING:
+    from windlass.app import Windlass
+
+__all__ = ["limits", "queues", "schedules", "tasks", "workers"]
+
+_PATIENCE = 1.5
+"""Whoever presses TAB does not wait longer, and gets nothing instead."""
+_MOST = 200
+
+_Names = Callable[["Windlass"], Awaitable[Iterable[str]]]
+
+
+def _completed(ctx: click.Context, incomplete: str, names: _Names) -> list[str]:
+    async def question(app: Windlass) -> list[str]:
+        async with asyncio.timeout(_PATIENCE):
+            return sorted({name for name in await names(app) if name.startswith(incomplete)})
+
+    words = ctx.params.get("words") or ()
+    app = ctx.params.get("target") or next((word for word in words if ":" in word), None)
+    try:
+        return ask(place(app, ctx.params.get("url")), question)[:_MOST]
+    except Exception:  # noqa: BLE001 -- a traceback in the middle of somebody's line helps nobody
+        return []
+
+
+def queues(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Queues with jobs or settings, and those of the app's tasks."""
+
+    async def names(app: Windlass) -> Iterable[str]:
+        stored = [one.queue for one in await app.admin.counts(cap=1)]
+        return [*stored, *(app.worker_settings().shared if len(app.tasks) else ())]
+
+    return _completed(ctx, incomplete, names)
+
+
+def tasks(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Tasks of the app, and those of live workers."""
+
+    async def names(app: Windlass) -> Iterable[str]:
+        live = [name for one in await app.admin.workers() for name in one.start.tasks]
+        return [*live, *app.tasks.names]
+
+    return _completed(ctx, incomplete, names)
+
+
+def workers(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Workers, also dead ones: their jobs are looked for."""
+
+    async def names(app: Windlass) -> Iterable[str]:
+        return [one.start.id for one in await app.admin.workers()]
+
+    return _completed(ctx, incomplete, names)
+
+
+def limits(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Limits, without breakers."""
+
+    async def names(app: Windlass) -> Iterable[str]:
+        return [one.spec.name for one in await app.admin.limits()]
+
+    return _completed(ctx, incomplete, names)
+
+
+def schedules(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Schedules."""
+
+    async def names(app: Windlass) -> Iterable[str]:
+        return [one.name for one in await app.admin.schedules()]
+
+    return _completed(ctx, incomplete, names)

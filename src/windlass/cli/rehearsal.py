@@ -1,0 +1,182 @@
+"""A stored job's handler run here, once, with nobody's storage to write to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime
+from typing import Any
+
+import click
+import msgspec
+
+from windlass.app import Windlass
+from windlass.client import Client
+from windlass.context import Context, Host, Next
+from windlass.core.event import Event, JobEnqueued
+from windlass.core.job import AttemptError, Claim, ClaimedJob, Job, Progress
+from windlass.core.outcome import Outcome
+from windlass.core.state import State
+from windlass.errors import WindlassError
+from windlass.observe.log import HumanFormatter, printable
+from windlass.runtime.descent import descended
+from windlass.runtime.runner import Run, Runner
+from windlass.seams import Seams
+from windlass.services import Services
+from windlass.storage.open import Opener
+from windlass.storage.protocol import UserConnection
+from windlass.task import Call
+
+__all__ = ["Rehearsed", "as_claimed", "rehearse"]
+
+_WORKER = "replay"
+_REFUSED = (
+    "ctx.finish is refused in a replay: the job is not this run's to finish. Roll the transaction "
+    "back, or let the error pass"
+)
+
+
+class Rehearsed(msgspec.Struct, frozen=True):
+    """How it went."""
+
+    outcome: Outcome
+    error: BaseException | None
+    """What the handler raised, with its frames, if it got so far."""
+
+
+def as_claimed(job: Job, now: datetime, *, timed: bool) -> ClaimedJob:
+    """The job as a worker would be given it: the attempt it is at, or the one that comes."""
+    error = job.error
+    return ClaimedJob(
+        claim=Claim(job.id, job.claim_number, job.seq),
+        task=job.task,
+        queue=job.queue,
+        payload=job.payload,
+        attempt=max(job.attempt + (job.state is State.WAITING), 1),
+        max_attempts=job.max_attempts,
+        budget=job.budget,
+        due=job.due,
+        started_at=now,
+        worker=_WORKER,
+        timeout=job.timeout if timed else None,
+        lost=job.lost,
+        error=None if error is None else AttemptError(error.kind, error.message),
+        tenant=job.tenant,
+        principal=job.principal,
+        correlation_id=job.correlation_id,
+        trace=job.trace,
+        tags=job.tags,
+        on_failure=job.on_failure,
+    )
+
+
+@asynccontextmanager
+async def rehearse(app: Windlass, claimed: ClaimedJob) -> AsyncIterator[Rehearsed]:
+    """Run it, inside the app's lifespans and middleware; yields once, before they end.
+
+    The app has an empty storage in memory meanwhile: whatever the handler enqueues or asks for
+    there leaves no trace.
+    """
+    with _told(app):
+        async with _arranged(app), app.living():
+            yield await _run(app, claimed)
+
+
+async def _run(app: Windlass, claimed: ClaimedJob) -> Rehearsed:
+    ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    raised: list[BaseException] = []
+
+    async def keep(_context: Context, call_next: Next) -> Any:
+        try:
+            return await call_next()
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    def on_end(run: Run, outcome: Outcome) -> None:
+        runner.active.pop(run.job.claim, None)
+        ended.set_result(outcome)
+
+    runner = Runner(
+        app.tasks,
+        _Stage(app),
+        on_end,
+        result_limit=app.settings.result_limit,
+        error_limit=app.settings.error_limit,
+        layers=[*app.layers, keep],
+    )
+    try:
+        runner.start([claimed])
+        return Rehearsed(await ended, raised[0] if raised else None)
+    finally:
+        runner.close()
+
+
+class _Stage(Host):
+    """What a context can ask for: everything is printed, nothing is stored."""
+
+    def __init__(self, app: Windlass) -> None:
+        self._app = app
+
+    @property
+    def state(self) -> Any:
+        return self._app.state
+
+    @property
+    def services(self) -> Services:
+        return self._app.services
+
+    def note(self, job: ClaimedJob, progress: Progress) -> None:  # noqa: ARG002 -- there is one job
+        _tell(f"progress {progress.fraction:.0%} {progress.note}".rstrip())
+
+    async def enqueue_from(self, job: ClaimedJob, call: Call) -> Any:
+        return await self._app.enqueue_call(descended(call, job))
+
+    async def finish(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:  # noqa: ARG002
+        raise WindlassError(_REFUSED)
+
+    def finish_sync(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:  # noqa: ARG002
+        raise WindlassError(_REFUSED)
+
+
+@asynccontextmanager
+async def _arranged(app: Windlass) -> AsyncIterator[None]:
+    alone = msgspec.structs.replace(app.settings, url="memory://", durability=None)
+    before = app.blocking.loop
+    with app._arranged(Opener(alone), Seams(), Client):  # noqa: SLF001 -- made for such as this
+        try:
+            yield
+        finally:
+            await app.close()
+            if app.blocking.loop is not before:
+                app.blocking.stop()
+
+
+@contextmanager
+def _told(app: Windlass) -> Iterator[None]:
+    """What the handler logs and enqueues is shown where it happens, on standard error."""
+    lines = logging.StreamHandler(sys.stderr)
+    lines.setFormatter(HumanFormatter(colour=sys.stderr.isatty()))
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(lines)
+    root.setLevel(min(level or logging.INFO, logging.INFO))
+    undo = app.bus.subscribe(_enqueued)
+    try:
+        yield
+    finally:
+        undo()
+        root.removeHandler(lines)
+        root.setLevel(level)
+
+
+def _enqueued(event: Event) -> None:
+    if isinstance(event, JobEnqueued):
+        _tell(f"would enqueue {event.task} on queue {event.queue}; nothing was stored")
+
+
+def _tell(text: str) -> None:
+    click.echo(f"  {printable(text)}", err=True)

@@ -1,0 +1,164 @@
+"""``windlass jobs replay``: what a stored job does, seen here, without touching it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, assert_never
+
+import click
+
+from windlass.cli.codes import HANDLER_FAILED, IN_ORDER
+from windlass.cli.target import Place, ask, json_option, named, url_option
+
+if TYPE_CHECKING:
+    from windlass.app import Windlass
+    from windlass.cli.rehearsal import Rehearsed
+    from windlass.core.job import Job
+    from windlass.core.outcome import Outcome
+
+__all__ = ["replay"]
+
+
+@click.command()
+@click.argument("words", metavar="MODULE:APP ID", nargs=-1)
+@click.option("--pdb", "debug", is_flag=True, help="Stop in the debugger where it raises.")
+@url_option
+@json_option
+def replay(words: tuple[str, ...], url: str | None, *, debug: bool, as_json: bool) -> int:
+    """Run a stored job's handler in this terminal, with its arguments, without touching the job.
+
+    Its state, attempts and history stay as they are. The handler runs as in a worker, inside the
+    app's lifespans and middleware: a coroutine on a loop, a plain function on a thread; one that
+    asks for a process of its own runs in this one. What it logs and its progress are printed,
+    what it enqueues is printed and not stored, ctx.finish is refused. What it does elsewhere, it
+    does: mails are sent, rows are written.
+
+    \b
+    Exit code  0  it returned
+               3  it did not
+               1  it could not be run
+    """  # noqa: D301 -- click's mark for lines that stay as they are
+    from windlass.cli.loading import load_app
+
+    where, name = named(words, url, "id")
+    if where.target is None:
+        raise click.UsageError(
+            "a replay needs the code of the job: name the app that has its task, "
+            f"windlass jobs replay MODULE:APP {name}"
+        )
+    app = load_app(where.target)
+    job, now = _read(where, name)
+    _check(app, job)
+    click.echo(_heading(job), err=True)
+    went = asyncio.run(_rehearsed(app, job, now, debug=debug))
+    return _told(job, went.outcome, as_json=as_json)
+
+
+def _read(where: Place, name: str) -> tuple[Job, datetime]:
+    """As it is stored, secrets and all: the handler needs them, and nobody else is shown them."""
+    from windlass.core.job import JobId
+    from windlass.errors import JobNotFound
+
+    async def question(app: Windlass) -> tuple[Job, datetime]:
+        storage = await app.storage()
+        (job,) = await storage.admin.get([JobId(name)])
+        if job is None:
+            raise JobNotFound(name)
+        return job, await storage.now()
+
+    return ask(where, question)
+
+
+def _check(app: Windlass, job: Job) -> None:
+    from windlass.errors import UnknownTask
+
+    if app.tasks.find(job.task) is None:
+        raise UnknownTask(job.task, app.tasks.names)
+
+
+def _heading(job: Job) -> str:
+    from windlass.observe.log import printable
+
+    at_work = f", and {job.worker} runs it right now" if job.state.value == "running" else ""
+    return printable(
+        f"Replaying job {job.id}, task {job.task}. The stored one ({job.state.value}{at_work}) "
+        f"stays as it is."
+    )
+
+
+async def _rehearsed(app: Windlass, job: Job, now: datetime, *, debug: bool) -> Rehearsed:
+    from windlass.cli.rehearsal import as_claimed, rehearse
+
+    # A debugger takes its time.
+    claimed = as_claimed(job, now, timed=not debug)
+    async with rehearse(app, claimed) as went:
+        if debug and went.error is not None:
+            # Here, not later: what the app has opened for its handlers is still open.
+            _debug(went.error)
+        return went
+
+
+def _debug(error: BaseException) -> None:
+    import pdb  # noqa: T100 -- asked for
+    import traceback
+
+    traceback.print_exception(error)
+    pdb.post_mortem(error.__traceback__)
+
+
+def _told(job: Job, outcome: Outcome, *, as_json: bool) -> int:
+    from windlass.cli.job_tables import json_of
+    from windlass.cli.tables import print_json, say
+
+    kind, text, trace, result = _in_words(outcome)
+    if as_json:
+        error = {"text": text, "traceback": trace}
+        value = None if result is None else json_of(result)
+        told = {"id": job.id, "task": job.task, "outcome": kind, "result": value}
+        print_json({**told, "error": None if kind == "succeeded" else error})
+    else:
+        for line in trace.splitlines():
+            say(_printable(line))
+        say(_printable(text))
+    return IN_ORDER if kind == "succeeded" else HANDLER_FAILED
+
+
+def _printable(text: str) -> str:
+    from windlass.observe.log import printable
+
+    return printable(text)
+
+
+def _in_words(outcome: Outcome) -> tuple[str, str, str, bytes | None]:
+    """What it is called, what it means, where it was raised, what was returned."""
+    from windlass.core import outcome as core
+    from windlass.observe.log import brief, one_line
+
+    error: Any = getattr(outcome, "error", None)
+    trace = "" if error is None else error.traceback
+    said = "" if error is None else one_line(error)
+    match outcome:
+        case core.Succeeded(result):
+            returned = "nothing" if result is None else result.decode(errors="replace")
+            return "succeeded", f"It returned {returned}.", "", result
+        case core.Raised(barred=True) | core.GaveUp():
+            return "failed", f"A worker would fail the job for good: {said}", trace, None
+        case core.Raised(after=after):
+            when = "" if after is None else f" after {brief(after)}"
+            return (
+                "raised",
+                f"A worker would retry it{when}, if attempts are left: {said}",
+                trace,
+                None,
+            )
+        case core.Snoozed(after):
+            return "snoozed", f"It asked to be run again after {brief(after)}.", "", None
+        case core.Throttled(after):
+            return "throttled", f"It was throttled, for {brief(after)} or more.", "", None
+        case core.Crashed():
+            return "crashed", f"What it raised is no ordinary error: {said}", trace, None
+        case core.Missing() | core.Lost() | core.Cancelled() | core.Interrupted():
+            return "interrupted", f"It did not come to an end. {said}".rstrip(), trace, None
+        case _:
+            assert_never(outcome)
