@@ -1,0 +1,105 @@
+"""One order for everything that matches."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.admin.desk import a_failed_job, admin_of, fail_all, stored
+from windlass.admin import bulk
+from windlass.admin.bulk import BulkProgress, BulkReport
+from windlass.core.state import State
+from windlass.errors import InvalidArgument
+from windlass.storage.looks import JobFilter
+from windlass.storage.ordering import Cancel, Delete, Discard, Edit, Requeue, RunNow
+from windlass.storage.protocol import Storage
+from windlass.testing.clock import VirtualClock
+from windlass.testing.conformance.steps import HOUR, a_job, add, enlist, keyed, started
+
+FAILED = JobFilter(states=[State.FAILED])
+
+
+async def failed(storage: Storage, number: int, **asked: object) -> None:
+    await add(storage, *[a_job(**asked) for _ in range(number)])
+    await fail_all(storage, str(asked.get("queue", "default")))
+
+
+async def test_everything_that_matches_is_requeued_and_nothing_else(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "BITE", 2)
+    await failed(storage, 5, queue="mail")
+    other = await a_failed_job(storage)
+    admin = admin_of(storage).acting("alice")
+    seen: list[BulkProgress] = []
+    report = await admin.order_all(Requeue(), JobFilter(queue="mail"), progress=seen.append)
+    assert report == BulkReport(matched=5, done=5)
+    assert [one.seen for one in seen if one.seen] == [2, 4, 5]
+    assert seen[-1] == BulkProgress(seen=5, done=5, total=5, exact=True)
+    assert (await stored(storage, other)).state is State.FAILED
+    records = await admin.audits()
+    assert [record.count for record in records] == [1, 2, 2]
+    assert {record.note.subject for record in records} == {"jobs with queue mail"}
+    assert len({record.note.detail for record in records}) == 1
+
+
+async def test_a_dry_run_counts_and_changes_nothing(storage: Storage) -> None:
+    await failed(storage, 3)
+    admin = admin_of(storage)
+    report = await admin.order_all(Delete(), FAILED, dry_run=True)
+    assert report == BulkReport(matched=3, dry_run=True)
+    assert (await admin.count(FAILED)).number == 3
+    assert await admin.audits() == []
+
+
+async def test_jobs_whose_key_is_held_are_left_and_the_others_requeued(storage: Storage) -> None:
+    """Forge: a batch skips conflicts instead of giving up."""
+    first = keyed("k")
+    await add(storage, first, a_job())
+    await fail_all(storage)
+    await add(storage, keyed("k"))
+    report = await admin_of(storage).order_all(Requeue(), FAILED)
+    assert (report.matched, report.done, report.conflicts) == (2, 1, 1)
+    assert (await stored(storage, first.id)).state is State.FAILED
+
+
+async def test_no_more_than_asked_for(storage: Storage) -> None:
+    """Forge: 2, 2, 1, 0."""
+    await failed(storage, 5)
+    admin = admin_of(storage)
+    done = [(await admin.order_all(Delete(), FAILED, most=2)).done for _ in range(4)]
+    assert done == [2, 2, 1, 0]
+
+
+async def test_running_jobs_are_asked(storage: Storage) -> None:
+    await enlist(storage)
+    running = await started(storage)
+    await add(storage, a_job())
+    report = await admin_of(storage).order_all(Delete(), JobFilter(queue="default"))
+    assert (report.done, report.requested) == (1, 1)
+    assert (await stored(storage, running.claim.job)).cancel_requested
+
+
+async def test_an_order_looks_only_at_the_states_it_is_for(storage: Storage) -> None:
+    await add(storage, a_job())
+    admin = admin_of(storage)
+    waiting = JobFilter(states=[State.WAITING])
+    assert (await admin.order_all(Requeue(), waiting)).matched == 0
+    assert (await admin.order_all(Discard("old"), waiting)).matched == 0
+    assert (await admin.order_all(Cancel(), waiting)).done == 1
+
+
+async def test_waiting_jobs_are_moved_and_run_together(
+    storage: Storage, clock: VirtualClock
+) -> None:
+    await add(storage, *[a_job(delay=HOUR) for _ in range(3)])
+    admin = admin_of(storage)
+    everything = JobFilter(states=[State.WAITING])
+    assert (await admin.order_all(Edit(queue="slow"), everything)).done == 3
+    assert (await admin.order_all(RunNow(), JobFilter(queue="slow"))).done == 3
+    (counts,) = await admin.counts()
+    assert (counts.queue, counts.ready) == ("slow", 3)
+
+
+async def test_an_order_for_everything_must_say_so(storage: Storage) -> None:
+    with pytest.raises(InvalidArgument, match="every job there is"):
+        await admin_of(storage).order_all(Delete(), JobFilter())

@@ -1,0 +1,255 @@
+"""``app.admin.doctor``: what it finds, and what it says to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from windlass import Windlass
+from windlass.admin.doctor_findings import Finding, in_bytes
+from windlass.admin.doctor_storage import judged
+from windlass.admin.doctor_work import Crew, clocks, notified
+from windlass.core.job import NewJob
+from windlass.seams import new_job_id
+from windlass.storage.protocol import Storage, WorkerRecord, WorkerState
+from windlass.testing import isolated
+from windlass.testing.clock import START
+from windlass.testing.conformance.steps import HOUR, SECOND, a_worker
+
+GIB = 2**30
+SQLITE = {
+    "version": "3.54.0",
+    "filesystem": "ext4",
+    "network_filesystem": "no",
+    "wal": 4_000_000,
+    "free_disk": 50 * GIB,
+}
+POSTGRES = {
+    "version": "18.1",
+    "durability": "full",
+    "synchronous_commit": "on",
+    "fsync": "on",
+    "full_page_writes": "on",
+    "autovacuum": "on",
+    "dead_rows": 1000,
+    "live_rows": 100_000,
+    "oldest_snapshot": 0.2,
+    "connections": 12,
+    "max_connections": 100,
+}
+REDIS = {
+    "version": "9.1.2",
+    "durability": "local",
+    "appendonly": "yes",
+    "appendfsync": "everysec",
+    "aof_last_write": "ok",
+    "maxmemory_policy": "noeviction",
+    "maxmemory": 4 * GIB,
+    "used_memory": GIB,
+    "replicas": 0,
+}
+
+
+# --- the storage ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("facts", [SQLITE, POSTGRES, REDIS], ids=["sqlite", "postgres", "redis"])
+def test_a_storage_in_order_is_said_to_be(facts: Mapping[str, Any]) -> None:
+    found = list(judged(facts))
+    assert len(found) >= 4
+    assert {one.level for one in found} == {"ok"}
+    assert not any(one.fix for one in found)
+
+
+@pytest.mark.parametrize(
+    ("facts", "wrong", "name", "level"),
+    [
+        (SQLITE, {"version": "3.51.2"}, "sqlite_version", "bad"),
+        (SQLITE, {"filesystem": "nfs4", "network_filesystem": "yes"}, "filesystem", "bad"),
+        (SQLITE, {"wal": 300 * 2**20}, "wal", "warn"),
+        (SQLITE, {"wal": 3 * GIB}, "wal", "bad"),
+        (SQLITE, {"free_disk": GIB // 2}, "disk", "warn"),
+        (SQLITE, {"free_disk": 1000}, "disk", "bad"),
+        (POSTGRES, {"fsync": "off"}, "fsync", "bad"),
+        (POSTGRES, {"full_page_writes": "off"}, "full_page_writes", "bad"),
+        (POSTGRES, {"synchronous_commit": "off"}, "synchronous_commit", "warn"),
+        (POSTGRES, {"autovacuum": "off"}, "autovacuum", "bad"),
+        (POSTGRES, {"dead_rows": 500_000}, "dead_rows", "warn"),
+        (POSTGRES, {"dead_rows": 5_000_000}, "dead_rows", "bad"),
+        (POSTGRES, {"oldest_snapshot": 400.0}, "old_snapshot", "warn"),
+        (POSTGRES, {"oldest_snapshot": 7200.0}, "old_snapshot", "bad"),
+        (POSTGRES, {"connections": 85}, "connections", "warn"),
+        (POSTGRES, {"connections": 99}, "connections", "bad"),
+        (REDIS, {"appendonly": "no"}, "persistence", "bad"),
+        (REDIS, {"appendonly": "no", "durability": "none"}, "persistence", "warn"),
+        (REDIS, {"appendfsync": "no"}, "persistence", "bad"),
+        (REDIS, {"aof_last_write": "err"}, "append_only_file", "bad"),
+        (REDIS, {"maxmemory_policy": "allkeys-lru"}, "eviction", "bad"),
+        (REDIS, {"durability": "replicated"}, "replicas", "bad"),
+        (REDIS, {"used_memory": 3.5 * GIB}, "memory", "warn"),
+        (REDIS, {"used_memory": 3.99 * GIB}, "memory", "bad"),
+    ],
+)
+def test_what_hurts_is_found_with_what_to_do(
+    facts: Mapping[str, Any], wrong: Mapping[str, Any], name: str, level: str
+) -> None:
+    (found,) = [one for one in judged({**facts, **wrong}) if one.level != "ok"]
+    assert (found.name, found.level) == (name, level)
+    assert found.text.endswith(".")
+    assert found.fix
+
+
+def test_nothing_is_said_of_what_a_backend_does_not_tell() -> None:
+    assert list(judged({"size": 3})) == []
+    assert list(judged({"autovacuum": "on"})) != []
+    assert [one.name for one in judged({"wal": 0})] == ["wal"]
+
+
+def test_a_pooler_is_named() -> None:
+    assert "pooler" in {one.name for one in judged({**POSTGRES, "pooled": "yes"})}
+
+
+def test_sizes_are_told_as_people_read_them() -> None:
+    told = [in_bytes(size) for size in (0, 1023, 1536, 3 * 2**20, 2.5 * GIB, 3 * 2**40)]
+    assert told == ["0 B", "1023 B", "1.5 KiB", "3 MiB", "2.5 GiB", "3 TiB"]
+
+
+# --- who works, and on what -----------------------------------------------------------------------
+
+
+def an_app() -> Windlass:
+    app = Windlass("memory://")
+
+    @app.task(name="mail", queue="mail")
+    async def mail(to: str, copies: int) -> None: ...
+
+    return app
+
+
+async def enlisted(storage: Storage, worker: str, **said: Any) -> None:
+    await storage.workers.register(msgspec.structs.replace(a_worker(worker), **said))
+
+
+async def stored(storage: Storage, task: str, queue: str, payload: bytes = b"{}") -> str:
+    new = NewJob(id=new_job_id(), task=task, queue=queue, payload=payload)
+    await storage.jobs.insert([new])
+    return new.id
+
+
+def named(found: Sequence[Finding], name: str) -> Finding:
+    (one,) = [finding for finding in found if finding.name == name]
+    return one
+
+
+async def test_an_app_at_work_is_in_order() -> None:
+    app = an_app()
+    with isolated(app):
+        async with app:
+            storage = await app.storage()
+            await enlisted(storage, "w1", queues=["mail"], tasks=["mail"], lease=HOUR)
+            await stored(storage, "mail", "mail", b'{"to":"ada","copies":1}')
+            found = await app.admin.doctor(tasks=app.tasks)
+            assert {one.level for one in found} == {"ok"}
+            names = [one.name for one in found]
+            assert names == ["storage", "workers", "queues", "tasks", "payloads"]
+
+
+async def test_jobs_without_workers_tasks_or_fitting_arguments_are_found() -> None:
+    app = an_app()
+    with isolated(app) as clock:
+        async with app:
+            storage = await app.storage()
+            await enlisted(storage, "w1", queues=["other"], tasks=["serve"], version="1")
+            await enlisted(storage, "w2", queues=["mail"], tasks=["mail"], version="2")
+            await enlisted(storage, "gone quiet", queues=["mail"], lease=SECOND)
+            clock.advance(2)
+            alone = await stored(storage, "serve", "nobody's")
+            strange = await stored(storage, "forgotten", "mail")
+            elsewhere = await stored(storage, "serve", "mail")
+            unfit = await stored(storage, "mail", "mail", b'{"to":"ada"}')
+            await app.admin.pause("mail")
+            found = await app.admin.doctor(tasks=app.tasks)
+
+    deserted = named(found, "queue_without_worker")
+    assert deserted.level == "bad"
+    assert "nobody's" in deserted.text
+    assert "--queue" in deserted.fix
+    assert named(found, "queue_paused").level == "warn"
+    assert "gone quiet" in named(found, "workers").text
+    assert "1, 2" in named(found, "versions").text
+    unknown = {one.text: one.level for one in found if one.name == "unknown_task"}
+    assert sorted(unknown.values()) == ["bad", "warn", "warn"]
+    (worst,) = [text for text, level in unknown.items() if level == "bad"]
+    assert strange in worst
+    told = " ".join(unknown)
+    assert alone in told
+    assert elsewhere in told
+    misfit = named(found, "undecodable_payload")
+    assert misfit.level == "bad"
+    assert unfit in misfit.text
+    assert "copies" in misfit.text
+
+
+async def test_a_worker_that_does_not_say_what_it_has_may_have_anything() -> None:
+    app = an_app()
+    with isolated(app):
+        async with app:
+            storage = await app.storage()
+            await enlisted(storage, "old", queues=["mail"], lease=HOUR)
+            await stored(storage, "forgotten", "mail")
+            found = await app.admin.doctor()
+            assert "unknown_task" not in {one.name for one in found}
+
+
+def record(worker: str, skew: timedelta | None) -> WorkerRecord:
+    clock = None if skew is None else START + skew
+    start = msgspec.structs.replace(a_worker(worker), clock=clock)
+    return WorkerRecord(start=start, state=WorkerState.LIVE, started_at=START, beat_at=START)
+
+
+def test_clocks_that_are_off_are_named() -> None:
+    crew = Crew.of([record("right", SECOND), record("late", -HOUR), record("mute", None)], START)
+    late, here = sorted(clocks(START, START + 5 * SECOND, crew), key=lambda one: one.level)
+    assert (late.level, here.level) == ("bad", "warn")
+    assert "worker late" in late.text
+    assert "behind" in late.text
+    assert "this machine is 5 s ahead" in here.text
+    (fine,) = clocks(START, START, Crew.of([record("right", SECOND)], START))
+    assert (fine.level, fine.text) == ("ok", "2 clocks agree with the store's within 2 s.")
+
+
+async def test_a_hint_is_heard(storage: Storage) -> None:
+    found = await notified(storage, storage)
+    assert found.level == "ok"
+    assert found.text.startswith("A hint was heard after ")
+    assert [one.queue for one in await storage.queues.queues()] == []
+
+
+class Deaf:
+    """Hears nothing, as behind a pooler that gives connections away between statements."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.admin = storage.admin
+
+    @property
+    def wakeups(self) -> Deaf:
+        return self
+
+    def subscribe(self, _callback: Any) -> Any:
+        return lambda: None
+
+
+async def test_a_hint_that_nobody_hears_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("windlass.admin.doctor_work._PATIENCE", 0.05)
+    monkeypatch.setattr("windlass.admin.doctor_work._AGAIN", 0.01)
+    app = an_app()
+    with isolated(app):
+        async with app:
+            deaf: Any = Deaf(await app.storage())
+            found = await notified(deaf, deaf)
+    assert found.level == "warn"
+    assert "PgBouncer" in found.fix
