@@ -1,0 +1,1 @@
+"""The dashboard, asked as a browser asks it."""

@@ -1,0 +1,113 @@
+"""A dashboard over an app of its own, and people who look at it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+from starlette.applications import Starlette
+
+from windlass import Limit, Rate, Windlass
+from windlass.core.breaker import Breaker
+from windlass.web.attempts import Attempts
+from windlass.web.credentials import token_line
+from windlass.web.dashboard import Dashboard
+from windlass.web.doors import OwnDoor
+from windlass.web.people import Role
+from windlass.web.routes import ROUTES, PageRoute
+from windlass.web.sessions import Sessions
+
+__all__ = ["BROWSER", "HOST", "Clock", "Room", "form_token", "opened", "shop"]
+
+HOST = "dashboard.test"
+BROWSER = {"sec-fetch-site": "same-origin", "origin": f"http://{HOST}"}
+"""What a browser adds to a form of our own pages."""
+TOKENS = {role: f"the-token-of-a-{role}-which-is-long-enough" for role in Role}
+
+
+class Clock:
+    """Stands still unless it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def shop(url: str = "memory://", **settings: Any) -> Windlass:
+    """Something of everything that today's pages show."""
+    app = Windlass(url, **settings)
+
+    @app.task(name="send", queue="mail", limits=[Limit("smtp", rate=Rate(5, 1.0), concurrency=2)])
+    async def send(to: str) -> None: ...
+
+    @app.task(name="pay", queue="money", breaker=Breaker(failures=2))
+    async def pay(order: int) -> None: ...
+
+    return app
+
+
+class Room:
+    """One dashboard, and how to knock at it."""
+
+    def __init__(self, app: Windlass, *, lines: bool = True, **settings: Any) -> None:
+        self.app = app
+        self.clock = Clock()
+        known = [token_line(f"the-{role}", role, TOKENS[role]) for role in Role] if lines else []
+        self.door = OwnDoor(known, sessions=Sessions(self.clock), attempts=Attempts(self.clock))
+        self.dashboard = Dashboard(app, settings.pop("door", self.door), **settings)
+        self.asgi: Starlette = self.dashboard.asgi()
+
+    def client(self, *, base: str = f"http://{HOST}", asgi: Any = None) -> httpx.AsyncClient:
+        """A browser without any cookie."""
+        return httpx.AsyncClient(
+            transport=httpx.ASGITransport(asgi or self.asgi, client=("203.0.113.9", 4711)),
+            base_url=base,
+        )
+
+    async def logged_in(self, role: Role = Role.ADMIN, **settings: Any) -> httpx.AsyncClient:
+        """A browser after log-in."""
+        form = {"name": f"the-{role}", "password": TOKENS[role]}
+        client = self.client(**settings)
+        async with self.client(**settings) as first:
+            answer = await first.post("login", data=form, headers=BROWSER)
+            assert answer.status_code == 303, answer.text
+            client.cookies = first.cookies
+        return client
+
+    async def order(
+        self, client: httpx.AsyncClient, path: str, params: Mapping[str, str], **form: str
+    ) -> httpx.Response:
+        """Ask for the question, then send its form, as a browser does."""
+        question = await client.get(path, params=dict(params))
+        assert question.status_code == 200, question.text
+        sent = {"token": form_token(question.text), **form}
+        return await client.post(path, params=dict(params), data=sent, headers=BROWSER)
+
+
+def form_token(page: str) -> str:
+    """What forms of that page carry."""
+    _, _, rest = page.partition('name="token" value="')
+    token = rest.partition('"')[0]
+    assert token, "the page has no form"
+    return token
+
+
+@asynccontextmanager
+async def opened(make: Callable[[], Windlass] = shop, **settings: Any) -> AsyncIterator[Room]:
+    """A room over an app that is open."""
+    app = make()
+    async with app:
+        yield Room(app, **settings)
+
+
+def sample(route: PageRoute) -> str:
+    """An address that this line of the table answers."""
+    return route.path.replace("{name}", "nothing.css") + "?queue=mail&limit=smtp&task=pay"
+
+
+READABLE = [route for route in ROUTES if route.role is not None and "GET" in route.methods]
+CHANGING = [route for route in ROUTES if route.role is not None and "POST" in route.methods]
