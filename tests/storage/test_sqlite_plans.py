@@ -26,8 +26,8 @@ STATEMENTS = {(file, name): sql for file in FILES for name, sql in load(PACKAGE,
 
 PRIMARY = "INTEGER PRIMARY KEY"
 
-# The statements on the path of every job, of every claim and of every heartbeat, with each index
-# they use, in the order of the plan.
+# The statements on the path of every job, of every claim and of every heartbeat, and those by which
+# people look at millions, with each index they use, in the order of the plan.
 HOT = {
     ("claim.sql", "is_live"): ["workers: sqlite_autoindex_workers_1"],
     ("claim.sql", "look"): [
@@ -65,7 +65,7 @@ HOT = {
     ("apply.sql", "succeed_one"): [f"jobs: {PRIMARY}"],
     ("apply.sql", "end"): [f"jobs: {PRIMARY}"],
     ("apply.sql", "end_with_error"): [f"jobs: {PRIMARY}"],
-    ("apply.sql", "rollup"): ["rollups: PRIMARY KEY"],
+    ("rollups.sql", "rollup"): ["rollups: PRIMARY KEY"],
     ("jobs.sql", "claimable"): [
         "queues: PRIMARY KEY",
         "jobs: jobs_ready",
@@ -83,6 +83,47 @@ HOT = {
     ("workers.sql", "cancel_requests"): ["jobs: jobs_running"],
     ("workers.sql", "next_running_worker"): ["jobs: jobs_running"],
     ("admin.sql", "prunable"): ["jobs: jobs_finished"] * 3,
+    ("find.sql", "walk"): [f"jobs: {PRIMARY}"],
+    ("find.sql", "among"): [f"jobs: {PRIMARY}"],
+    ("find.sql", "ready"): ["jobs: jobs_ready"],
+    ("find.sql", "solo"): ["jobs: jobs_solo"],
+    ("find.sql", "later"): ["jobs: jobs_scheduled"],
+    ("find.sql", "overdue"): ["jobs: jobs_due"],
+    ("find.sql", "in_lanes"): ["lanes: sqlite_autoindex_lanes_1", "jobs: jobs_in_lane"],
+    ("find.sql", "retrying"): ["jobs: jobs_retrying"],
+    ("find.sql", "running"): ["jobs: jobs_running"],
+    ("find.sql", "ended"): ["jobs: jobs_finished"] * 3,
+    ("find.sql", "failed"): ["jobs: jobs_failed"],
+    ("counts.sql", "queues"): [
+        *["jobs: jobs_ready"] * 2,
+        *["jobs: jobs_scheduled"] * 2,
+        *["jobs: jobs_solo"] * 2,
+        *["lanes: sqlite_autoindex_lanes_1"] * 2,
+        *["jobs: jobs_finished"] * 2,
+    ],
+    ("counts.sql", "count"): [
+        "jobs: jobs_ready",
+        *["lanes: sqlite_autoindex_lanes_1", "jobs: jobs_in_lane"],
+        "jobs: jobs_solo",
+        *["jobs: jobs_scheduled"] * 2,
+        "jobs: jobs_retrying",
+        *["jobs: jobs_finished"] * 4,
+        *["jobs: jobs_ready"] * 3,
+        *["lanes: sqlite_autoindex_lanes_1", "jobs: jobs_in_lane"],
+        "lanes: sqlite_autoindex_lanes_1",
+        "jobs: jobs_solo",
+        "jobs: jobs_scheduled",
+    ],
+    ("orders.sql", "asked"): ["jobs: sqlite_autoindex_jobs_1"],
+    ("orders.sql", "audits_of"): ["audits: audits_of_subject"],
+    ("orders.sql", "prune_audits"): [f"audits: {PRIMARY}", "audits: audits_by_time"],
+    ("journal.sql", "logs"): ["logs: sqlite_autoindex_logs_1"],
+    ("journal.sql", "events"): ["events: events_by_time", f"jobs: {PRIMARY}"],
+    ("journal.sql", "events_of"): ["jobs: sqlite_autoindex_jobs_1", "events: events_of_job"],
+    ("journal.sql", "delete_logs"): ["logs: sqlite_autoindex_logs_1"],
+    ("journal.sql", "delete_events"): ["events: events_of_job"],
+    ("rollups.sql", "unmerged"): ["rollups: rollups_by_minute"],
+    ("moving.sql", "dump"): [f"jobs: {PRIMARY}", *["keys: PRIMARY KEY"] * 2],
     ("queues.sql", "rest"): ["queues: PRIMARY KEY"],
     ("queues.sql", "forgivable"): ["queues: queues_cooled"],
     ("schedules.sql", "due"): ["schedules: schedules_due"],
@@ -94,11 +135,15 @@ HOT = {
 
 # What reads a whole table or sorts, and why that is right.
 ALLOWED = {
-    "admin.sql counts": "exact counts, for people",
     "admin.sql prunable": "the queues with ended jobs, each found by the index",
     "claim.sql next_due_anywhere": "the first row of its index",
+    "counts.sql count": "the priorities of one queue, each found by the index",
+    "counts.sql queues": "the queues, each found by the index; what runs; settings: a handful",
+    "counts.sql running": "what runs: the slots of all workers",
+    "find.sql ended": "the queues with ended jobs, each found by the index",
     "jobs.sql active": "what runs: the slots of all workers",
     "jobs.sql claimable": "the same, where a queue may run only so many; expired heads",
+    "journal.sql any": "one row of each",
     "jobs.sql limit_names": "limits are defined in code: a handful",
     "lanes.sql specs": "the same",
     "lanes.sql expired_heads": "what its own index and limit let through",
@@ -129,7 +174,8 @@ def connection() -> Iterator[apsw.Connection]:
 
 def plan(connection: apsw.Connection, sql: str) -> list[str]:
     numbered = [int(number) for number in re.findall(r"\?(\d+)", sql)]
-    values = [None] * (max(numbered) if numbered else sql.count("?"))
+    named = dict.fromkeys(re.findall(r":([a-z_]+)", sql))
+    values = named or [None] * (max(numbered) if numbered else sql.count("?"))
     return [str(row[3]) for row in connection.execute("EXPLAIN QUERY PLAN " + sql, values)]
 
 

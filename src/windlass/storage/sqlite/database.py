@@ -86,6 +86,16 @@ class Database:
             self._drop_reader()  # a fresh one may do better
             raise translate(error, self._path) from error
 
+    def look(self, op: Callable[[apsw.Connection, int], T]) -> T:
+        """The same on one snapshot, for an op that asks more than once."""
+
+        def together(connection: apsw.Connection, now: int) -> T:
+            with connection:
+                answer = op(connection, now)
+            return answer  # noqa: RET504 -- inside the block the checker takes it for swallowed
+
+        return self.read(together)
+
     def _drop_reader(self) -> None:
         reader, self._reader = self._reader, None
         if reader is not None:

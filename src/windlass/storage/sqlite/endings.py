@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
+from windlass.core.fault import frame_of
 from windlass.core.instant import span_us
 from windlass.core.job import LimitUse
 from windlass.core.state import FAILURES, FINISHING, State, Verb
@@ -14,6 +15,7 @@ from windlass.core.transition import Transition
 from windlass.storage.calendar import after_us
 from windlass.storage.queries import load
 from windlass.storage.sqlite.gates import Gates, gates_of, release
+from windlass.storage.sqlite.journal import forget_journal
 from windlass.storage.sqlite.keys import free_keys
 from windlass.storage.sqlite.lanes import Lanes, open_gates
 from windlass.storage.sqlite.rollups import Tallies
@@ -178,8 +180,11 @@ class Others:
         error = transition.error
         said = () if error is None else (error.kind, error.message, error.traceback)
         marks = (transition.by, transition.lost, int(transition.solo), missed_at)
-        rows = self._ended_with_error if said else self._ended
-        rows.append((job.seq, *place, verb.value, *marks, *said))
+        if error is None:
+            self._ended.append((job.seq, *place, verb.value, *marks))
+        else:
+            frame = frame_of(error.traceback)
+            self._ended_with_error.append((job.seq, *place, verb.value, *marks, *said, frame))
         self._history.append(
             (job.seq, number, job.attempt, verb.value, worker, started_at, self._now)
             + (said or (None, None, None))
@@ -206,8 +211,9 @@ class Others:
 
 
 def delete(connection: apsw.Connection, seqs: Sequence[int]) -> None:
-    """Remove jobs with their history. Their keys are the caller's to free."""
+    """Remove jobs with all that is written down of them. Their keys are the caller's to free."""
     if seqs:
         text = seqs_text(seqs)
         connection.execute(_DELETE_JOBS, (text,))
         connection.execute(_DELETE_HISTORY, (text,))
+        forget_journal(connection, seqs)

@@ -27,6 +27,7 @@ __all__ = [
     "TurnLock",
     "filesystem_of",
     "identity",
+    "is_network",
     "prepare",
     "replaced",
 ]
@@ -73,7 +74,7 @@ def prepare(path: str, *, allow_network_filesystem: bool = False) -> DatabaseFil
     _refuse_strangers_link(Path(path))
     files = DatabaseFiles(os.path.realpath(path))
     kind = filesystem_of(files.path)
-    if _NETWORK.fullmatch(kind) and not allow_network_filesystem:
+    if is_network(kind) and not allow_network_filesystem:
         raise StorageUnavailable(
             f"{files.path} is on a network file system ({kind}), where SQLite's locks do not "
             f"hold and jobs can be lost. Use a local disk, move to PostgreSQL for several "
@@ -147,6 +148,11 @@ def filesystem_of(path: str, mounts: str = "/proc/self/mountinfo") -> str:
         if inside and len(point) >= len(best):  # the later of two mounts on one point covers it
             best, kind = point, right.split(" ")[0]
     return kind
+
+
+def is_network(filesystem: str) -> bool:
+    """Whether a file system of this type is on another machine, as far as its name tells."""
+    return _NETWORK.fullmatch(filesystem) is not None
 
 
 Identity = tuple[int, int]

@@ -5,7 +5,7 @@ A gate is a limit and a key. Its usage is counted from the running rows, so it c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from windlass.storage.calendar import instant_of
 from windlass.storage.queries import load
 from windlass.storage.sqlite.rows import first, instant, value_of
 
-__all__ = ["UNIT", "Gates", "Shut", "gates_of", "release"]
+__all__ = ["UNIT", "Gates", "Shut", "gates_of", "hold_gates", "release"]
 
 _SQL = load("windlass.storage.sqlite.sql", "lanes.sql")
 _SPEC, _SPENT, _USAGE = _SQL["spec"], _SQL["spent_until"], _SQL["usage"]
@@ -156,14 +156,17 @@ class Gates:
             self._moved.add(use.gate)
             self.closed.add(use.gate)
 
-    def drain(self, uses: Iterable[LimitUse]) -> None:
-        """Nothing is left in the buckets these draw on."""
+    def drain(self, uses: Iterable[LimitUse]) -> bool:
+        """Nothing is left in the buckets these draw on; False: they draw on none."""
+        drains = False
         for use in uses:
             spec = self._spec(use.name)
             if spec is not None and spec.rate is not None:
                 self._spent[use.gate] = drained(spec.rate, self._spent_until(use.gate), self._now)
                 self._charged[use.gate] = spec
                 self._verdicts.pop(use.gate, None)
+                drains = True
+        return drains
 
     # --- what is stored -----------------------------------------------------------------------
 
@@ -221,6 +224,14 @@ class Gates:
 def _columns(state: BreakerState) -> tuple[int, int, int | None]:
     until = None if state.open_until is None else to_us(state.open_until)
     return state.failures, state.opened, until
+
+
+def hold_gates(
+    connection: apsw.Connection, gates: Collection[str], seq: int, claim_number: int
+) -> None:
+    """A job that runs here from the start counts against these."""
+    connection.executemany(_HOLD, [(gate, seq, claim_number) for gate in gates])
+    connection.executemany(_KNOW, [(gate,) for gate in gates])
 
 
 def release(connection: apsw.Connection, ended: Iterable[tuple[str, int]]) -> None:

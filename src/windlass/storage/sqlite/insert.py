@@ -10,7 +10,7 @@ import apsw
 import msgspec
 
 from windlass.core.instant import span_us, to_us
-from windlass.core.job import JobId, NewJob
+from windlass.core.job import Job, JobId, NewJob
 from windlass.core.state import State
 from windlass.core.unique import OnConflict, refuses, replaces
 from windlass.errors import KeyConflict, LimitUnknown
@@ -99,7 +99,7 @@ def _kind(job: NewJob) -> int:
     return _PLAIN if _fields(job)[_CARRIED:] == _NOTHING else _FULL
 
 
-def require_limits(connection: apsw.Connection, jobs: Iterable[NewJob]) -> None:
+def require_limits(connection: apsw.Connection, jobs: Iterable[NewJob | Job]) -> None:
     """Refuse jobs that name a limit nobody defined."""
     named = {use.name for job in jobs if job.limits for use in job.limits}
     if not named:

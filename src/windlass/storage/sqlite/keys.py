@@ -11,7 +11,7 @@ from windlass.storage.calendar import after_us
 from windlass.storage.queries import load
 from windlass.storage.sqlite.rows import first
 
-__all__ = ["Holder", "find_holder", "free_keys", "take_key"]
+__all__ = ["Holder", "find_holder", "free_keys", "hold_key", "take_key"]
 
 _SQL = load("windlass.storage.sqlite.sql", "jobs.sql")
 _HOLDER, _TAKE = _SQL["key_holder"], _SQL["take_key"]
@@ -47,7 +47,12 @@ def take_key(
     connection: apsw.Connection, key: str, seq: int, *, period: int | None, now: int
 ) -> None:
     """Hold a free key; with a period, for that long."""
-    connection.execute(_TAKE, (key, seq, None if period is None else after_us(now, period)))
+    hold_key(connection, key, seq, until=None if period is None else after_us(now, period))
+
+
+def hold_key(connection: apsw.Connection, key: str, seq: int, *, until: int | None) -> None:
+    """Hold a free key; with an instant, until then."""
+    connection.execute(_TAKE, (key, seq, until))
 
 
 def free_keys(connection: apsw.Connection, held: Iterable[tuple[str, int]]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import apsw
 import msgspec
@@ -14,19 +13,22 @@ from windlass.core.job import LimitUse
 from windlass.core.limit import LimitSpec, owed
 from windlass.errors import InvalidArgument, LimitUnknown
 from windlass.storage.calendar import instant_of
-from windlass.storage.protocol import LimitState
+from windlass.storage.protocol import AuditNote, LimitState
 from windlass.storage.queries import load
+from windlass.storage.sqlite.audits import keep_audit
 from windlass.storage.sqlite.database import Database
 from windlass.storage.sqlite.gates import Gates
 from windlass.storage.sqlite.lanes import Lanes, open_limit, open_wholly
-from windlass.storage.sqlite.rows import fetch, instant, value_of
+from windlass.storage.sqlite.rows import fetch, first, instant, value_of
 
-__all__ = ["SqliteLimits", "forget_gates"]
+__all__ = ["SqliteLimits", "forget_gates", "require_limit", "restore_gate"]
 
 _SQL = load("windlass.storage.sqlite.sql", "lanes.sql")
 _SPEC, _DEFINE, _SPECS = _SQL["spec"], _SQL["define"], _SQL["specs"]
 _GATES, _USAGE, _PARKED = _SQL["gates_of_limit"], _SQL["usage"], _SQL["parked"]
 _GATES_AFTER, _FORGET_GATE = _SQL["gates_after"], _SQL["forget_gate"]
+_GATE = _SQL["gate"]
+_RESTORE = load("windlass.storage.sqlite.sql", "moving.sql")["restore_gate"]
 _DEBTS, _SPEND, _RESET = _SQL["debts"], _SQL["spend"], _SQL["reset_gate"]
 
 _NAMES = load("windlass.storage.sqlite.sql", "jobs.sql")["limit_names"]
@@ -41,15 +43,27 @@ class SqliteLimits:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def define(self, specs: Sequence[LimitSpec]) -> None:
-        await self._db.write(lambda connection, now: _define(connection, specs, now))
+    async def define(self, specs: Sequence[LimitSpec], *, audit: AuditNote | None = None) -> None:
+        def op(connection: apsw.Connection, now: int) -> None:
+            _define(connection, specs, now)
+            keep_audit(connection, audit, len(specs), now)
+
+        await self._db.write(op)
         self._db.wake()
 
-    async def drain(self, name: str, key: str = "") -> None:
-        await self._db.write(partial(_drain, use=LimitUse(name, key)))
+    async def drain(self, name: str, key: str = "", *, audit: AuditNote | None = None) -> None:
+        def op(connection: apsw.Connection, now: int) -> None:
+            if _drain(connection, LimitUse(name, key), now):
+                keep_audit(connection, audit, 1, now)
 
-    async def reset(self, name: str, key: str = "") -> None:
-        await self._db.write(lambda connection, _: _reset(connection, LimitUse(name, key)))
+        await self._db.write(op)
+
+    async def reset(self, name: str, key: str = "", *, audit: AuditNote | None = None) -> None:
+        def op(connection: apsw.Connection, now: int) -> None:
+            _reset(connection, LimitUse(name, key))
+            keep_audit(connection, audit, 1, now)
+
+        await self._db.write(op)
         self._db.wake()
 
     async def specs(self) -> Sequence[LimitSpec]:
@@ -94,22 +108,38 @@ def _rescale(connection: apsw.Connection, spec: LimitSpec, old: LimitSpec | None
     connection.executemany(_SPEND, debts)
 
 
-def _require(connection: apsw.Connection, name: str) -> None:
+def require_limit(connection: apsw.Connection, name: str) -> None:
+    """Refuse a limit that nobody defined."""
     if value_of(connection, _SPEC, (name,)) is None:
         raise LimitUnknown(name, {name for (name,) in fetch(connection, _NAMES)})
 
 
-def _drain(connection: apsw.Connection, now: int, *, use: LimitUse) -> None:
-    _require(connection, use.name)
+def _drain(connection: apsw.Connection, use: LimitUse, now: int) -> bool:
+    """Empty a bucket; False: this limit has none."""
+    require_limit(connection, use.name)
     gates = Gates(connection, now)
-    gates.drain([use])
+    drained = gates.drain([use])
     Lanes(connection).store(gates, {})
+    return drained
 
 
 def _reset(connection: apsw.Connection, use: LimitUse) -> None:
-    _require(connection, use.name)
+    require_limit(connection, use.name)
     connection.execute(_RESET, (use.gate,))
     open_wholly(connection, use.gate)
+
+
+def restore_gate(connection: apsw.Connection, state: LimitState) -> bool:
+    """Take over how a budget stood elsewhere; False: it stands so here already."""
+    gate = LimitUse(state.name, state.key).gate
+    breaker = state.breaker or BreakerState()
+    until = None if breaker.open_until is None else to_us(breaker.open_until)
+    spent = None if state.spent_until is None else to_us(state.spent_until)
+    values = (spent, breaker.failures, breaker.opened, until)
+    if first(connection, _GATE, (gate,)) == values:
+        return False
+    connection.execute(_RESTORE, (gate, *values))
+    return True
 
 
 def _states(connection: apsw.Connection, name: str) -> list[LimitState]:

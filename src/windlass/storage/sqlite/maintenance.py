@@ -19,6 +19,7 @@ from windlass.storage.sqlite.keys import free_keys
 from windlass.storage.sqlite.lanes import Lanes
 from windlass.storage.sqlite.limits import forget_gates
 from windlass.storage.sqlite.place import Place
+from windlass.storage.sqlite.rollups import merge_hours
 from windlass.storage.sqlite.rows import CODES, fetch, instant
 from windlass.storage.sqlite.waiting import end_waiting, has_due, next_due, promote_all
 
@@ -26,7 +27,9 @@ __all__ = ["SqliteMaintenance"]
 
 _EXPIRED = load("windlass.storage.sqlite.sql", "claim.sql")["expired"]
 _PRUNABLE = load("windlass.storage.sqlite.sql", "admin.sql")["prunable"]
-_PRUNE_ROLLUPS = load("windlass.storage.sqlite.sql", "apply.sql")["prune_rollups"]
+_PRUNE_ROLLUPS = load("windlass.storage.sqlite.sql", "rollups.sql")["prune_rollups"]
+_PRUNE_AUDITS = load("windlass.storage.sqlite.sql", "orders.sql")["prune_audits"]
+_PRUNE_EVENTS = load("windlass.storage.sqlite.sql", "journal.sql")["prune_events"]
 _WORKERS = load("windlass.storage.sqlite.sql", "workers.sql")
 _PRUNE_WORKERS, _LIVE = _WORKERS["prune_workers"], _WORKERS["live"]
 
@@ -79,8 +82,26 @@ class SqliteMaintenance:
         return await self._db.write(op)
 
     async def prune_rollups(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._remove(_PRUNE_ROLLUPS, older_than, limit)
+
+    async def compact_rollups(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._db.write(
+            lambda connection, now: merge_hours(
+                connection, _before(now, span_us(older_than)), limit
+            )
+        )
+
+    async def prune_audits(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._remove(_PRUNE_AUDITS, older_than, limit)
+
+    async def prune_events(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._remove(_PRUNE_EVENTS, older_than, limit)
+
+    async def _remove(self, sql: str, older_than: timedelta, limit: int) -> int:
+        """Run a statement that deletes what is older, at most so much."""
+
         def op(connection: apsw.Connection, now: int) -> int:
-            connection.execute(_PRUNE_ROLLUPS, (now - span_us(older_than), limit))
+            connection.execute(sql, (_before(now, span_us(older_than)), limit))
             return connection.changes()
 
         return await self._db.write(op)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
@@ -15,8 +17,14 @@ from windlass.errors import StorageError
 from windlass.seams import start_thread
 from windlass.storage.locks import WorkerLocks
 from windlass.storage.protocol import WorkerStart
-from windlass.storage.sqlite.connection import Source, connect_reader, disconnect, translate
-from windlass.storage.sqlite.files import DatabaseFiles
+from windlass.storage.sqlite.connection import (
+    Durability,
+    Source,
+    connect_reader,
+    disconnect,
+    translate,
+)
+from windlass.storage.sqlite.files import DatabaseFiles, filesystem_of, is_network
 from windlass.storage.sqlite.forks import INSIDE
 from windlass.storage.sqlite.wakeups import Watcher
 from windlass.storage.sqlite.watch import ChangeWatcher
@@ -60,6 +68,10 @@ class Place(Protocol):
 
     async def checkpoint(self) -> None: ...
 
+    def health(self) -> dict[str, float | str]:
+        """What this place can say, by name: see `Storage.health`."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -68,8 +80,8 @@ class FilePlace:
 
     shared = True
 
-    def __init__(self, files: DatabaseFiles) -> None:
-        self._files = files
+    def __init__(self, files: DatabaseFiles, durability: Durability) -> None:
+        self._files, self._durability = files, durability
         self._locks = WorkerLocks(files.workers)
         self.boot = self._locks.boot
 
@@ -117,8 +129,32 @@ class FilePlace:
         start_thread("sqlite-checkpoint", run)
         await done
 
+    # --- what can be said of it ---------------------------------------------------------------
+
+    def health(self) -> dict[str, float | str]:
+        kind, wal = filesystem_of(self._files.path), _size(self._files.wal)
+        said: dict[str, float | str] = {
+            "durability": self._durability,
+            "size": _size(self._files.path) + wal,
+            "wal": wal,
+        }
+        if kind:
+            said["filesystem"] = kind
+            said["network_filesystem"] = "yes" if is_network(kind) else "no"
+        with suppress(OSError):
+            said["free_disk"] = shutil.disk_usage(Path(self._files.path).parent).free
+        return said
+
     def close(self) -> None:
         self._locks.close()
+
+
+def _size(path: str) -> int:
+    """In bytes; the write-ahead file comes and goes."""
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return 0
 
 
 def _answer(
@@ -189,6 +225,9 @@ class MemoryPlace:
 
     async def checkpoint(self) -> None:
         """There is no write-ahead file."""
+
+    def health(self) -> dict[str, float | str]:
+        return {"durability": "none: in memory"}
 
     def close(self) -> None:
         """Nothing is held."""

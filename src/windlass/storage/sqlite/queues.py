@@ -9,19 +9,21 @@ import apsw
 import msgspec
 
 from windlass.core.cooling import GRACE, MOST
-from windlass.core.instant import span_us
+from windlass.core.instant import span_us, to_us
 from windlass.core.queue import QueueSettings
 from windlass.storage.calendar import after_us
-from windlass.storage.protocol import QueueRecord
+from windlass.storage.protocol import AuditNote, QueueRecord
 from windlass.storage.queries import load
+from windlass.storage.sqlite.audits import keep_audit
 from windlass.storage.sqlite.database import Database
 from windlass.storage.sqlite.rows import Row, fetch, first, instant, value_of
 
-__all__ = ["Rests", "SqliteQueues", "pause", "paused_queues", "resume"]
+__all__ = ["Rests", "SqliteQueues", "pause", "paused_queues", "restore_queue", "resume"]
 
 _SQL = load("windlass.storage.sqlite.sql", "queues.sql")
 _FORGIVABLE, _REST, _COOL = _SQL["forgivable"], _SQL["rest"], _SQL["cool"]
-_FORGET = _SQL["forget"]
+_FORGET, _QUEUE = _SQL["forget"], _SQL["queue"]
+_RESTORE = load("windlass.storage.sqlite.sql", "moving.sql")["restore_queue"]
 _SETTINGS, _CHANGE, _QUEUES = _SQL["settings"], _SQL["change"], _SQL["queues"]
 _PAUSED, _PAUSE, _RESUME = _SQL["paused"], _SQL["pause"], _SQL["resume"]
 
@@ -86,17 +88,31 @@ class SqliteQueues:
         rows = self._db.read(lambda connection, _: fetch(connection, _QUEUES))
         return [_record(row) for row in rows]
 
-    async def change(self, queue: str, new: QueueSettings, *, old: QueueSettings) -> bool:
-        changed = await self._db.write(lambda connection, _: _change(connection, queue, new, old))
+    async def change(
+        self,
+        queue: str,
+        new: QueueSettings,
+        *,
+        old: QueueSettings,
+        audit: AuditNote | None = None,
+    ) -> bool:
+        def op(connection: apsw.Connection, now: int) -> bool:
+            if not _change(connection, queue, new, old):
+                return False
+            keep_audit(connection, audit, 1, now)
+            return True
+
+        changed = await self._db.write(op)
         if changed:
             self._db.wake()
         return changed
 
-    async def warm(self, queue: str) -> None:
-        def op(connection: apsw.Connection, _: int) -> None:
+    async def warm(self, queue: str, *, audit: AuditNote | None = None) -> None:
+        def op(connection: apsw.Connection, now: int) -> None:
             if first(connection, _REST, (queue,)) is not None:
                 connection.execute(_COOL, (queue, None, 0))
                 connection.execute(_FORGET, (queue,))
+            keep_audit(connection, audit, 1, now)
 
         await self._db.write(op)
         self._db.wake()
@@ -127,6 +143,20 @@ def _record(row: Row) -> QueueRecord:
         cool_until=instant(cool_until),
         cool_downs=cool_downs,
     )
+
+
+def restore_queue(connection: apsw.Connection, record: QueueRecord) -> bool:
+    """Take over what was known of a queue elsewhere; False: that is known here already."""
+    name, settings = record.queue, record.settings
+    stored = first(connection, _QUEUE, (name,))
+    if record == (QueueRecord(queue=name) if stored is None else _record(stored)):
+        return False
+    text = None if settings == _PLAIN else _encode(settings).decode()
+    until = None if record.cool_until is None else to_us(record.cool_until)
+    values = (int(record.paused), text, settings.max_running, until, record.cool_downs)
+    connection.execute(_RESTORE, (name, *values))
+    connection.execute(_FORGET, (name,))
+    return True
 
 
 def paused_queues(connection: apsw.Connection) -> set[str]:

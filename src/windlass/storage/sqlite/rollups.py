@@ -1,4 +1,4 @@
-"""Rollups: what the accepted finishes of one operation add to their minute."""
+"""Rollups: what the accepted finishes add to their minute, and later to their hour."""
 
 from __future__ import annotations
 
@@ -12,18 +12,23 @@ from typing import TypeVar
 import apsw
 import msgspec
 
+from windlass.core.instant import to_us
 from windlass.core.rollup import Rollup, bucket_of, bucket_top, merge
 from windlass.core.state import Verb
 from windlass.storage.calendar import instant_of
 from windlass.storage.queries import load
 from windlass.storage.sqlite.rows import Row, fetch, first
 
-__all__ = ["Tallies", "histogram", "read_rollups"]
+__all__ = ["Tallies", "copy_rollup", "histogram", "merge_hours", "read_rollups"]
 
-_SQL = load("windlass.storage.sqlite.sql", "apply.sql")
+_SQL = load("windlass.storage.sqlite.sql", "rollups.sql")
 _ROLLUP, _PUT, _ROLLUPS = _SQL["rollup"], _SQL["put_rollup"], _SQL["rollups"]
+_UNMERGED, _REMOVE = _SQL["unmerged"], _SQL["remove_rollup"]
 
 _MINUTE = 60_000_000
+_HOUR = 60 * _MINUTE
+_MERGED, _COPIED = "", "(copied)"
+"""In the place of a worker: of all workers together; of another storage, before it was moved."""
 _Key = TypeVar("_Key", str, int)
 
 _encode = msgspec.json.Encoder().encode
@@ -107,3 +112,53 @@ def read_rollups(connection: apsw.Connection, since: int, until: int) -> list[Ro
         )
         for minute, queue, task, counts, wait, run in fetch(connection, _ROLLUPS, (since, until))
     )
+
+
+def merge_hours(connection: apsw.Connection, before: int, limit: int) -> int:
+    """Add up to ``limit`` rows of whole hours that ended before then to the first minute of their
+    hour; how many rows that saved.
+    """
+    rows = fetch(connection, _UNMERGED, (before - before % _HOUR, limit))
+    hours: dict[tuple[int, str, str, str], _Sums] = {}
+    for minute, queue, task, worker, *sums in rows:
+        mark = _COPIED if worker == _COPIED else _MERGED
+        hour = (minute - minute % _HOUR, queue, task, mark)
+        hours.setdefault(hour, _Sums()).add(*sums)
+    connection.executemany(_REMOVE, [row[:4] for row in rows])
+    saved = len(rows)
+    for hour, total in hours.items():
+        merged = first(connection, _ROLLUP, hour)
+        if merged is None:
+            saved -= 1
+        else:
+            total.add(*merged)
+        connection.execute(_PUT, (*hour, *total.texts()))
+    return saved
+
+
+class _Sums:
+    """Rollups added up."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._wait: Counter[int] = Counter()
+        self._run: Counter[int] = Counter()
+
+    def add(self, counts: str, wait: str, run: str) -> None:
+        self._counts.update(_counts_of(counts))
+        self._wait.update(_buckets_of(wait))
+        self._run.update(_buckets_of(run))
+
+    def texts(self) -> tuple[str, str, str]:
+        return _text(self._counts), _text(self._wait), _text(self._run)
+
+
+def copy_rollup(connection: apsw.Connection, rollup: Rollup) -> bool:
+    """Keep what another storage had, beside what workers write here and in the place of an earlier
+    copy; False: there was one.
+    """
+    place = (to_us(rollup.minute), rollup.queue, rollup.task, _COPIED)
+    sums = (_text(rollup.counts), _text(rollup.wait), _text(rollup.run))
+    known = first(connection, _ROLLUP, place) is not None
+    connection.execute(_PUT, (*place, *sums))
+    return not known

@@ -11,6 +11,7 @@ from windlass.core.instant import to_us
 from windlass.storage.calendar import LAST_US, instant_of
 from windlass.storage.protocol import DueSchedules, ScheduleRow, ScheduleWrite, Written
 from windlass.storage.queries import load
+from windlass.storage.sqlite.audits import keep_audit
 from windlass.storage.sqlite.database import Database
 from windlass.storage.sqlite.insert import insert, require_limits
 from windlass.storage.sqlite.rows import (
@@ -97,4 +98,5 @@ def _write_one(connection: apsw.Connection, write: ScheduleWrite, now: int) -> W
         next_at = None if write.next_at is None else min(to_us(write.next_at), LAST_US)
         connection.execute(_WRITE, (write.name, write.revision + 1, next_at, write.body))
     insert(connection, [yielding(job) for job in write.jobs], now)
+    keep_audit(connection, write.audit, 1, now)
     return Written.WRITTEN

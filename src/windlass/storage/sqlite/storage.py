@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 
@@ -19,10 +19,14 @@ from windlass.storage.sqlite.database import AnyWriter, Database
 from windlass.storage.sqlite.files import prepare
 from windlass.storage.sqlite.forks import INSIDE
 from windlass.storage.sqlite.jobs import SqliteJobs
+from windlass.storage.sqlite.journal import SqliteJournal
 from windlass.storage.sqlite.limits import SqliteLimits
 from windlass.storage.sqlite.maintenance import SqliteMaintenance
+from windlass.storage.sqlite.moving import SqliteMoving
+from windlass.storage.sqlite.orders import SqliteOrders
 from windlass.storage.sqlite.place import FilePlace, MemoryPlace, Place
 from windlass.storage.sqlite.queues import SqliteQueues
+from windlass.storage.sqlite.rows import value_of
 from windlass.storage.sqlite.schedules import SqliteSchedules
 from windlass.storage.sqlite.transactor import Transactor
 from windlass.storage.sqlite.wakeups import SqliteWakeups, Watcher
@@ -32,6 +36,8 @@ from windlass.storage.sqlite.writer import InlineWriter, Writer
 __all__ = ["SqliteStorage", "open_in_memory", "open_sqlite"]
 
 _MIGRATIONS = "windlass.storage.sqlite.migrations"
+
+_SIZE = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
 
 
 class SqliteStorage:
@@ -49,6 +55,9 @@ class SqliteStorage:
         self.queues = SqliteQueues(database)
         self.schedules = SqliteSchedules(database)
         self.admin = SqliteAdmin(database)
+        self.orders = SqliteOrders(database)
+        self.journal = SqliteJournal(database)
+        self.moving = SqliteMoving(database)
 
     @property
     def transactions(self) -> None:
@@ -64,6 +73,10 @@ class SqliteStorage:
 
     def describe(self) -> str:
         return self._description
+
+    async def health(self) -> Mapping[str, float | str]:
+        kept = self._db.read(lambda connection, _: value_of(connection, _SIZE))
+        return {"version": apsw.sqlite_lib_version(), "size": kept} | self._place.health()
 
     def prove_dead(self, worker: WorkerStart) -> bool:
         return self._place.prove_dead(worker)
@@ -108,7 +121,7 @@ async def open_sqlite(
     _refuse_stranger(files.path)
     description = f"SQLite {apsw.sqlite_lib_version()} at {files.path}, durability {durability}"
     source = FileSource(files, durability=durability)
-    return await _open(source, FilePlace(files), clock, make_writer, description)
+    return await _open(source, FilePlace(files, durability), clock, make_writer, description)
 
 
 def _refuse_stranger(path: str) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import apsw
 import msgspec
 
-from windlass.core.instant import span_us
+from windlass.core.instant import span_us, to_us
 from windlass.core.job import Claim, ClaimedJob, JobId
 from windlass.core.state import Verb
 from windlass.core.transition import Transition
@@ -36,7 +36,7 @@ _IS_LIVE, _CLAIMS_OF, _HELD = _SQL["is_live"], _SQL["claims_of"], _SQL["held"]
 _CANCEL_REQUESTS, _LIVE_STARTS = _SQL["cancel_requests"], _SQL["live_starts"]
 _WORKERS, _LEAD, _RESIGN = _SQL["workers"], _SQL["lead"], _SQL["resign"]
 
-_queues_of = msgspec.json.Decoder(list[str]).decode
+_names_of = msgspec.json.Decoder(list[str]).decode
 
 
 class SqliteWorkers:
@@ -51,6 +51,8 @@ class SqliteWorkers:
 
     async def register(self, start: WorkerStart) -> datetime:
         queues = msgspec.json.encode(list(start.queues)).decode()
+        tasks = msgspec.json.encode(list(start.tasks)).decode()
+        clock = None if start.clock is None else to_us(start.clock)
 
         def op(connection: apsw.Connection, now: int) -> int:
             connection.execute(
@@ -69,15 +71,17 @@ class SqliteWorkers:
                     start.lock_device,
                     start.lock_inode,
                     now,
+                    tasks,
+                    clock,
                 ),
             )
             return now
 
         return instant_of(await self._db.write(op))
 
-    async def beat(self, worker: str) -> Beat:
+    async def beat(self, worker: str, *, memory: int | None = None) -> Beat:
         def op(connection: apsw.Connection, now: int) -> tuple[bool, int, list[Row]]:
-            values = (worker, now, self._db.boot, self._db.since_boot())
+            values = (worker, now, self._db.boot, self._db.since_boot(), memory)
             live = bool(fetch(connection, _BEAT, values))
             return live, now, fetch(connection, _HOLDING, (worker,))
 
@@ -180,30 +184,33 @@ def _release(row: Row, worker: str) -> Transition:
 
 
 def _start(row: Row) -> WorkerStart:
-    worker, host, pid, version, queues, slots, lease, boot, device, inode = row
+    worker, host, pid, version, queues, slots, lease, boot, device, inode, tasks, clock = row
     return WorkerStart(
         id=worker,
         host=host,
         pid=pid,
         version=version,
-        queues=_queues_of(queues),
+        queues=_names_of(queues),
         slots=slots,
         lease=timedelta(microseconds=lease),
         boot_id=boot,
         lock_device=device,
         lock_inode=inode,
+        tasks=tuple(_names_of(tasks)),
+        clock=instant(clock),
     )
 
 
 def _record(row: Row) -> WorkerRecord:
-    state, started_at, beat_at, ended_at, running = row[10:]
+    state, started_at, beat_at, ended_at, memory, running = row[12:]
     return WorkerRecord(
-        start=_start(row[:10]),
+        start=_start(row[:12]),
         state=WorkerState(state),
         started_at=instant_of(started_at),
         beat_at=instant_of(beat_at),
         ended_at=instant(ended_at),
         running=running,
+        memory=memory,
     )
 
 

@@ -13,42 +13,12 @@ SELECT seq, id, state, queue, task, priority, due, attempt, max_attempts, budget
   FROM jobs
  WHERE id IN (SELECT unhex(value) FROM json_each(?1));
 
--- name: find
--- Newest first, by walking the table backwards: right when many match.
-SELECT seq, id, state, queue, task, priority, due, attempt, max_attempts, budget, claim_number,
-       cancel_requested, lost, solo, worker, created_at, started_at, finished_at, limits,
-       expires_at, timeout, key,
-       EXISTS (SELECT 1 FROM keys WHERE keys.key = jobs.key AND keys.seq = jobs.seq
-                                    AND (keys.until IS NULL OR keys.until > ?2)),
-       missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, progress,
-       progress_note, reason, error_kind, error_message, error_traceback, result, payload,
-       throttled, on_failure
-  FROM jobs
- WHERE seq < ?1
-   AND (?3 IS NULL OR state IN (SELECT value FROM json_each(?3)))
-   AND (?4 IS NULL OR queue = ?4)
-   AND (?5 IS NULL OR task = ?5)
- ORDER BY seq DESC LIMIT ?6;
-
 -- name: history
 SELECT claim_number, attempt, verb, worker, started_at, ended_at, error_kind, error_message,
        error_traceback
   FROM history
  WHERE seq = (SELECT seq FROM jobs WHERE id = ?1)
  ORDER BY claim_number;
-
--- name: counts
-SELECT queue, state, due > ?1 AND state = 0, count(*) FROM jobs GROUP BY 1, 2, 3;
-
--- name: requeue
-UPDATE jobs
-   SET state = 0, ready = ?2, lane = ?3, due = ?4, max_attempts = attempt + budget,
-       expires_at = NULL, finished_at = NULL, missed_at = NULL, reason = NULL,
-       cancel_requested = 0, lost = 0, solo = 0
- WHERE seq = ?1;
-
--- name: discard
-UPDATE jobs SET state = 5, finished_at = ?2, reason = ?3 WHERE seq = ?1;
 
 -- name: prunable
 -- From one queue to the next by the index, and of each what ended before ?2, or before what ?3

@@ -44,7 +44,7 @@ UPDATE jobs
    SET state = ?2, ready = ?3, lane = ?4, due = ?5, attempt = ?6, finished_at = ?7,
        ended_number = claim_number, ended_verb = ?8, ended_by = ?9, lost = ?10, solo = ?11,
        missed_at = ?12, result = NULL, throttled = throttled + (?8 = 'throttle'),
-       error_kind = ?13, error_message = ?14, error_traceback = ?15
+       error_kind = ?13, error_message = ?14, error_traceback = ?15, error_frame = ?16
  WHERE seq = ?1;
 
 -- name: remember
@@ -61,21 +61,3 @@ DELETE FROM jobs WHERE seq IN (SELECT value FROM json_each(?1));
 
 -- name: delete_history
 DELETE FROM history WHERE seq IN (SELECT value FROM json_each(?1));
-
--- name: rollup
-SELECT counts, wait, run FROM rollups
- WHERE minute = ?1 AND queue = ?2 AND task = ?3 AND worker = ?4;
-
--- name: put_rollup
-INSERT INTO rollups (minute, queue, task, worker, counts, wait, run)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-ON CONFLICT (minute, queue, task, worker)
-DO UPDATE SET counts = excluded.counts, wait = excluded.wait, run = excluded.run;
-
--- name: rollups
-SELECT minute, queue, task, counts, wait, run FROM rollups WHERE minute >= ?1 AND minute < ?2;
-
--- name: prune_rollups
-DELETE FROM rollups WHERE (minute, queue, task, worker) IN (
-    SELECT minute, queue, task, worker FROM rollups WHERE minute < ?1 ORDER BY minute LIMIT ?2
-);

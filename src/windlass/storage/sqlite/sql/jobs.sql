@@ -35,9 +35,6 @@ SELECT keys.seq, jobs.id, keys.until, jobs.task = ?2,
 SELECT due, queue, priority, solo, lane, CAST(limits AS BLOB) FROM jobs
  WHERE seq = ?1 AND state = 0;
 
--- name: stand
-UPDATE jobs SET due = ?2, ready = ?3, lane = ?4 WHERE seq = ?1;
-
 -- name: put_off
 UPDATE jobs SET due = ?2, ready = ?3, lane = ?4, expires_at = ?5 WHERE seq = ?1;
 
@@ -58,8 +55,8 @@ DELETE FROM keys WHERE key = ?1 AND seq = ?2;
 DELETE FROM keys WHERE key = ?1 AND until <= ?2;
 
 -- name: by_ids
--- For cancel, requeue, discard and run_now.
-SELECT id, seq, state, due, queue, priority, solo, CAST(limits AS BLOB), key, key_window, key_period
+-- For cancel.
+SELECT id, seq, state
   FROM jobs
  WHERE id IN (SELECT unhex(value) FROM json_each(?1));
 
@@ -72,7 +69,9 @@ UPDATE jobs SET state = ?2, ready = NULL, lane = NULL, finished_at = ?3, reason 
  WHERE seq = ?1;
 
 -- name: explain_failure
-UPDATE jobs SET error_kind = 'Damaged', error_message = ?2, error_traceback = '' WHERE seq = ?1;
+UPDATE jobs
+   SET error_kind = 'Damaged', error_message = ?2, error_traceback = '', error_frame = ''
+ WHERE seq = ?1;
 
 -- name: report
 UPDATE jobs SET progress = ?3, progress_note = ?4

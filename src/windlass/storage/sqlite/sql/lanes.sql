@@ -117,6 +117,9 @@ INSERT INTO gates (gate, failures, opened, open_until) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (gate) DO UPDATE
    SET failures = excluded.failures, opened = excluded.opened, open_until = excluded.open_until;
 
+-- name: gate
+SELECT spent_until, failures, opened, open_until FROM gates WHERE gate = ?1;
+
 -- name: reset_gate
 UPDATE gates SET spent_until = NULL, failures = 0, opened = 0, open_until = NULL WHERE gate = ?1;
 

@@ -28,6 +28,9 @@ SELECT name, settings, paused, cool_until, cool_downs FROM queues
  WHERE paused OR settings IS NOT NULL OR cool_until IS NOT NULL
  ORDER BY name;
 
+-- name: queue
+SELECT name, settings, paused, cool_until, cool_downs FROM queues WHERE name = ?1;
+
 -- name: forget
 DELETE FROM queues
  WHERE name = ?1 AND NOT paused AND settings IS NULL AND cool_until IS NULL AND cool_downs = 0;

@@ -3,12 +3,13 @@
 -- name: register
 -- A repeated call finds its row. A row that has ended stays ended.
 INSERT INTO workers (id, host, pid, version, queues, slots, lease, beat_boot, beat_since_boot,
-                     lock_boot, lock_device, lock_inode, started_at, beat_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13)
+                     lock_boot, lock_device, lock_inode, started_at, beat_at, tasks, clock)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13, ?14, ?15)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: beat
-UPDATE workers SET beat_at = ?2, beat_boot = ?3, beat_since_boot = ?4
+UPDATE workers
+   SET beat_at = ?2, beat_boot = ?3, beat_since_boot = ?4, memory = coalesce(?5, memory)
  WHERE id = ?1 AND state = 'live'
 RETURNING 1;
 
@@ -53,8 +54,8 @@ SELECT seq, id, claim_number, task, x'', attempt, max_attempts, budget, due, tim
 SELECT id, claim_number, seq, lost, solo FROM jobs WHERE worker = ?1 AND state = 1 ORDER BY seq;
 
 -- name: workers
-SELECT id, host, pid, version, queues, slots, lease, lock_boot, lock_device, lock_inode, state,
-       started_at, beat_at, ended_at,
+SELECT id, host, pid, version, queues, slots, lease, lock_boot, lock_device, lock_inode, tasks,
+       clock, state, started_at, beat_at, ended_at, memory,
        (SELECT count(*) FROM jobs WHERE jobs.worker = workers.id AND jobs.state = 1)
   FROM workers
  ORDER BY seq DESC;
@@ -63,7 +64,8 @@ SELECT id, host, pid, version, queues, slots, lease, lock_boot, lock_device, loc
 SELECT id FROM workers WHERE state = 'live';
 
 -- name: live_starts
-SELECT id, host, pid, version, queues, slots, lease, lock_boot, lock_device, lock_inode
+SELECT id, host, pid, version, queues, slots, lease, lock_boot, lock_device, lock_inode, tasks,
+       clock
   FROM workers WHERE state = 'live' ORDER BY seq DESC;
 
 -- name: prune_workers

@@ -1,0 +1,247 @@
+"""Finding jobs: bounded looks, newest first.
+
+What an index narrows down to a few is gathered and put in order; for the rest the table is walked
+backwards, so many rows in one look. Either way the rows say themselves whether they match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import apsw
+
+from windlass.core.instant import to_us
+from windlass.core.job import Job
+from windlass.core.state import TERMINAL, Shown, State
+from windlass.storage.calendar import LAST_US, instant_of
+from windlass.storage.protocol import JobFilter, Page
+from windlass.storage.queries import load
+from windlass.storage.sqlite.rows import CODES, fetch, fetch_shown, job_of, seqs_text, value_of
+
+__all__ = ["find"]
+
+_SQL = load("windlass.storage.sqlite.sql", "find.sql")
+_WALK, _AMONG, _ROWS, _HOLDER = _SQL["walk"], _SQL["among"], _SQL["rows"], _SQL["holder"]
+_READY, _SOLO, _IN_LANES = _SQL["ready"], _SQL["solo"], _SQL["in_lanes"]
+_LATER, _OVERDUE, _RETRYING = _SQL["later"], _SQL["overdue"], _SQL["retrying"]
+_RUNNING, _ENDED = _SQL["running"], _SQL["ended"]
+
+_FEW = 10_000
+"""So many are gathered from the indexes; more are walked to."""
+_LOOK = 20_000
+"""Rows of one look."""
+_LOOK_INSIDE, _READ_INSIDE = 2_000, 32 * 1024 * 1024
+"""Rows and bytes of one look that searches the payloads."""
+
+_NEWEST = 2**63 - 1
+_BEHIND_ALL_TEXT = b""
+
+_BITS: dict[Shown, int] = {
+    Shown.SCHEDULED: 1 << 0,
+    Shown.READY: 1 << 6,
+    Shown.RETRYING: 1 << 7,
+} | {Shown(state.value): 1 << code for state, code in CODES.items() if code}
+"""As find.sql has them."""
+_WAITING = _BITS[Shown.SCHEDULED] | _BITS[Shown.READY] | _BITS[Shown.RETRYING]
+_ENDED_BITS = sum(_BITS[Shown(state.value)] for state in TERMINAL)
+_ALL = sum(_BITS.values())
+
+_Source = tuple[str, tuple[Any, ...]]
+"""A statement that names rows, and its values but for the last: how many at most."""
+
+
+class _Look(NamedTuple):
+    """What one look has brought."""
+
+    found: list[int]
+    before: int | None
+    """Where the next one goes on; None: there is no more."""
+    reached: int | None = None
+    """How far back it went, if it gave up."""
+
+
+def find(connection: apsw.Connection, wanted: JobFilter, limit: int, now: int) -> Page:
+    """`AdminStore.find`. Several statements: on one snapshot."""
+    mask = _mask(wanted)
+    if not mask or limit < 1:
+        return Page(())
+    values = _values(wanted, mask, now)
+    few = _gather(connection, wanted, mask, now)
+    if few is not None:
+        look = _look_among(connection, values, few, wanted, limit)
+    elif wanted.key is None:
+        look = _walk(connection, values, wanted, limit)
+    else:
+        look = _walk_for_key(connection, values, wanted, limit)
+    jobs = _jobs(connection, look.found, now)
+    return Page(jobs, look.before, None if look.reached is None else instant_of(look.reached))
+
+
+def _jobs(connection: apsw.Connection, seqs: Sequence[int], now: int) -> list[Job]:
+    rows = fetch_shown(connection, _ROWS, (seqs_text(seqs), now))
+    return sorted(map(job_of, rows), key=lambda job: job.seq, reverse=True)
+
+
+def _mask(wanted: JobFilter) -> int:
+    """What people see of the wanted jobs, as bits."""
+    mask = _ALL
+    if wanted.states is not None:
+        mask &= _sum(
+            _WAITING if state is State.WAITING else _BITS[Shown(state.value)]
+            for state in wanted.states
+        )
+    if wanted.shown is not None:
+        mask &= _sum(_BITS[shown] for shown in wanted.shown)
+    if wanted.finished_from is not None or wanted.finished_until is not None:
+        mask &= _ENDED_BITS
+    return mask
+
+
+def _sum(bits: Iterable[int]) -> int:
+    total = 0
+    for bit in bits:
+        total |= bit
+    return total
+
+
+def _values(wanted: JobFilter, mask: int, now: int) -> dict[str, Any]:
+    # Lower-casing bytes changes A to Z and nothing else, as SQLite does.
+    text = None if wanted.text is None else wanted.text.encode().lower().decode()
+    return {
+        "mask": mask,
+        "now": now,
+        "queue": wanted.queue,
+        "task": wanted.task,
+        "tenant": wanted.tenant,
+        "principal": wanted.principal,
+        "tag": wanted.tag,
+        "key": wanted.key,
+        "correlation_id": wanted.correlation_id,
+        "parent": wanted.parent,
+        "worker": wanted.worker,
+        "error": wanted.error,
+        "frame": wanted.frame,
+        "created_from": _us(wanted.created_from),
+        "created_until": _us(wanted.created_until),
+        "finished_from": _us(wanted.finished_from),
+        "finished_until": _us(wanted.finished_until),
+        "text": text,
+    }
+
+
+def _us(instant: datetime | None) -> int | None:
+    return None if instant is None else to_us(instant)
+
+
+# --- what the indexes narrow down -------------------------------------------------------------
+
+
+def _gather(
+    connection: apsw.Connection, wanted: JobFilter, mask: int, now: int
+) -> list[int] | None:
+    """The rows that may match, newest first, if an index knows that they are few."""
+    if mask == _ALL:
+        return None
+    found: set[int] = set()
+    for sql, values in _sources(wanted, mask, now):
+        room = _FEW - len(found)
+        rows = fetch(connection, sql, (*values, room + 1))
+        if len(rows) > room:
+            return None
+        found.update(seq for (seq,) in rows)
+    before = _NEWEST if wanted.before is None else wanted.before
+    return sorted((seq for seq in found if seq < before), reverse=True)
+
+
+def _sources(wanted: JobFilter, mask: int, now: int) -> Iterator[_Source]:
+    """Statements that together name every row with one of these bits."""
+    queue = _range(wanted.queue)
+    scheduled, ready = mask & _BITS[Shown.SCHEDULED], mask & _BITS[Shown.READY]
+    if ready:
+        yield from ((_READY, queue), (_SOLO, queue), (_IN_LANES, queue))
+    if scheduled:
+        yield _LATER, queue
+    elif ready:
+        yield _OVERDUE, (now,)
+    if mask & _BITS[Shown.RETRYING] and not (scheduled and ready):
+        yield _RETRYING, queue
+    if mask & _BITS[Shown.RUNNING]:
+        yield _RUNNING, _range(wanted.worker)
+    since, until = _us(wanted.finished_from), _us(wanted.finished_until)
+    for state in sorted(TERMINAL):
+        if mask & _BITS[Shown(state.value)]:
+            start = -LAST_US if since is None else since
+            end = _NEWEST if until is None else until
+            yield _ENDED, (CODES[state], wanted.queue, start, end)
+
+
+def _range(text: str | None) -> tuple[str, str | bytes]:
+    return ("", _BEHIND_ALL_TEXT) if text is None else (text, text)
+
+
+# --- looking ----------------------------------------------------------------------------------
+
+
+def _look_among(
+    connection: apsw.Connection,
+    values: dict[str, Any],
+    seqs: Sequence[int],
+    wanted: JobFilter,
+    limit: int,
+) -> _Look:
+    rows = connection.execute(_AMONG, {**values, "seqs": seqs_text(seqs)})
+    return _look(rows, limit, inside=wanted.text is not None)
+
+
+def _walk(
+    connection: apsw.Connection,
+    values: dict[str, Any],
+    wanted: JobFilter,
+    limit: int,
+    leave_out: int | None = None,
+) -> _Look:
+    inside = wanted.text is not None
+    before = _NEWEST if wanted.before is None else wanted.before
+    # One more than is looked at: whether there is one tells that the look has given up.
+    most = (_LOOK_INSIDE if inside else _LOOK) + 1
+    rows = connection.execute(_WALK, {**values, "before": before, "look": most})
+    return _look(rows, limit, inside=inside, leave_out=leave_out)
+
+
+def _walk_for_key(
+    connection: apsw.Connection, values: dict[str, Any], wanted: JobFilter, limit: int
+) -> _Look:
+    """The holder of a key comes with the first page, however old it is, and with no other."""
+    holder = value_of(connection, _HOLDER, (wanted.key, values["now"]))
+    if holder is None:
+        return _walk(connection, values, wanted, limit)
+    if wanted.before is not None:
+        return _walk(connection, values, wanted, limit, holder)
+    found = _look_among(connection, values, [holder], wanted, 1).found
+    room = limit - len(found)
+    if not room:
+        return _Look(found, _NEWEST)
+    look = _walk(connection, values, wanted, room, holder)
+    return look._replace(found=found + look.found)
+
+
+def _look(rows: apsw.Cursor, limit: int, *, inside: bool, leave_out: int | None = None) -> _Look:
+    """Go through rows of ``walk`` or ``among`` until enough are found or looked at."""
+    found: list[int] = []
+    most, room = (_LOOK_INSIDE, _READ_INSIDE) if inside else (_LOOK, None)
+    seen = read = last = reached = 0
+    try:
+        for seq, created_at, size, matches in rows:
+            if seen == most or (room is not None and read > room):
+                return _Look(found, last, reached if len(found) < limit else None)
+            if matches and seq != leave_out:
+                if len(found) == limit:
+                    return _Look(found, found[-1])
+                found.append(seq)
+            seen, read = seen + 1, read + size
+            last, reached = seq, created_at
+    finally:
+        rows.close()  # what is left unfinished keeps the write-ahead file growing
+    return _Look(found, None)

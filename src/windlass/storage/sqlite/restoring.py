@@ -1,0 +1,171 @@
+"""Jobs as they were in another storage."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import apsw
+
+from windlass.core.fault import frame_of
+from windlass.core.instant import span_us, to_us
+from windlass.core.job import Job
+from windlass.core.state import State
+from windlass.storage.calendar import LAST_US
+from windlass.storage.moving import StoredJob
+from windlass.storage.queries import load
+from windlass.storage.sqlite.gates import gates_of, hold_gates
+from windlass.storage.sqlite.journal import keep_chunks
+from windlass.storage.sqlite.keys import find_holder, hold_key
+from windlass.storage.sqlite.lanes import BEHIND_ALL, Lanes
+from windlass.storage.sqlite.rows import (
+    CODES,
+    Row,
+    backoff_text,
+    follow_up_text,
+    id_of,
+    limits_text,
+    tags_text,
+)
+
+__all__ = ["Restored"]
+
+_RESTORE = load("windlass.storage.sqlite.sql", "moving.sql")["restore"]
+_REMEMBER = load("windlass.storage.sqlite.sql", "apply.sql")["remember"]
+
+
+class Restored:
+    """The jobs of one operation, in their order. Call `settle` before it ends."""
+
+    def __init__(self, connection: apsw.Connection, now: int) -> None:
+        self._connection, self._now = connection, now
+        self._lanes = Lanes(connection)
+
+    def add(self, stored: StoredJob) -> bool:
+        """Store a job with all that belongs to it; False: its id is stored."""
+        job = stored.job
+        ready, lane = self._stand(job)
+        values = {**_asked(stored), **_course(stored), "ready": ready, "lane": lane}
+        self._connection.execute(_RESTORE, values)
+        if not self._connection.changes():
+            return False
+        seq = self._connection.last_insert_rowid()
+        self._connection.executemany(_REMEMBER, _history(stored, seq))
+        keep_chunks(self._connection, [(seq, chunk) for chunk in stored.logs])
+        if job.state is State.RUNNING:
+            hold_gates(self._connection, gates_of(job.limits), seq, job.claim_number)
+        if stored.unique is not None and job.key_held:
+            self._hold_key(stored.unique.key, seq, stored.key_until)
+        return True
+
+    def settle(self) -> None:
+        """Make the lanes follow."""
+        self._lanes.settle()
+
+    def _hold_key(self, key: str, seq: int, until: datetime | None) -> None:
+        """The job holds its key again, unless somebody here was faster."""
+        if find_holder(self._connection, key, self._now) is None:
+            hold_key(self._connection, key, seq, until=_us(until))
+
+    def _stand(self, job: Job) -> tuple[int | None, int | None]:
+        """How the job is ready, and its lane."""
+        if job.state is not State.WAITING:
+            return None, None
+        due = min(to_us(job.due), LAST_US)
+        if due > self._now:
+            return 0, None
+        if job.solo:
+            return 3, None
+        if not job.limits:
+            return 1, None
+        place = (job.priority, due, BEHIND_ALL)
+        return 2, self._lanes.enter(job.queue, job.limits, place)
+
+
+def _us(instant: datetime | None) -> int | None:
+    return None if instant is None else min(to_us(instant), LAST_US)
+
+
+def _span(span: timedelta | None) -> int | None:
+    return None if span is None else min(span_us(span), LAST_US)
+
+
+def _asked(stored: StoredJob) -> dict[str, Any]:
+    """What was asked for."""
+    job, unique = stored.job, stored.unique
+    return {
+        "id": id_of(job.id),
+        "queue": job.queue,
+        "task": job.task,
+        "priority": job.priority,
+        "max_attempts": job.max_attempts,
+        "budget": job.budget,
+        "created_at": _us(job.created_at),
+        "limits": limits_text(job.limits),
+        "expires_at": _us(job.expires_at),
+        "timeout": _span(job.timeout),
+        "key": None if unique is None else unique.key,
+        "key_window": None if unique is None else unique.window.value,
+        "key_period": None if unique is None else _span(unique.period),
+        "backoff": backoff_text(job.backoff),
+        "tags": tags_text(job.tags),
+        "tenant": job.tenant,
+        "principal": job.principal,
+        "correlation_id": job.correlation_id,
+        "trace": job.trace,
+        "parent": job.parent,
+        "on_failure": follow_up_text(job.on_failure),
+        "payload": job.payload,
+    }
+
+
+def _course(stored: StoredJob) -> dict[str, Any]:
+    """What has become of it."""
+    job, error, progress = stored.job, stored.job.error, stored.job.progress
+    number, verb, by = stored.ended or (None, None, None)
+    return {
+        "state": CODES[job.state],
+        "due": _us(job.due),
+        "attempt": job.attempt,
+        "claim_number": job.claim_number,
+        "cancel_requested": int(job.cancel_requested),
+        "lost": job.lost,
+        "solo": int(job.solo),
+        "worker": job.worker,
+        "started_at": _us(job.started_at),
+        "finished_at": _us(job.finished_at),
+        "ended_number": number,
+        "ended_verb": None if verb is None else verb.value,
+        "ended_by": by,
+        "missed_at": _us(job.missed_at),
+        "progress": None if progress is None else float(progress.fraction),
+        "progress_note": None if progress is None else progress.note,
+        "reason": job.reason,
+        "error_kind": None if error is None else error.kind,
+        "error_message": None if error is None else error.message,
+        "error_traceback": None if error is None else error.traceback,
+        "error_frame": None if error is None else frame_of(error.traceback),
+        "result": job.result,
+        "throttled": job.throttled,
+    }
+
+
+def _history(stored: StoredJob, seq: int) -> list[Row]:
+    """Rows of ``remember`` in apply.sql."""
+    rows: list[Row] = []
+    for past in stored.history:
+        error = past.error
+        said = (None, None, None)
+        rows.append(
+            (
+                seq,
+                past.claim_number,
+                past.attempt,
+                past.verb.value,
+                past.worker,
+                _us(past.started_at),
+                _us(past.ended_at),
+            )
+            + (said if error is None else (error.kind, error.message, error.traceback))
+        )
+    return rows

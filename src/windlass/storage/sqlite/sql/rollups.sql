@@ -1,0 +1,28 @@
+-- What the accepted finishes add up to.
+
+-- name: rollup
+SELECT counts, wait, run FROM rollups
+ WHERE minute = ?1 AND queue = ?2 AND task = ?3 AND worker = ?4;
+
+-- name: put_rollup
+INSERT INTO rollups (minute, queue, task, worker, counts, wait, run)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+ON CONFLICT (minute, queue, task, worker)
+DO UPDATE SET counts = excluded.counts, wait = excluded.wait, run = excluded.run;
+
+-- name: rollups
+SELECT minute, queue, task, counts, wait, run FROM rollups WHERE minute >= ?1 AND minute < ?2;
+
+-- name: prune_rollups
+DELETE FROM rollups WHERE (minute, queue, task, worker) IN (
+    SELECT minute, queue, task, worker FROM rollups WHERE minute < ?1 ORDER BY minute LIMIT ?2
+);
+
+-- name: unmerged
+-- The condition is that of their index.
+SELECT minute, queue, task, worker, counts, wait, run FROM rollups
+ WHERE (minute % 3600000000 <> 0 OR worker NOT IN ('', '(copied)')) AND minute < ?1
+ ORDER BY minute LIMIT ?2;
+
+-- name: remove_rollup
+DELETE FROM rollups WHERE minute = ?1 AND queue = ?2 AND task = ?3 AND worker = ?4;
