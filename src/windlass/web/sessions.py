@@ -52,6 +52,7 @@ class Sessions:
             self._open.pop(key, None)
             return None
         session.seen = self._clock()
+        self._open[key] = self._open.pop(key)  # in the order of use: those in front go first
         return session
 
     def close(self, cookie: str) -> None:
@@ -70,10 +71,11 @@ class Sessions:
         return now - session.seen > IDLE or now - session.started > ABSOLUTE
 
     def _forget_old(self) -> None:
-        for key in [key for key, session in self._open.items() if self._over(session)]:
-            del self._open[key]
-        if len(self._open) >= MOST:
-            del self._open[min(self._open, key=lambda key: self._open[key].seen)]
+        while self._open:
+            oldest = next(iter(self._open))
+            if not self._over(self._open[oldest]) and len(self._open) < MOST:
+                break
+            del self._open[oldest]
 
 
 def _digest(cookie: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -58,32 +59,35 @@ def _iso(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="milliseconds")
 
 
+@functools.cache
+def _environment() -> Environment:
+    """One for all dashboards of a process: what was compiled once is compiled."""
+    made = Environment(
+        loader=PackageLoader("windlass.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.globals["navigation"] = NAVIGATION
+    made.filters.update(compact=compact, duration=brief, relative=relative, exact=_exact, iso=_iso)
+    return made
+
+
 class Templates:
-    """One environment for all pages."""
+    """The pages of one dashboard."""
 
     def __init__(self, assets: Assets, title: str) -> None:
         """``title``: what the dashboard is called."""
-        self._environment = Environment(
-            loader=PackageLoader("windlass.web"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            finalize=visible,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            auto_reload=False,
-        )
-        self._environment.globals.update(
-            asset=assets.name, dashboard_title=title, navigation=NAVIGATION
-        )
-        self._environment.filters.update(
-            compact=compact, duration=brief, relative=relative, exact=_exact, iso=_iso
-        )
+        self._always = {"asset": assets.name, "dashboard_title": title, "now": None, "notice": None}
 
     def respond(
         self, template: str, visit: Visit, /, *, code: int = 200, **context: Any
     ) -> Response:
         """The page as a response. For a part of it the frame is left out."""
         layout = "fragment.html" if visit.partial else "layout.html"
-        shown = {"now": None, "notice": None, **context, "visit": visit, "layout": layout}
-        text = self._environment.get_template(template).render(shown)
+        shown = {**self._always, **context, "visit": visit, "layout": layout}
+        text = _environment().get_template(template).render(shown)
         return HTMLResponse(text, status_code=code, headers={"Vary": "HX-Request, Cookie"})
