@@ -77,7 +77,7 @@ async def copy(
 
     CopyRefused while workers are live on either side, or when the target holds other jobs.
     """
-    if source.describe() == target.describe():
+    if source.shared and source.describe() == target.describe():
         message = f"both are {source.describe()}: name another storage to copy to"
         raise CopyRefused(message)
     for storage in (source, target):
