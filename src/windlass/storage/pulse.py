@@ -10,7 +10,7 @@ __all__ = ["SharedPulse"]
 
 
 class _Beating(Protocol):
-    async def beat(self, worker: str) -> Beat: ...
+    async def beat(self, worker: str, *, memory: int | None = None) -> Beat: ...
 
 
 class SharedPulse:
@@ -19,8 +19,8 @@ class SharedPulse:
     def __init__(self, workers: _Beating) -> None:
         self._workers = workers
 
-    async def beat(self, worker: str) -> Beat:
-        return await self._workers.beat(worker)
+    async def beat(self, worker: str, *, memory: int | None = None) -> Beat:
+        return await self._workers.beat(worker, memory=memory)
 
     async def close(self) -> None:
         """Nothing is held."""
