@@ -21,11 +21,12 @@ _PLACE = 34
 _SINGLE = frozenset(
     b"seq jobs state all errors tracebacks progress dead keys due expiring holders counts paused "
     b"rollups live wake limits lanes bays epoch opened fence born born_seq ended roles "
-    b"throttled settings brakes breakers schedules planned declared".split()
+    b"throttled settings brakes breakers schedules planned declared frames audit audits audit_ages "
+    b"audit_seq events event_seq journal".split()
 )
 _MANY = frozenset(
     b"history later ready solo lane lane_expiring running finished oldest rollups gates holds "
-    b"bays bay open timed waits shut worker".split()
+    b"bays bay open timed waits shut worker retrying audits_of logs events copied".split()
 )
 
 
@@ -83,6 +84,8 @@ class _Look:
         self.limits()
         self.lanes()
         self.bays()
+        self.journal()
+        self.audits()
         self.others()
         return self.found
 
@@ -95,6 +98,7 @@ class _Look:
         failed = {job for job, kept in self.kept.items() if kept.flags & ERROR}
         self.same("errors", set(self.fields(b"errors")), failed)
         self.expect(set(self.fields(b"tracebacks")) <= failed, "tracebacks without an error")
+        self.expect(set(self.fields(b"frames")) <= failed, "frames without an error")
         claimed = {job for job, kept in self.kept.items() if kept.number}
         self.expect(set(self.fields(b"progress")) <= claimed, "progress of nobody")
         self.expect(self.families[b"history"] <= claimed, "history of nobody")
@@ -110,6 +114,14 @@ class _Look:
                 self.ended(b"%d" % CODES[state], self.in_state(CODES[state]))
         throttled = {job for job, kept in self.kept.items() if kept.flags & THROTTLED}
         self.same("throttled", set(self.fields(b"throttled")), throttled)
+
+        retrying: dict[bytes, dict[bytes, float]] = defaultdict(dict)
+        for job in self.in_state(_WAITING) & self.kept.keys():
+            asked, kept = self.jobs[job], self.kept[job]
+            if kept.attempt > kept.max_attempts - asked.budget:
+                retrying[asked.queue.encode()][job] = asked.seq
+        self.same("retrying", {q: self.scores(b"retrying:" + q)
+                  for q in self.families[b"retrying"]}, dict(retrying))  # fmt: skip
 
     def ended(self, digit: bytes, jobs: set[bytes]) -> None:
         lines: dict[bytes, dict[bytes, float]] = defaultdict(dict)
@@ -254,8 +266,28 @@ class _Look:
             }
             self.same(family.decode(), is_, {n: dict(m) for n, m in wanted[family].items()})
 
+    def journal(self) -> None:
+        events = {
+            number + job
+            for job in self.families[b"events"]
+            for number in self.fields(b"events:" + job)
+        }
+        self.same("events", set(self.scores(b"events")), events)
+        noted = self.families[b"events"] | self.families[b"logs"]
+        self.same("journal", self.members(b"journal"), noted)
+        self.expect(noted <= self.jobs.keys(), "a journal of nobody")
+
+    def audits(self) -> None:
+        numbers = self.scores(b"audits")
+        self.same("audit", set(self.fields(b"audit")), set(numbers))
+        self.same("audit_ages", set(self.scores(b"audit_ages")), set(numbers))
+        by_subject = [self.scores(b"audits_of:" + s) for s in self.families[b"audits_of"]]
+        self.same("audits_of", {k: v for line in by_subject for k, v in line.items()}, numbers)
+        self.same("subjects", sum(map(len, by_subject)), len(numbers))
+
     def others(self) -> None:
-        self.same("rollups", set(self.scores(b"rollups")), self.families[b"rollups"])
+        counted = self.families[b"rollups"] | self.families[b"copied"]
+        self.same("rollups", set(self.scores(b"rollups")), counted)
         self.expect(self.server.xlen(self.prefix + b"wake") < 300, "a long stream")
         self.expect(self.server.llen(self.prefix + b"dead") <= 1000, "a long list of dead ones")
         names = set(self.fields(b"limits"))

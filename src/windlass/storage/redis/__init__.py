@@ -2,7 +2,8 @@
 
 One Lua file per atomic operation: see `scripts`; how the keys are laid out is said in `layout`.
 Read in the order of a job's way: `layout`, `insert`, `claim`, `apply`; below them `database`,
-`connection` and `refusals`; around them `durability`, `workers`, `admin`, `maintenance`, `wakeups`.
+`connection` and `refusals`; around them `durability`, `workers`, `maintenance`, `wakeups`; for
+people `admin`, `finding`, `faults`, `orders`, `journal`, `moving`.
 """
 
 from windlass.storage.redis.storage import RedisStorage, open_redis

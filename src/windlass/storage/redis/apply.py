@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from windlass.core.fault import frame_of
 from windlass.core.instant import span_us
-from windlass.core.job import AttemptError
 from windlass.core.state import FAILURES, FINISHING, Verb
 from windlass.core.transition import Transition
 from windlass.storage.calendar import LAST_US, instant_of
@@ -17,9 +17,10 @@ from windlass.storage.protocol import Answer, Applied, Verdict
 from windlass.storage.redis import insert
 from windlass.storage.redis.asked import known_id
 from windlass.storage.redis.layout import VERB_CODES
+from windlass.storage.redis.records import error_bytes
 from windlass.storage.yielding import yielding
 
-__all__ = ["Batch", "Ordered", "applied", "batch", "error_bytes", "transition_bytes"]
+__all__ = ["Batch", "Ordered", "applied", "as_text", "batch", "transition_bytes"]
 
 Ordered = Sequence[int] | None
 """For each answer the place of its transition; None: they are in order."""
@@ -131,7 +132,7 @@ def transition_bytes(transition: Transition) -> bytes:
     cancelled, then = transition.if_cancelled, transition.then
     return _pack(
         (
-            _text(known_id(claim.job)),
+            as_text(known_id(claim.job)),
             claim.number,
             claim.seq,
             VERB_CODES[transition.verb],
@@ -139,8 +140,8 @@ def transition_bytes(transition: Transition) -> bytes:
             transition.by,
             max(0, min(span_us(transition.delay), LAST_US)),
             transition.refund,
-            False if transition.result is None else _text(transition.result),
-            "" if error is None else _text(error_bytes(error)),
+            False if transition.result is None else as_text(transition.result),
+            "" if error is None else as_text(error_bytes(error)),
             "" if error is None else error.traceback,
             transition.lost,
             transition.solo,
@@ -148,19 +149,17 @@ def transition_bytes(transition: Transition) -> bytes:
             transition.keep,
             [max(0, min(span_us(cool), LAST_US)) for cool in transition.cools],
             transition.drains,
-            [_text(part) for part in insert.items([yielding(then)])] if then is not None else False,
+            [as_text(part) for part in insert.items([yielding(then)])]
+            if then is not None
+            else False,
+            "" if error is None else frame_of(error.traceback),
         )
     )
 
 
-def _text(value: bytes) -> msgspec.Raw:
+def as_text(value: bytes) -> msgspec.Raw:
     """Bytes as msgpack text: Lua's strings are bytes, and its decoder knows no other kind."""
     return msgspec.Raw(_STR32.pack(0xDB, len(value)) + value)
-
-
-def error_bytes(error: AttemptError) -> bytes:
-    """An error as it is stored, without its traceback."""
-    return _pack((error.kind, error.message))
 
 
 def applied(reply: Sequence[Any], order: Ordered) -> Applied:

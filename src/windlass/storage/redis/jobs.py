@@ -9,10 +9,12 @@ import msgspec
 
 from windlass.core.job import Claim, JobId, NewJob, Progress
 from windlass.core.transition import Transition
+from windlass.storage.ordering import Ordered
 from windlass.storage.protocol import Applied, CancelAnswer, ClaimReply, Inserted, Settled, Want
 from windlass.storage.redis import apply, insert
 from windlass.storage.redis.claim import Unread, read_claim
 from windlass.storage.redis.database import Argument, Database
+from windlass.storage.redis.orders import ANSWERS
 from windlass.storage.redis.records import known_id, settled_of
 from windlass.storage.redis.scripts import script
 
@@ -27,10 +29,10 @@ _CLAIMABLE, _ACTIVE, _REPORT, _SETTLED = (
 _DAMAGED = script("damaged")
 
 _CANCELLED = {
-    ord("c"): CancelAnswer.CANCELLED,
-    ord("r"): CancelAnswer.REQUESTED,
-    ord("l"): CancelAnswer.TOO_LATE,
-    ord("?"): CancelAnswer.UNKNOWN,
+    Ordered.DONE: CancelAnswer.CANCELLED,
+    Ordered.REQUESTED: CancelAnswer.REQUESTED,
+    Ordered.WRONG_STATE: CancelAnswer.TOO_LATE,
+    Ordered.UNKNOWN: CancelAnswer.UNKNOWN,
 }
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -111,7 +113,7 @@ class RedisJobs:
     async def cancel(self, ids: Sequence[JobId]) -> Sequence[CancelAnswer]:
         answers = await self._db.run(_CANCEL, *(known_id(job) for job in ids))
         self._db.wake()
-        return [_CANCELLED[character] for character in answers]
+        return [_CANCELLED[ANSWERS[character]] for character in answers]
 
 
 def _blame(reason: str) -> str:

@@ -7,13 +7,15 @@ are kept to 32 microseconds; everything nearer is exact. ``id`` is the 16 bytes 
 Jobs
     seq              STRING   the last job number given out
     jobs             HASH     id -> asked record: what was asked for. Rewritten where a later job
-                              has replaced its arguments.
+                              has replaced its arguments, and where people gave it another
+                              priority or queue.
     state            HASH     id -> state record: all that changes. A job that was never claimed,
-                              cancelled, requeued, replaced or run early has none, and is
+                              cancelled, requeued, replaced, edited or run early has none, and is
                               waiting as it was asked for.
     all              ZSET     id by job number
     errors           HASH     id -> msgpack [kind, message]; there is one where flag ERROR is set
     tracebacks       HASH     id -> text, where it is not empty
+    frames           HASH     id -> where that error was raised, where that is known
     progress         HASH     id -> msgpack [fraction, note]
     throttled        HASH     id -> how often it was; there is one where flag THROTTLED is set
     history:<id>     LIST     ended claims, oldest first, newest 32: number, attempt, verb, start,
@@ -31,6 +33,8 @@ Lines. A job waits in exactly one of them
     due              ZSET     queue by the due time of the first in its later line
     expiring         ZSET     id by expiry: every waiting job that has one
     lane_expiring:<queue> ZSET place, then lane, by expiry: those in lanes
+    retrying:<queue> ZSET     id by job number: waiting jobs that have spent an attempt since they
+                              were enqueued or requeued
 
     place: 34 bytes that sort like (due, number): sign byte (1, or 0 before 1970), due and number as
     big-endian doubles, id, kind byte. Kind: '0' nothing special, '1' look closer (it has a state
@@ -50,9 +54,26 @@ Running and ended
     rollups          ZSET     minute by minute
     rollups:<minute> HASH     length (2 bytes) and queue, length and task, then 'c' verb, 'w' bucket
                               or 'r' bucket -> number
+    copied:<minute>  HASH     the same, of what another storage had counted before it was moved here
     live             ZSET     worker, of those whose row is live (what the score says is the
                               worker store's)
     wake             STREAM   one entry per change, the newest few
+
+Written of jobs, and gone with them
+    journal          SET      id of those with log chunks or events: most stores have none
+    logs:<id>        HASH     claim number and number of the chunk (``>II``) -> msgpack
+                              [[instant, level, text], ...]
+    events           ZSET     number of the event (a double), then id, by instant
+    events:<id>      HASH     number -> msgpack [instant, kind, task, queue, worker, attempt]
+    event_seq        STRING   the last of these numbers
+
+Who ordered what
+    audit            HASH     note's id -> instant, how many it took effect on, length of the note
+                              (``>dII``), note as msgpack [id, who, what, subject, detail], answers
+    audits           ZSET     note's id by the number of the record
+    audits_of:<subject> ZSET  the same of one subject
+    audit_ages       ZSET     note's id by instant
+    audit_seq        STRING   the last number of a record
 
 Schedules
     schedules        HASH     name -> record: revision, 1 if it is due by itself, when it is
@@ -82,8 +103,10 @@ Limits. See the SQLite backend's lanes.py for what lanes and bays are
     bay: length of the queue's name, ':', queue, ':', cost, ':', gate; the cost is -1 for a unit
     and for a breaker, whose bays wait for an instant or for the one job that runs.
 
-This is layout 2. Layout 1 had one line ``finished:<digit>`` for all queues, and no ``oldest``:
-open.lua moves what stands there, in bites, before a storage is opened.
+This is layout 3. Layout 1 had one line ``finished:<digit>`` for all queues, and no ``oldest``;
+layout 2 had no ``retrying``, and knew nothing of frames, journals and audits. open.lua moves and
+gathers what is missing, in bites, before a storage is opened; ``gathering`` (STRING) says how far
+it is with the jobs that retry.
 
 The asked record is a msgpack array that begins with values of fixed positions, so that Lua finds
 what it needs with one ``struct.unpack`` and Python decodes the rest: `asked.Asked`. The state

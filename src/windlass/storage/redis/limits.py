@@ -10,7 +10,8 @@ from windlass.core.breaker import BreakerState
 from windlass.core.instant import span_us
 from windlass.core.limit import LimitSpec
 from windlass.storage.calendar import instant_of
-from windlass.storage.protocol import LimitState
+from windlass.storage.protocol import AuditNote, LimitState
+from windlass.storage.redis.audits import note_bytes
 from windlass.storage.redis.database import Database
 from windlass.storage.redis.insert import require_limits
 from windlass.storage.redis.scripts import script
@@ -45,16 +46,16 @@ class RedisLimits:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def define(self, specs: Sequence[LimitSpec]) -> None:
+    async def define(self, specs: Sequence[LimitSpec], *, audit: AuditNote | None = None) -> None:
         given = [text for spec in specs for text in (spec.name, _stored(spec))]
-        await self._db.run(_DEFINE, *given)
+        await self._db.run(_DEFINE, note_bytes(audit), *given)
         self._db.wake()
 
-    async def drain(self, name: str, key: str = "") -> None:
-        require_limits(await self._db.run(_DRAIN, name, key))
+    async def drain(self, name: str, key: str = "", *, audit: AuditNote | None = None) -> None:
+        require_limits(await self._db.run(_DRAIN, name, key, note_bytes(audit)))
 
-    async def reset(self, name: str, key: str = "") -> None:
-        require_limits(await self._db.run(_RESET, name, key))
+    async def reset(self, name: str, key: str = "", *, audit: AuditNote | None = None) -> None:
+        require_limits(await self._db.run(_RESET, name, key, note_bytes(audit)))
         self._db.wake()
 
     async def specs(self) -> Sequence[LimitSpec]:

@@ -19,6 +19,11 @@ __all__ = ["RedisMaintenance"]
 
 _PROMOTE, _EXPIRE, _NEXT_DUE = script("promote"), script("expire"), script("next_due")
 _PRUNE, _PRUNE_ROLLUPS = script("prune"), script("prune_rollups")
+_COMPACT_ROLLUPS, _PRUNE_AUDITS, _PRUNE_EVENTS = (
+    script("compact_rollups"),
+    script("prune_audits"),
+    script("prune_events"),
+)
 _ENDED_NUMBER = script("ended_number")
 _PRUNE_WORKERS, _LIVE = script("prune_workers"), script("live")
 _LIMIT_NAMES, _FORGET_GATES = script("limit_names"), script("forget_gates")
@@ -84,6 +89,15 @@ class RedisMaintenance:
 
     async def prune_rollups(self, *, older_than: timedelta, limit: int) -> int:
         return int(await self._db.run_aside(_PRUNE_ROLLUPS, span_us(older_than), limit))
+
+    async def compact_rollups(self, *, older_than: timedelta, limit: int) -> int:
+        return int(await self._db.run_aside(_COMPACT_ROLLUPS, span_us(older_than), limit))
+
+    async def prune_audits(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._in_bites(limit, _PRUNE_AUDITS, span_us(older_than))
+
+    async def prune_events(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._in_bites(limit, _PRUNE_EVENTS, span_us(older_than))
 
     async def prune_workers(self, *, older_than: timedelta, limit: int) -> int:
         return int(await self._db.run_aside(_PRUNE_WORKERS, span_us(older_than), limit))

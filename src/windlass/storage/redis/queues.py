@@ -10,11 +10,12 @@ import msgspec
 
 from windlass.core.queue import QueueSettings
 from windlass.storage.calendar import instant_of
-from windlass.storage.protocol import QueueRecord
+from windlass.storage.protocol import AuditNote, QueueRecord
+from windlass.storage.redis.audits import note_bytes
 from windlass.storage.redis.database import Database
 from windlass.storage.redis.scripts import script
 
-__all__ = ["RedisQueues"]
+__all__ = ["RedisQueues", "settings_text"]
 
 _QUEUES, _SETTINGS = script("queues"), script("settings_of")
 _CHANGE, _WARM = script("change_queue"), script("warm")
@@ -41,22 +42,34 @@ class RedisQueues:
             for queue in sorted({*set_for, *paused, *held})
         ]
 
-    async def change(self, queue: str, new: QueueSettings, *, old: QueueSettings) -> bool:
+    async def change(
+        self,
+        queue: str,
+        new: QueueSettings,
+        *,
+        old: QueueSettings,
+        audit: AuditNote | None = None,
+    ) -> bool:
         # Compared as settings, because one of them may be written in several ways; the script
         # then sees to it that nothing has changed since.
-        text = b"" if new == _PLAIN else _json(new)
+        text = settings_text(new)
         while True:
             stored = await self._db.run_aside(_SETTINGS, queue)
             if _settings_of(stored) != old:
                 return False
-            given = (queue, stored, text, new.max_running or 0)
+            given = (queue, stored, text, new.max_running or 0, note_bytes(audit))
             if await self._db.run_aside(_CHANGE, *given):
                 self._db.wake()
                 return True
 
-    async def warm(self, queue: str) -> None:
-        await self._db.run_aside(_WARM, queue)
+    async def warm(self, queue: str, *, audit: AuditNote | None = None) -> None:
+        await self._db.run_aside(_WARM, queue, note_bytes(audit))
         self._db.wake()
+
+
+def settings_text(settings: QueueSettings) -> bytes:
+    """Settings as they are stored; nothing where they say nothing."""
+    return b"" if settings == _PLAIN else _json(settings)
 
 
 def _settings_of(text: bytes) -> QueueSettings:

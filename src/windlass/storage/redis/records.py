@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from windlass.core.instant import to_us
 from windlass.core.job import Attempt, AttemptError, Job, JobId, Progress
 from windlass.core.rollup import Rollup
 from windlass.storage.calendar import instant_of
@@ -32,6 +33,7 @@ from windlass.storage.redis.layout import (
     RESULT,
     SOLO,
     STATES,
+    VERB_CODES,
     VERBS,
 )
 
@@ -40,7 +42,9 @@ __all__ = [
     "Dead",
     "Kept",
     "attempt_of",
+    "attempt_record",
     "dead_of",
+    "error_bytes",
     "error_of",
     "instant",
     "job_of",
@@ -81,6 +85,7 @@ class Kept(NamedTuple):
 
 _NO_EXTRAS = Extras()
 
+_pack = msgspec.msgpack.Encoder().encode
 _error_parts = msgspec.msgpack.Decoder(tuple[str, str]).decode
 _progress_parts = msgspec.msgpack.Decoder(tuple[float, str]).decode
 
@@ -106,6 +111,11 @@ def instant(us: int) -> datetime | None:
 def span_of(us: int | None) -> timedelta | None:
     """A duration that may be missing."""
     return None if us is None else timedelta(microseconds=us)
+
+
+def error_bytes(error: AttemptError) -> bytes:
+    """An error as it is stored, without its traceback."""
+    return _pack((error.kind, error.message))
 
 
 def error_of(said: bytes, traceback: bytes | None = None) -> AttemptError | None:
@@ -223,6 +233,22 @@ def attempt_of(entry: bytes) -> Attempt:
         ended_at=instant_of(ended),
         error=error_of(entry[_ENDED.size : error], entry[rest:]),
     )
+
+
+def attempt_record(attempt: Attempt) -> bytes:
+    """The entry that says this, as endings.lua writes it."""
+    error, worker = attempt.error, attempt.worker.encode()
+    said = b"" if error is None else error_bytes(error)
+    front = _ENDED.pack(
+        attempt.claim_number,
+        attempt.attempt,
+        VERB_CODES[attempt.verb],
+        to_us(attempt.started_at),
+        to_us(attempt.ended_at),
+        len(said),
+    )
+    traceback = "" if error is None else error.traceback
+    return b"".join((front, said, _LENGTH.pack(len(worker)), worker, traceback.encode()))
 
 
 class Dead(NamedTuple):

@@ -13,7 +13,9 @@ from windlass.core.instant import to_us
 from windlass.storage.calendar import LAST_US, instant_of
 from windlass.storage.protocol import DueSchedules, ScheduleRow, ScheduleWrite, Written
 from windlass.storage.redis import insert
+from windlass.storage.redis.apply import as_text
 from windlass.storage.redis.asked import known_id
+from windlass.storage.redis.audits import note_bytes
 from windlass.storage.redis.database import Argument, Database
 from windlass.storage.redis.scripts import script
 from windlass.storage.yielding import yielding
@@ -79,13 +81,14 @@ def _parts(write: ScheduleWrite) -> list[Argument]:
     at = _due_us(write.next_at)
     most = _ANY if write.most_active is None else write.most_active
     due = "" if at is None else str(at)
+    note = as_text(note_bytes(write.audit))
     record = b""
     if write.body is not None:
         record = _PLANNED.pack(at is not None, at or 0) + write.body
     # An id that cannot be stored is not.
     active = [uid for job in dict.fromkeys(write.active) if len(uid := known_id(job)) == _ID]
     return [
-        _pack((write.name, write.revision, due, most, len(write.jobs))),
+        _pack((write.name, write.revision, due, most, len(write.jobs), note)),
         record,
         b"".join(active),
         *insert.items([yielding(job) for job in write.jobs]),

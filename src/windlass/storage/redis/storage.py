@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -16,10 +17,14 @@ from windlass.storage.redis.connection import Line
 from windlass.storage.redis.database import Database
 from windlass.storage.redis.dialer import Dialer
 from windlass.storage.redis.durability import Durability, Watch, check_durability, check_server
+from windlass.storage.redis.health import server_health
 from windlass.storage.redis.jobs import RedisJobs
+from windlass.storage.redis.journal import RedisJournal
 from windlass.storage.redis.leader import RedisLeader
 from windlass.storage.redis.limits import RedisLimits
 from windlass.storage.redis.maintenance import RedisMaintenance
+from windlass.storage.redis.moving import RedisMoving
+from windlass.storage.redis.orders import RedisOrders
 from windlass.storage.redis.queues import RedisQueues
 from windlass.storage.redis.schedules import RedisSchedules
 from windlass.storage.redis.scripts import script
@@ -30,8 +35,10 @@ from windlass.storage.redis.workers import RedisWorkers
 __all__ = ["RedisStorage", "open_redis"]
 
 _NOW = script("now")
-_LAYOUT = 2
-"""Raised when an older Windlass could not read what this one writes. 2: ended jobs by queue."""
+_LAYOUT = 3
+"""Raised when an older Windlass could not read or keep up what this one writes. 2: ended jobs by
+queue. 3: lists of those that retry, frames, logs and events.
+"""
 _EPOCH = re.compile(rb"([0-9]{1,9})-([0-9A-Za-z]{1,64})")
 
 
@@ -56,6 +63,9 @@ class RedisStorage:
         self.queues = RedisQueues(database)
         self.schedules = RedisSchedules(database)
         self.admin = RedisAdmin(database)
+        self.orders = RedisOrders(database)
+        self.journal = RedisJournal(database)
+        self.moving = RedisMoving(database)
         self.wakeups = RedisWakeups(database, dialer)
         self.transactions = None
 
@@ -65,6 +75,9 @@ class RedisStorage:
 
     def describe(self) -> str:
         return self._description
+
+    async def health(self) -> Mapping[str, float | str]:
+        return await server_health(self._db.side)
 
     def prove_dead(self, worker: WorkerStart) -> bool:
         return self._locks.prove_dead(worker)
@@ -150,6 +163,7 @@ async def _epoch(line: Line, prefix: str) -> bytes:
     if layout < _LAYOUT:
         # Before anything moves: from now on processes that would look for it at its old place are
         # told that this is not their storage any more. `Database.confirm` takes over what is there.
+        await line.ask("SET", prefix + "gathering", "0")
         epoch = b"%d-%s" % (_LAYOUT, found[2])
         await line.ask("SET", prefix + "epoch", epoch, "XX")
     return bytes(epoch)

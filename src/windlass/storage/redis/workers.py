@@ -54,8 +54,8 @@ class RedisWorkers:
         row = (start.id, _encode_start(start), span_us(start.lease))
         return instant_of(await self._db.run(_REGISTER, *row))
 
-    async def beat(self, worker: str) -> Beat:
-        return _beat_of(await self._db.run(_BEAT, worker))
+    async def beat(self, worker: str, *, memory: int | None = None) -> Beat:
+        return _beat_of(await self._db.run(_BEAT, worker, "" if memory is None else memory))
 
     async def cancel_requests(self, worker: str) -> Sequence[Claim]:
         return _claims_of(await self._db.run(_CANCEL_REQUESTS, worker))
@@ -107,8 +107,9 @@ class RedisPulse:
     def __init__(self, database: Database) -> None:
         self._db, self._line = database, database.line()
 
-    async def beat(self, worker: str) -> Beat:
-        return _beat_of(await self._db.run_on(self._line, _BEAT, worker))
+    async def beat(self, worker: str, *, memory: int | None = None) -> Beat:
+        said = "" if memory is None else memory
+        return _beat_of(await self._db.run_on(self._line, _BEAT, worker, said))
 
     async def close(self) -> None:
         await self._line.close()
@@ -151,7 +152,7 @@ def _claims_of(rows: Sequence[Sequence[Any]]) -> list[Claim]:
 
 
 def _record_of(row: Sequence[Any]) -> WorkerRecord:
-    start, state, started_at, beat_at, ended_at, running = row
+    start, state, started_at, beat_at, ended_at, memory, running = row
     return WorkerRecord(
         start=_decode_start(start),
         state=WorkerState(state.decode()),
@@ -159,4 +160,5 @@ def _record_of(row: Sequence[Any]) -> WorkerRecord:
         beat_at=instant_of(int(beat_at)),
         ended_at=None if ended_at is None else instant_of(int(ended_at)),
         running=running,
+        memory=None if memory is None else int(memory),
     )

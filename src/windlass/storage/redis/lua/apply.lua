@@ -97,30 +97,35 @@ local function succeed_all(item)
   return table.concat(answers)
 end
 
-local transitions, several = {}, {}
-for i, item in ipairs(ARGV) do
-  if string.byte(item) ~= 83 then
-    several[#several + 1] = cmsgpack.unpack(string.sub(item, 2))
-    transitions[i] = several[#several]
+-- A function, because one chunk has 200 locals at most.
+local function apply_all()
+  local transitions, several = {}, {}
+  for i, item in ipairs(ARGV) do
+    if string.byte(item) ~= 83 then
+      several[#several + 1] = cmsgpack.unpack(string.sub(item, 2))
+      transitions[i] = several[#several]
+    end
   end
-end
-local missing = missing_limit(several)
-if missing then
-  return missing
+  local missing = missing_limit(several)
+  if missing then
+    return missing
+  end
+
+  local answers, rests, place = {}, {}, 0
+  for i, item in ipairs(ARGV) do
+    if transitions[i] then
+      local till, begins
+      answers[i], till, begins = end_claim(transitions[i])
+      if till then
+        rests[#rests + 1] = { place, till, begins }
+      end
+    else
+      answers[i] = succeed_all(item)
+    end
+    place = place + #answers[i]
+  end
+  settle_claims()
+  return { now, table.concat(answers), rests }
 end
 
-local answers, rests, place = {}, {}, 0
-for i, item in ipairs(ARGV) do
-  if transitions[i] then
-    local till, begins
-    answers[i], till, begins = end_claim(transitions[i])
-    if till then
-      rests[#rests + 1] = { place, till, begins }
-    end
-  else
-    answers[i] = succeed_all(item)
-  end
-  place = place + #answers[i]
-end
-settle_claims()
-return { now, table.concat(answers), rests }
+return apply_all()

@@ -1,7 +1,8 @@
 -- QueueStore.change, once it is known that the settings of a text are the expected ones.
--- ARGV: queue, that text, the new one ('' each for none), and how many may run by that (0: any number).
+-- ARGV: queue, that text, the new one ('' each for none), how many may run by that (0: any number),
+-- note.
 -- Answer: 1; 0 if another text is stored by now.
--- use: brakes
+-- use: brakes audits
 
 local queue, old, new = ARGV[1], ARGV[2], ARGV[3]
 local stored = redis.call('HGET', prefix .. 'settings', queue) or ''
@@ -17,5 +18,6 @@ else
 end
 local brake = brake_of(queue) or { till = 0, hits = 0 }
 set_brake(queue, brake.till, brake.hits, tonumber(ARGV[4]))
+audits.keep(ARGV[5], 1)
 wake()
 return 1

@@ -33,7 +33,7 @@ end
 
 -- A job that cannot be read is put aside; whoever asks again finds what stands behind it.
 local function put_aside(queue, id, reason, asked, kept)
-  bury_record(id, reason, asked, kept)
+  bury_record(queue, id, reason, asked, kept)
   count(queue, WAITING, -1)
   damaged[#damaged + 1] = id
   expect(now)
@@ -112,6 +112,7 @@ local function take_closer(queue, id)
   elseif job.expires > 0 and job.expires <= now then
     discard(job)
   else
+    retries.drop(job)
     start(job)
   end
 end

@@ -1,8 +1,8 @@
 -- LimitStore.define.
--- ARGV: names, each followed by the spec as gates.lua takes it, packed by msgpack.
+-- ARGV: note, then names, each followed by the spec as gates.lua takes it, packed by msgpack.
 -- A limit with other numbers opens the bays that wait for it: as many as keys have lanes waiting. One
 -- with another rate goes through the budgets of all its keys: what is owed are tokens, not time.
--- use: lanes
+-- use: lanes audits
 
 local function same_rate(one, other)
   one, other = cjson.decode(one[1]).rate, cjson.decode(other[1]).rate
@@ -23,7 +23,7 @@ local function rescale(name, old, new)
   wide('HSET', key, owed, 2)
 end
 
-local changed = false
+local note, changed = table.remove(ARGV, 1), false
 for i = 1, #ARGV, 2 do
   -- Every app defines its limits when it starts; most often nothing has changed.
   local stored = redis.call('HGET', prefix .. 'limits', ARGV[i])
@@ -40,6 +40,7 @@ for i = 1, #ARGV, 2 do
     changed = true
   end
 end
+audits.keep(note, #ARGV / 2)
 if changed then
   wake()
 end

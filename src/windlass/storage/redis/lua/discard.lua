@@ -1,5 +1,5 @@
 -- Failed jobs become discarded, all or none.
--- use: lines
+-- use: orders
 -- ARGV: reason, id, ... (each once)
 -- Returns 'done'; or what stands in the way: 'missing' and the id, 'state' with id and state digit.
 local reason = table.remove(ARGV, 1)
@@ -12,14 +12,7 @@ for i, job in ipairs(jobs) do
   end
 end
 for _, job in ipairs(jobs) do
-  add_ended(DISCARDED, job.queue, job.id)
-  drop_ended(FAILED, job.queue, { job.id })
-  count(job.queue, FAILED, -1)
-  count(job.queue, DISCARDED, 1)
-  job.state, job.finished, job.tail = DISCARDED, now, reason
-  mark(job, RESULT, false)
-  mark(job, REASON, true)
-  save_job(job)
+  orders.discard(job, reason)
 end
 settle()
 wake()

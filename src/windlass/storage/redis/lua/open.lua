@@ -1,11 +1,13 @@
 -- The first script of a storage: that it runs shows that scripts may run, that its write is confirmed
 -- shows that there are enough replicas.
--- Layout 1 kept the ended jobs of all queues in one line for each state: up to so many of them move.
--- use: ended
+-- What an older Windlass has left is taken over, so many jobs at once: layout 1 kept the ended jobs of
+-- all queues in one line for each state, layout 2 had no lists of those that retry.
+-- use: lines
 -- Returns how many: 0 when there are none left.
 local AT_ONCE = 500
 redis.call('SET', prefix .. 'opened', now)
-for state = SUCCEEDED, DISCARDED do
+
+local function divide_ended(state)
   local before = prefix .. 'finished:' .. state
   local ended = redis.call('ZRANGE', before, 0, AT_ONCE - 1, 'WITHSCORES')
   local lines, ids = {}, {}
@@ -24,9 +26,35 @@ for state = SUCCEEDED, DISCARDED do
     wide('ZADD', ended_line(state, queue), line, 2)
     note_ended(state, queue, line[1])
   end
-  if #ids > 0 then
-    wide('ZREM', before, ids, 1)
-    return #ids
+  wide('ZREM', before, ids, 1)
+  return #ids
+end
+
+-- `gathering` says how far it is: a cursor of HSCAN. Those that change meanwhile list themselves.
+local function gather_retries()
+  local cursor = redis.call('GET', prefix .. 'gathering')
+  if not cursor then
+    return 0
+  end
+  local page = redis.call('HSCAN', prefix .. 'state', cursor, 'COUNT', AT_ONCE)
+  for at = 1, #page[2], 2 do
+    local job = string.byte(page[2][at + 1]) == WAITING and load_job(page[2][at])
+    if job then
+      retries.add(job)
+    end
+  end
+  if page[1] == '0' then
+    redis.call('DEL', prefix .. 'gathering')
+  else
+    redis.call('SET', prefix .. 'gathering', page[1])
+  end
+  return math.max(1, #page[2] / 2)
+end
+
+for state = SUCCEEDED, DISCARDED do
+  local moved = divide_ended(state)
+  if moved > 0 then
+    return moved
   end
 end
-return 0
+return gather_retries()

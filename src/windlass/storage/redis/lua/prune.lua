@@ -25,6 +25,7 @@ local function prune(queue, ids)
   wide('HDEL', prefix .. 'state', plain, 1)
   wide('HDEL', prefix .. 'progress', plain, 1)
   wide('ZREM', prefix .. 'all', plain, 1)
+  journal.forget(plain)
   count(queue, SUCCEEDED, -#plain)
   -- One by one: a payload may be large.
   for _, id in ipairs(others) do
@@ -36,7 +37,7 @@ local function prune(queue, ids)
       local kept = redis.call('HGET', prefix .. 'state', id)
       count(queue, state, -1)
       bury_record(
-        id, 'its record cannot be read', redis.call('HGET', prefix .. 'jobs', id), kept
+        queue, id, 'its record cannot be read', redis.call('HGET', prefix .. 'jobs', id), kept
       )
     end
   end

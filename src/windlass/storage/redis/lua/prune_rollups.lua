@@ -3,10 +3,9 @@
 -- Returns how many.
 local before, limit = string.format('(%.0f', now - ARGV[1]), tonumber(ARGV[2])
 local pruned = 0
-for _, minute in ipairs(
-  redis.call('ZRANGEBYSCORE', prefix .. 'rollups', '-inf', before, 'LIMIT', 0, limit)
-) do
-  local key = prefix .. 'rollups:' .. minute
+
+-- True: nothing is left of them.
+local function prune(key)
   local gone = {}
   for _, field in ipairs(redis.call('HKEYS', key)) do
     local _, _, rest = struct.unpack('>Hc0Hc0', field)
@@ -19,7 +18,14 @@ for _, minute in ipairs(
       redis.call('HDEL', key, field)
     end
   end
-  if redis.call('EXISTS', key) == 0 then
+  return redis.call('EXISTS', key) == 0
+end
+
+for _, minute in ipairs(
+  redis.call('ZRANGEBYSCORE', prefix .. 'rollups', '-inf', before, 'LIMIT', 0, limit)
+) do
+  local empty = prune(prefix .. 'rollups:' .. minute)
+  if prune(prefix .. 'copied:' .. minute) and empty then
     redis.call('ZREM', prefix .. 'rollups', minute)
   end
   if pruned >= limit then

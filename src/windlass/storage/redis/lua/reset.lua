@@ -1,10 +1,13 @@
 -- LimitStore.reset.
--- ARGV: limit, key.
+-- ARGV: limit, key, note.
 -- Answer: {}; or 'limit', the name, and the names that are defined.
--- use: lanes
+-- use: lanes audits
 
 if not spec_of(ARGV[1]) then
   return { 'limit', ARGV[1], unpack(redis.call('HKEYS', prefix .. 'limits')) }
+end
+if audits.known(ARGV[3]) then
+  return {}
 end
 local gate, budgets = gate_of(ARGV), prefix .. 'gates:' .. ARGV[1]
 if redis.call('HEXISTS', budgets, ARGV[2]) == 1 then
@@ -12,5 +15,6 @@ if redis.call('HEXISTS', budgets, ARGV[2]) == 1 then
 end
 redis.call('HDEL', prefix .. 'breakers', gate)
 open_gate(gate)
+audits.keep(ARGV[3], 1)
 wake()
 return {}

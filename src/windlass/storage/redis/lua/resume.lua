@@ -1,6 +1,7 @@
 -- Claims take from a queue again.
--- use: jobs
--- ARGV: queue
+-- use: jobs audits
+-- ARGV: queue, note
 redis.call('SREM', prefix .. 'paused', ARGV[1])
+audits.keep(ARGV[2], 1)
 wake()
 return 1

@@ -1,7 +1,7 @@
 -- Rollups of some minutes.
 -- reads only
 -- ARGV: since, until (not included), most minutes
--- Returns minute and its fields with their numbers, ...
+-- Returns minute, its fields with their numbers, and the same of what was counted elsewhere, ...
 local since, till, most = ARGV[1], '(' .. ARGV[2], ARGV[3]
 local found = {}
 for _, minute in ipairs(
@@ -9,5 +9,6 @@ for _, minute in ipairs(
 ) do
   found[#found + 1] = minute
   found[#found + 1] = redis.call('HGETALL', prefix .. 'rollups:' .. minute)
+  found[#found + 1] = redis.call('HGETALL', prefix .. 'copied:' .. minute)
 end
 return found

@@ -1,13 +1,13 @@
 -- ScheduleStore.write.
 -- ARGV: for each write, in order:
 --   msgpack [name, revision, when it is due ('' for never), how many may be active (-1: any number),
---   number of its jobs]
+--   number of its jobs, note ('' for none)]
 --   what its record becomes behind the revision, or '' to delete it
 --   ids of earlier jobs, 16 bytes each, each once
 --   two for each of its jobs, as shared/storing.lua says; what they say about conflicts is REUSE
 -- Answer: one character for each: 'w' written, 's' stale, 'b' busy. Or as insert.lua does for a limit
 -- that nobody defined: nothing is written.
--- use: storing
+-- use: storing audits
 
 -- A record begins with the revision and with when it is due, which is a mark and 8 bytes.
 local REVISION, BODY = '>I4', 14
@@ -15,14 +15,14 @@ local REVISION, BODY = '>I4', 14
 local function read_writes()
   local writes, at = {}, 1
   while at <= #ARGV do
-    local name, revision, due, most, many = unpack(cmsgpack.unpack(ARGV[at]))
+    local name, revision, due, most, many, note = unpack(cmsgpack.unpack(ARGV[at]))
     local jobs = {}
     for i = 1, 2 * many do
       jobs[i] = ARGV[at + 2 + i]
     end
     writes[#writes + 1] = {
       name = name, revision = revision, due = due, most = most, record = ARGV[at + 1],
-      active = ARGV[at + 2], jobs = jobs,
+      active = ARGV[at + 2], jobs = jobs, note = note,
     }
     at = at + 3 + 2 * many
   end
@@ -81,6 +81,7 @@ local function judge(write)
     return 'b'
   end
   store(write)
+  audits.keep(write.note, 1)
   return 'w'
 end
 

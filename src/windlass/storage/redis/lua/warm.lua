@@ -1,10 +1,11 @@
 -- QueueStore.warm.
--- ARGV: queue
--- use: brakes
+-- ARGV: queue, note
+-- use: brakes audits
 
 local brake = brake_of(ARGV[1])
 if brake then
   set_brake(ARGV[1], 0, 0, brake.most)
 end
+audits.keep(ARGV[2], 1)
 wake()
 return 1

@@ -1,11 +1,13 @@
 -- Rows, newest first.
 -- use: workers
 -- reads only
--- Returns start, state, started, beat, ended and the number of claims for each.
+-- Returns start, state, started, beat, ended, memory and the number of claims for each.
 local rows = {}
 for i, worker in ipairs(redis.call('ZREVRANGE', prefix .. 'born', 0, -1)) do
-  local row = redis.call('HMGET', prefix .. 'worker:' .. worker, 'start', 'state', 'started', 'beat', 'ended')
-  row[6] = redis.call('SCARD', prefix .. 'running:' .. worker)
+  local row = redis.call(
+    'HMGET', prefix .. 'worker:' .. worker, 'start', 'state', 'started', 'beat', 'ended', 'memory'
+  )
+  row[7] = redis.call('SCARD', prefix .. 'running:' .. worker)
   rows[i] = row
 end
 return rows

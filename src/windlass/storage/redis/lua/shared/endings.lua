@@ -1,9 +1,9 @@
 -- Ending claims: the fence, the cancel request, and everything that follows.
 --
 -- A transition is {id, number, seq, verb, if_cancelled, by, delay, refund, result, error, traceback,
--- lost, solo, missed, keep, cools, drains, then}. Verbs are the numbers of layout.py; if_cancelled is
--- -1 for none; error is msgpack [kind, message] or '', result a string or false. The last three may be
--- left out; cools is a list of durations, then the two strings of a new job or false.
+-- lost, solo, missed, keep, cools, drains, then, frame}. Verbs are the numbers of layout.py;
+-- if_cancelled is -1 for none; error is msgpack [kind, message] or '', result a string or false. The
+-- last four may be left out; cools is a list of durations, then the two strings of a new job or false.
 -- use: jobs keys lanes lines ended brakes storing rollups
 
 local HISTORY = 32
@@ -60,6 +60,7 @@ local function keep_error(job, verb, transition)
     if has(job.flags, ERROR) then
       redis.call('HDEL', prefix .. 'errors', job.id)
       redis.call('HDEL', prefix .. 'tracebacks', job.id)
+      redis.call('HDEL', prefix .. 'frames', job.id)
       mark(job, ERROR, false)
     end
   elseif transition[10] ~= '' then
@@ -68,6 +69,11 @@ local function keep_error(job, verb, transition)
       redis.call('HSET', prefix .. 'tracebacks', job.id, transition[11])
     else
       redis.call('HDEL', prefix .. 'tracebacks', job.id)
+    end
+    if (transition[19] or '') ~= '' then
+      redis.call('HSET', prefix .. 'frames', job.id, transition[19])
+    else
+      redis.call('HDEL', prefix .. 'frames', job.id)
     end
     mark(job, ERROR, true)
   end

@@ -4,6 +4,7 @@
 -- A job: id, asked and kept (the stored records), seq, created, priority, budget, marks (of the
 -- asked record), queue, task, state, flags, number, attempt, most, lost, due, started, finished,
 -- expires, missed, ended_number, ended_verb, worker, by, tail (result or reason).
+-- use: journal
 
 -- An asked record: created, expires, seq, due, budget, queue, task, priority, marks, id.
 local ASKED = '>xxi8xi8xi8xi8xi8xHc0xHc0xi8xBxxc16'
@@ -143,6 +144,15 @@ local function mark(job, flag, on)
   end
 end
 
+-- Where, in an asked record, the payload begins and where what few jobs carry.
+local function parts_of(record, rest)
+  local payload = rest + 1
+  if string.byte(record, rest) ~= 192 then
+    payload = rest + 5 + struct.unpack('>I4', record, rest + 1)
+  end
+  return payload, payload + 5 + struct.unpack('>I4', record, payload + 1)
+end
+
 -- What a job with a key or limits asked for: {key, window, period, uses, lane key}; each use is
 -- {name, key, cost}. Key and window are '' and the uses empty where there are none. Nil: it cannot
 -- be read.
@@ -196,11 +206,15 @@ end
 
 -- The same, and take its job away with all that is known of it. What key it holds cannot be read:
 -- `key_holder` finds out that nobody does.
-local function bury_record(id, reason, asked, kept)
+local function bury_record(queue, id, reason, asked, kept)
   note_dead(id, reason, asked, kept)
-  for _, key in ipairs({ 'jobs', 'state', 'errors', 'tracebacks', 'progress', 'throttled' }) do
+  for _, key in ipairs({
+    'jobs', 'state', 'errors', 'tracebacks', 'frames', 'progress', 'throttled',
+  }) do
     redis.call('HDEL', prefix .. key, id)
   end
+  redis.call('ZREM', prefix .. 'retrying:' .. queue, id)
+  journal.forget({ id })
   redis.call('DEL', prefix .. 'history:' .. id)
   redis.call('ZREM', prefix .. 'all', id)
   redis.call('ZREM', prefix .. 'expiring', id)

@@ -3,6 +3,21 @@
 
 local due_changed = {}
 
+-- Waiting jobs that have spent an attempt since they were enqueued or requeued, by queue.
+local retries = {}
+
+function retries.add(job)
+  if job.attempt > job.most - job.budget then
+    redis.call('ZADD', prefix .. 'retrying:' .. job.queue, job.seq, job.id)
+  end
+end
+
+function retries.drop(job)
+  if job.attempt > job.most - job.budget then
+    redis.call('ZREM', prefix .. 'retrying:' .. job.queue, job.id)
+  end
+end
+
 -- The kind byte of a waiting job's place.
 local function kind_of(job)
   if has(job.flags, SOLO) then
@@ -49,6 +64,9 @@ local function fail_unreadable(job)
     .. 'Its record is in the list of dead ones.'
   note_dead(job.id, 'its limits cannot be read', job.asked, job.kept)
   redis.call('HSET', prefix .. 'errors', job.id, cmsgpack.pack({ 'Damaged', message }))
+  redis.call('HDEL', prefix .. 'tracebacks', job.id)
+  redis.call('HDEL', prefix .. 'frames', job.id)
+  retries.drop(job)
   count(job.queue, job.state, -1)
   count(job.queue, FAILED, 1)
   job.state, job.finished, job.tail = FAILED, now, ''
@@ -77,6 +95,23 @@ local function stand_ready(job)
   redis.call('ZADD', prefix .. line, job.priority, place_at(job.due, job.seq, job.id, kind))
 end
 
+-- A waiting job joins the line it belongs to, by its due time.
+local function join_line(job)
+  retries.add(job)
+  if job.expires > 0 then
+    redis.call('ZADD', prefix .. 'expiring', job.expires, job.id)
+  end
+  if job.due <= now then
+    stand_ready(job)
+  else
+    local place = place_at(job.due, job.seq, job.id, kind_of(job))
+    redis.call(
+      'ZADD', prefix .. 'later:' .. job.queue, job.due, place .. struct.pack('>d', job.priority)
+    )
+    due_changed[job.queue] = true
+  end
+end
+
 -- The job waits from now on, due at `due`, and is saved. The line it stood in and the counts are the
 -- caller's.
 local function stand(job, due)
@@ -87,24 +122,14 @@ local function stand(job, due)
   mark(job, RESULT, false)
   mark(job, REASON, false)
   save_job(job)
-  if job.expires > 0 then
-    redis.call('ZADD', prefix .. 'expiring', job.expires, job.id)
-  end
-  if due <= now then
-    stand_ready(job)
-  else
-    local place = place_at(due, job.seq, job.id, kind_of(job))
-    redis.call(
-      'ZADD', prefix .. 'later:' .. job.queue, due, place .. struct.pack('>d', job.priority)
-    )
-    due_changed[job.queue] = true
-  end
+  join_line(job)
 end
 
 -- A waiting job leaves the line it stands in, whichever that is.
 local function leave_line(job)
   local kind = kind_of(job)
   local place = place_at(job.due, job.seq, job.id, kind)
+  retries.drop(job)
   if job.expires > 0 then
     redis.call('ZREM', prefix .. 'expiring', job.id)
   end
@@ -149,7 +174,7 @@ local function promote(queue, most)
         stand_ready(job)
       else
         bury_record(
-          id, 'its record cannot be read', redis.call('HGET', prefix .. 'jobs', id),
+          queue, id, 'its record cannot be read', redis.call('HGET', prefix .. 'jobs', id),
           redis.call('HGET', prefix .. 'state', id)
         )
         count(queue, WAITING, -1)
@@ -192,7 +217,9 @@ local function delete_job(job)
   if has(job.flags, ERROR) then
     redis.call('HDEL', prefix .. 'errors', job.id)
     redis.call('HDEL', prefix .. 'tracebacks', job.id)
+    redis.call('HDEL', prefix .. 'frames', job.id)
   end
+  journal.forget({ job.id })
   if job.number > 0 then
     redis.call('HDEL', prefix .. 'progress', job.id)
     redis.call('DEL', prefix .. 'history:' .. job.id)

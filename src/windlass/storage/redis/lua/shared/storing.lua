@@ -110,15 +110,6 @@ end
 
 -- --- replacing ---
 
--- Where, in an asked record, the payload begins and where what few jobs carry.
-local function parts_of(record, rest)
-  local payload = rest + 1
-  if string.byte(record, rest) ~= 192 then
-    payload = rest + 5 + struct.unpack('>I4', record, rest + 1)
-  end
-  return payload, payload + 5 + struct.unpack('>I4', record, payload + 1)
-end
-
 -- Principal, correlation id and trace in what few jobs carry: it, up to where, and from where on.
 local function context_of(extras)
   if extras == '\192' then

@@ -1,0 +1,209 @@
+"""Looking for jobs: newest first, a bounded number of them looked at by one call.
+
+Jobs of states that few are in are gathered from the lines of those states; else the numbers of all
+jobs are walked downwards. Either way one script looks at a few hundred jobs, so that the server
+does something else in between.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from windlass.core.instant import to_us
+from windlass.core.job import Job
+from windlass.core.state import TERMINAL, Shown, State
+from windlass.storage.calendar import instant_of
+from windlass.storage.looks import JobFilter, Page
+from windlass.storage.redis.database import Argument, Database
+from windlass.storage.redis.layout import CODES
+from windlass.storage.redis.scripts import script
+from windlass.storage.redis.shown import shown_job
+
+__all__ = ["Finder"]
+
+_FIND, _LOOK, _GATHER = script("find"), script("look"), script("gather")
+_KEY_HOLDER = script("key_holder")
+
+_AT_ONCE = 50
+"""Jobs one script shows: each may carry a large payload and a large result."""
+_LOOKED_AT = 500
+"""Jobs one script looks at."""
+FEW = 10_000
+"""Up to so many jobs of the wanted states are gathered."""
+LOOKS = 20_000
+"""Jobs one call looks at …"""
+TEXT_LOOKS = 2_000
+"""… and where it has to read what they say."""
+_BYTES = 64_000_000
+"""What one call reads of records, however few they are."""
+
+_TOP = 1 << 53
+"""Above every job's number."""
+_GATHERED = struct.Struct(">16sd")
+_WAITS: Final = {Shown.SCHEDULED, Shown.READY, Shown.RETRYING}
+
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class _Bite(NamedTuple):
+    """What one script saw."""
+
+    jobs: list[Job]
+    looked: int
+    read: int
+    before: int | None
+    """Where to go on; None: it was the last."""
+    reached: datetime
+    """When the last job it looked at was made."""
+
+
+class Finder:
+    """`AdminStore.find`."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def find(self, wanted: JobFilter, *, limit: int) -> Page:
+        states = _states(wanted)
+        if limit <= 0 or not states:
+            return Page(())
+        said = _said(wanted, states)
+        few = await self._few(wanted, states)
+        if few is not None:
+            return await _paged(self._among(few, said, wanted.before, limit), wanted, limit)
+        far = await self._far_holder(wanted, said)
+        return await _paged(self._walk(said, wanted.before, limit), wanted, limit, far)
+
+    async def _few(self, wanted: JobFilter, states: list[State]) -> list[tuple[int, bytes]] | None:
+        """Number and id of all jobs in the wanted states, where they are few; else None.
+
+        A handful of failed jobs among a million others is then found without looking at those.
+        """
+        if len(states) == len(State):
+            return None
+        kinds: list[Argument] = [CODES[state] for state in states]
+        if State.WAITING in states and _WAITS & set(wanted.shown or ()) == {Shown.RETRYING}:
+            kinds[states.index(State.WAITING)] = "r"
+        since = "-inf" if wanted.finished_from is None else to_us(wanted.finished_from)
+        until = "+inf" if wanted.finished_until is None else f"({to_us(wanted.finished_until)}"
+        place = (wanted.queue or "", wanted.worker or "", since, until)
+        found = await self._db.run_aside(_GATHER, FEW, *place, *kinds)
+        if found is None:
+            return None
+        return [(int(number), job) for job, number in _GATHERED.iter_unpack(found)]
+
+    async def _among(
+        self, few: list[tuple[int, bytes]], said: bytes, before: int | None, limit: int
+    ) -> AsyncIterator[_Bite]:
+        few.sort(reverse=True)
+        rows = [row for row in few if before is None or row[0] < before]
+        at = 0
+        while at < len(rows) and limit > 0:
+            some = rows[at : at + _LOOKED_AT]
+            looked, read, made, *found = await self._db.run_aside(
+                _LOOK, said, min(limit, _AT_ONCE), *(job for _, job in some)
+            )
+            at += looked
+            limit -= len(found)
+            further = rows[at - 1][0] if at < len(rows) else None
+            yield _Bite([shown_job(row) for row in found], looked, read, further, instant_of(made))
+
+    async def _walk(self, said: bytes, before: int | None, limit: int) -> AsyncIterator[_Bite]:
+        """Newest first through all jobs."""
+        at: Argument = "" if before is None else before
+        while limit > 0:
+            at, looked, read, made, *found = await self._db.run_aside(
+                _FIND, said, at, min(limit, _AT_ONCE)
+            )
+            limit -= len(found)
+            further = int(at) if at else None
+            yield _Bite([shown_job(row) for row in found], looked, read, further, instant_of(made))
+            if further is None:
+                return
+
+    async def _far_holder(self, wanted: JobFilter, said: bytes) -> Job | None:
+        """The job that holds the wanted key, where it is so old that the first page would not
+        reach it. It belongs to that page, so on the pages behind it is left out.
+        """
+        if wanted.key is None:
+            return None
+        holder = await self._db.run_aside(_KEY_HOLDER, wanted.key)
+        if holder is None or holder[2] <= _looks(wanted):
+            return None
+        _, _, _, *found = await self._db.run_aside(_LOOK, said, 1, holder[0])
+        return shown_job(found[0]) if found else None
+
+
+async def _paged(
+    bites: AsyncIterator[_Bite], wanted: JobFilter, limit: int, far: Job | None = None
+) -> Page:
+    """Bites until there are enough, or until enough was looked at. ``far``: see `_far_holder`."""
+    jobs: list[Job] = []
+    looks, size = _looks(wanted), _BYTES
+    room = limit - 1 if far is not None and wanted.before is None else limit
+    before: int | None = None
+    reached: datetime | None = None
+    async for bite in bites:
+        jobs += [job for job in bite.jobs if far is None or job.id != far.id]
+        looks, size, before = looks - bite.looked, size - bite.read, bite.before
+        if before is None or len(jobs) >= room:
+            break
+        if looks <= 0 or size <= 0:
+            reached = bite.reached
+            break
+    if len(jobs) > room:
+        jobs = jobs[:room]
+        before = jobs[-1].seq if jobs else _TOP
+    if far is not None and wanted.before is None:
+        jobs.append(far)
+    return Page(jobs, before, reached)
+
+
+def _looks(wanted: JobFilter) -> int:
+    return LOOKS if wanted.text is None else TEXT_LOOKS
+
+
+def _states(wanted: JobFilter) -> list[State]:
+    """The states that a wanted job may be in."""
+    states = set(State) if wanted.states is None else set(wanted.states)
+    if wanted.shown is not None:
+        states &= {State.WAITING if one in _WAITS else State(one.value) for one in wanted.shown}
+    if wanted.finished_from is not None or wanted.finished_until is not None:
+        states &= TERMINAL
+    return [state for state in State if state in states]
+
+
+def _said(wanted: JobFilter, states: Sequence[State]) -> bytes:
+    """What is wanted, as shared/matching.lua takes it."""
+    given: dict[str, Any] = {
+        "states": "".join(str(CODES[state]) for state in states),
+        "queue": wanted.queue,
+        "task": wanted.task,
+        "tenant": wanted.tenant,
+        "principal": wanted.principal,
+        "tag": wanted.tag,
+        "key": wanted.key,
+        "correlation_id": wanted.correlation_id,
+        "parent": wanted.parent,
+        "worker": wanted.worker,
+        "error": wanted.error,
+        "frame": wanted.frame,
+        "created_from": _us(wanted.created_from),
+        "created_until": _us(wanted.created_until),
+        "finished_from": _us(wanted.finished_from),
+        "finished_until": _us(wanted.finished_until),
+        # Bytes: their lower() knows the letters of ASCII alone, as Lua's does.
+        "text": None if wanted.text is None else wanted.text.encode().lower().decode(),
+    }
+    if wanted.shown is not None:
+        given["shown"] = {one.value: True for one in wanted.shown}
+    return _pack({name: value for name, value in given.items() if value is not None})
+
+
+def _us(instant: datetime | None) -> int | None:
+    return None if instant is None else to_us(instant)

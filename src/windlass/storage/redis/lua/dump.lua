@@ -1,0 +1,28 @@
+-- Jobs by number, with all that is stored of them.
+-- use: shown
+-- reads only
+-- ARGV: the number they come after, limit
+-- Returns the number of the last one that was looked at ('': there is none); then for each what
+-- shown.lua says, until when it holds its key (0: no end), its history, and its log chunks with their
+-- places.
+local BYTES = 2000000
+local some = redis.call(
+  'ZRANGEBYSCORE', prefix .. 'all', '(' .. ARGV[1], '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[2]
+)
+local found, read, at = { '' }, 0, 1
+while at < #some and read < BYTES do
+  local id = some[at]
+  local job = load_job(id)
+  if job then
+    local row = show(job)
+    local held = row[6] == 1 and redis.call('HGET', prefix .. 'keys', special_of(job)[1])
+    row[8] = held and select(2, struct.unpack('>c16d', held)) or 0
+    row[9] = redis.call('LRANGE', prefix .. 'history:' .. id, 0, -1)
+    row[10] = redis.call('HGETALL', prefix .. 'logs:' .. id)
+    found[#found + 1] = row
+    read = read + #job.asked + #(job.kept or '')
+  end
+  found[1] = some[at + 1]
+  at = at + 2
+end
+return found

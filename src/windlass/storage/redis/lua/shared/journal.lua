@@ -1,0 +1,21 @@
+-- What is written of jobs: log chunks of their runs, and events. It goes with the job.
+
+local journal = {}
+
+-- These jobs are taken away, and what is written of them. Most often nothing is, of nobody.
+function journal.forget(ids)
+  if journal.any == nil then
+    journal.any = redis.call('EXISTS', prefix .. 'journal') == 1
+  end
+  if not journal.any then
+    return
+  end
+  for _, id in ipairs(ids) do
+    if redis.call('SREM', prefix .. 'journal', id) == 1 then
+      for _, number in ipairs(redis.call('HKEYS', prefix .. 'events:' .. id)) do
+        redis.call('ZREM', prefix .. 'events', number .. id)
+      end
+      redis.call('DEL', prefix .. 'logs:' .. id, prefix .. 'events:' .. id)
+    end
+  end
+end

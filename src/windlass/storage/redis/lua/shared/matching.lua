@@ -1,0 +1,105 @@
+-- Which jobs people look for: what `JobFilter` says, as msgpack of a map. Instants are numbers, `states`
+-- the digits of those that may be, `shown` a map of what a waiting job may be, `text` in small letters.
+-- use: jobs
+
+local matching = { read = 0 }
+
+-- Records are read one by one: a payload or a result may be large, and the server waits.
+function matching.record(key, id)
+  local text = redis.call('HGET', prefix .. key, id)
+  matching.read = matching.read + (text and #text or 0)
+  return text
+end
+
+local function is_or_any(value, wanted)
+  return wanted == nil or value == wanted
+end
+
+local function lies_within(at, from, till)
+  return (from == nil or at >= from) and (till == nil or at < till)
+end
+
+-- What people see of a waiting job.
+local function shown_as(job)
+  if job.attempt > job.most - job.budget then
+    return 'retrying'
+  end
+  return job.due > now and 'scheduled' or 'ready'
+end
+
+-- Whether the state record alone rules a job out, so that few payloads are read.
+local function ruled_out(kept, wanted)
+  if not kept then -- it was never touched, so it waits
+    return wanted.states and not string.find(wanted.states, WAITING, 1, true)
+      or wanted.worker or wanted.error or wanted.frame
+  end
+  local state, flags, _, _, _, queue, task = glance(kept)
+  return not state or wanted.states and not string.find(wanted.states, state, 1, true)
+    or not is_or_any(queue, wanted.queue) or not is_or_any(task, wanted.task)
+    or (wanted.error or wanted.frame) and not has(flags, ERROR)
+end
+
+local function carries(job, wanted)
+  if not (wanted.tenant or wanted.principal or wanted.tag or wanted.correlation_id or wanted.parent) then
+    return true
+  end
+  local _, at = parts_of(job.asked, job.rest)
+  local fine, extras = pcall(cmsgpack.unpack, string.sub(job.asked, at))
+  if not fine or type(extras) ~= 'table' then
+    return false
+  end
+  local tagged = wanted.tag == nil
+  for _, tag in ipairs(extras[3] or {}) do
+    tagged = tagged or tag == wanted.tag
+  end
+  return tagged and is_or_any(extras[4], wanted.tenant) and is_or_any(extras[5], wanted.principal)
+    and is_or_any(extras[6], wanted.correlation_id) and is_or_any(extras[8], wanted.parent)
+end
+
+-- Kind and text of the last error; '' each where there is none.
+function matching.error_of(job)
+  local said = has(job.flags, ERROR) and matching.record('errors', job.id)
+  local fine, parts = pcall(cmsgpack.unpack, said or '')
+  if fine and type(parts) == 'table' then
+    return parts[1] or '', parts[2] or ''
+  end
+  return '', ''
+end
+
+local function erred_so(job, wanted)
+  if wanted.error and wanted.error ~= matching.error_of(job) then
+    return false
+  end
+  return wanted.frame == nil
+    or has(job.flags, ERROR) and (matching.record('frames', job.id) or '') == wanted.frame
+end
+
+local function mentions(job, text)
+  local payload, extras = parts_of(job.asked, job.rest)
+  local kind, words = matching.error_of(job)
+  for _, said in ipairs({ string.sub(job.asked, payload + 5, extras - 1), kind, words }) do
+    if string.find(string.lower(said), text, 1, true) then
+      return true
+    end
+  end
+  return false
+end
+
+-- The job of this id, if it is one of those; else nil.
+function matching.job(id, wanted)
+  local kept = matching.record('state', id)
+  if ruled_out(kept, wanted) then
+    return nil
+  end
+  local job = parse_job(id, matching.record('jobs', id), kept)
+  if job and is_or_any(job.queue, wanted.queue) and is_or_any(job.task, wanted.task)
+    and (job.state ~= WAITING or wanted.shown == nil or wanted.shown[shown_as(job)])
+    and is_or_any(job.worker, wanted.worker)
+    and (wanted.key == nil or (special_of(job) or {})[1] == wanted.key)
+    and lies_within(job.created, wanted.created_from, wanted.created_until)
+    and lies_within(job.finished, wanted.finished_from, wanted.finished_until)
+    and carries(job, wanted) and erred_so(job, wanted)
+    and (wanted.text == nil or mentions(job, wanted.text)) then
+    return job
+  end
+end

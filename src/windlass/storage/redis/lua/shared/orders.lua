@@ -1,0 +1,122 @@
+-- What people order, one job at a time. `settle` follows, and `wake` where something was done.
+-- use: lines
+
+local DONE, REQUESTED, UNKNOWN_JOB, WRONG_STATE, CONFLICT = 'd', 'r', '?', 's', 'k'
+local orders = {}
+
+-- The key that a requeued job takes again, and for how long. A window until the start stays released,
+-- whether the job ever started or not.
+function orders.retaken(job)
+  local special = has(job.marks, KEYED) and special_of(job)
+  if special and special[1] ~= '' and special[2] ~= 'until_started' then
+    return special[1], special[3]
+  end
+end
+
+function orders.may_requeue(job)
+  return job.state == FAILED or job.state == CANCELLED or job.state == DISCARDED
+end
+
+-- A job that may be, and whose key is free or its own, waits again.
+function orders.put_back(job)
+  count(job.queue, job.state, -1)
+  count(job.queue, WAITING, 1)
+  job.most = job.attempt + job.budget
+  job.expires, job.missed, job.lost = 0, 0, 0
+  mark(job, CANCEL, false)
+  mark(job, SOLO, false)
+  local key, period = orders.retaken(job)
+  if key and key_holder(key) ~= job.id then
+    take_key(job.id, key, period)
+  end
+  stand(job, now)
+end
+
+function orders.requeue(job)
+  if not orders.may_requeue(job) then
+    return WRONG_STATE
+  end
+  local key = orders.retaken(job)
+  if key and (key_holder(key) or job.id) ~= job.id then
+    return CONFLICT
+  end
+  orders.put_back(job)
+  return DONE
+end
+
+function orders.discard(job, reason)
+  if job.state ~= FAILED then
+    return WRONG_STATE
+  end
+  add_ended(DISCARDED, job.queue, job.id)
+  drop_ended(FAILED, job.queue, { job.id })
+  count(job.queue, FAILED, -1)
+  count(job.queue, DISCARDED, 1)
+  job.state, job.finished, job.tail = DISCARDED, now, reason
+  mark(job, RESULT, false)
+  mark(job, REASON, true)
+  save_job(job)
+  return DONE
+end
+
+-- Whoever runs it is asked to end it.
+local function request_end(job)
+  mark(job, CANCEL, true)
+  save_job(job)
+  return REQUESTED
+end
+
+function orders.cancel(job)
+  if job.state == RUNNING then
+    return request_end(job)
+  elseif job.state ~= WAITING then
+    return WRONG_STATE
+  end
+  end_waiting(job, CANCELLED, '')
+  return DONE
+end
+
+function orders.run_now(job)
+  if job.state ~= WAITING then
+    return WRONG_STATE
+  end
+  if job.due > now then
+    leave_line(job)
+    stand(job, now)
+  end
+  return DONE
+end
+
+function orders.delete(job)
+  if job.state == RUNNING then
+    return request_end(job)
+  elseif job.state == WAITING then
+    leave_line(job)
+  end
+  delete_job(job)
+  return DONE
+end
+
+-- Priority and queue stand among what was asked for: it is written anew, the rest of it as it is.
+local function rewrite_asked(job, priority, queue)
+  local front = string.sub(job.asked, 1, 46)
+    .. struct.pack('>BHc0BHc0Bi8', TEXT, #queue, queue, TEXT, #job.task, job.task, INT, priority)
+  job.asked, job.rest = front .. string.sub(job.asked, job.rest - 20), #front + 21
+  job.priority, job.queue = priority, queue
+  redis.call('HSET', prefix .. 'jobs', job.id, job.asked)
+end
+
+-- A waiting job gets another due time, priority or queue; false leaves one as it is.
+function orders.edit(job, due, priority, queue)
+  if job.state ~= WAITING then
+    return WRONG_STATE
+  end
+  leave_line(job)
+  if priority or queue then
+    count(job.queue, WAITING, -1)
+    rewrite_asked(job, priority or job.priority, queue or job.queue)
+    count(job.queue, WAITING, 1)
+  end
+  stand(job, due or job.due)
+  return DONE
+end

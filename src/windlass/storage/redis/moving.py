@@ -1,0 +1,147 @@
+"""Everything out of one storage and into another: see lua/dump.lua and lua/restore.lua."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, assert_never
+
+import msgspec
+
+from windlass.core.instant import to_us
+from windlass.core.rollup import Rollup
+from windlass.core.state import Verb
+from windlass.core.unique import Unique, Window
+from windlass.storage.calendar import instant_of
+from windlass.storage.journal import EventRecord
+from windlass.storage.looks import LimitState, QueueRecord
+from windlass.storage.moving import Belonging, StoredJob
+from windlass.storage.ordering import AuditRecord
+from windlass.storage.redis.apply import as_text
+from windlass.storage.redis.asked import UNREADABLE, shown_asked
+from windlass.storage.redis.audits import note_bytes
+from windlass.storage.redis.database import Database
+from windlass.storage.redis.insert import require_limits
+from windlass.storage.redis.journal import chunks_of, event_bytes
+from windlass.storage.redis.layout import VERB_CODES, VERBS
+from windlass.storage.redis.queues import settings_text
+from windlass.storage.redis.records import attempt_of, kept_of, known_id
+from windlass.storage.redis.restored import restored_job
+from windlass.storage.redis.scripts import script
+from windlass.storage.redis.shown import pairs, shown_job
+
+__all__ = ["RedisMoving"]
+
+_DUMP, _RESTORE = script("dump"), script("restore")
+
+_AT_ONCE = 50
+"""Jobs one script reads: each may carry a large payload and a large result."""
+_LENGTH = struct.Struct(">H")
+
+_pack = msgspec.msgpack.Encoder().encode
+_special_of = msgspec.msgpack.Decoder(tuple[str, str, int, Any, str]).decode
+
+
+class RedisMoving:
+    """A `MovingStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def dump(self, *, after: int, limit: int) -> Sequence[StoredJob]:
+        found: list[StoredJob] = []
+        while len(found) < limit:
+            bite = min(limit - len(found), _AT_ONCE)
+            last, *rows = await self._db.run_aside(_DUMP, after, bite)
+            if not last:
+                break
+            after = int(last)
+            found += [_stored_job(row) for row in rows]
+        return found
+
+    async def restore(self, things: Sequence[Belonging]) -> int:
+        reply = await self._db.run_aside(_RESTORE, *(_pack(_packed(thing)) for thing in things))
+        require_limits(reply)
+        self._db.wake()
+        return int(reply[1])
+
+
+# --- out --------------------------------------------------------------------------------------
+
+
+def _stored_job(row: Sequence[Any]) -> StoredJob:
+    """A job from what dump.lua says of it."""
+    *shown, held_until, history, logs = row
+    job, kept = shown_job(shown), kept_of(shown[1]) if shown[1] else None
+    ended: tuple[int, Verb, str] | None = None
+    if kept is not None and kept.ended_number:
+        ended = (kept.ended_number, VERBS[kept.ended_verb], kept.by)
+    return StoredJob(
+        job=job,
+        unique=_unique_of(shown_asked(shown[0]).special),
+        key_until=instant_of(held_until) if held_until else None,
+        ended=ended,
+        history=tuple(attempt_of(entry) for entry in history),
+        logs=tuple(chunks_of(job.id, job.seq, dict(pairs(logs)))),
+    )
+
+
+def _unique_of(special: bytes | None) -> Unique | None:
+    """What was asked for, but for what to do about a conflict, which is over."""
+    if not special:
+        return None
+    try:
+        key, window, period, _, _ = _special_of(special)
+        if not key:
+            return None
+        return Unique(key, Window(window), timedelta(microseconds=period) if period else None)
+    except UNREADABLE:
+        return None
+
+
+# --- in ---------------------------------------------------------------------------------------
+
+
+def _packed(thing: Belonging) -> Sequence[object]:
+    """A thing as restore.lua takes it."""
+    match thing:
+        case StoredJob():
+            return restored_job(thing)
+        case Rollup():
+            return _rollup(thing)
+        case QueueRecord():
+            till = _us(thing.cool_until)
+            most = thing.settings.max_running or 0
+            text = as_text(settings_text(thing.settings))
+            return ("queue", thing.queue, text, thing.paused, till, thing.cool_downs, most)
+        case LimitState():
+            spent = "" if thing.spent_until is None else str(to_us(thing.spent_until))
+            breaker = thing.breaker
+            tripped = (0, 0, 0)
+            if breaker is not None:
+                tripped = (breaker.failures, breaker.opened, _us(breaker.open_until))
+            return ("limit", thing.name, thing.key, spent, *tripped)
+        case AuditRecord():
+            return ("audit", as_text(note_bytes(thing.note)), thing.count, to_us(thing.at))
+        case EventRecord():
+            record = as_text(event_bytes(thing))
+            return ("event", as_text(known_id(thing.job)), to_us(thing.at), record)
+        case _:
+            assert_never(thing)
+
+
+def _rollup(rollup: Rollup) -> Sequence[object]:
+    queue, task = rollup.queue.encode(), rollup.task.encode()
+    whose = _LENGTH.pack(len(queue)) + queue + _LENGTH.pack(len(task)) + task
+    numbers: list[str | int] = []
+    for verb, number in rollup.counts.items():
+        numbers += (str(VERB_CODES[Verb(verb)]), number)
+    for kind, histogram in (("w", rollup.wait), ("r", rollup.run)):
+        for bucket, number in histogram.items():
+            numbers += (f"{kind}{bucket}", number)
+    return ("rollup", str(to_us(rollup.minute)), as_text(whose), numbers)
+
+
+def _us(instant: datetime | None) -> int:
+    return 0 if instant is None else to_us(instant)

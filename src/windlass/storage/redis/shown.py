@@ -1,0 +1,31 @@
+"""Jobs as people see them, from what lua/shared/shown.lua says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any
+
+from windlass.core.job import Job
+from windlass.storage.redis.records import job_of
+
+__all__ = ["pairs", "shown_job"]
+
+
+def shown_job(row: Sequence[Any]) -> Job:
+    """The whole job."""
+    asked, kept, error, traceback, progress, held, throttled = row
+    return job_of(
+        asked,
+        kept,
+        key_held=bool(held),
+        error=error,
+        traceback=traceback,
+        progress=progress,
+        throttled=throttled,
+    )
+
+
+def pairs(flat: Sequence[Any]) -> Iterable[tuple[Any, Any]]:
+    """Two by two, as Lua answers with what is in a hash."""
+    return zip(islice(flat, 0, None, 2), islice(flat, 1, None, 2), strict=True)
