@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from windlass.errors import StorageError
@@ -84,7 +84,7 @@ class Live:
         """Whether no stream is left to give."""
         return len(self._streams) >= MOST
 
-    async def listen(self, parts: Iterable[str]) -> AsyncIterator[str]:
+    async def listen(self, parts: Iterable[str]) -> AsyncGenerator[str, None]:
         """What to send, for ten minutes at most."""
         stream = Stream(frozenset(parts) & frozenset(self._looks))
         self._streams.add(stream)
