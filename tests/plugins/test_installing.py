@@ -30,7 +30,6 @@ from windlass.errors import (
 )
 from windlass.testing.clock import START
 
-
 A_FAILURE = Failure(
     job_id="1",
     task="t",
@@ -149,17 +148,22 @@ def a_chore_called_like_a_schedule(it: Registrar) -> None:
     async def sweep(services: object) -> None: ...
 
 
+def wrongly(registrar: Registrar) -> Any:
+    """As whoever does without a type checker uses it."""
+    return registrar
+
+
 WRONG: list[tuple[Callable[[Registrar], Any], type[Exception], str]] = [
     (twice_the_same_task, DuplicateTask, "some.greet"),
     (twice_the_same_schedule, DefinitionError, "two schedules"),
     (a_chore_called_like_a_schedule, DefinitionError, "two schedules"),
-    (lambda it: it.task(retries=3)(greet), WindlassError, "max_attempts"),
+    (lambda it: wrongly(it).task(retries=3)(greet), WindlassError, "max_attempts"),
     (lambda it: it.task(concurrency=0)(greet), InvalidArgument, "at least 1"),
     (lambda it: it.task(name="a:b")(greet), InvalidArgument, "':'"),
     (lambda it: it.task(lambda: None), DefinitionError, "lambda"),
-    (lambda it: it.middleware(greet.__name__), DefinitionError, "middleware is"),
-    (lambda it: it.schedule("* * * * *"), InvalidArgument, "Cron"),
-    (lambda it: it.chore("* * * * *"), InvalidArgument, "Cron"),
+    (lambda it: wrongly(it).middleware("layer"), DefinitionError, "middleware is"),
+    (lambda it: wrongly(it).schedule("* * * * *"), InvalidArgument, "Cron"),
+    (lambda it: wrongly(it).chore("* * * * *"), InvalidArgument, "Cron"),
     (lambda it: it.schedule(Every(60))(it.task(greet)), DefinitionError, "name"),
     (lambda it: it.task(on_failure="host.tell")(greet), DefinitionError, "no task of plugin"),
     (
@@ -211,8 +215,8 @@ def test_a_plugin_schedules_its_own_tasks_only(app: Windlass) -> None:
     @app.task(name="host.task")
     async def host(failure: Failure) -> None: ...
 
+    call = host.call(A_FAILURE)
     with pytest.raises(DefinitionError, match="its own tasks only"):
-        call = host.call(A_FAILURE)
         app.install(Some(lambda it: it.schedule(Every(60), name="x")(call)), grants=EVERYTHING)
     with pytest.raises(DefinitionError, match="no task of plugin"):
         app.install(Some(lambda it: it.task(on_failure=host)(greet)), grants=EVERYTHING)

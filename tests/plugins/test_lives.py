@@ -180,9 +180,7 @@ async def test_other_numbers_of_a_plugin_that_comes_again_hold() -> None:
 def test_a_due_run_without_its_plugin_fails_and_counts_against_its_breaker() -> None:
     async def scenario(world: World) -> None:
         app = world.app
-        app.install(
-            ticking(world, breaker=Breaker(failures=2, cool_down=600)), grants=EVERYTHING
-        )
+        app.install(ticking(world, breaker=Breaker(failures=2, cool_down=600)), grants=EVERYTHING)
         by_hand = await app.tasks["some.tick"].options(delay=1).enqueue()
         before = await stranger(world)
         running = world.loop.create_task(before.run())

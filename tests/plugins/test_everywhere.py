@@ -1,0 +1,144 @@
+"""What is granted holds for the whole cluster: two apps with a worker each, on every backend."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.plugins.some import Some
+from windlass import Breaker, Context, Every, Grants, Registrar, Windlass
+from windlass.core.state import State
+from windlass.schedules import UNINSTALLED
+from windlass.storage.protocol import JobFilter
+
+GRANTS = Grants(tasks=True, schedules=True, queues=["default"], max_running=2)
+
+
+class Cluster:
+    """The same plugin in two apps, as in two processes."""
+
+    def __init__(self, url: str) -> None:
+        self.running: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        # What lives in memory is seen by one app alone.
+        self.apps = [Windlass(url, poll=0.05) for _ in range(1 if url == "memory://" else 2)]
+        self.plugin = Some(self._say)
+        for app in self.apps:
+            app.install(self.plugin, grants=GRANTS)
+
+    def _say(self, registrar: Registrar) -> None:
+        async def work(ctx: Context) -> None:
+            for name in (ctx.task, "all"):
+                self.running[name] += 1
+                self.most[name] = max(self.most[name], self.running[name])
+            await asyncio.sleep(0.02)
+            for name in (ctx.task, "all"):
+                self.running[name] -= 1
+
+        registrar.task(name="single", concurrency=1)(work)
+        registrar.task(name="several")(work)
+
+        @registrar.schedule(Every(0.2))
+        @registrar.task(breaker=Breaker(failures=2, cool_down=600), max_attempts=1)
+        async def tick() -> None:
+            raise RuntimeError("always")
+
+    @property
+    def app(self) -> Windlass:
+        return self.apps[0]
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
+async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
+    match request.param:
+        case "memory":
+            url = "memory://"
+        case "sqlite":
+            url = f"sqlite:///{tmp_path}/jobs.db"
+        case backend:
+            url = request.getfixturevalue(f"{backend}_url")
+    made = Cluster(url)
+    async with AsyncExitStack() as stack:
+        for app in made.apps:
+            await stack.enter_async_context(app)
+        yield made
+
+
+@asynccontextmanager
+async def at_work(cluster: Cluster) -> AsyncIterator[None]:
+    async with AsyncExitStack() as stack:
+        for app in (cluster.apps * 2)[:2]:
+            await stack.enter_async_context(app.worker(slots=5))
+        async with asyncio.timeout(40):
+            yield
+
+
+async def until(look: Callable[[], Awaitable[object]]) -> None:
+    while not await look():  # noqa: ASYNC110 -- other workers set no events
+        await asyncio.sleep(0.02)
+
+
+async def test_bounds_hold_over_all_workers_and_a_breaker_over_all_runs(cluster: Cluster) -> None:
+    app = cluster.app
+    single, several = app.tasks["some.single"], app.tasks["some.several"]
+    calls = [*[single.call() for _ in range(4)], *[several.call() for _ in range(12)]]
+    jobs = await app.enqueue_many(calls)
+    seen = 0
+    async with at_work(cluster):
+
+        async def all_ended() -> bool:
+            nonlocal seen
+            report = await app.admin.plugin("some")
+            assert report.running is not None
+            seen = max(seen, report.running)
+            return all([(await job.refresh()).state is State.SUCCEEDED for job in jobs])
+
+        await until(all_ended)
+
+        async def is_open() -> bool:
+            states = {one.task: one.state for one in await app.admin.breakers()}
+            return states["some.tick"] == "open"
+
+        await until(is_open)
+        states = {one.task: one.state for one in await app.admin.breakers()}
+    assert cluster.most == {"some.single": 1, "some.several": 2, "all": 2}
+    assert seen <= 2
+    assert states == {
+        "some.single": "closed",
+        "some.several": "closed",
+        "some.tick": "open",
+    }, "each task of a plugin has a breaker of its own"
+    runs = await app.admin.find(JobFilter(task="some.tick"), limit=100)
+    assert 2 <= len([run for run in runs if run.state is State.FAILED]) <= 4
+
+
+async def test_what_is_uninstalled_is_held_for_every_process(cluster: Cluster) -> None:
+    app, other = cluster.app, cluster.apps[-1]
+    async with at_work(cluster):
+
+        async def has_fired() -> bool:
+            return bool((await app.admin.schedule("some.tick")).fired)
+
+        await until(has_fired)
+        await app.uninstall("some")
+        report = await other.admin.schedule("some.tick")
+        assert (report.state, report.problem) == ("held", UNINSTALLED)
+        assert report.runs
+    fired = report.fired
+    async with at_work(cluster):  # the other one has it, and starts anew
+        if other is not app:
+            assert (await other.admin.schedule("some.tick")).state == "active"
+        else:
+            assert (await app.admin.schedule("some.tick")).state == "held"
+            app.install(cluster.plugin, grants=GRANTS)
+
+        async def goes_on() -> bool:
+            report = await app.admin.schedule("some.tick")
+            return report.fired + report.left_out > fired
+
+        await until(goes_on)
