@@ -118,7 +118,8 @@ def merge_hours(connection: apsw.Connection, before: int, limit: int) -> int:
     """Add up to ``limit`` rows of whole hours that ended before then to the first minute of their
     hour; how many rows that saved.
     """
-    rows = fetch(connection, _UNMERGED, (before - before % _HOUR, limit))
+    last = before - 1
+    rows = fetch(connection, _UNMERGED, (last - last % _HOUR, limit))
     hours: dict[tuple[int, str, str, str], _Sums] = {}
     for minute, queue, task, worker, *sums in rows:
         mark = _COPIED if worker == _COPIED else _MERGED
