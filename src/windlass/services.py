@@ -16,6 +16,8 @@ __all__ = ["AttachedServices", "Services"]
 
 log = logging.getLogger("windlass")
 T = TypeVar("T")
+Kind = Callable[..., T]
+"""A class. Said so because type checkers take a protocol for a callable, and for no ``type[T]``."""
 
 _Find = Callable[[], Any]
 """Gives the object, or None when the host has let go of it."""
@@ -55,8 +57,8 @@ class Services:
     @overload
     def get(self, name: str) -> Any: ...
     @overload
-    def get(self, name: str, kind: type[T]) -> T | None: ...
-    def get(self, name: str, kind: type[Any] = object) -> Any:
+    def get(self, name: str, kind: Kind[T]) -> T | None: ...
+    def get(self, name: str, kind: Kind[Any] = object) -> Any:
         """The service, or None while there is none: for handlers that can go on without."""
         service = self._asked(name)
         if service is None:
@@ -67,8 +69,8 @@ class Services:
     @overload
     def need(self, name: str) -> Any: ...
     @overload
-    def need(self, name: str, kind: type[T]) -> T: ...
-    def need(self, name: str, kind: type[Any] = object) -> Any:
+    def need(self, name: str, kind: Kind[T]) -> T: ...
+    def need(self, name: str, kind: Kind[Any] = object) -> Any:
         """The service, or ServiceMissing.
 
         While the host goes down (this worker stops, or the service was attached and is gone) the
@@ -111,12 +113,12 @@ class Services:
     def _asker(self) -> str:
         return f"plugin {self._whose!r}" if self._whose else "the handler"
 
-    def _checked(self, name: str, service: Any, kind: type[Any]) -> Any:
+    def _checked(self, name: str, service: Any, kind: Any) -> Any:
         try:
             fits = isinstance(service, kind)
         except TypeError:
             message = (
-                f"service {name!r} cannot be compared with {kind.__name__}: decorate the protocol "
+                f"service {name!r} cannot be compared with {shown(kind)}: decorate the protocol "
                 f"with @typing.runtime_checkable, or ask for a class"
             )
             raise InvalidArgument(message) from None

@@ -69,13 +69,13 @@ def test_a_service_is_of_the_kind_that_is_asked_for(services: AttachedServices) 
 
     mailer = Mailer()
     services.attach("mailer", mailer)
-    assert services.need("mailer", Sends) is mailer  # type: ignore[type-abstract]
+    assert services.need("mailer", Sends) is mailer
     with pytest.raises(ServiceMissing, match="is a Mailer, and the handler needs a int"):
         services.need("mailer", int)
     with pytest.raises(ServiceMissing):
         services.get("mailer", int)
     with pytest.raises(InvalidArgument, match="runtime_checkable"):
-        services.need("mailer", Pays)  # type: ignore[type-abstract]
+        services.need("mailer", Pays)
 
 
 @pytest.mark.parametrize("service", [{}, [], 5, None, Mailer().send])
@@ -176,7 +176,7 @@ async def test_handlers_of_the_host_may_use_every_service() -> None:
         @it.app.task
         async def sends(ctx: Context) -> list[str]:
             ctx.services.need("mailer", Mailer).send("eve")
-            upkeep = ctx.services.need(UPKEEP, Upkeep)  # type: ignore[type-abstract]
+            upkeep = ctx.services.need(UPKEEP, Upkeep)
             assert await upkeep.tidy() == "done"
             return ctx.services.names
 

@@ -50,8 +50,8 @@ class Maintenance:
 
         @registrar.chore(Every(timedelta(minutes=1)))
         async def retention(services: Services) -> str:
-            return await services.need(UPKEEP, Upkeep).retention()  # type: ignore[type-abstract]
+            return await services.need(UPKEEP, Upkeep).retention()
 
         @registrar.chore(Every(timedelta(minutes=1)))
         async def tidy(services: Services) -> str:
-            return await services.need(UPKEEP, Upkeep).tidy()  # type: ignore[type-abstract]
+            return await services.need(UPKEEP, Upkeep).tidy()
