@@ -52,7 +52,7 @@ async def test_what_is_stored_is_not_cached_and_files_are_for_ever() -> None:
 async def test_an_error_of_ours_becomes_a_page_without_a_trace(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def broken(*_: object) -> object:
+    async def broken(**_: object) -> object:
         raise RuntimeError("secret-detail")
 
     async with opened() as room, await room.logged_in() as admin:

@@ -18,7 +18,7 @@ from windlass.web.navigation import NAVIGATION
 if TYPE_CHECKING:
     from windlass.web.visit import Visit
 
-__all__ = ["Templates", "compact", "relative", "visible"]
+__all__ = ["Templates", "compact", "relative", "size", "visible"]
 
 _LINES = re.compile(r"[\n\t]")
 
@@ -41,6 +41,15 @@ def compact(number: float) -> str:
             scaled = number / (1e3 if unit == "k" else size)
             return f"{scaled:.3g}{unit}" if scaled < 1000 else f"{scaled:,.0f}{unit}"
     return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}"
+
+
+def size(count: float) -> str:
+    """Bytes as people say them: 812 B, 4.2 kB, 113 MB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:,.3g} TB"
 
 
 def relative(at: datetime, now: datetime) -> str:
@@ -72,7 +81,9 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     made.globals["navigation"] = NAVIGATION
-    made.filters.update(compact=compact, duration=brief, relative=relative, exact=_exact, iso=_iso)
+    made.filters.update(
+        compact=compact, duration=brief, relative=relative, exact=_exact, iso=_iso, size=size
+    )
     return made
 
 

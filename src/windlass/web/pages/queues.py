@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,16 @@ __all__ = ["PAUSE", "RESUME", "WARM", "look", "queues"]
 _PAGE = "/queues"
 
 
+_COUNTED = ("ready", "scheduled", "running", "succeeded", "failed", "retrying")
+
+
+class Count(msgspec.Struct, frozen=True):
+    """A number that may go on: nobody counts further than a page needs."""
+
+    value: int
+    more: bool
+
+
 class QueueRow(msgspec.Struct, frozen=True):
     """One queue as its row shows it."""
 
@@ -31,6 +41,12 @@ class QueueRow(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         return self.record.queue
+
+    def count(self, name: str) -> Count:
+        """How many of them are ready, running …."""
+        value: int = getattr(self.counts, name)
+        cap = self.counts.cap
+        return Count(value, more=cap is not None and value >= cap)
 
     @property
     def cooling(self) -> bool:
@@ -53,7 +69,7 @@ async def queues(visit: Visit) -> Response:
     """The page."""
     now = await visit.admin.now()
     rows = await _rows(visit, now)
-    return await visit.render("queues.html", now=now, rows=rows, total=_total(rows))
+    return await visit.render("queues.html", now=now, rows=rows, totals=_totals(rows))
 
 
 async def look(admin: Admin) -> object:
@@ -76,15 +92,12 @@ async def _rows(visit: Visit, now: datetime) -> list[QueueRow]:
     ]
 
 
-def _total(rows: Iterable[QueueRow]) -> QueueCounts:
-    counts = [row.counts for row in rows]
-    return QueueCounts(
-        queue="all",
-        ready=sum(one.ready for one in counts),
-        scheduled=sum(one.scheduled for one in counts),
-        running=sum(one.running for one in counts),
-        failed=sum(one.failed for one in counts),
-    )
+def _totals(rows: Sequence[QueueRow]) -> Mapping[str, Count]:
+    totals: dict[str, Count] = {}
+    for name in _COUNTED:
+        counts = [row.count(name) for row in rows]
+        totals[name] = Count(sum(one.value for one in counts), any(one.more for one in counts))
+    return totals
 
 
 # --- orders ---------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["look", "workers"]
 
+_SHOWN = timedelta(days=1)
+"""How long those that have ended stay on the page."""
 _ORDER = ("live", "silent", "dead", "gone")
 
 
@@ -52,14 +54,14 @@ class Crew(msgspec.Struct, frozen=True):
 async def workers(visit: Visit) -> Response:
     """The page."""
     now = await visit.admin.now()
-    rows = [WorkerRow(record, now) for record in await visit.admin.workers()]
+    rows = [WorkerRow(record, now) for record in await visit.admin.workers(ended_within=_SHOWN)]
     rows.sort(key=lambda row: (_ORDER.index(row.state), row.record.start.host, row.record.start.id))
     return await visit.render("workers.html", now=now, rows=rows, crew=_crew(rows))
 
 
 async def look(admin: Admin) -> object:
     """What the page is made of, heartbeats included."""
-    return await admin.workers()
+    return await admin.workers(ended_within=_SHOWN)
 
 
 def _crew(rows: Iterable[WorkerRow]) -> Crew:
