@@ -12,13 +12,15 @@ from redis.asyncio import Redis
 
 from tests.storage.redis_order import disorder
 from windlass.core.backoff import Backoff
-from windlass.core.job import JobId, LimitUse, NewJob, Progress
+from windlass.core.job import Claim, JobId, LimitUse, NewJob, Progress
 from windlass.core.limit import LimitSpec, Rate
 from windlass.core.state import State
 from windlass.core.transition import fail, retry, succeed
 from windlass.core.unique import Unique, Window
 from windlass.errors import LimitUnknown, StorageError
-from windlass.storage.protocol import Storage, Verdict, Want
+from windlass.storage.journal import EventRecord, LogChunk, LogLine
+from windlass.storage.ordering import Cancel, Delete, Edit, Requeue, RunNow
+from windlass.storage.protocol import JobFilter, Storage, Verdict, Want
 from windlass.storage.redis import maintenance, open_redis
 from windlass.storage.redis.records import dead_of, known_id
 from windlass.testing.clock import VirtualClock
@@ -26,6 +28,7 @@ from windlass.testing.conformance.steps import (
     MINUTE,
     OOPS,
     a_job,
+    a_note,
     add,
     ask,
     at_most,
@@ -281,6 +284,35 @@ async def a_day(storage: Storage, clock: VirtualClock) -> None:
     await storage.maintenance.expire(10)
     await storage.limits.states("db")
     await claim(storage, 10)
+    await an_operators_day(storage)
+
+
+async def an_operators_day(storage: Storage) -> None:
+    """One of everything that people ask and order."""
+    now = await storage.now()
+    running = (await storage.admin.find(JobFilter(states=[State.RUNNING]), limit=1))[0]
+    held = Claim(running.id, running.claim_number, running.seq)
+    await storage.journal.append_logs([LogChunk(held, 1, [LogLine(now, 20, "hello")])])
+    event = EventRecord(at=now, kind="started", job=running.id, task="t", queue="q")
+    await storage.journal.append_events([event])
+    await storage.journal.logs(running.id)
+    await storage.journal.events(now, now + MINUTE, limit=5)
+    await storage.journal.events(now, now + MINUTE, limit=5, job=running.id)
+    made = await add(storage, a_job(), a_job(delay=MINUTE), limited("db"))
+    for order in (Edit(queue="other", priority=3), RunNow(), Cancel(), Requeue(), Delete()):
+        await storage.orders.order(order, made, a_note())
+    await storage.orders.insert([a_job(unique=Unique("n"))], a_note())
+    await storage.orders.audits(limit=5)
+    await storage.orders.audits(limit=5, subject="nothing")
+    await storage.admin.pause("other", audit=a_note())
+    for wanted in (JobFilter(text="x"), JobFilter(key="n", states=[State.WAITING])):
+        await storage.admin.find(wanted, limit=5)
+    await storage.admin.counts(cap=2)
+    await storage.admin.errors()
+    await storage.moving.restore(await storage.moving.dump(after=0, limit=100))
+    await storage.maintenance.compact_rollups(older_than=timedelta(0), limit=10)
+    await storage.maintenance.prune_audits(older_than=timedelta(0), limit=10)
+    await storage.maintenance.prune_events(older_than=timedelta(0), limit=10)
 
 
 class TestKeys:

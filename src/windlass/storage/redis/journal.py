@@ -55,7 +55,7 @@ class RedisJournal:
     async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
         given: list[Argument] = []
         for chunk in chunks:
-            given += (known_id(chunk.claim.job), *chunk_bytes(chunk))
+            given += (known_id(chunk.claim.job), chunk.claim.seq, *chunk_bytes(chunk))
         await self._db.run(_APPEND_LOGS, *given)
 
     async def logs(self, job: JobId, *, after: tuple[int, int] = (0, 0)) -> Sequence[LogChunk]:

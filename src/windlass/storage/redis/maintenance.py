@@ -91,7 +91,14 @@ class RedisMaintenance:
         return int(await self._db.run_aside(_PRUNE_ROLLUPS, span_us(older_than), limit))
 
     async def compact_rollups(self, *, older_than: timedelta, limit: int) -> int:
-        return int(await self._db.run_aside(_COMPACT_ROLLUPS, span_us(older_than), limit))
+        saved = 0
+        while limit > 0:
+            bite = min(limit, _AT_ONCE)
+            moved, some = await self._db.run_aside(_COMPACT_ROLLUPS, span_us(older_than), bite)
+            limit, saved = limit - moved, saved + some
+            if moved < bite:
+                break
+        return saved
 
     async def prune_audits(self, *, older_than: timedelta, limit: int) -> int:
         return await self._in_bites(limit, _PRUNE_AUDITS, span_us(older_than))

@@ -4,9 +4,10 @@
 -- Returns the counts (state digit and queue, number, ...), the paused queues, those with settings; then
 -- of each queue with waiting jobs its name, how many are due later, how many retry, and since when the
 -- one that has been ready for longest waits ('': none is).
-local PRIORITIES, LANES = 100, 1000 -- of one queue that are asked for their oldest job
+local PRIORITIES = 100 -- of one line that are asked for their oldest job
 
 local oldest
+local lanes_left = 2000 -- that are looked into, of all queues
 
 local function older(due)
   if not oldest or due < oldest then
@@ -32,15 +33,13 @@ end
 -- In a lane the head is the oldest unless jobs of several priorities wait there: where lanes are many,
 -- the heads have to do.
 local function look_into_lanes(queue)
-  local left = LANES
   for _, bay in ipairs(redis.call('SMEMBERS', prefix .. 'bays:' .. queue)) do
     look_into('bay:' .. bay)
-    for _, member in ipairs(redis.call('ZRANGE', prefix .. 'bay:' .. bay, 0, left - 1)) do
-      look_into('lane:' .. string.sub(member, PLACE + 1))
-      left = left - 1
-    end
-    if left <= 0 then
-      return
+    if lanes_left > 0 then
+      for _, member in ipairs(redis.call('ZRANGE', prefix .. 'bay:' .. bay, 0, lanes_left - 1)) do
+        look_into('lane:' .. string.sub(member, PLACE + 1))
+        lanes_left = lanes_left - 1
+      end
     end
   end
 end
