@@ -1,0 +1,195 @@
+"""The dashboard in a browser: every page, both themes, both sizes, with and without scripts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from tests.web.browsing import CHROMIUM, DESKTOP, PHONE, browser, lively, served, watched
+from tests.web.corpus import HOSTILE
+from tests.web.rooms import Room
+from tests.web.test_hostile import filled
+from tests.web.test_outage import away
+from windlass import Windlass
+from windlass.errors import StorageUnavailable
+from windlass.web.live import Live
+from windlass.web.navigation import NAVIGATION
+from windlass.web.routes import LOOKS, ROUTES
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed"),
+]
+PAGES = [entry for entry in NAVIGATION if entry.path in {route.path for route in ROUTES}]
+
+
+@pytest.fixture
+async def room() -> AsyncIterator[Room]:
+    async with Windlass("memory://") as app:
+        await lively(app)
+        one = Room(app, lines=False)
+        one.dashboard.live = Live(app.admin, LOOKS, every=0.05)
+        yield one
+
+
+@pytest.fixture
+async def root(room: Room) -> AsyncIterator[str]:
+    async with served(room) as url:
+        yield url
+
+
+@pytest.fixture
+async def chromium() -> AsyncIterator[Browser]:
+    async with browser() as one:
+        yield one
+
+
+async def fits(page: Page) -> None:
+    """Nothing sticks out to the side."""
+    wide = await page.evaluate(
+        "() => document.scrollingElement.scrollWidth - document.documentElement.clientWidth"
+    )
+    assert wide <= 0, f"{page.url} is {wide} px too wide"
+
+
+async def test_every_page_is_whole_in_both_themes_and_both_sizes(
+    room: Room, root: str, chromium: Browser
+) -> None:
+    for name, viewport in (("desktop", DESKTOP), ("phone", PHONE)):
+        for theme in ("light", "dark"):
+            settings = {"viewport": viewport, "color_scheme": theme}
+            async with watched(chromium, room, root, **settings) as tab:
+                for entry in PAGES:
+                    page = await tab.open(entry.path)
+                    await expect(page.locator("[data-live='on']").first).to_be_attached()
+                    await fits(page)
+                    await tab.picture(f"{entry.title.lower()}-{name}-{theme}")
+            async with watched(chromium, room, root, **settings) as tab:
+                await tab.page.context.clear_cookies()
+                page = await tab.page.context.new_page()
+                await page.goto(f"{root}/queues")
+                await expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+                await fits(page)
+
+
+async def test_pausing_is_asked_in_a_dialog_done_and_told(
+    room: Room, root: str, chromium: Browser
+) -> None:
+    async with watched(chromium, room, root) as tab:
+        page = await tab.open("/queues")
+        row = page.get_by_role("row").filter(has_text="billing")
+        await row.get_by_role("link", name="Pause").click()
+        dialog = page.get_by_role("dialog")
+        await expect(dialog).to_contain_text("Pause queue billing?")
+        await tab.picture("dialog")
+        await page.keyboard.press("Escape")
+        await expect(dialog).to_be_hidden()
+        assert not (await room.app.admin.queue("billing")).paused
+        await row.get_by_role("link", name="Pause").click()
+        await dialog.get_by_role("button", name="Pause queue").click()
+        await expect(page.locator(".notice.good")).to_contain_text("Queue billing is paused.")
+        await expect(row).to_contain_text("paused")
+        assert (await room.app.admin.queue("billing")).paused
+
+
+async def test_a_page_follows_what_happens_unless_it_is_told_not_to(
+    room: Room, root: str, chromium: Browser
+) -> None:
+    async with watched(chromium, room, root) as tab:
+        page = await tab.open("/queues")
+        row = page.get_by_role("row").filter(has_text="mail")
+        switch = page.locator(".side > .side-end [data-live]")
+        await expect(switch).to_have_text("Live")
+        await page.evaluate("() => { window.stayed = true; }")
+        await room.app.admin.pause("mail")
+        await expect(row).to_contain_text("paused")
+        await switch.click()
+        await expect(switch).to_have_text("Paused")
+        await room.app.admin.resume("mail")
+        await room.dashboard.live.step()
+        await expect(row).to_contain_text("paused")
+        await switch.click()
+        await expect(switch).to_have_text("Live")
+        await expect(row).not_to_contain_text("paused")
+        assert await page.evaluate("() => window.stayed"), "the page was not loaded again"
+
+
+async def test_an_outage_is_told_over_what_was_known_and_passes(
+    room: Room, root: str, chromium: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with watched(chromium, room, root) as tab:
+        page = await tab.open("/queues")
+        await expect(page.locator("[data-live='on']").first).to_be_attached()
+        with monkeypatch.context() as patch:
+            away(room, patch, StorageUnavailable("down"))
+            await expect(page.locator("#outage")).to_be_visible()
+            await expect(page.get_by_role("row").filter(has_text="mail")).to_be_visible()
+            await tab.picture("outage")
+        await expect(page.locator("#outage")).to_be_hidden()
+
+
+async def test_the_keyboard_and_the_palette_lead_everywhere(
+    room: Room, root: str, chromium: Browser
+) -> None:
+    async with watched(chromium, room, root) as tab:
+        page = await tab.open("/queues")
+        await page.keyboard.press("g")
+        await page.keyboard.press("w")
+        await page.wait_for_url(re.compile("/workers$"))
+        await page.keyboard.press("Control+k")
+        palette = page.get_by_role("dialog", name="Find or do")
+        await expect(palette).to_be_visible()
+        await tab.picture("palette")
+        await page.keyboard.type("go queues")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url(re.compile("/queues$"))
+        await page.keyboard.press("j")
+        await expect(page.locator("tr.marked")).to_have_count(1)
+        await page.keyboard.press("Control+k")
+        await page.keyboard.type("pause queue mail")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("dialog")).to_contain_text("Pause queue mail?")
+
+
+async def test_a_theme_is_kept_and_the_system_decides_without_one(
+    room: Room, root: str, chromium: Browser
+) -> None:
+    background = "() => getComputedStyle(document.documentElement).backgroundColor"
+    async with watched(chromium, room, root, color_scheme="dark") as tab:
+        page = await tab.open("/queues")
+        dark = await page.evaluate(background)
+        await page.get_by_role("button", name="Light").first.click()
+        light = await page.evaluate(background)
+        assert light != dark
+        await tab.open("/workers")
+        assert await page.evaluate(background) == light
+        await page.get_by_role("button", name="System").first.click()
+        assert await page.evaluate(background) == dark
+
+
+async def test_without_scripts_everything_can_be_read_and_done(
+    room: Room, root: str, chromium: Browser
+) -> None:
+    async with watched(chromium, room, root, java_script_enabled=False) as tab:
+        for entry in PAGES:
+            page = await tab.open(entry.path)
+            await expect(page.get_by_role("heading", level=1)).to_be_visible()
+        page = await tab.open("/queues")
+        row = page.get_by_role("row").filter(has_text="billing")
+        await row.get_by_role("link", name="Pause").click()
+        await page.get_by_role("button", name="Pause queue").click()
+        await expect(page.locator(".notice.good")).to_contain_text("Queue billing is paused.")
+
+
+async def test_hostile_names_run_nothing(room: Room, root: str, chromium: Browser) -> None:
+    for text in HOSTILE:
+        await filled(room, text)
+    async with watched(chromium, room, root) as tab:
+        for entry in PAGES:
+            page = await tab.open(entry.path)
+            await expect(page.locator("[data-live='on']").first).to_be_attached()
+            await fits(page)
+            await tab.picture(f"hostile-{entry.title.lower()}")
