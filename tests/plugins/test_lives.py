@@ -14,7 +14,7 @@ from tests.runtime.test_strangers import stranger
 from tests.runtime.world import World, logged, simulate, working
 from windlass import Breaker, Context, Every, Registrar, Services, Windlass
 from windlass.core.state import State
-from windlass.errors import UnknownTask
+from windlass.errors import StorageUnavailable, UnknownTask
 from windlass.schedules import UNINSTALLED
 from windlass.storage.protocol import JobFilter
 
@@ -57,6 +57,33 @@ def test_a_plugin_that_comes_late_works_at_once_and_stops_when_it_goes() -> None
             await world.until(22.5)
             assert (await app.admin.schedule("some.tick")).state == "active"
             assert len(world.seen) > 4, "installed again, it goes on"
+
+    simulate(scenario)
+
+
+def test_a_store_that_is_away_leaves_the_plugin_as_it_was() -> None:
+    async def scenario(world: World) -> None:
+        app = world.app
+        app.install(ticking(world), grants=EVERYTHING)
+        store = await world.tampered()
+
+        async def tampered() -> Any:
+            return store.storage
+
+        async with working(app):
+            await world.until(1.5)
+            storage, app.storage = app.storage, tampered  # type: ignore[method-assign]
+            store.down = True
+            with pytest.raises(StorageUnavailable):
+                await app.uninstall("some")
+            assert "some" in app.plugins
+            await world.until(2.5)
+            assert len(world.seen) == 2
+            store.down = False
+            await app.uninstall("some")
+            app.storage = storage  # type: ignore[method-assign]
+            await world.until(5)
+            assert len(world.seen) == 2
 
     simulate(scenario)
 

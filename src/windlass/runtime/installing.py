@@ -56,12 +56,12 @@ class Installer(Definer):
         if plugin is None:
             near, known = suggestion(name, self.plugins), ", ".join(self.plugins)
             raise PluginUnknown(f"no plugin {name!r} is installed.{near} Here: {known}")
-        take_out(cast("Home", self), plugin)
-        if plugin.schedules:
+        if plugin.schedules:  # first: a store that is away leaves everything as it was
             app = cast("_Stored", self)
             storage = await app.storage()
             book = Schedules(storage.schedules, storage.now, app._seams.new_job_ids)  # noqa: SLF001
             await hold(book, storage.schedules, plugin.schedules)
+        take_out(cast("Home", self), plugin)
 
     def planner(self, define: Callable[[Iterable[LimitSpec]], Awaitable[None]]) -> Plans:
         """Says which schedules there are, once ``define`` has brought in the limits they need."""
