@@ -28,6 +28,7 @@ from windlass.errors import (
     ResultTimeout,
 )
 from windlass.handle import Job, JobClient
+from windlass.journaling import EventJournal
 from windlass.limits import Definitions
 from windlass.observe.bus import Bus
 from windlass.seams import Seams
@@ -158,6 +159,7 @@ class Client:
         self._last: tuple[Call | None, NewJob | None] = (None, None)
         self._waiter = ResultWaiter(storage)
         self._definitions = Definitions(storage.limits)
+        self._journal = EventJournal(storage, bus) if settings.event_log else None
 
     def surround(self, wrap: Callable[[Inserts], Inserts]) -> None:
         """Put something around every insert. Whoever does not pays nothing for it."""
@@ -242,6 +244,8 @@ class Client:
         await self._inserts.idle()
         await self._keyed.idle()
         await self._waiter.close()
+        if self._journal is not None:
+            await self._journal.close()
 
 
 def _value(settled: Settled) -> bytes | None:

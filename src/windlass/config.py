@@ -15,11 +15,18 @@ import msgspec
 from windlass.core.grants import Grants
 from windlass.core.instant import duration
 from windlass.core.payload import MIB
-from windlass.core.redact import redacted_text
+from windlass.core.redact import MASK, redacted_text
 from windlass.core.text import check_name, shown
 from windlass.errors import ConfigError, InvalidArgument, suggestion
 
-__all__ = ["QueueOrder", "Settings", "WorkerSettings", "load_settings", "parse_duration"]
+__all__ = [
+    "QueueOrder",
+    "Settings",
+    "StoredLogs",
+    "WorkerSettings",
+    "load_settings",
+    "parse_duration",
+]
 
 _UNITS = {
     "ms": timedelta(milliseconds=1),
@@ -36,6 +43,7 @@ _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,50}")
 _PREFIX = re.compile(r"[A-Za-z0-9_.:/-]{1,100}")
 
 QueueOrder = Literal["strict", "weighted"]
+StoredLogs = Literal["off", "debug", "info", "warning", "error"]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +56,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     keep_succeeded: timedelta = timedelta(days=7)
     keep_failed: timedelta = timedelta(days=30)
     keep_rollups: timedelta = timedelta(days=30)
+    keep_events: timedelta = timedelta(days=7)
+    keep_audit: timedelta = timedelta(days=90)
+    event_log: bool = False
+    """Keep every start and end of a run, and whatever else befalls a job, as an event."""
+    stored_logs: StoredLogs = "info"
+    """What a handler logs at this level or above is kept with its run."""
     payload_limit: int = MIB
     result_limit: int = MIB
     error_limit: int = 64 * 1024
@@ -81,9 +95,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Who may see the dashboard: lines of NAME:ROLE:HASH, made by ``windlass dashboard``."""
 
     def __repr__(self) -> str:
-        """Without the password of its URL: settings end up in logs and bug reports."""
-        url = redacted_text(self.url)
-        said = {**{name: getattr(self, name) for name in self.__struct_fields__}, "url": url}
+        """Without passwords: settings end up in logs and bug reports."""
+        said = {name: getattr(self, name) for name in self.__struct_fields__}
+        said["url"] = redacted_text(self.url)
+        if self.dashboard_auth is not None:
+            said["dashboard_auth"] = MASK
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in said.items())})"
 
     def __post_init__(self) -> None:

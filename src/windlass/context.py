@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 from windlass.core.job import ClaimedJob, JobId, Progress
 from windlass.core.schedule import slot_of
 from windlass.errors import InvalidArgument, WindlassError
+from windlass.observe.run import RUN, job_fields
 from windlass.services import Services
 from windlass.storage.protocol import UserConnection
 
@@ -191,13 +192,13 @@ class Context:
         self._host.note(self.claimed, Progress(fraction, note[:1000]))
 
     def log(self, message: str, *args: object, level: int = logging.INFO) -> None:
-        """Log a line that carries this job's id, task and attempt."""
-        log.log(
-            level,
-            message,
-            *args,
-            extra={"job_id": self.job_id, "task": self.task, "attempt": self.attempt},
-        )
+        """Log a line that carries this job's id, task and attempt, and is kept with the run:
+        also where the program's own logging does not show it.
+        """
+        if log.isEnabledFor(level):
+            log.log(level, message, *args, extra=job_fields(self.claimed), stacklevel=2)
+        else:
+            log.makeRecord(log.name, level, "", 0, message, args, None)  # for whoever keeps lines
 
     async def enqueue(self, call: Call) -> Any:
         """Enqueue follow-up work that remembers this job as its parent and keeps its
@@ -233,7 +234,7 @@ Next = Callable[[], Awaitable[Any]]
 Layer = Callable[[Context, Next], Awaitable[Any]]
 """Middleware."""
 
-_CURRENT: ContextVar[Context] = ContextVar("windlass_context")
+_CURRENT: ContextVar[Context] = RUN
 
 
 def enter(context: Context) -> None:

@@ -58,6 +58,10 @@ def test_every_setting_can_come_from_the_environment() -> None:
         "WINDLASS_KEEP_SUCCEEDED": "0",
         "WINDLASS_KEEP_FAILED": "2w",
         "WINDLASS_KEEP_ROLLUPS": "1d",
+        "WINDLASS_KEEP_EVENTS": "1d",
+        "WINDLASS_KEEP_AUDIT": "1w",
+        "WINDLASS_EVENT_LOG": "true",
+        "WINDLASS_STORED_LOGS": "off",
         "WINDLASS_PAYLOAD_LIMIT": "4096",
         "WINDLASS_RESULT_LIMIT": "4096",
         "WINDLASS_ERROR_LIMIT": "4096",
@@ -90,6 +94,10 @@ def test_every_setting_can_come_from_the_environment() -> None:
         keep_succeeded=timedelta(0),
         keep_failed=timedelta(weeks=2),
         keep_rollups=timedelta(days=1),
+        keep_events=timedelta(days=1),
+        keep_audit=timedelta(weeks=1),
+        event_log=True,
+        stored_logs="off",
         payload_limit=4096,
         result_limit=4096,
         error_limit=4096,
@@ -281,3 +289,19 @@ def test_a_worker_serves_every_queue_its_tasks_name() -> None:
     assert settings == WorkerSettings(shared=("main", "billing", "mail"), slots=4)
     assert app.worker_settings(queues="mail").served == ("mail",)
     assert app.worker_settings(queues={"mail": 2, "billing": 3}).total_slots == 5
+
+
+def test_settings_can_be_shown_without_the_password_of_their_url() -> None:
+    settings = load({"dashboard_auth": "hunter22:admin"}, url="postgresql://ada:hunter22@db/shop")
+    assert "hunter22" not in repr(settings)
+    assert settings.url == "postgresql://ada:hunter22@db/shop"
+    assert "postgresql://ada:***@db/shop" in repr(settings)
+    assert "slots=10" in repr(settings)
+
+
+@pytest.mark.parametrize("url", ["postgresql:ada:hunter22@db", "sqlite://ada:hunter22@db/x"])
+def test_a_url_that_is_refused_is_shown_without_its_password(url: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Windlass(url)
+    assert "hunter22" not in str(refused.value)
+    assert "@db" in str(refused.value)

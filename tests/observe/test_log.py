@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windlass import Secret, Windlass
 from windlass.core.event import JobEnqueued, JobMoved, QueueCooled, WorkerChanged
 from windlass.core.job import AttemptError, JobId
 from windlass.core.state import Verb
@@ -23,6 +24,8 @@ from windlass.observe.log import (
     one_line,
     printable,
 )
+from windlass.observe.run import WithJob
+from windlass.testing import drain
 
 JOB = JobId("0199f00000007000800000000badcafe")
 AT = datetime(2025, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -309,3 +312,56 @@ def test_json_is_one_line_of_ascii_whatever_is_said(text: str) -> None:
 )
 def test_a_duration_has_at_most_two_units(seconds: float, words: str) -> None:
     assert brief(timedelta(seconds=seconds)) == words
+
+
+# --- inside a run -------------------------------------------------------------------------------
+
+
+async def test_every_record_of_a_run_tells_its_job_in_both_formats(caught: Caught) -> None:
+    """Whatever logger it comes from; ours are formatted while the handler speaks."""
+    shop = logging.getLogger("shop")
+    said: list[tuple[str, dict[str, Any], str]] = []
+
+    class Formatting(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            people, machines = HumanFormatter().format(record), JsonFormatter().format(record)
+            WithJob().filter(record)
+            own = logging.Formatter("%(job_id)s %(task)s %(queue)s %(attempt)s").format(record)
+            said.append((people, json.loads(machines), own))
+
+    async with Windlass("memory://") as app:
+
+        @app.task(name="pay", queue="money")
+        async def pay(card: Secret[str]) -> None:
+            shop.error("card %s\n\x1b[31mrefused", card, extra={"task": "mine", "card": card})
+            shop.error("again", extra={"token": "hunter2", "more": {"password": "hunter2"}})
+
+        handler = Formatting()
+        shop.addHandler(handler)
+        try:
+            job = await pay.options(correlation_id="r-1", tenant="acme").enqueue("4111-2222")
+            await drain(app)
+            shop.error("outside")
+        finally:
+            shop.removeHandler(handler)
+    (people, machines, own), (_, more, _), (_, outside, bare) = said
+    assert "4111" not in str(said)
+    assert "hunter2" not in str(said)
+    assert f"{job.id[-8:]}  shop: card ***" in people
+    assert "\x1b" not in people
+    about = {
+        name: machines[name] for name in ("job_id", "queue", "attempt", "correlation_id", "tenant")
+    }
+    assert about == {
+        "job_id": job.id,
+        "queue": "money",
+        "attempt": 1,
+        "correlation_id": "r-1",
+        "tenant": "acme",
+    }
+    assert machines["task"] == "mine"  # what a record says itself stays
+    assert machines["message"] == "card ***\n\x1b[31mrefused"  # escaped on its one line
+    assert (more["task"], more["token"], more["more"]) == ("pay", "***", {"password": "***"})
+    assert own == f"{job.id} mine money 1"
+    assert "job_id" not in outside
+    assert bare == "None None None None"

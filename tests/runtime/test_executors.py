@@ -192,6 +192,22 @@ async def test_what_is_logged_reaches_the_workers_log(executor: str, worker: Wor
     assert traced.exc_info is not None or "KeyError: 'lost'" in (traced.exc_text or "")
 
 
+async def test_what_is_logged_is_kept_with_the_run(executor: str, worker: Worker) -> None:
+    job = await task(executor, "tell").enqueue()
+    await job.result(timeout=15)
+    storage = await app.storage()
+
+    async def told() -> list[str]:
+        chunks = await storage.journal.logs(job.id)
+        return [line.text for chunk in chunks for line in chunk.lines]
+
+    await eventually(told)
+    library, handler, trace = await told()
+    assert (library, handler) == ("from a library", "from the handler")
+    assert trace.startswith("with a trace\nTraceback")
+    assert trace.endswith("KeyError: 'lost'")
+
+
 async def test_a_follow_up_remembers_where_it_came_from(executor: str, worker: Worker) -> None:
     asked = task(executor, "enqueue").options(tenant="acme", principal="ada", correlation_id="r-1")
     job = await asked.enqueue()

@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, assert_never
 
 from windlass.core.event import Event, JobEnqueued, JobMoved, QueueCooled, WorkerChanged
 from windlass.core.job import AttemptError
+from windlass.core.redact import MASK, looks_secret, redacted_json, redacted_text
 from windlass.core.state import Verb
+from windlass.observe.run import job_fields, job_of_run, secrets_of_run
 
 __all__ = [
     "EventLog",
@@ -224,14 +226,15 @@ class HumanFormatter(logging.Formatter):
     def _other(self, record: logging.LogRecord) -> str:
         word = _LEVELS.get(min(record.levelno // 10 * 10, logging.ERROR), _LEVELS[logging.DEBUG])
         source = "" if record.name.partition(".")[0] == "windlass" else f"{record.name}: "
-        job = getattr(record, "job_id", None)
+        run = job_of_run()
+        job = getattr(record, "job_id", None if run is None else run.claim.job)
         about = f"{job[-8:]}  " if isinstance(job, str) else ""
         text = f"{about}{source}{record.getMessage()}"
-        if record.exc_info:
-            text += f"\n{self.formatException(record.exc_info)}"
+        if trace := _trace(self, record):
+            text += f"\n{trace}"
         if record.stack_info:
             text += f"\n{self.formatStack(record.stack_info)}"
-        first, *more = text.rstrip().split("\n")
+        first, *more = redacted_text(text, secrets_of_run(run)).rstrip().split("\n")
         return f"{self._mark(word)} " + "\n".join([printable(first), *_indented(more)])
 
     def _mark(self, word: _Word) -> str:
@@ -265,21 +268,50 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line of JSON."""
+        run = job_of_run()
+        secrets = secrets_of_run(run)
         fields: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": redacted_text(record.getMessage(), secrets),
             "pid": record.process,
         }
+        about: Mapping[str, Any] = {}
         if isinstance(record.msg, _Told):
             fields |= _fields(record.msg.event)
-        if record.exc_info:
-            fields["traceback"] = self.formatException(record.exc_info)
+        elif run is not None:
+            about = job_fields(run)
+        if trace := _trace(self, record):
+            fields["traceback"] = redacted_text(trace, secrets)
         if record.stack_info:
             fields["stack"] = self.formatStack(record.stack_info)
-        own = {name: value for name, value in vars(record).items() if name not in _KNOWN}
-        return json.dumps({**own, **fields}, default=str)
+        own = {
+            name: _own(name, value, secrets)
+            for name, value in vars(record).items()
+            if name not in _KNOWN
+        }
+        return json.dumps({**about, **own, **fields}, default=str)
+
+
+def _own(name: str, value: object, secrets: Sequence[str]) -> object:
+    """What ``extra=`` says: of the caller's making, so it may hold what an argument was."""
+    if isinstance(value, str):
+        return MASK if looks_secret(name) else redacted_text(value, secrets)
+    if value is None or isinstance(value, int | float):
+        return value
+    hidden = redacted_json(json.dumps({name: value}, default=str).encode(), (), secrets)
+    try:
+        return json.loads(hidden)[name]
+    except (ValueError, LookupError):  # what was taken out was part of its shape
+        return MASK
+
+
+def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    """Its traceback; one that comes from another process is text already."""
+    if record.exc_info:
+        return formatter.formatException(record.exc_info)
+    return record.exc_text or ""
 
 
 def _fields(event: Event) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,7 +17,7 @@ import msgspec
 
 from windlass.context import Host
 from windlass.core import outcome as core
-from windlass.core.job import AttemptError, ClaimedJob
+from windlass.core.job import AttemptError, Claim, ClaimedJob
 from windlass.core.outcome import Outcome
 from windlass.errors import ChildNotStarted, WindlassError
 from windlass.options import JobOptions
@@ -24,9 +25,10 @@ from windlass.runtime import frames
 from windlass.runtime.birth import spawn
 from windlass.runtime.death import Death, memory_of
 from windlass.runtime.failure import kind_of
+from windlass.storage.journal import LogLine
 from windlass.task import TaskRegistry
 
-__all__ = ["Child"]
+__all__ = ["Child", "Keep"]
 
 log = logging.getLogger("windlass")
 
@@ -41,14 +43,22 @@ _LOOK, _CLOSE_LOOK = 0.5, 0.1
 _POLL = 0.02
 """How often a child is looked after where the system cannot tell of its death."""
 
+Keep = Callable[[Claim, Sequence[LogLine]], None]
+
 
 class Child:
     """A warm Python that runs one job at a time."""
 
     def __init__(
-        self, hello: frames.Hello, host: Host, tasks: TaskRegistry, limit: int | None
+        self,
+        hello: frames.Hello,
+        host: Host,
+        tasks: TaskRegistry,
+        limit: int | None,
+        keep: Keep,
     ) -> None:
-        """``limit``: megabytes at which a run is ended. Call `start`."""
+        """``limit``: megabytes at which a run is ended. ``keep`` stores log lines. Call `start`."""
+        self._keep = keep
         loop = asyncio.get_running_loop()
         self._loop = loop
         self._hello = hello
@@ -272,6 +282,10 @@ class Child:
                 self._host.note(self._job, progress)
             case frames.Noted():
                 pass  # of a run that has ended
+            case frames.Said(lines) if self._job is not None:
+                self._keep(self._job.claim, lines)
+            case frames.Said():
+                pass  # likewise
             case frames.Logged(record):
                 _log(record)
             case frames.Ask():

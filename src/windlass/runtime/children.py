@@ -18,8 +18,9 @@ from windlass.core.outcome import Outcome
 from windlass.core.payload import decode_any
 from windlass.errors import ChildDied, ChildError, ChildNotStarted, ConfigError
 from windlass.runtime.address import Address
-from windlass.runtime.child import Child
+from windlass.runtime.child import Child, Keep
 from windlass.runtime.frames import Hello, levels
+from windlass.runtime.lines import level_of
 from windlass.task import TaskRegistry
 
 __all__ = ["Children", "Seat", "opened", "outcome_in"]
@@ -34,9 +35,15 @@ class Children:
     """Starts children when they are needed, keeps them warm, and lets go of those worn out."""
 
     def __init__(
-        self, locate: Callable[[], Address], settings: Settings, host: Host, tasks: TaskRegistry
+        self,
+        locate: Callable[[], Address],
+        settings: Settings,
+        host: Host,
+        tasks: TaskRegistry,
+        keep: Keep,
     ) -> None:
-        """No child runs before the first job, or `warm`."""
+        """No child runs before the first job, or `warm`. ``keep`` stores what its runs log."""
+        self._keep_lines = keep
         self._locate = locate
         self._settings = settings
         self._host = host
@@ -114,8 +121,15 @@ class Children:
             address = self._locate()
         except ConfigError as error:  # a task was defined after the worker had started
             raise ChildNotStarted(str(error)) from None
-        hello = Hello(address, levels(), settings.result_limit, settings.error_limit)
-        child = Child(hello, self._host, self._tasks, settings.child_memory_limit)
+        hello = Hello(
+            address,
+            levels(),
+            settings.result_limit,
+            settings.error_limit,
+            level_of(settings.stored_logs),
+        )
+        limit = settings.child_memory_limit
+        child = Child(hello, self._host, self._tasks, limit, self._keep_lines)
         self._all.add(child)
         child.death.add_done_callback(functools.partial(self._gone, child))
         try:

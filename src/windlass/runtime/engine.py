@@ -36,6 +36,7 @@ from windlass.runtime.finishing import Finishing, Stored, Undecided
 from windlass.runtime.following import Following
 from windlass.runtime.hooks import Layer
 from windlass.runtime.identity import Identity
+from windlass.runtime.lines import LineKeeper
 from windlass.runtime.policies import Policies
 from windlass.runtime.progress import ProgressReporter
 from windlass.runtime.pruner import Pruner
@@ -44,6 +45,7 @@ from windlass.runtime.settle import settle
 from windlass.runtime.slots import Slots
 from windlass.seams import Seams
 from windlass.services import AttachedServices
+from windlass.storage.journal import LogLine
 from windlass.storage.protocol import Storage, UserConnection
 from windlass.task import Call, TaskRegistry
 
@@ -115,7 +117,9 @@ class Engine:
         )
         self.progress = ProgressReporter(storage.jobs)
         self.children = (
-            None if around.locate is None else Children(around.locate, settings, self, around.tasks)
+            None
+            if around.locate is None
+            else Children(around.locate, settings, self, around.tasks, self._keep)
         )
         self.runner = Runner(
             around.tasks,
@@ -128,6 +132,7 @@ class Engine:
             resolve=self._resolve,
             children=self.children,
         )
+        self.lines = LineKeeper(storage, settings.stored_logs, self.runner.active.keys())
         self.finishing = Finishing(
             storage,
             self.runner.active,
@@ -156,14 +161,18 @@ class Engine:
 
     async def step(self) -> int:
         """Claim once, run what was claimed to its end, store the outcomes; how many were run."""
-        self.progress.bind(asyncio.get_running_loop())  # threads cannot ask which loop is theirs
-        await self.policy.queues.step()
-        took = await self.claimer.step()
-        while self.runner.active:
-            bodies = [run.body for run in self.runner.active.values() if run.body is not None]
-            await asyncio.wait(bodies, return_when=asyncio.FIRST_COMPLETED)
-        while not self.finisher.idle:
-            await self.finisher.flush()
+        for part in (self.progress, self.lines):
+            part.bind(asyncio.get_running_loop())  # threads cannot ask which loop is theirs
+        try:
+            await self.policy.queues.step()
+            took = await self.claimer.step()
+            while self.runner.active:
+                bodies = [run.body for run in self.runner.active.values() if run.body is not None]
+                await asyncio.wait(bodies, return_when=asyncio.FIRST_COMPLETED)
+            while not self.finisher.idle:
+                await self.finisher.flush()
+        finally:
+            await self.lines.close()
         return took
 
     def _slot_freed(self) -> None:
@@ -213,6 +222,9 @@ class Engine:
     def note(self, job: ClaimedJob, progress: Progress) -> None:
         """Store how far a run is, soon; safe from any thread."""
         self.progress.note(job, progress)
+
+    def _keep(self, claim: Claim, lines: Sequence[LogLine]) -> None:
+        self.lines.keep(claim, lines)
 
     async def enqueue_from(self, job: ClaimedJob, call: Call) -> Any:
         """Enqueue follow-up work that remembers where it came from."""
@@ -273,10 +285,15 @@ class Engine:
             self.claimer.ended(job.claim)
         if run.detached is None:
             self.slots.give(job.queue)
+            self.lines.ended(job.claim)
         else:
             # A thread that did not end keeps its slot: the worker must not run more than it may.
-            run.detached.add_done_callback(lambda _: self.slots.give(job.queue))
+            run.detached.add_done_callback(lambda _: self._let_go(job))
             self._overstays(run)
+
+    def _let_go(self, job: ClaimedJob) -> None:
+        self.slots.give(job.queue)
+        self.lines.ended(job.claim)
 
     def _overstays(self, run: Run) -> None:
         """A run goes on although its time is up; nothing can stop it, but somebody should know."""

@@ -12,6 +12,7 @@ from windlass.core import outcome as core
 from windlass.core.job import ClaimedJob, Progress
 from windlass.core.outcome import Outcome
 from windlass.runtime.address import Address
+from windlass.storage.journal import LogLine
 
 __all__ = [
     "HEAD",
@@ -26,6 +27,7 @@ __all__ = [
     "Logged",
     "Noted",
     "Ready",
+    "Said",
     "Start",
     "Stop",
     "ToChild",
@@ -52,6 +54,8 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     levels: Levels
     result_limit: int
     error_limit: int
+    kept: int | None = None
+    """The level from which log lines are kept with their run; None: none are."""
 
 
 class Start(msgspec.Struct, frozen=True, tag="start"):
@@ -111,6 +115,12 @@ class Logged(msgspec.Struct, frozen=True, tag="logged"):
     record: dict[str, Any]
 
 
+class Said(msgspec.Struct, frozen=True, tag="said"):
+    """Log lines to keep with the run."""
+
+    lines: list[LogLine]
+
+
 class Ask(msgspec.Struct, frozen=True, tag="ask"):
     """Enqueue this for me."""
 
@@ -131,7 +141,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     """What the process uses now."""
 
 
-FromChild = Ready | Failed | Noted | Logged | Ask | Ended
+FromChild = Ready | Failed | Noted | Logged | Said | Ask | Ended
 
 _encode = msgspec.msgpack.Encoder().encode
 to_child = msgspec.msgpack.Decoder(ToChild).decode

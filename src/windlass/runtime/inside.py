@@ -8,6 +8,7 @@ import resource
 import socket
 import sys
 import threading
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -16,13 +17,17 @@ import msgspec
 from windlass.context import Host
 from windlass.core.job import ClaimedJob, JobId, Progress
 from windlass.core.outcome import Outcome
+from windlass.core.redact import redacted_text
 from windlass.errors import InvalidArgument, WindlassError
 from windlass.handle import Job, JobClient
+from windlass.observe.run import job_fields, job_of_run, secrets_of_run
 from windlass.runtime import frames
 from windlass.runtime.birth import end_with_family
 from windlass.runtime.hooks import Hooks
+from windlass.runtime.lines import RunLines, line_of
 from windlass.runtime.recycle import megabytes_used
 from windlass.runtime.runner import Run, Runner, Why
+from windlass.runtime.tap import listen
 from windlass.seams import monotonic, start_thread
 from windlass.services import Services
 from windlass.task import Call, TaskRegistry
@@ -87,10 +92,15 @@ class LineLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Send it as text: what it was made of stays here."""
         told = {k: v if isinstance(v, _PLAIN) else repr(v) for k, v in vars(record).items()}
-        told["msg"], told["args"] = record.getMessage(), None
+        job = job_of_run()
+        secrets = secrets_of_run(job)
+        told["msg"], told["args"] = redacted_text(record.getMessage(), secrets), None
         if record.exc_info:
-            told["exc_text"] = record.exc_text or self._words.formatException(record.exc_info)
+            trace = record.exc_text or self._words.formatException(record.exc_info)
+            told["exc_text"] = redacted_text(trace, secrets)
         told["exc_info"] = None
+        if job is not None:
+            told = {**job_fields(job), **told}
         try:
             self._line.say(frames.Logged(told))
         except (OSError, UnicodeEncodeError, OverflowError):
@@ -116,6 +126,8 @@ class Inside:
             error_limit=hello.error_limit,
         )
         self._levels = hello.levels
+        self._kept = hello.kept
+        self._lines, self._adding = RunLines(), threading.Lock()
         self._loop = asyncio.get_running_loop()
         self._left = asyncio.Event()
         self._next_note = 0.0
@@ -124,6 +136,8 @@ class Inside:
     async def serve(self) -> None:
         """Live from the app's lifespan on to its end."""
         start_thread("line", self._listen)
+        if self._kept is not None:
+            listen(self._keep)
         async with self._hooks.living():
             kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             self._line.say(frames.Ready(kib // (1024 if sys.platform == "darwin" else 1)))
@@ -170,7 +184,29 @@ class Inside:
     def _ended(self, run: Run, outcome: Outcome) -> None:
         del self._runner.active[run.job.claim]
         self._unsaid = None
+        self._lines.close()
+        self._say_lines()
+        self._lines = RunLines()
         self._line.say(frames.ended(outcome, megabytes_used()))
+
+    def _keep(self, job: ClaimedJob, record: logging.LogRecord) -> bool:
+        """A log line for the worker to store. On any thread; each is said at once, so that a crash
+        does not cost the last words.
+        """
+        if job.claim in self._runner.active and self._kept is not None:
+            line = line_of(job, record) if record.levelno >= self._kept else None
+            if line is not None:
+                with self._adding:
+                    self._lines.add(line)
+                self._say_lines()
+        return True
+
+    def _say_lines(self) -> None:
+        with self._adding:
+            lines = self._lines.take()
+        if lines:
+            with suppress(OSError):  # the worker is gone, and this process will be in a moment
+                self._line.say(frames.Said(lines))
 
     def note(self, progress: Progress) -> None:
         """Pass on how far the run is; the newest word only, if it has many."""

@@ -131,6 +131,7 @@ class Worker:
         settings = around.settings
         loop = asyncio.get_running_loop()
         engine.progress.bind(loop)
+        engine.lines.bind(loop)
         children = self._found_by_children()
         await engine.policy.queues.step()  # before the first job ends by them
         self._news.listen()  # first: what comes from here on rings
@@ -194,6 +195,7 @@ class Worker:
                     await self.engine.children.leave()
         self.engine.runner.close()
         await self.engine.progress.close()
+        await self.engine.lines.close()
         if said:
             # Else the file is what lets others prove this death instead of waiting for a lease.
             self.engine.identity.let_go()

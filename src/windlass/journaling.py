@@ -1,0 +1,169 @@
+"""The event log, where it is switched on: what befalls jobs, stored at no job's cost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import weakref
+from collections import deque
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from itertools import islice
+
+from windlass.core.event import Event, JobEnqueued, JobMoved
+from windlass.core.state import Verb
+from windlass.observe.bus import Bus
+from windlass.storage.batching import transient
+from windlass.storage.journal import EventRecord
+from windlass.storage.protocol import Storage
+
+__all__ = ["KINDS", "EventJournal"]
+
+log = logging.getLogger("windlass")
+
+_MOST = 50_000
+_EVERY = 2.0
+_BATCH = 500
+
+KINDS: Mapping[Verb, str] = {
+    Verb.CLAIM: "started",
+    Verb.SUCCEED: "succeeded",
+    Verb.RETRY: "retried",
+    Verb.SNOOZE: "snoozed",
+    Verb.THROTTLE: "throttled",
+    Verb.RELEASE: "released",
+    Verb.FAIL: "failed",
+    Verb.CANCEL: "cancelled",
+    Verb.REQUEUE: "requeued",
+    Verb.DISCARD: "discarded",
+    Verb.EXPIRE: "expired",
+}
+
+
+class EventJournal:
+    """A listener that writes what it hears every two seconds, through its own loop's storage.
+
+    Events are published after the commit, so none tells of what did not happen; a crash loses
+    those that were not written yet, and nothing else.
+    """
+
+    def __init__(self, storage: Storage, bus: Bus) -> None:
+        """Made on the event loop that ``storage`` was opened for. It listens as long as it lives:
+        whoever drops it need not say so.
+        """
+        self._storage = storage
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[tuple[JobEnqueued | JobMoved, float]] = deque()
+        self._dropped = 0
+        self._task: asyncio.Task[None] | None = None
+        self._flushing = asyncio.Lock()
+        self._failing = False
+        _subscribe(bus, weakref.ref(self))
+
+    def hear(self, event: Event) -> None:
+        """Remember it, if it happened on this loop: another loop's has a journal of its own."""
+        if not isinstance(event, JobEnqueued | JobMoved) or not self._is_here():
+            return
+        if len(self._waiting) >= _MOST:
+            self._dropped += 1
+            return
+        self._waiting.append((event, self._loop.time()))
+        if self._task is None:
+            # In nobody's context: it may be a run's, and this is no part of it.
+            self._task = self._loop.create_task(self._write(), context=contextvars.Context())
+
+    def _is_here(self) -> bool:
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            return False
+
+    async def _write(self) -> None:
+        try:
+            while self._waiting or self._dropped:
+                await asyncio.sleep(_EVERY)
+                await self.flush()
+        finally:
+            self._task = None
+
+    async def flush(self) -> int:
+        """Store what was heard; how many events the store has kept."""
+        async with self._flushing:
+            dropped, self._dropped = self._dropped, 0
+            kept = 0
+            while self._waiting:
+                batch = list(islice(self._waiting, _BATCH))
+                try:
+                    kept += await self._storage.journal.append_events(await self._records(batch))
+                except Exception as error:  # noqa: BLE001 -- an event is worth no job and no worker
+                    if transient(error):
+                        self._away(error)
+                        break  # they stay, as long as there is room
+                    dropped += len(batch)
+                    log.warning("events could not be stored: %s", error)
+                self._failing = False
+                for _ in batch:
+                    self._waiting.popleft()
+            if dropped:
+                log.warning(
+                    "%d events are missing from the event log: more than %d were waiting, or the "
+                    "store refused them",
+                    dropped,
+                    _MOST,
+                )
+            return kept
+
+    def _away(self, error: Exception) -> None:
+        if not self._failing:
+            log.warning("events cannot be stored yet, trying on: %s", error)
+        self._failing = True
+
+    async def _records(
+        self, batch: list[tuple[JobEnqueued | JobMoved, float]]
+    ) -> list[EventRecord]:
+        if all(isinstance(event, JobMoved) for event, _ in batch):
+            return [_moved(event) for event, _ in batch if isinstance(event, JobMoved)]
+        # An insert does not say when it was: by the store's clock, so long ago.
+        now, here = await self._storage.now(), self._loop.time()
+        return [
+            _moved(event)
+            if isinstance(event, JobMoved)
+            else _enqueued(event, now - timedelta(seconds=max(here - heard, 0.0)))
+            for event, heard in batch
+        ]
+
+    async def close(self) -> None:
+        """Write what is left, now. It goes on listening as long as it is kept."""
+        if self._waiting or self._dropped:
+            await self.flush()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+
+def _subscribe(bus: Bus, journal: weakref.ref[EventJournal]) -> None:
+    def listener(event: Event) -> None:
+        found = journal()
+        if found is None:
+            undo()
+        else:
+            found.hear(event)
+
+    undo = bus.subscribe(listener)
+
+
+def _moved(event: JobMoved) -> EventRecord:
+    return EventRecord(
+        at=event.at,
+        kind=KINDS[event.verb],
+        job=event.job,
+        task=event.task,
+        queue=event.queue,
+        worker=event.worker,
+        attempt=event.attempt,
+    )
+
+
+def _enqueued(event: JobEnqueued, at: datetime) -> EventRecord:
+    return EventRecord(at=at, kind="enqueued", job=event.job, task=event.task, queue=event.queue)

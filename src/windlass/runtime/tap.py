@@ -1,0 +1,68 @@
+"""What handlers log, heard where it is said: in every logger, thread and executor."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from windlass.core.job import ClaimedJob
+from windlass.observe.run import job_of_run
+
+__all__ = ["Ear", "listen"]
+
+Ear = Callable[[ClaimedJob, logging.LogRecord], bool]
+"""Is told of a record of a run, on whatever thread; whether the run is one of its own."""
+
+_EVENTS = "windlass.jobs"
+"""What becomes of jobs is no line of theirs."""
+
+
+class _Tap:
+    """A record factory around the one there is.
+
+    Not a handler of the root logger: with one, ``logging.basicConfig`` does nothing, warnings are
+    not printed by default any more, and loggers that do not propagate are not heard.
+    """
+
+    def __init__(self) -> None:
+        self._inner: Callable[..., logging.LogRecord] = logging.LogRecord
+        self._changing = threading.Lock()
+        self._ears: tuple[weakref.WeakMethod[Ear], ...] = ()
+        """Weak: a worker that was never closed must not be kept, nor told for ever."""
+
+    def __call__(self, *args: Any, **named: Any) -> logging.LogRecord:
+        record = self._inner(*args, **named)
+        job = job_of_run()
+        if job is not None and record.name != _EVENTS and isinstance(record.levelno, int):
+            for found in self._ears:
+                ear = found()
+                if ear is not None and ear(job, record):
+                    break
+        return record
+
+    def add(self, ear: Ear) -> None:
+        with self._changing:
+            if logging.getLogRecordFactory() is not self and not self._ears:
+                self._inner = logging.getLogRecordFactory()
+                logging.setLogRecordFactory(self)
+            alive = tuple(one for one in self._ears if one() is not None)
+            self._ears = (*alive, weakref.WeakMethod(ear))
+
+    def remove(self, ear: Ear) -> None:
+        with self._changing:
+            self._ears = tuple(one for one in self._ears if one() not in (None, ear))
+            # Somebody who came after us has us inside of theirs: then we stay, and hear nothing.
+            if not self._ears and logging.getLogRecordFactory() is self:
+                logging.setLogRecordFactory(self._inner)
+
+
+_TAP = _Tap()
+
+
+def listen(ear: Ear) -> Callable[[], None]:
+    """Let a method hear what runs in this process log; the answer ends it."""
+    _TAP.add(ear)
+    return lambda: _TAP.remove(ear)
