@@ -98,8 +98,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """Without passwords: settings end up in logs and bug reports."""
         said = {name: getattr(self, name) for name in self.__struct_fields__}
         said["url"] = redacted_text(self.url)
-        if self.dashboard_auth is not None:
-            said["dashboard_auth"] = MASK
+        said["dashboard_auth"] = (MASK,) * len(self.dashboard_auth)
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in said.items())})"
 
     def __post_init__(self) -> None:

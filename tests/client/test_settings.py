@@ -82,6 +82,7 @@ def test_every_setting_can_come_from_the_environment() -> None:
         "WINDLASS_CHILD_MAX_MEGABYTES": "200",
         "WINDLASS_CHILD_MEMORY_LIMIT": "500",
         "WINDLASS_IMPORTS": "a,b.c",
+        "WINDLASS_DASHBOARD_AUTH": "ada:admin:x,bob:viewer:y",
         "WINDLASS_PLUGINS": '{"mail": {"tasks": true, "queues": ["mail"], "max_running": 2}}',
     }
     assert {f"WINDLASS_{name.upper()}" for name in Settings.__struct_fields__} == set(environment)
@@ -118,6 +119,7 @@ def test_every_setting_can_come_from_the_environment() -> None:
         child_max_megabytes=200,
         child_memory_limit=500,
         imports=("a", "b.c"),
+        dashboard_auth=("ada:admin:x", "bob:viewer:y"),
         plugins={"mail": Grants(tasks=True, queues=["mail"], max_running=2)},
     )
 
@@ -292,7 +294,9 @@ def test_a_worker_serves_every_queue_its_tasks_name() -> None:
 
 
 def test_settings_can_be_shown_without_the_password_of_their_url() -> None:
-    settings = load({"dashboard_auth": "hunter22:admin"}, url="postgresql://ada:hunter22@db/shop")
+    settings = load(
+        {"dashboard_auth": ["ada:admin:hunter22"]}, url="postgresql://ada:hunter22@db/shop"
+    )
     assert "hunter22" not in repr(settings)
     assert settings.url == "postgresql://ada:hunter22@db/shop"
     assert "postgresql://ada:***@db/shop" in repr(settings)
