@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tests.plugins.some import Mailer
 from windlass import Context, Grants, Registrar, Windlass, current
 from windlass.errors import NotGranted, ServiceMissing
@@ -24,12 +26,13 @@ class Heavy:
         @registrar.task(run_in="process", max_attempts=1)
         async def probe(ctx: Context) -> list[str]:
             said = []
-            for way in (
+            ways: list[Callable[[], object]] = [
                 lambda: ctx.state,
                 lambda: current().state,
                 lambda: ctx.services.get("bank"),
                 lambda: ctx.services.need("clock"),
-            ):
+            ]
+            for way in ways:
                 try:
                     way()
                 except (NotGranted, ServiceMissing) as error:
