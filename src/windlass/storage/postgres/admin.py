@@ -8,23 +8,24 @@ from uuid import UUID
 
 from windlass.core.job import Attempt, Job, JobId
 from windlass.core.rollup import Rollup, merge
-from windlass.core.state import State
 from windlass.errors import JobNotFound, KeyConflict, WindlassError, WrongState
+from windlass.storage.looks import ErrorGroup
+from windlass.storage.postgres.audits import noted
 from windlass.storage.postgres.connection import Row
 from windlass.storage.postgres.database import Database
-from windlass.storage.postgres.records import CODES, STATES, attempt_of, job_of, known_ids
+from windlass.storage.postgres.filters import filter_args
+from windlass.storage.postgres.records import STATES, attempt_of, job_of, known_ids
 from windlass.storage.postgres.translate import Refused
-from windlass.storage.protocol import JobFilter, QueueCounts
+from windlass.storage.protocol import AuditNote, ErrorLook, JobFilter, Page, QueueCounts
 from windlass.storage.queries import load
 
 __all__ = ["PostgresAdmin"]
 
 _SQL = load("windlass.storage.postgres.sql", "admin.sql")
-_GET, _FIND, _HISTORY, _COUNTS = _SQL["get"], _SQL["find"], _SQL["history"], _SQL["counts"]
-_PAUSED, _PAUSE, _ROLLUPS = _SQL["paused"], _SQL["pause"], _SQL["rollups"]
+_GET, _FIND, _HISTORY, _ERRORS = _SQL["get"], _SQL["find"], _SQL["history"], _SQL["errors"]
+_COUNT_ALL, _COUNT_UP_TO = _SQL["count_all"], _SQL["count_up_to"]
+_KNOWN_QUEUES, _PAUSE, _ROLLUPS = _SQL["known_queues"], _SQL["pause"], _SQL["rollups"]
 _REQUEUE, _DISCARD, _RUN_NOW = _SQL["requeue"], _SQL["discard"], _SQL["run_now"]
-
-_NEWEST = 2**63 - 1
 
 
 class PostgresAdmin:
@@ -43,31 +44,37 @@ class PostgresAdmin:
         jobs = {job.id: job for job in map(job_of, rows)}
         return [jobs.get(job) for job in ids]
 
-    async def find(self, wanted: JobFilter, *, limit: int) -> Sequence[Job]:
-        states = None if wanted.states is None else [CODES[state] for state in wanted.states]
-        before = _NEWEST if wanted.before is None else wanted.before
+    async def find(self, wanted: JobFilter, *, limit: int) -> Page:
         rows = await self._ask(
-            _FIND, self._db.instant(), before, states, wanted.queue, wanted.task, limit
+            _FIND, self._db.instant(), wanted.before, limit, *filter_args(wanted)
         )
-        return [job_of(row) for row in rows]
+        found = [job_of(row) for row in rows if row["seq"] is not None]
+        return Page(found, rows[0]["next"], rows[0]["reached"])
+
+    async def errors(
+        self,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        since: datetime | None = None,
+        look: int = 10_000,
+    ) -> ErrorLook:
+        about, *rows = await self._ask(_ERRORS, queue, task, since, look)
+        return ErrorLook([_group_of(row) for row in rows], about["complete"])
 
     async def history(self, job: JobId) -> Sequence[Attempt]:
         found = known_ids([job])
         rows = await self._ask(_HISTORY, found[0]) if found else []
         return [attempt_of(row) for row in rows]
 
-    async def counts(self) -> Sequence[QueueCounts]:
-        rows = await self._ask(_COUNTS, self._db.instant())
-        paused = {row[0] for row in await self._ask(_PAUSED)}
-        queues: dict[str, dict[str, int]] = {queue: {} for queue in paused}
-        for queue, state, scheduled, count in rows:
-            place = STATES[state].value
-            if STATES[state] is State.WAITING:
-                place = "scheduled" if scheduled else "ready"
-            queues.setdefault(queue, {})[place] = count
+    async def counts(self, *, cap: int | None = None) -> Sequence[QueueCounts]:
+        now = self._db.instant()
+        asked = self._ask(_COUNT_ALL, now) if cap is None else self._ask(_COUNT_UP_TO, now, cap)
+        rows = {row["queue"]: row for row in await asked}
+        paused = {row["name"]: row["paused"] for row in await self._ask(_KNOWN_QUEUES)}
         return [
-            QueueCounts(queue=queue, paused=queue in paused, **counts)
-            for queue, counts in sorted(queues.items())
+            _counts_of(queue, rows.get(queue), paused=paused.get(queue, False), cap=cap)
+            for queue in sorted(rows.keys() | paused.keys())
         ]
 
     async def rollups(self, since: datetime, until: datetime) -> Sequence[Rollup]:
@@ -99,12 +106,15 @@ class PostgresAdmin:
         waiting = {row[0].hex for row in rows}
         return [job in waiting for job in ids]
 
-    async def pause(self, queue: str) -> None:
-        await self._ask(_PAUSE, queue, True)  # noqa: FBT003 -- a bound value
+    async def pause(self, queue: str, *, audit: AuditNote | None = None) -> None:
+        await self._set_paused(queue, audit, paused=True)
 
-    async def resume(self, queue: str) -> None:
-        await self._ask(_PAUSE, queue, False)  # noqa: FBT003 -- a bound value
+    async def resume(self, queue: str, *, audit: AuditNote | None = None) -> None:
+        await self._set_paused(queue, audit, paused=False)
         self._db.wake()
+
+    async def _set_paused(self, queue: str, audit: AuditNote | None, *, paused: bool) -> None:
+        await self._ask(_PAUSE, queue, paused, self._db.instant(), noted(audit))
 
 
 def _asked(ids: Sequence[JobId]) -> list[UUID]:
@@ -124,6 +134,40 @@ def _reason(refusal: Refused, operation: str, needs: str) -> WindlassError:
             return WrongState(job, STATES[int(rest)], operation, needs)
         case _:
             return KeyConflict(rest, job)
+
+
+def _counts_of(queue: str, row: Row | None, *, paused: bool, cap: int | None) -> QueueCounts:
+    if row is None:
+        return QueueCounts(queue=queue, paused=paused, cap=cap)
+    succeeded, failed, cancelled, discarded = row["ended"]
+    return QueueCounts(
+        queue=queue,
+        ready=row["ready"],
+        scheduled=row["scheduled"],
+        running=row["running"],
+        succeeded=succeeded,
+        failed=failed,
+        cancelled=cancelled,
+        discarded=discarded,
+        retrying=row["retrying"],
+        oldest_due=row["oldest_due"],
+        paused=paused,
+        cap=cap,
+    )
+
+
+def _group_of(row: Row) -> ErrorGroup:
+    return ErrorGroup(
+        kind=row["kind"],
+        frame=row["frame"],
+        count=row["count"],
+        first=row["first"],
+        last=row["last"],
+        job=JobId(row["job"].hex),
+        text=row["said"],
+        tasks=row["tasks"],
+        queues=row["queues"],
+    )
 
 
 def _rollup_of(row: Row) -> Rollup:

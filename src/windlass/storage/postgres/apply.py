@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from windlass.core.fault import frame_of
 from windlass.core.state import FINISHING, Verb
 from windlass.core.transition import Transition
 from windlass.storage.postgres.listing import listed
@@ -15,7 +16,14 @@ from windlass.storage.postgres.rows import stored_span, stored_text
 from windlass.storage.protocol import Answer, Verdict
 from windlass.storage.yielding import yielding
 
-__all__ = ["answers_of", "by_seq", "flow_args", "success_args", "transition_args"]
+__all__ = [
+    "answers_of",
+    "by_seq",
+    "flow_args",
+    "frame_args",
+    "success_args",
+    "transition_args",
+]
 
 _encode = msgspec.json.encode
 _APPLIED = {verb: Answer(Verdict.APPLIED, verb) for verb in FINISHING}
@@ -114,6 +122,16 @@ def flow_args(transitions: Sequence[Transition], order: Sequence[int]) -> tuple[
         thens if any(thens) else None,
         turns,
     )
+
+
+def frame_args(transitions: Sequence[Transition]) -> list[str | None] | None:
+    """``p_error_frames``: where the errors were raised; None: there are none."""
+    if all(transition.error is None for transition in transitions):
+        return None
+    return [
+        None if error is None else stored_text(frame_of(error.traceback))
+        for error in [transition.error for transition in transitions]
+    ]
 
 
 def _cools(transition: Transition) -> str | None:

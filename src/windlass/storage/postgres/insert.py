@@ -9,17 +9,26 @@ import msgspec
 
 from windlass.core.job import JobId, NewJob
 from windlass.core.unique import OnConflict
-from windlass.errors import InvalidArgument
+from windlass.errors import InvalidArgument, KeyBusy, StoreBusy
 from windlass.storage.calendar import FIRST, within
 from windlass.storage.postgres.rows import stored_id, stored_span
 from windlass.storage.protocol import Inserted
 
-__all__ = ["check_size", "conflict_of", "extra_args", "inserted", "is_keyed", "plain_args"]
+__all__ = [
+    "check_size",
+    "conflict_of",
+    "extra_args",
+    "inserted",
+    "is_keyed",
+    "plain_args",
+    "tell_busy_key",
+]
 
 _encode = msgspec.json.Encoder().encode
 
 _MOST_BYTES = 640 * 2**20
 """A value has a gigabyte at most, also one that holds all payloads, perhaps as base64."""
+_LOCK_NOT_AVAILABLE = "55P03"
 
 
 def check_size(jobs: Sequence[NewJob]) -> None:
@@ -37,6 +46,16 @@ def check_size(jobs: Sequence[NewJob]) -> None:
 def is_keyed(jobs: Sequence[NewJob]) -> bool:
     """Whether somebody else's open transaction may have to be waited for."""
     return any(job.unique is not None for job in jobs)
+
+
+def tell_busy_key(error: StoreBusy) -> None:
+    """Say what it means for whoever enqueues, if it was a key that the store was busy with."""
+    if getattr(error.__cause__, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+        raise KeyBusy(
+            "A unique key of these jobs is being decided by somebody else's open transaction. "
+            "Nothing was stored; enqueue again, and keep transactions that enqueue with a key "
+            "short."
+        ) from error
 
 
 def plain_args(jobs: Sequence[NewJob]) -> tuple[Any, ...]:

@@ -8,12 +8,13 @@ from typing import Any
 from windlass.core.job import Claim, JobId, NewJob, Progress
 from windlass.core.state import TERMINAL
 from windlass.core.transition import Transition
-from windlass.errors import KeyBusy, StoreBusy
+from windlass.errors import StoreBusy
 from windlass.storage.calendar import instant_of
 from windlass.storage.postgres.apply import (
     answers_of,
     by_seq,
     flow_args,
+    frame_args,
     success_args,
     transition_args,
 )
@@ -25,6 +26,7 @@ from windlass.storage.postgres.insert import (
     inserted,
     is_keyed,
     plain_args,
+    tell_busy_key,
 )
 from windlass.storage.postgres.limits import refusal
 from windlass.storage.postgres.records import STATES, known_ids
@@ -49,7 +51,6 @@ _CLAIM, _APPLY, _SUCCEED = _SQL["claim"], _SQL["apply"], _SQL["succeed"]
 _CLAIMABLE, _ACTIVE = _SQL["claimable"], _SQL["active"]
 _REPORT, _SETTLED, _CANCEL = _SQL["report"], _SQL["settled"], _SQL["cancel"]
 
-_LOCK_NOT_AVAILABLE = "55P03"
 _MANY = 2**31 - 1
 
 
@@ -82,13 +83,8 @@ class PostgresJobs:
         try:
             return await self._db.fetch_aside(self._db.sql(_INSERT_KEYED), *args, *extras)
         except StoreBusy as error:
-            if getattr(error.__cause__, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
-                raise
-            raise KeyBusy(
-                "A unique key of these jobs is being decided by somebody else's open transaction. "
-                "Nothing was stored; enqueue again, and keep transactions that enqueue with a key "
-                "short."
-            ) from error
+            tell_busy_key(error)
+            raise
 
     async def claim(
         self, worker: str, wants: Sequence[Want], *, total: int, solo: bool = False
@@ -124,7 +120,7 @@ class PostgresJobs:
         else:
             args = transition_args(ordered)
             twice = len(set(args[0])) < len(ordered)
-            flow = flow_args(ordered, order)
+            flow = (*flow_args(ordered, order), frame_args(ordered))
             try:
                 rows = await self._db.fetch(self._db.sql(_APPLY), now, durable, *args, twice, *flow)
             except Refused as refused:

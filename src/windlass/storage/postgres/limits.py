@@ -13,6 +13,8 @@ from windlass.core.job import LimitUse
 from windlass.core.limit import LimitSpec
 from windlass.errors import KeyConflict, LimitUnknown
 from windlass.storage.calendar import instant_of
+from windlass.storage.ordering import AuditNote
+from windlass.storage.postgres.audits import noted
 from windlass.storage.postgres.connection import Row
 from windlass.storage.postgres.database import Database
 from windlass.storage.postgres.rows import stored_span
@@ -49,7 +51,7 @@ class PostgresLimits:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def define(self, specs: Sequence[LimitSpec]) -> None:
+    async def define(self, specs: Sequence[LimitSpec], *, audit: AuditNote | None = None) -> None:
         rates = [spec.rate for spec in specs]
         await self._db.fetch_aside(
             self._db.sql(_DEFINE),
@@ -63,21 +65,22 @@ class PostgresLimits:
             [None if spec.breaker is None else spec.breaker.failures for spec in specs],
             [_waits(spec) for spec in specs],
             self._db.instant(),
+            noted(audit),
         )
         self._db.wake()
 
-    async def drain(self, name: str, key: str = "") -> None:
-        await self._set_gate(name, key, full=False)
+    async def drain(self, name: str, key: str = "", *, audit: AuditNote | None = None) -> None:
+        await self._set_gate(name, key, audit, full=False)
 
-    async def reset(self, name: str, key: str = "") -> None:
-        await self._set_gate(name, key, full=True)
+    async def reset(self, name: str, key: str = "", *, audit: AuditNote | None = None) -> None:
+        await self._set_gate(name, key, audit, full=True)
         self._db.wake()
 
-    async def _set_gate(self, name: str, key: str, *, full: bool) -> None:
+    async def _set_gate(self, name: str, key: str, audit: AuditNote | None, *, full: bool) -> None:
         gate = LimitUse(name, key).gate
-        now, durable = self._db.instant(), self._db.durable
+        asked = (self._db.instant(), self._db.durable, name, gate, full, noted(audit))
         try:
-            await self._db.fetch_aside(self._db.sql(_SET_GATE), now, durable, name, gate, full)
+            await self._db.fetch_aside(self._db.sql(_SET_GATE), *asked)
         except Refused as refused:
             raise await refusal(self._db, refused) from None
 

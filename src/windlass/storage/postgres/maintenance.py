@@ -18,8 +18,11 @@ _SQL = load("windlass.storage.postgres.sql", "admin.sql")
 _NEXT_DUE, _PRUNE, _PRUNE_ROLLUPS = _SQL["next_due"], _SQL["prune"], _SQL["prune_rollups"]
 _PRUNE_WORKERS, _PROMOTE, _EXPIRE = _SQL["prune_workers"], _SQL["promote"], _SQL["expire"]
 _FORGET_GATES, _SWEEP_HOLDS = _SQL["forget_gates"], _SQL["sweep_holds"]
+_COMPACT_ROLLUPS, _SWEEP_TRACES = _SQL["compact_rollups"], _SQL["sweep_traces"]
+_PRUNE_AUDITS, _PRUNE_EVENTS = _SQL["prune_audits"], _SQL["prune_events"]
 
 _GATES_AT_ONCE = 500
+_TRACES_AT_ONCE = 1_000
 
 
 class PostgresMaintenance:
@@ -79,6 +82,15 @@ class PostgresMaintenance:
     async def prune_rollups(self, *, older_than: timedelta, limit: int) -> int:
         return await self._count(_PRUNE_ROLLUPS, span_us(older_than), limit)
 
+    async def compact_rollups(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._count(_COMPACT_ROLLUPS, span_us(older_than), limit)
+
+    async def prune_audits(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._count(_PRUNE_AUDITS, span_us(older_than), limit)
+
+    async def prune_events(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._count(_PRUNE_EVENTS, span_us(older_than), limit)
+
     async def prune_workers(self, *, older_than: timedelta, limit: int) -> int:
         return await self._count(_PRUNE_WORKERS, span_us(older_than), limit)
 
@@ -92,5 +104,6 @@ class PostgresMaintenance:
                 self._db.sql(_FORGET_GATES), self._db.instant(), after, _GATES_AT_ONCE
             )
             after = rows[0][0]
+        await self._db.fetch_aside(self._db.sql(_SWEEP_TRACES), _TRACES_AT_ONCE)
         await self._sweep()
         await self._health.check()

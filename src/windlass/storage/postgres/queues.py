@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from windlass.core.queue import QueueSettings
+from windlass.storage.ordering import AuditNote
+from windlass.storage.postgres.audits import noted
 from windlass.storage.postgres.database import Database
 from windlass.storage.protocol import QueueRecord
 from windlass.storage.queries import load
@@ -40,7 +42,14 @@ class PostgresQueues:
             for row in rows
         ]
 
-    async def change(self, queue: str, new: QueueSettings, *, old: QueueSettings) -> bool:
+    async def change(
+        self,
+        queue: str,
+        new: QueueSettings,
+        *,
+        old: QueueSettings,
+        audit: AuditNote | None = None,
+    ) -> bool:
         text = None if new == _PLAIN else _encode(new).decode()
         while True:
             rows = await self._db.fetch_aside(self._db.sql(_SETTINGS), queue)
@@ -48,16 +57,16 @@ class PostgresQueues:
             if _settings_of(stored) != old:
                 return False
             # Not repeated if the answer is lost: it would find its own work, and say no.
-            changed = await self._db.fetch_aside(
-                self._db.sql(_CHANGE), queue, text, new.max_running, stored, again=False
-            )
+            asked = (queue, text, new.max_running, stored, self._db.instant(), noted(audit))
+            changed = await self._db.fetch_aside(self._db.sql(_CHANGE), *asked, again=False)
             if changed[0][0]:
                 self._db.wake()
                 return True
             # Somebody was quicker, perhaps with the same settings in other words.
 
-    async def warm(self, queue: str) -> None:
-        await self._db.fetch_aside(self._db.sql(_WARM), queue)
+    async def warm(self, queue: str, *, audit: AuditNote | None = None) -> None:
+        asked = (queue, self._db.instant(), noted(audit))
+        await self._db.fetch_aside(self._db.sql(_WARM), *asked)
         self._db.wake()
 
 

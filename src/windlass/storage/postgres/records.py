@@ -24,7 +24,16 @@ from windlass.core.job import (
 from windlass.core.state import State, Verb
 from windlass.storage.postgres.connection import Row
 
-__all__ = ["CODES", "STATES", "attempt_of", "claim_of", "job_of", "known_ids", "orphan_of"]
+__all__ = [
+    "CODES",
+    "STATES",
+    "attempt_of",
+    "claim_of",
+    "job_of",
+    "known_id",
+    "known_ids",
+    "orphan_of",
+]
 
 STATES = tuple(State)
 """State by the number it is stored as."""
@@ -49,6 +58,12 @@ def known_ids(ids: Iterable[JobId]) -> list[UUID]:
             except ValueError:
                 continue
     return list(found)
+
+
+def known_id(job: JobId) -> UUID | None:
+    """The same for one; None: it cannot be one."""
+    found = known_ids([job])
+    return found[0] if found and found[0].hex == job else None
 
 
 def claim_of(row: Row) -> Claim:

@@ -10,6 +10,7 @@ import msgspec
 from windlass.core.job import JobId
 from windlass.errors import StoreBusy
 from windlass.storage.calendar import FIRST, within
+from windlass.storage.postgres.audits import noted
 from windlass.storage.postgres.connection import Row
 from windlass.storage.postgres.database import Database
 from windlass.storage.postgres.insert import check_size
@@ -70,6 +71,7 @@ class PostgresSchedules:
                 [_jobs(write) for write in writes],
                 [_ids(write.active) for write in writes],
                 [write.most_active for write in writes],
+                [noted(write.audit) for write in writes],
             )
         except Refused as refused:
             raise await refusal(self._db, refused) from None

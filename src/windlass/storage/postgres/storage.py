@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -14,11 +15,15 @@ from windlass.storage.locks import WorkerLocks, runtime_directory
 from windlass.storage.postgres.admin import PostgresAdmin
 from windlass.storage.postgres.connection import Link, Server
 from windlass.storage.postgres.database import Database, Durability, quoted_schema
+from windlass.storage.postgres.facts import facts_of
 from windlass.storage.postgres.jobs import PostgresJobs
+from windlass.storage.postgres.journal import PostgresJournal
 from windlass.storage.postgres.leader import PostgresLeader
 from windlass.storage.postgres.limits import PostgresLimits
 from windlass.storage.postgres.maintenance import PostgresMaintenance
 from windlass.storage.postgres.migrating import prepare
+from windlass.storage.postgres.moving import PostgresMoving
+from windlass.storage.postgres.orders import PostgresOrders
 from windlass.storage.postgres.queues import PostgresQueues
 from windlass.storage.postgres.schedules import PostgresSchedules
 from windlass.storage.postgres.transactions import PostgresTransactions
@@ -39,8 +44,11 @@ _MIGRATION_SECONDS = 600.0
 class PostgresStorage:
     """A `Storage` on one schema of a PostgreSQL database."""
 
-    def __init__(self, database: Database, locks: WorkerLocks, description: str) -> None:
-        self._db, self._locks, self._description = database, locks, description
+    def __init__(
+        self, database: Database, locks: WorkerLocks, description: str, version: str
+    ) -> None:
+        self._db, self._locks = database, locks
+        self._description, self._version = description, version
         self._closed = False
         self._wakeups = PostgresWakeups(database)
         self.workers = PostgresWorkers(database, forget=locks.forget)
@@ -51,6 +59,9 @@ class PostgresStorage:
         self.queues = PostgresQueues(database)
         self.schedules = PostgresSchedules(database)
         self.admin = PostgresAdmin(database)
+        self.orders = PostgresOrders(database)
+        self.journal = PostgresJournal(database)
+        self.moving = PostgresMoving(database)
         self.transactions = PostgresTransactions(database)
 
     @property
@@ -63,6 +74,9 @@ class PostgresStorage:
 
     def describe(self) -> str:
         return self._description
+
+    async def health(self) -> Mapping[str, float | str]:
+        return await facts_of(self._db, self._version)
 
     def prove_dead(self, worker: WorkerStart) -> bool:
         return self._locks.prove_dead(worker)
@@ -127,7 +141,8 @@ async def open_postgres(
     description = (
         f"PostgreSQL {facts.version} at {where}, schema {schema}, durability {durability}{pooler}"
     )
-    return PostgresStorage(database, _locks_for(f"{where} {schema}"), description)
+    locks = _locks_for(f"{where} {schema}")
+    return PostgresStorage(database, locks, description, facts.version)
 
 
 def _locks_for(place: str) -> WorkerLocks:

@@ -8,7 +8,14 @@ from datetime import datetime, timedelta
 from windlass.core.instant import span_us
 from windlass.core.job import Claim, ClaimedJob
 from windlass.core.transition import Transition
-from windlass.storage.postgres.apply import answers_of, by_seq, flow_args, transition_args
+from windlass.storage.calendar import FIRST, within
+from windlass.storage.postgres.apply import (
+    answers_of,
+    by_seq,
+    flow_args,
+    frame_args,
+    transition_args,
+)
 from windlass.storage.postgres.connection import Link, Row
 from windlass.storage.postgres.database import Database
 from windlass.storage.postgres.records import claim_of, orphan_of
@@ -47,12 +54,15 @@ class PostgresWorkers:
             start.boot_id,
             start.lock_device,
             start.lock_inode,
+            list(start.tasks),
+            None if start.clock is None else max(within(start.clock), FIRST),
         )
         at: datetime = rows[0][0]
         return at
 
-    async def beat(self, worker: str) -> Beat:
-        return _beat_of(await self._db.fetch(self._db.sql(_BEAT), self._db.instant(), worker))
+    async def beat(self, worker: str, *, memory: int | None = None) -> Beat:
+        rows = await self._db.fetch(self._db.sql(_BEAT), self._db.instant(), worker, memory)
+        return _beat_of(rows)
 
     def pulse(self) -> PostgresPulse:
         return PostgresPulse(self._db)
@@ -95,6 +105,7 @@ class PostgresWorkers:
             worker,
             *transition_args(ordered),
             *flow_args(ordered, places),
+            frame_args(ordered),
         )
         self._db.wake()
         at, *found = rows[0]
@@ -117,9 +128,9 @@ class PostgresPulse:
         self._db = database
         self._link = Link(database.server)
 
-    async def beat(self, worker: str) -> Beat:
+    async def beat(self, worker: str, *, memory: int | None = None) -> Beat:
         rows = await self._link.fetch(
-            self._db.sql(_BEAT), self._db.instant(), worker, within=_BEAT_SECONDS
+            self._db.sql(_BEAT), self._db.instant(), worker, memory, within=_BEAT_SECONDS
         )
         return _beat_of(rows)
 
@@ -152,6 +163,8 @@ def _start_of(row: Row) -> WorkerStart:
         boot_id=row["lock_boot"],
         lock_device=row["lock_device"],
         lock_inode=row["lock_inode"],
+        tasks=tuple(row["tasks"]),
+        clock=row["clock"],
     )
 
 
@@ -163,4 +176,5 @@ def _record_of(row: Row) -> WorkerRecord:
         beat_at=row["beat_at"],
         ended_at=row["ended_at"],
         running=row["running"],
+        memory=row["memory"],
     )

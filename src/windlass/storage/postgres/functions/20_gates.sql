@@ -208,7 +208,7 @@ END $$;
 CREATE OR REPLACE FUNCTION define_limits(
     p_durable boolean, p_names text[], p_specs text[], p_spacings bigint[], p_bursts bigint[],
     p_burst_spans bigint[], p_concurrencies bigint[], p_failures bigint[] DEFAULT NULL,
-    p_waits text[] DEFAULT NULL, p_at timestamptz DEFAULT NULL
+    p_waits text[] DEFAULT NULL, p_at timestamptz DEFAULT NULL, p_audit text DEFAULT NULL
 ) RETURNS integer
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
@@ -223,6 +223,7 @@ BEGIN
         SELECT 1 FROM unnest(p_names, p_specs) AS t (name, spec)
          WHERE NOT EXISTS (SELECT 1 FROM limits l WHERE l.name = t.name AND l.spec = t.spec)
     ) THEN
+        PERFORM keep_audit(p_audit, coalesce(p_at, clock_timestamp()), cardinality(p_names));
         RETURN 0;
     END IF;
     PERFORM commit_durably(p_durable);
@@ -251,13 +252,15 @@ BEGIN
         END IF;
         PERFORM open_limit(p_names[i]);
     END LOOP;
+    PERFORM keep_audit(p_audit, coalesce(p_at, clock_timestamp()), cardinality(p_names));
     RETURN v_changed;
 END $$;
 
 -- One budget of a limit: its bucket is emptied, or (p_full) filled and its breaker closed. A limit
 -- that nobody defined: WL001.
 CREATE OR REPLACE FUNCTION set_gate(
-    p_at timestamptz, p_durable boolean, p_name text, p_gate text, p_full boolean
+    p_at timestamptz, p_durable boolean, p_name text, p_gate text, p_full boolean,
+    p_audit text DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
@@ -272,6 +275,9 @@ BEGIN
         UPDATE bays b SET opens_at = 0 WHERE b.gate = p_gate;
     ELSE
         PERFORM drain_gates(ARRAY[p_gate], us_of(coalesce(p_at, clock_timestamp())));
+    END IF;
+    IF p_full OR EXISTS (SELECT 1 FROM limits l WHERE l.name = p_name AND l.spacing IS NOT NULL) THEN
+        PERFORM keep_audit(p_audit, coalesce(p_at, clock_timestamp()), 1);
     END IF;
 END $$;
 

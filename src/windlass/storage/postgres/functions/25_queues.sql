@@ -77,7 +77,8 @@ END $$;
 
 -- `QueueStore.change`: settings, if those stored are still the same text (NULL: none).
 CREATE OR REPLACE FUNCTION change_queue(
-    p_queue text, p_settings text, p_max_running integer, p_old text
+    p_queue text, p_settings text, p_max_running integer, p_old text,
+    p_at timestamptz DEFAULT NULL, p_audit text DEFAULT NULL
 ) RETURNS boolean
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET lock_timeout TO '3s' AS $$
@@ -86,15 +87,22 @@ BEGIN
     INSERT INTO queues (name) VALUES (p_queue) ON CONFLICT (name) DO NOTHING;
     UPDATE queues q SET settings = p_settings, max_running = p_max_running
      WHERE q.name = p_queue AND q.settings IS NOT DISTINCT FROM p_old;
-    RETURN FOUND;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM keep_audit(p_audit, coalesce(p_at, clock_timestamp()), 1);
+    RETURN true;
 END $$;
 
 -- `QueueStore.warm`.
-CREATE OR REPLACE FUNCTION warm_queue(p_queue text) RETURNS void
+CREATE OR REPLACE FUNCTION warm_queue(
+    p_queue text, p_at timestamptz DEFAULT NULL, p_audit text DEFAULT NULL
+) RETURNS void
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET lock_timeout TO '3s' AS $$
 BEGIN
     PERFORM commit_durably(true);
     UPDATE queues q SET cool_until = NULL, cool_downs = 0
      WHERE q.name = p_queue AND (q.cool_until IS NOT NULL OR q.cool_downs > 0);
+    PERFORM keep_audit(p_audit, coalesce(p_at, clock_timestamp()), 1);
 END $$;

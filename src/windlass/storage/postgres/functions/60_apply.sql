@@ -35,6 +35,7 @@ CREATE OR REPLACE FUNCTION apply_transition(
     p_refund boolean, p_result bytea, p_error_kind text, p_error_message text,
     p_error_traceback text, p_lost integer, p_solo boolean, p_missed boolean,
     p_if_cancelled text, p_keep boolean, p_cools bigint[], p_drains boolean, p_forgive boolean,
+    p_error_frame text,
     OUT verdict text, OUT verb text, OUT opened text[], OUT place boolean,
     OUT cool_until timestamptz, OUT cooled boolean
 )
@@ -85,12 +86,13 @@ BEGIN
     END IF;
     IF NOT v_returns AND NOT p_keep THEN
         DELETE FROM jobs j WHERE j.seq = p_seq;
-        DELETE FROM history h WHERE h.seq = p_seq;
+        PERFORM forget_traces(ARRAY[p_seq]);
     ELSIF verb = 'succeed' THEN
         UPDATE jobs j
            SET state = 2, finished_at = p_now, ended_number = p_number, ended_verb = verb,
                ended_by = p_by, result = p_result, lost = 0, solo = false, missed_at = NULL,
-               error_kind = NULL, error_message = NULL, error_traceback = NULL
+               error_kind = NULL, error_message = NULL, error_traceback = NULL,
+               error_frame = NULL
          WHERE j.seq = p_seq;
     ELSE
         v_due := CASE WHEN v_returns THEN greatest(after(p_now, p_delay), cool_until)
@@ -114,7 +116,9 @@ BEGIN
                error_message = CASE WHEN p_error_kind IS NULL THEN j.error_message
                                     ELSE p_error_message END,
                error_traceback = CASE WHEN p_error_kind IS NULL THEN j.error_traceback
-                                      ELSE p_error_traceback END
+                                      ELSE p_error_traceback END,
+               error_frame = CASE WHEN p_error_kind IS NULL THEN j.error_frame
+                                  ELSE p_error_frame END
          WHERE j.seq = p_seq;
         INSERT INTO history (seq, claim_number, attempt, verb, worker, started_at, ended_at,
                              error_kind, error_message, error_traceback)
@@ -190,7 +194,7 @@ CREATE OR REPLACE FUNCTION apply_transitions(
     p_solos boolean[] DEFAULT NULL, p_misseds boolean[] DEFAULT NULL,
     p_if_cancelleds text[] DEFAULT NULL, p_one_by_one boolean DEFAULT false,
     p_cools text[] DEFAULT NULL, p_drains boolean[] DEFAULT NULL, p_thens text[] DEFAULT NULL,
-    p_order integer[] DEFAULT NULL,
+    p_order integer[] DEFAULT NULL, p_error_frames text[] DEFAULT NULL,
     OUT at timestamptz, OUT verdicts text[], OUT verbs text[], OUT cool_untils timestamptz[],
     OUT cooleds boolean[]
 )
@@ -240,7 +244,7 @@ BEGIN
                SET state = 2, finished_at = at, ended_number = j.claim_number,
                    ended_verb = 'succeed', ended_by = t.by, result = t.result, lost = 0,
                    solo = false, missed_at = NULL, error_kind = NULL, error_message = NULL,
-                   error_traceback = NULL
+                   error_traceback = NULL, error_frame = NULL
               FROM unnest(p_seqs, p_numbers, p_verbs, p_bys, p_results, p_keeps, p_thens)
                    WITH ORDINALITY AS t (seq, number, verb, by, result, keep, follow, n)
              WHERE NOT p_one_by_one AND NOT v_in_order
@@ -294,7 +298,8 @@ BEGIN
             coalesce(p_refunds[i], false), p_results[i], p_error_kinds[i], p_error_messages[i],
             p_error_tracebacks[i], coalesce(p_losts[i], 0), coalesce(p_solos[i], false),
             coalesce(p_misseds[i], false), p_if_cancelleds[i], coalesce(p_keeps[i], true),
-            p_cools[i]::bigint[], coalesce(p_drains[i], false), v_forgive) AS a;
+            p_cools[i]::bigint[], coalesce(p_drains[i], false), v_forgive,
+            p_error_frames[i]) AS a;
         verdicts[i] := v_answer.verdict;
         verbs[i] := v_answer.verb;
         v_opened := v_opened || v_answer.opened;
@@ -360,7 +365,8 @@ BEGIN
             UPDATE jobs j
                SET state = 2, finished_at = at, ended_number = p_number, ended_verb = 'succeed',
                    ended_by = p_by, result = p_result, lost = 0, solo = false, missed_at = NULL,
-                   error_kind = NULL, error_message = NULL, error_traceback = NULL
+                   error_kind = NULL, error_message = NULL, error_traceback = NULL,
+                   error_frame = NULL
              WHERE j.seq = ANY (p_seqs) AND j.claim_number = p_number AND j.state + 0 = 1
                AND j.key IS NULL AND (v_limited OR j.gates IS NULL)
             RETURNING j.seq, j.queue, j.task, j.worker,

@@ -6,7 +6,9 @@
 
 -- The worker's lease is renewed if its row is live. At least one row comes back, without a job if
 -- the worker holds none.
-CREATE OR REPLACE FUNCTION beat(p_at timestamptz, p_worker text)
+CREATE OR REPLACE FUNCTION beat(
+    p_at timestamptz, p_worker text, p_memory bigint DEFAULT NULL
+)
 RETURNS TABLE (live boolean, at timestamptz, id uuid, claim_number integer, seq bigint,
                cancel_requested boolean)
 LANGUAGE plpgsql
@@ -19,7 +21,8 @@ BEGIN
     -- A beat that a crash of the server takes away does not matter, and one that waited for a
     -- standby that is not there would get the worker buried.
     PERFORM set_config('synchronous_commit', 'off', true);
-    UPDATE workers w SET beat_at = v_at WHERE w.id = p_worker AND w.state = 'live';
+    UPDATE workers w SET beat_at = v_at, memory = coalesce(p_memory, w.memory)
+     WHERE w.id = p_worker AND w.state = 'live';
     v_live := FOUND;
     RETURN QUERY
     SELECT v_live, v_at, j.id, j.claim_number, j.seq, j.cancel_requested
@@ -94,6 +97,7 @@ CREATE OR REPLACE FUNCTION leave_worker(
     p_error_messages text[], p_error_tracebacks text[], p_losts integer[], p_solos boolean[],
     p_misseds boolean[], p_if_cancelleds text[], p_cools text[] DEFAULT NULL,
     p_drains boolean[] DEFAULT NULL, p_thens text[] DEFAULT NULL, p_order integer[] DEFAULT NULL,
+    p_error_frames text[] DEFAULT NULL,
     OUT at timestamptz, OUT verdicts text[], OUT verbs text[], OUT cool_untils timestamptz[],
     OUT cooleds boolean[]
 )
@@ -130,7 +134,8 @@ BEGIN
                 FROM unnest(p_seqs) WITH ORDINALITY AS t (seq, n) ORDER BY t.n),
         p_numbers, p_verbs, p_bys, p_results, p_keeps, p_delays,
         p_refunds, p_error_kinds, p_error_messages, p_error_tracebacks, p_losts, p_solos,
-        p_misseds, p_if_cancelleds, false, p_cools, p_drains, p_thens, p_order) AS a;
+        p_misseds, p_if_cancelleds, false, p_cools, p_drains, p_thens, p_order,
+        p_error_frames) AS a;
     SELECT array_agg(j.seq) AS seqs, array_agg(j.claim_number) AS numbers,
            array_agg(j.lost) AS losts, array_agg(j.solo) AS solos, count(*)::integer AS count
       INTO v_held
@@ -171,8 +176,33 @@ BEGIN
     RETURN QUERY SELECT * FROM jobs WHERE id = ANY (p_ids) ORDER BY seq;
 END $$;
 
--- Limited jobs are put where due ones wait: the next claim stands them in their lanes, and so
--- nobody waits for the limits here.
+-- One ended job waits again, ready now, with a fresh budget; the caller has locked it. A limited one
+-- is put where due ones wait: the next claim stands it in its lane, and so nobody waits for the
+-- limits here. The answer: NULL; else the number of the job that holds its key, and nothing changed.
+CREATE OR REPLACE FUNCTION requeue_one(p_seq bigint, p_now timestamptz) RETURNS bigint
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    v_job record;
+    v_holder bigint;
+BEGIN
+    SELECT j.key, j.key_window, j.key_period INTO v_job FROM jobs j WHERE j.seq = p_seq;
+    -- A window until the start stays released, whether the job ever started or not.
+    IF v_job.key IS NOT NULL AND v_job.key_window <> 'until_started' THEN
+        v_holder := take_key(v_job.key, p_seq, after(p_now, v_job.key_period), p_now);
+        IF v_holder IS NOT NULL THEN
+            RETURN v_holder;
+        END IF;
+    END IF;
+    UPDATE jobs j
+       SET state = 0, ready = CASE WHEN j.gates IS NULL THEN 1 ELSE 0 END, lane = NULL,
+           due = p_now, max_attempts = j.attempt + j.budget, expires_at = NULL,
+           finished_at = NULL, missed_at = NULL, reason = NULL, cancel_requested = false,
+           lost = 0, solo = false
+     WHERE j.seq = p_seq;
+    RETURN NULL;
+END $$;
+
 CREATE OR REPLACE FUNCTION requeue(p_at timestamptz, p_ids uuid[]) RETURNS SETOF jobs
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off
@@ -185,26 +215,15 @@ DECLARE
 BEGIN
     PERFORM commit_durably(true);
     v_seqs := ARRAY(SELECT seq FROM require(p_ids, '{3,4,5}'));
-    -- A window until the start stays released, whether the job ever started or not.
-    FOR v_row IN
-        SELECT seq, key, key_period FROM jobs
-         WHERE seq = ANY (v_seqs) AND key IS NOT NULL AND key_window <> 'until_started'
-         ORDER BY key, seq
-    LOOP
-        v_holder := take_key(v_row.key, v_row.seq, after(v_at, v_row.key_period), v_at);
+    FOR v_row IN SELECT seq, key FROM jobs WHERE seq = ANY (v_seqs) ORDER BY key, seq LOOP
+        v_holder := requeue_one(v_row.seq, v_at);
         IF v_holder IS NOT NULL THEN
             RAISE EXCEPTION 'the key is held' USING ERRCODE = 'WL423', DETAIL = concat(
                 (SELECT replace(j.id::text, '-', '') FROM jobs j WHERE j.seq = v_holder),
                 ' ', v_row.key);
         END IF;
     END LOOP;
-    RETURN QUERY
-    UPDATE jobs
-       SET state = 0, ready = CASE WHEN gates IS NULL THEN 1 ELSE 0 END, lane = NULL,
-           due = v_at, max_attempts = attempt + budget, expires_at = NULL, finished_at = NULL,
-           missed_at = NULL, reason = NULL, cancel_requested = false, lost = 0, solo = false
-     WHERE seq = ANY (v_seqs)
-    RETURNING *;
+    RETURN QUERY SELECT * FROM jobs WHERE seq = ANY (v_seqs);
 END $$;
 
 CREATE OR REPLACE FUNCTION discard(p_at timestamptz, p_ids uuid[], p_reason text) RETURNS void
@@ -220,6 +239,17 @@ BEGIN
      WHERE seq = ANY (v_seqs);
 END $$;
 
+-- Waiting jobs that are due later are due now; the caller has locked them. Limited ones: see
+-- `requeue_one`.
+CREATE OR REPLACE FUNCTION hasten(p_seqs bigint[], p_now timestamptz) RETURNS void
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+    UPDATE jobs j
+       SET due = p_now, ready = CASE WHEN j.solo THEN 3 WHEN j.gates IS NULL THEN 1 ELSE 0 END
+     WHERE j.seq = ANY (p_seqs) AND j.ready + 0 = 0 AND j.due > p_now;
+END $$;
+
 -- The waiting ones among the jobs, now due.
 CREATE OR REPLACE FUNCTION run_now(p_at timestamptz, p_ids uuid[]) RETURNS SETOF uuid
 LANGUAGE plpgsql
@@ -230,13 +260,13 @@ DECLARE
 BEGIN
     PERFORM commit_durably(true);
     PERFORM 1 FROM jobs WHERE id = ANY (p_ids) AND state = 0 ORDER BY seq FOR UPDATE;
-    UPDATE jobs
-       SET due = v_at, ready = CASE WHEN solo THEN 3 WHEN gates IS NULL THEN 1 ELSE 0 END
-     WHERE id = ANY (p_ids) AND state = 0 AND ready = 0 AND due > v_at;
+    PERFORM hasten(ARRAY(SELECT seq FROM jobs WHERE id = ANY (p_ids) AND state = 0), v_at);
     RETURN QUERY SELECT id FROM jobs WHERE id = ANY (p_ids) AND state = 0;
 END $$;
 
-CREATE OR REPLACE FUNCTION pause(p_queue text, p_paused boolean) RETURNS void
+CREATE OR REPLACE FUNCTION pause(
+    p_queue text, p_paused boolean, p_at timestamptz DEFAULT NULL, p_audit text DEFAULT NULL
+) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout TO '3s' AS $$
 BEGIN
     PERFORM commit_durably(true);
@@ -246,6 +276,7 @@ BEGIN
     ELSE
         UPDATE queues SET paused = false WHERE name = p_queue;
     END IF;
+    PERFORM keep_audit(p_audit, coalesce(p_at, clock_timestamp()), 1);
 END $$;
 
 -- Jobs that reached a terminal state longer ago, with their keys and their history. Those of the
@@ -293,7 +324,7 @@ BEGIN
     IF v_keys IS NOT NULL THEN
         PERFORM free_keys(v_keys, v_holders);
     END IF;
-    DELETE FROM history WHERE seq = ANY (v_seqs);
+    PERFORM forget_traces(v_seqs);
     RETURN coalesce(cardinality(v_seqs), 0);
 END $$;
 

@@ -46,13 +46,15 @@ END $$;
 --   p_jobs     JSON: a list as `insert_listed` takes it, or NULL; none of them replaces or raises
 --   p_actives  an array of uuid as text, or NULL
 --   p_mosts    how many of these may not be active; NULL: any number may
+--   p_audits   who ordered it, for `keep_audit`, or NULL
 -- The answers, in order: written, stale or busy.
 -- A limit that nobody defined: WL001, its name as the detail, and nothing is written.
 -- Waiting for a key that somebody is deciding in an open transaction: 55P03 after lock_timeout.
 -- Jobs are stored together: keys are taken in the order of keys, whatever the order of the writes.
 CREATE OR REPLACE FUNCTION write_schedules(
     p_at timestamptz, p_durable boolean, p_names text[], p_revisions bigint[], p_bodies text[],
-    p_next_ats timestamptz[], p_jobs text[], p_actives text[], p_mosts integer[]
+    p_next_ats timestamptz[], p_jobs text[], p_actives text[], p_mosts integer[],
+    p_audits text[] DEFAULT NULL
 ) RETURNS text[]
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
@@ -116,6 +118,7 @@ BEGIN
             v_ids := v_ids || ARRAY(SELECT (j.job ->> 'id')::uuid
                                       FROM json_array_elements(p_jobs[i]::json) AS j (job));
         END IF;
+        PERFORM keep_audit(p_audits[i], v_at, 1);
         v_answers := v_answers || 'written'::text;
     END LOOP;
     PERFORM insert_together(v_at, p_durable, v_jobs);

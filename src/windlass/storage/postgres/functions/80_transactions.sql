@@ -66,11 +66,11 @@ BEGIN
            SET state = 2, finished_at = v_now, ended_number = v_number, ended_verb = 'succeed',
                ended_by = v_by, result = decode(v_request ->> 'result', 'base64'), lost = 0,
                solo = false, missed_at = NULL, error_kind = NULL, error_message = NULL,
-               error_traceback = NULL
+               error_traceback = NULL, error_frame = NULL
          WHERE j.seq = v_seq;
     ELSE
         DELETE FROM jobs j WHERE j.seq = v_seq;
-        DELETE FROM history h WHERE h.seq = v_seq;
+        PERFORM forget_traces(ARRAY[v_seq]);
     END IF;
     -- A row of this session alone: the worker goes on counting in its own while this one waits
     -- for a commit. Readers merge them.

@@ -10,29 +10,35 @@ SELECT seq, id, state, queue, task, priority, due, attempt, max_attempts, budget
                   AND (keys.until IS NULL
                        OR keys.until > (SELECT coalesce($1::timestamptz, clock_timestamp()))))
            AS key_held,
-       missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, throttled, on_failure, progress,
-       progress_note, reason, error_kind, error_message, error_traceback, result, payload
+       missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, throttled,
+       on_failure, progress, progress_note, reason, error_kind, error_message, error_traceback, result, payload
   FROM windlass.jobs
  WHERE id = ANY ($2::uuid[]);
 
 -- name: find
--- Newest first, by walking the table backwards: right when many match.
-SELECT seq, id, state, queue, task, priority, due, attempt, max_attempts, budget, claim_number,
-       cancel_requested, lost, solo, worker, created_at, started_at, finished_at, gates, costs,
-       expires_at, timeout, key,
+-- At least one row, without a job where none is found: next and reached stand in every row.
+SELECT f.next, f.reached, jobs.seq, id, state, queue, task, priority, due, attempt, max_attempts,
+       budget, claim_number, cancel_requested, lost, solo, worker, created_at, started_at,
+       finished_at, gates, costs, expires_at, timeout, key,
        EXISTS (SELECT 1 FROM windlass.keys
                 WHERE keys.key = jobs.key AND keys.seq = jobs.seq
                   AND (keys.until IS NULL
                        OR keys.until > (SELECT coalesce($1::timestamptz, clock_timestamp()))))
            AS key_held,
-       missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, throttled, on_failure, progress,
-       progress_note, reason, error_kind, error_message, error_traceback, result, payload
-  FROM windlass.jobs
- WHERE seq < $2
-   AND ($3::smallint[] IS NULL OR state = ANY ($3::smallint[]))
-   AND ($4::text IS NULL OR queue = $4)
-   AND ($5::text IS NULL OR task = $5)
- ORDER BY seq DESC LIMIT $6;
+       missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, throttled,
+       on_failure, progress, progress_note, reason, error_kind, error_message, error_traceback,
+       result, payload
+  FROM windlass.find_jobs(
+           $1, $2, $3,
+           ROW($4::smallint[], $5::text[], $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
+               $17::timestamptz, $18::timestamptz, $19::timestamptz, $20::timestamptz,
+               $21)::windlass.job_filter) AS f
+  LEFT JOIN LATERAL windlass.read_jobs(f.seqs) AS jobs ON true
+ ORDER BY jobs.seq DESC;
+
+-- name: errors
+SELECT complete, kind, frame, count, first, last, job, said, tasks, queues
+  FROM windlass.error_groups($1, $2, $3, $4);
 
 -- name: history
 SELECT claim_number, attempt, verb, worker, started_at, ended_at, error_kind, error_message,
@@ -41,14 +47,16 @@ SELECT claim_number, attempt, verb, worker, started_at, ended_at, error_kind, er
  WHERE seq = (SELECT seq FROM windlass.jobs WHERE id = $1)
  ORDER BY claim_number;
 
--- name: counts
-SELECT queue, state,
-       state = 0 AND due > (SELECT coalesce($1::timestamptz, clock_timestamp())) AS scheduled,
-       count(*)
-  FROM windlass.jobs GROUP BY 1, 2, 3;
+-- name: count_all
+SELECT queue, ready, scheduled, running, ended, retrying, oldest_due FROM windlass.count_all($1);
 
--- name: paused
-SELECT name FROM windlass.queues WHERE paused;
+-- name: count_up_to
+SELECT queue, ready, scheduled, running, ended, retrying, oldest_due
+  FROM windlass.count_up_to($1, $2);
+
+-- name: known_queues
+-- Those that are listed whether they have jobs or not.
+SELECT name, paused FROM windlass.queues WHERE paused OR settings IS NOT NULL;
 
 -- name: requeue
 -- The keys are held again where the window asks for it: that is what was just written.
@@ -56,8 +64,8 @@ SELECT seq, id, state, queue, task, priority, due, attempt, max_attempts, budget
        cancel_requested, lost, solo, worker, created_at, started_at, finished_at, gates, costs,
        expires_at, timeout, key,
        key IS NOT NULL AND key_window <> 'until_started' AS key_held,
-       missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, throttled, on_failure, progress,
-       progress_note, reason, error_kind, error_message, error_traceback, result, payload
+       missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, throttled,
+       on_failure, progress, progress_note, reason, error_kind, error_message, error_traceback, result, payload
   FROM windlass.requeue($1, $2::uuid[]);
 
 -- name: discard
@@ -67,7 +75,7 @@ SELECT windlass.discard($1, $2::uuid[], $3);
 SELECT windlass.run_now($1, $2::uuid[]);
 
 -- name: pause
-SELECT windlass.pause($1, $2);
+SELECT windlass.pause($1, $2, $3, $4);
 
 -- name: next_due
 SELECT windlass.next_due($1::text[]);
@@ -77,6 +85,15 @@ SELECT windlass.prune($1, $2, $3, $4, $5, $6);
 
 -- name: prune_rollups
 SELECT windlass.prune_rollups($1, $2, $3);
+
+-- name: compact_rollups
+SELECT windlass.compact_rollups($1, $2, $3);
+
+-- name: prune_audits
+SELECT windlass.prune_audits($1, $2, $3);
+
+-- name: prune_events
+SELECT windlass.prune_events($1, $2, $3);
 
 -- name: prune_workers
 SELECT windlass.prune_workers($1, $2, $3);
@@ -99,3 +116,6 @@ SELECT windlass.forget_gates($1, $2, $3);
 
 -- name: sweep_holds
 SELECT windlass.sweep_holds();
+
+-- name: sweep_traces
+SELECT windlass.sweep_traces($1);

@@ -59,3 +59,26 @@ VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) windlass.bays;
 
 -- name: vacuum_queues
 VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) windlass.queues;
+
+-- name: vacuum_audits
+VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) windlass.audits;
+
+-- name: vacuum_logs
+VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) windlass.logs;
+
+-- name: vacuum_events
+VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) windlass.events;
+
+-- name: facts
+-- What the server says of itself and of us; what it does not tell this role is NULL.
+SELECT current_setting('synchronous_commit') AS synchronous_commit,
+       current_setting('fsync') AS fsync,
+       current_setting('full_page_writes') AS full_page_writes,
+       current_setting('autovacuum') AS autovacuum,
+       current_setting('max_connections')::float8 AS max_connections,
+       (SELECT count(*) FROM pg_stat_activity
+         WHERE coalesce(backend_type, 'client backend') = 'client backend')::float8 AS connections,
+       (SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c
+         WHERE c.relnamespace = to_regnamespace(quote_ident($1)) AND c.relkind = 'r')::float8 AS size,
+       (SELECT sum(n_dead_tup) FROM pg_stat_user_tables WHERE schemaname = $1)::float8 AS dead_rows,
+       (SELECT sum(n_live_tup) FROM pg_stat_user_tables WHERE schemaname = $1)::float8 AS live_rows;

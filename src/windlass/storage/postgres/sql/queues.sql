@@ -10,7 +10,7 @@ SELECT name, settings, paused, cool_until, cool_downs
 SELECT settings FROM windlass.queues WHERE name = $1;
 
 -- name: change
-SELECT windlass.change_queue($1, $2, $3, $4);
+SELECT windlass.change_queue($1, $2, $3, $4, $5, $6);
 
 -- name: warm
-SELECT windlass.warm_queue($1);
+SELECT windlass.warm_queue($1, $2, $3);

@@ -5,14 +5,15 @@
 WITH clock AS MATERIALIZED (SELECT coalesce($1::timestamptz, clock_timestamp()) AS at),
 made AS (
     INSERT INTO windlass.workers (id, host, pid, version, queues, slots, lease, lock_boot,
-                                  lock_device, lock_inode, started_at, beat_at)
-    SELECT $2, $3, $4, $5, $6::text[], $7, $8, $9, $10, $11, at, at FROM clock
+                                  lock_device, lock_inode, tasks, clock, started_at, beat_at)
+    SELECT $2, $3, $4, $5, $6::text[], $7, $8, $9, $10, $11, $12::text[], $13::timestamptz, at, at
+      FROM clock
     ON CONFLICT (id) DO NOTHING
 )
 SELECT at FROM clock;
 
 -- name: beat
-SELECT live, at, id, claim_number, seq, cancel_requested FROM windlass.beat($1, $2);
+SELECT live, at, id, claim_number, seq, cancel_requested FROM windlass.beat($1, $2, $3);
 
 -- name: cancel_requests
 SELECT id, claim_number, seq FROM windlass.cancel_requests($1);
@@ -36,15 +37,15 @@ SELECT seq, id, claim_number, task, queue, attempt, max_attempts, budget, due, s
 -- name: leave
 SELECT at, verdicts, verbs, cool_untils, cooleds
   FROM windlass.leave_worker($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
-                             $17, $18, $19, $20, $21, $22);
+                             $17, $18, $19, $20, $21, $22, $23);
 
 -- name: live
-SELECT id, host, pid, version, queues, slots, lease, lock_boot, lock_device, lock_inode
+SELECT id, host, pid, version, queues, slots, lease, lock_boot, lock_device, lock_inode, tasks, clock
   FROM windlass.workers WHERE state = 'live' ORDER BY seq DESC;
 
 -- name: workers
-SELECT id, host, pid, version, queues, slots, lease, lock_boot, lock_device, lock_inode, state,
-       started_at, beat_at, ended_at,
+SELECT id, host, pid, version, queues, slots, lease, lock_boot, lock_device, lock_inode, tasks,
+       clock, memory, state, started_at, beat_at, ended_at,
        (SELECT count(*) FROM windlass.jobs WHERE jobs.worker = workers.id AND jobs.state = 1)
            AS running
   FROM windlass.workers

@@ -1,0 +1,145 @@
+"""Everything out of one storage and into another."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import asyncpg
+import msgspec
+
+from windlass.core.job import Attempt, JobId
+from windlass.core.rollup import Rollup
+from windlass.core.state import Verb
+from windlass.core.unique import Unique, Window
+from windlass.storage.journal import EventRecord, LogChunk
+from windlass.storage.looks import LimitState, QueueRecord
+from windlass.storage.moving import Belonging, StoredJob
+from windlass.storage.ordering import AuditRecord
+from windlass.storage.postgres.connection import Row
+from windlass.storage.postgres.database import Database
+from windlass.storage.postgres.journal import chunk_of, event_args
+from windlass.storage.postgres.limits import refusal
+from windlass.storage.postgres.records import attempt_of, job_of, known_id
+from windlass.storage.postgres.restoring import (
+    audit_row,
+    gate_row,
+    history_rows,
+    job_row,
+    log_rows,
+    queue_row,
+    rollup_rows,
+)
+from windlass.storage.postgres.translate import Refused
+from windlass.storage.queries import load
+
+__all__ = ["PostgresMoving"]
+
+_SQL = load("windlass.storage.postgres.sql", "moving.sql")
+_DUMP, _DUMP_HISTORY, _DUMP_LOGS = _SQL["dump"], _SQL["dump_history"], _SQL["dump_logs"]
+_JOBS, _TRACES, _ROLLUPS = _SQL["restore_jobs"], _SQL["restore_traces"], _SQL["restore_rollups"]
+_QUEUES, _GATES = _SQL["restore_queues"], _SQL["restore_gates"]
+_AUDITS, _EVENTS = _SQL["restore_audits"], _SQL["restore_events"]
+
+T = TypeVar("T")
+
+
+class PostgresMoving:
+    """A `MovingStore`."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    async def _ask(self, sql: str, *args: object) -> list[Row]:
+        return await self._db.fetch_aside(self._db.sql(sql), *args)
+
+    # --- out ----------------------------------------------------------------------------------
+
+    async def dump(self, *, after: int, limit: int) -> Sequence[StoredJob]:
+        rows = await self._ask(_DUMP, self._db.instant(), after, limit)
+        ids = {row["seq"]: JobId(row["id"].hex) for row in rows}
+        history: defaultdict[int, list[Attempt]] = defaultdict(list)
+        for row in await self._ask(_DUMP_HISTORY, list(ids)):
+            history[row["seq"]].append(attempt_of(row))
+        logs: defaultdict[int, list[LogChunk]] = defaultdict(list)
+        for row in await self._ask(_DUMP_LOGS, list(ids)):
+            logs[row["seq"]].append(chunk_of(ids[row["seq"]], row))
+        return [
+            StoredJob(
+                job=job_of(row),
+                unique=_unique_of(row),
+                key_until=row["key_until"],
+                ended=_ended_of(row),
+                history=tuple(history[row["seq"]]),
+                logs=tuple(logs[row["seq"]]),
+            )
+            for row in rows
+        ]
+
+    # --- in -----------------------------------------------------------------------------------
+
+    async def restore(self, things: Sequence[Belonging]) -> int:
+        async def run(connection: asyncpg.Connection) -> int:
+            async with connection.transaction(isolation="read_committed"):
+                return await self._restore(connection, things)
+
+        try:
+            new = await self._db.side.use(run)
+        except Refused as refused:
+            raise await refusal(self._db, refused) from None
+        self._db.wake()
+        return new
+
+    async def _restore(self, connection: asyncpg.Connection, things: Sequence[Belonging]) -> int:
+        new = await self._restore_jobs(connection, _only(StoredJob, things))
+        lists: tuple[tuple[str, Iterable[Mapping[str, object]]], ...] = (
+            (_GATES, map(gate_row, _only(LimitState, things))),
+            (_QUEUES, map(queue_row, _only(QueueRecord, things))),
+            (_ROLLUPS, rollup_rows(_only(Rollup, things))),
+            (_AUDITS, map(audit_row, _only(AuditRecord, things))),
+        )
+        for statement, rows in lists:
+            text = _text(rows)
+            if text != "[]":
+                new += await connection.fetchval(self._db.sql(statement), text)
+        events = [event for event in _only(EventRecord, things) if known_id(event.job) is not None]
+        if events:
+            new += await connection.fetchval(self._db.sql(_EVENTS), *event_args(events))
+        return new
+
+    async def _restore_jobs(
+        self, connection: asyncpg.Connection, stored: Sequence[StoredJob]
+    ) -> int:
+        if not stored:
+            return 0
+        text = _text(map(job_row, stored))
+        rows = await connection.fetch(self._db.sql(_JOBS), self._db.instant(), text)
+        ids = {row["id"].hex for row in rows}
+        fresh = [one for one in stored if one.job.id in ids]
+        traces = _text(history_rows(fresh)), _text(log_rows(fresh))
+        await connection.fetch(self._db.sql(_TRACES), *traces)
+        return len(rows)
+
+
+def _only(kind: type[T], things: Sequence[Belonging]) -> list[T]:
+    return [thing for thing in things if isinstance(thing, kind)]
+
+
+def _text(rows: Iterable[Mapping[str, Any]]) -> str:
+    return msgspec.json.encode(list(rows)).decode()
+
+
+def _unique_of(row: Row) -> Unique | None:
+    if row["key"] is None:
+        return None
+    period = row["key_period"]
+    span = None if period is None else timedelta(microseconds=period)
+    return Unique(row["key"], Window(row["key_window"]), span)
+
+
+def _ended_of(row: Row) -> tuple[int, Verb, str] | None:
+    if row["ended_number"] is None:
+        return None
+    return row["ended_number"], Verb(row["ended_verb"]), row["ended_by"]

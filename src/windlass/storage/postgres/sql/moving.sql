@@ -1,0 +1,46 @@
+-- Everything out of one storage and into another.
+
+-- name: dump
+-- Columns as `job_of` in records.py reads them, and what else is stored of a job.
+SELECT jobs.seq, id, state, queue, task, priority, due, attempt, max_attempts, budget,
+       claim_number, cancel_requested, lost, solo, worker, created_at, started_at, finished_at,
+       gates, costs, expires_at, timeout, jobs.key, held.seq IS NOT NULL AS key_held, missed_at,
+       backoff, tags, tenant, principal, correlation_id, trace, parent, throttled, on_failure,
+       progress, progress_note, reason, error_kind, error_message, error_traceback, result,
+       payload, key_window, key_period, held.until AS key_until, ended_number, ended_verb, ended_by
+  FROM windlass.dump_jobs($2, $3) AS jobs
+  LEFT JOIN windlass.keys AS held
+    ON held.key = jobs.key AND held.seq = jobs.seq
+   AND (held.until IS NULL
+        OR held.until > (SELECT coalesce($1::timestamptz, clock_timestamp())))
+ ORDER BY jobs.seq;
+
+-- name: dump_history
+SELECT seq, claim_number, attempt, verb, worker, started_at, ended_at, error_kind, error_message,
+       error_traceback
+  FROM windlass.history WHERE seq = ANY ($1::bigint[]) ORDER BY seq, claim_number;
+
+-- name: dump_logs
+SELECT seq, claim_number, number, lines
+  FROM windlass.logs WHERE seq = ANY ($1::bigint[]) ORDER BY seq, claim_number, number;
+
+-- name: restore_jobs
+SELECT id FROM windlass.restore_jobs($1, $2);
+
+-- name: restore_traces
+SELECT windlass.restore_traces($1, $2);
+
+-- name: restore_rollups
+SELECT windlass.restore_rollups($1);
+
+-- name: restore_queues
+SELECT windlass.restore_queues($1);
+
+-- name: restore_gates
+SELECT windlass.restore_gates($1);
+
+-- name: restore_audits
+SELECT windlass.restore_audits($1);
+
+-- name: restore_events
+SELECT windlass.restore_events($1, $2, $3::uuid[], $4, $5, $6, $7);
