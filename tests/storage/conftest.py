@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +14,9 @@ from windlass.storage.protocol import Storage
 from windlass.storage.redis import open_redis
 from windlass.storage.sqlite import open_sqlite
 from windlass.testing.clock import VirtualClock
+
+if TYPE_CHECKING:
+    from tests.servers.fresh import FreshPostgres
 
 Open = Callable[[], Awaitable[Storage]]
 
@@ -72,5 +76,59 @@ OPENERS = {
 async def storage(request: pytest.FixtureRequest) -> AsyncIterator[Storage]:
     """An empty storage of each kind."""
     opened = await request.getfixturevalue(OPENERS[request.param])()
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def other_schema(fresh_postgres: FreshPostgres) -> Iterator[tuple[str, str]]:
+    """A second schema for a test that needs two."""
+    schema = fresh_postgres.take_schema()
+    yield fresh_postgres.home, schema
+    fresh_postgres.give_back_schema(schema)
+
+
+@pytest.fixture
+def open_other_memory(clock: VirtualClock) -> Open:
+    async def opened() -> Storage:
+        return MemoryStorage(MemoryDatabase(clock))
+
+    return opened
+
+
+@pytest.fixture
+def open_other_file(tmp_path: Path, clock: VirtualClock) -> Open:
+    async def opened() -> Storage:
+        return await open_sqlite(tmp_path / "elsewhere.db", clock=clock)
+
+    return opened
+
+
+@pytest.fixture
+def open_other_schema(other_schema: tuple[str, str], clock: VirtualClock) -> Open:
+    url, schema = other_schema
+
+    async def opened() -> Storage:
+        return await open_postgres(url, clock=clock, schema=schema)
+
+    return opened
+
+
+@pytest.fixture
+def open_other_prefix(redis_prefix: tuple[str, str], clock: VirtualClock) -> Open:
+    url, prefix = redis_prefix
+
+    async def opened() -> Storage:
+        return await open_redis(url, clock=clock, prefix=f"{prefix}-elsewhere")
+
+    return opened
+
+
+@pytest.fixture
+async def elsewhere(request: pytest.FixtureRequest, storage: Storage) -> AsyncIterator[Storage]:
+    """Another empty storage of the same kind."""
+    kind = request.node.callspec.params["storage"]
+    opener = OPENERS[kind].replace("open_", "open_other_")
+    opened: Storage = await request.getfixturevalue(opener)()
     yield opened
     await opened.close()

@@ -31,7 +31,8 @@ async def test_the_broken_store_is_found(name: str, monkeypatch: pytest.MonkeyPa
     suite, test = TESTS[name]
     clock = VirtualClock()
     storage = broken_storage(TABLE[name], clock)
-    arguments = {"storage": storage, "clock": clock}
+    elsewhere = broken_storage(TABLE[name], clock)
+    arguments = {"storage": storage, "elsewhere": elsewhere, "clock": clock}
     wanted = inspect.signature(test).parameters.keys() & arguments.keys()
     with pytest.raises(FAILURES):
         await test(suite(), **{name: arguments[name] for name in wanted})

@@ -35,6 +35,16 @@ async def storage(
     await opened.close()
 
 
+@pytest.fixture
+async def elsewhere(
+    pool: PgBouncer, other_schema: tuple[str, str], clock: VirtualClock
+) -> AsyncIterator[Storage]:
+    url, schema = other_schema
+    opened = await open_postgres(pool.url_of(url), clock=clock, schema=schema)
+    yield opened
+    await opened.close()
+
+
 for suite in ALL:
     name = f"Test{suite.__name__}Pooled"
     globals()[name] = type(name, (suite,), {})

@@ -29,6 +29,13 @@ async def storage(cluster: ValkeyCluster, clock: VirtualClock) -> AsyncIterator[
     await opened.close()
 
 
+@pytest.fixture
+async def elsewhere(cluster: ValkeyCluster, clock: VirtualClock) -> AsyncIterator[Storage]:
+    opened = await open_redis(cluster.url, clock=clock, prefix=new_name())
+    yield opened
+    await opened.close()
+
+
 for suite in ALL:
     name = f"Test{suite.__name__}OnACluster"
     globals()[name] = type(name, (suite,), {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
@@ -184,6 +184,14 @@ class SaysTooMuch(MemoryStorage):
 
     def describe(self) -> str:
         return super().describe() + "\n"
+
+
+@fails(StorageConformance.test_it_says_how_it_is)
+class SaysNothing(MemoryStorage):
+    """Nothing is known of the storage."""
+
+    async def health(self) -> Mapping[str, float | str]:
+        return {}
 
 
 @fails(StorageConformance.test_the_death_of_a_worker_that_lives_is_never_proven)

@@ -153,6 +153,25 @@ class BeatsMakeRows(MemoryWorkers):
         return await super().beat(worker, memory=memory)
 
 
+@fails(HeartbeatConformance.test_a_row_keeps_what_its_worker_says_of_itself)
+class ForgetsTheTasks(MemoryWorkers):
+    """What a worker can run is not stored."""
+
+    async def register(self, start: WorkerStart) -> datetime:
+        return await super().register(replace(start, tasks=()))
+
+
+@fails(HeartbeatConformance.test_a_beat_says_how_much_memory_is_used)
+class ForgetsTheMemory(MemoryWorkers):
+    """A beat that says nothing of memory forgets what was said."""
+
+    async def beat(self, worker: str, *, memory: int | None = None) -> Beat:
+        beat = await super().beat(worker, memory=memory)
+        if beat.live:
+            self._db.workers[worker].memory = memory
+        return beat
+
+
 # --- burial -----------------------------------------------------------------------------------
 
 

@@ -57,7 +57,8 @@ class MemoryLimits:
         with self._db.moment():
             usage = self._db.gates.usage(self._db.running.values())
             gates = self._db.gates
-            budgets = sorted(gate.partition(":") for gate in {*gates.spent, *gates.breakers})
+            met = {*gates.spent, *gates.breakers, *usage}
+            budgets = sorted(gate.partition(":") for gate in met)
             return [
                 LimitState(
                     name=limit,

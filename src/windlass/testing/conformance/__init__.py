@@ -1,7 +1,8 @@
 """The storage contract as tests. Every backend runs all of them, ours and other people's.
 
-Needs pytest and pytest-asyncio (``asyncio_mode = "auto"``) and two fixtures: ``clock``, a
-`VirtualClock`, and ``storage``, an empty, opened `Storage` that reads it. Then::
+Needs pytest and pytest-asyncio (``asyncio_mode = "auto"``) and three fixtures: ``clock``, a
+`VirtualClock`, ``storage``, an empty, opened `Storage` that reads it, and ``elsewhere``, another
+one of the same kind. Then::
 
     from windlass.testing.conformance import ALL
 
@@ -20,30 +21,41 @@ from windlass.testing.conformance.administering import (
     ReadingConformance,
 )
 from windlass.testing.conformance.applying import FenceConformance, OutcomeConformance
+from windlass.testing.conformance.auditing import AuditConformance
 from windlass.testing.conformance.breakers import BreakerConformance
 from windlass.testing.conformance.burying import BurialConformance, SteadyLeaseConformance
 from windlass.testing.conformance.cancelling import CancelConformance
 from windlass.testing.conformance.claiming import ClaimConformance, OrderConformance
+from windlass.testing.conformance.compacting import CompactionConformance
 from windlass.testing.conformance.concurrency import ConcurrencyConformance
 from windlass.testing.conformance.cooling import CoolDownConformance, ThrottleConformance
 from windlass.testing.conformance.counting import RollupConformance
+from windlass.testing.conformance.counting_queues import QueueCountConformance
+from windlass.testing.conformance.deleting import DeletionConformance
 from windlass.testing.conformance.draining import ChangedRateConformance, DrainConformance
+from windlass.testing.conformance.editing import EditConformance
+from windlass.testing.conformance.erring import ErrorGroupConformance
 from windlass.testing.conformance.expiring import ExpiryConformance
 from windlass.testing.conformance.filling import MaxRunningConformance
+from windlass.testing.conformance.finding import FilterConformance, PageConformance, TextConformance
 from windlass.testing.conformance.firing import FiringConformance, OverlapConformance
 from windlass.testing.conformance.following import FollowUpConformance, OnFailureConformance
 from windlass.testing.conformance.forgiving import ForgivenessConformance
 from windlass.testing.conformance.histories import HistoryConformance
 from windlass.testing.conformance.holding import HolderConformance
 from windlass.testing.conformance.inserting import InsertConformance, UniqueConformance
+from windlass.testing.conformance.journal import EventConformance, LogConformance
 from windlass.testing.conformance.keeping import RetentionConformance
 from windlass.testing.conformance.lanes import LaneConformance
 from windlass.testing.conformance.leading import LeaderConformance
 from windlass.testing.conformance.maintaining import MaintenanceConformance
+from windlass.testing.conformance.moving import MovingConformance
 from windlass.testing.conformance.opening import StorageConformance, WakeupConformance
+from windlass.testing.conformance.ordering import ObedienceConformance, RequeueConformance
 from windlass.testing.conformance.rates import RateConformance
 from windlass.testing.conformance.refusing import RefusalConformance
 from windlass.testing.conformance.replacing import ReplaceConformance
+from windlass.testing.conformance.restoring import RestorationConformance
 from windlass.testing.conformance.retrying import RetryConformance
 from windlass.testing.conformance.scheduling import DueConformance, ScheduleConformance
 from windlass.testing.conformance.settings import SettingsConformance
@@ -57,18 +69,25 @@ __all__ = [
     "ALL",
     "LOCAL",
     "ActivityConformance",
+    "AuditConformance",
     "BreakerConformance",
     "BurialConformance",
     "CancelConformance",
     "ChangedRateConformance",
     "ClaimConformance",
+    "CompactionConformance",
     "ConcurrencyConformance",
     "CoolDownConformance",
+    "DeletionConformance",
     "DrainConformance",
     "DueConformance",
+    "EditConformance",
+    "ErrorGroupConformance",
+    "EventConformance",
     "ExpiryConformance",
     "FarewellConformance",
     "FenceConformance",
+    "FilterConformance",
     "FiringConformance",
     "FollowUpConformance",
     "ForgivenessConformance",
@@ -78,18 +97,25 @@ __all__ = [
     "InsertConformance",
     "LaneConformance",
     "LeaderConformance",
+    "LogConformance",
     "MaintenanceConformance",
     "MaxRunningConformance",
+    "MovingConformance",
+    "ObedienceConformance",
     "OnFailureConformance",
     "OperatorConformance",
     "OrderConformance",
     "OutcomeConformance",
     "OverlapConformance",
+    "PageConformance",
     "QueueConformance",
+    "QueueCountConformance",
     "RateConformance",
     "ReadingConformance",
     "RefusalConformance",
     "ReplaceConformance",
+    "RequeueConformance",
+    "RestorationConformance",
     "RetentionConformance",
     "RetryConformance",
     "RollupConformance",
@@ -99,6 +125,7 @@ __all__ = [
     "SteadyLeaseConformance",
     "StorageConformance",
     "SuccessorConformance",
+    "TextConformance",
     "ThrottleConformance",
     "TrialConformance",
     "UniqueConformance",
@@ -151,7 +178,22 @@ ALL: tuple[type, ...] = (
     ReadingConformance,
     OperatorConformance,
     QueueConformance,
+    ObedienceConformance,
+    RequeueConformance,
+    EditConformance,
+    DeletionConformance,
+    AuditConformance,
+    FilterConformance,
+    TextConformance,
+    PageConformance,
+    QueueCountConformance,
+    ErrorGroupConformance,
+    LogConformance,
+    EventConformance,
     RollupConformance,
+    CompactionConformance,
+    MovingConformance,
+    RestorationConformance,
     WakeupConformance,
     StorageConformance,
 )

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from windlass.core.job import JobId
 from windlass.core.outcome import GaveUp, Lost, Raised, Succeeded
 from windlass.core.state import State
 from windlass.core.unique import Window
@@ -25,6 +24,7 @@ from windlass.testing.conformance.steps import (
     claim,
     claim_one,
     enlist,
+    failed,
     happened,
     ids,
     keyed,
@@ -34,13 +34,6 @@ from windlass.testing.conformance.steps import (
 )
 
 __all__ = ["OperatorConformance", "QueueConformance", "ReadingConformance"]
-
-
-async def failed(storage: Storage, **asked: object) -> JobId:
-    """A failed job's id."""
-    running = await started(storage, a_job(**asked))
-    await happened(storage, running, GaveUp(OOPS))
-    return running.claim.job
 
 
 class ReadingConformance:

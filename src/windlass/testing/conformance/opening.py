@@ -160,6 +160,13 @@ class StorageConformance:
         assert storage.describe()
         assert "\n" not in storage.describe()
 
+    async def test_it_says_how_it_is(self, storage: Storage) -> None:  # DBH-1
+        await add(storage, a_job())
+        health = await storage.health()
+        assert health.get("durability")
+        assert all(isinstance(value, str | int | float) for value in health.values())
+        assert "size" not in health or float(health["size"]) > 0
+
     async def test_the_death_of_a_worker_that_lives_is_never_proven(self, storage: Storage) -> None:
         boot_id, device, inode = storage.hold_worker_lock("w1")
         start = msgspec.structs.replace(

@@ -11,13 +11,16 @@ import msgspec
 from windlass.core.backoff import Backoff
 from windlass.core.job import AttemptError, ClaimedJob, Job, JobId, LimitUse, NewJob
 from windlass.core.limit import LimitSpec
-from windlass.core.outcome import Outcome, Policy, decide
+from windlass.core.outcome import GaveUp, Outcome, Policy, decide
 from windlass.core.transition import Transition, succeed, throttle
 from windlass.core.unique import Unique, Window
 from windlass.seams import new_job_id
+from windlass.storage.ordering import Order, Ordered
 from windlass.storage.protocol import (
     Answer,
+    AuditNote,
     ClaimReply,
+    JobFilter,
     QueueRecord,
     Storage,
     Verdict,
@@ -60,6 +63,12 @@ def a_worker(worker: str = "w1", *, lease: timedelta = timedelta(seconds=30)) ->
     return WorkerStart(
         id=worker, host="host", pid=1, version="0", queues=["default"], slots=10, lease=lease
     )
+
+
+def a_note(**said: Any) -> AuditNote:
+    """Who orders something, but for what is said."""
+    note = AuditNote(id=new_job_id(), who="alice", what="jobs.try")
+    return msgspec.structs.replace(note, **said)
 
 
 def seeded(seed: int) -> random.Random:
@@ -156,6 +165,20 @@ async def succeeded(storage: Storage, job: ClaimedJob) -> Answer:
     return await ended(storage, succeed(job, by=job.worker, result=None))
 
 
+async def failed(storage: Storage, job: NewJob | None = None, **asked: Any) -> JobId:
+    """A failed job's id."""
+    running = await started(storage, job or a_job(**asked))
+    await happened(storage, running, GaveUp(OOPS))
+    return running.claim.job
+
+
+async def obeyed(
+    storage: Storage, order: Order, *jobs: JobId, note: AuditNote | None = None
+) -> list[Ordered]:
+    """What became of an order for each of these jobs."""
+    return list(await storage.orders.order(order, jobs, note or a_note()))
+
+
 async def throttled(
     storage: Storage, job: ClaimedJob, *cools: timedelta, delay: timedelta = timedelta(0)
 ) -> Answer:
@@ -177,6 +200,19 @@ async def look(storage: Storage, job: JobId | ClaimedJob | NewJob) -> Job:
             wanted = job
     (found,) = await storage.admin.get([wanted])
     assert found is not None, f"job {wanted} is not stored"
+    return found
+
+
+async def every(storage: Storage, wanted: JobFilter, *, limit: int = 100) -> list[JobId]:
+    """The ids of all matching jobs, newest first, however many pages they take."""
+    found: list[JobId] = []
+    page = await storage.admin.find(wanted, limit=limit)
+    found += [job.id for job in page]
+    while page.next is not None:
+        page = await storage.admin.find(
+            msgspec.structs.replace(wanted, before=page.next), limit=limit
+        )
+        found += [job.id for job in page]
     return found
 
 

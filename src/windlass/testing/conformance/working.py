@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+import msgspec
+
 from windlass.core.outcome import Succeeded
 from windlass.core.state import State, Verb
 from windlass.core.transition import release, retry
@@ -12,6 +14,8 @@ from windlass.storage.protocol import Answer, Beat, Storage, Verdict, WorkerStat
 from windlass.testing.clock import VirtualClock
 from windlass.testing.conformance.steps import (
     DAY,
+    HOUR,
+    INSTANT,
     MINUTE,
     OOPS,
     a_job,
@@ -52,6 +56,43 @@ class HeartbeatConformance:
         await enlist(storage, "new")
         records = await storage.workers.workers()
         assert [(record.start.id, record.running) for record in records] == [("new", 0), ("old", 1)]
+
+    async def test_a_row_keeps_what_its_worker_says_of_itself(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:  # LEASE-20
+        start = msgspec.structs.replace(
+            a_worker("w1"),
+            queues=("a", "夜"),
+            tasks=("mail.send", "ünï 'x'"),
+            clock=clock.now() - HOUR + INSTANT,
+        )
+        await storage.workers.register(start)
+        (record,) = await storage.workers.workers()
+        (live,) = await storage.workers.live()
+        for told in (record.start, live):
+            assert (tuple(told.queues), tuple(told.tasks)) == (start.queues, start.tasks)
+            assert told.clock == start.clock
+
+    async def test_a_beat_says_how_much_memory_is_used(self, storage: Storage) -> None:
+        async def memory() -> int | None:
+            (record,) = await storage.workers.workers()
+            return record.memory
+
+        await enlist(storage)
+        assert await memory() is None
+        await storage.workers.beat("w1", memory=5_000_000_000)
+        assert await memory() == 5_000_000_000
+        await storage.workers.beat("w1")
+        assert await memory() == 5_000_000_000
+        pulse = storage.workers.pulse()
+        try:
+            await pulse.beat("w1", memory=7)
+        finally:
+            await pulse.close()
+        assert await memory() == 7
+        await storage.workers.bury(["w1"])
+        await storage.workers.beat("w1", memory=8)
+        assert await memory() == 7
 
     async def test_live_workers_are_named_newest_first_as_they_registered(
         self, storage: Storage
