@@ -22,7 +22,10 @@ FIELDS = {
     "queue",
     "ready",
     "scheduled",
+    "retrying",
     "running",
+    "oldest_due",
+    "cap",
     "succeeded",
     "failed",
     "cancelled",
@@ -77,7 +80,9 @@ def test_a_queue_is_paused_and_resumed(everywhere: Desk) -> None:
     said = desk("queues", "pause", "default")
     assert said.out == "Queue default is paused. 1 ready, 0 scheduled, 0 running.\n"
     assert desk.run(desk.app.admin.queue("default")).paused
-    assert desk("queues", "list").rows == [["default", "1", "0", "0", "0", "0", "paused"]]
+    ((*figures, lag, state),) = desk("queues", "list").rows
+    assert (figures, state) == (["default", "1", "0", "0", "0", "0", "0"], "paused")
+    assert re.fullmatch(r"[\d.]+ m?s", lag)
     assert desk("queues", "resume", "default", "--json").json["paused"] is False
     assert not desk.run(desk.app.admin.queue("default")).paused
 
@@ -105,10 +110,9 @@ def test_the_list_knows_queues_with_jobs_and_queues_with_settings(desk: Desk) ->
     assert desk("queues", "list", "--json").json == []
     desk.fetch.enqueue_sync("a")
     desk("queues", "set", "archive", "--max-running", "2")
-    assert desk("queues", "list").rows == [
-        ["archive", "0", "0", "0 of 2", "0", "0", "open"],
-        ["default", "1", "0", "0", "0", "0", "open"],
-    ]
+    archive, (*default, _, state) = desk("queues", "list").rows
+    assert archive == ["archive", "0", "0", "0", "0 of 2", "0", "0", "–", "open"]
+    assert (default, state) == (["default", "1", "0", "0", "0", "0", "0"], "open")
     assert [queue["queue"] for queue in desk("queues", "list", "--json").json] == [
         "archive",
         "default",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from windlass.cli import choices
+from windlass.cli import choices, completing
 from windlass.cli.target import ask, json_option, named, place, target_argument, url_option
 
 if TYPE_CHECKING:
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["breakers"]
 
-_names = click.argument("words", metavar="[MODULE:APP] TASK", nargs=-1)
+_names = click.argument(
+    "words", metavar="[MODULE:APP] TASK", nargs=-1, shell_complete=completing.tasks
+)
 
 
 class _Breaker(NamedTuple):

@@ -27,8 +27,9 @@ def _completed(ctx: click.Context, incomplete: str, names: _Names) -> list[str]:
         async with asyncio.timeout(_PATIENCE):
             return sorted({name for name in await names(app) if name.startswith(incomplete)})
 
-    words = ctx.params.get("words") or ()
-    app = ctx.params.get("target") or next((word for word in words if ":" in word), None)
+    # Behind an option that still lacks its value nothing is parsed: arguments are left over.
+    words = (ctx.params.get("target") or "", *(ctx.params.get("words") or ()), *ctx.args)
+    app = next((word for word in words if ":" in word), None)
     try:
         return ask(place(app, ctx.params.get("url")), question)[:_MOST]
     except Exception:  # noqa: BLE001 -- a traceback in the middle of somebody's line helps nobody

@@ -3,11 +3,35 @@
 from __future__ import annotations
 
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import BashComplete, add_completion_class, get_completion_class
 
-__all__ = ["completion"]
+__all__ = ["completion", "whole_words"]
 
 _SHELLS = ("bash", "zsh", "fish")
+
+
+class _Bash(BashComplete):
+    """Bash takes words apart at colons, and every app and URL has one."""
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        words, incomplete = super().get_completion_args()
+        return whole_words(words), incomplete
+
+
+add_completion_class(_Bash)
+
+
+def whole_words(parts: list[str]) -> list[str]:
+    """``shop : app`` is ``shop:app`` again."""
+    words: list[str] = []
+    open_end = False
+    for part in parts:
+        if words and (open_end or part == ":"):
+            words[-1] += part
+        else:
+            words.append(part)
+        open_end = part == ":"
+    return words
 
 
 @click.command()

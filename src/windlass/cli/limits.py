@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from windlass.cli import choices
+from windlass.cli import choices, completing
 from windlass.cli.target import ask, json_option, named, place, target_argument, url_option
 
 if TYPE_CHECKING:
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["limits"]
 
-_names = click.argument("words", metavar="[MODULE:APP] LIMIT", nargs=-1)
+_names = click.argument(
+    "words", metavar="[MODULE:APP] LIMIT", nargs=-1, shell_complete=completing.limits
+)
 _key = click.option(
     "--key", default="", metavar="KEY", help="Of which budget, for a limit with keys."
 )

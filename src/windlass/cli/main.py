@@ -115,6 +115,8 @@ def cli(ctx: click.Context) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """The console script. The answer is the exit code: 1 for anything that was asked wrongly."""
     _fill_standard_descriptors()
+    if "_WINDLASS_COMPLETE" in os.environ:
+        importlib.import_module("windlass.cli.completion")  # teaches click our ways with a shell
     try:
         answer: Any = cli.main(arguments, prog_name="windlass", standalone_mode=False)
     except click.exceptions.Abort:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from windlass.cli import choices
+from windlass.cli import choices, completing
 from windlass.cli.target import Place, ask, json_option, named, place, target_argument, url_option
 
 if TYPE_CHECKING:
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["queues"]
 
-_names = click.argument("words", metavar="[MODULE:APP] QUEUE", nargs=-1)
+_names = click.argument(
+    "words", metavar="[MODULE:APP] QUEUE", nargs=-1, shell_complete=completing.queues
+)
 _SETTINGS = "--max-running, --backoff, --cool-down, --keep-succeeded or --keep-failed"
 
 
@@ -58,7 +60,7 @@ def list_queues(target: str | None, url: str | None, *, as_json: bool) -> int:
     elif not found:
         click.echo(f"No queue has jobs or settings in {described}.")
     else:
-        titles = ("queue", *(f"{NUMBER}{name}" for name in _COLUMNS), "state")
+        titles = ("queue", *(f"{NUMBER}{name}" for name in (*_COLUMNS, "lag")), "state")
         print_table(titles, map(_row, found))
     return 0
 
@@ -242,17 +244,31 @@ def _order(
 
 # --- telling --------------------------------------------------------------------------------------
 
-_COLUMNS = ("ready", "scheduled", "running", "succeeded", "failed")
+_COLUMNS = ("ready", "scheduled", "retrying", "running", "succeeded", "failed")
 _FOLLOWS = "as its tasks say"
 _KEEPS = "as the app says"
 
 
 def _row(queue: _Queue) -> tuple[str, ...]:
-    figures = {name: f"{getattr(queue.counts, name):,}" for name in _COLUMNS}
+    figures = {name: _figure(queue, name) for name in _COLUMNS}
     most = queue.record.settings.max_running
     if most is not None:
         figures["running"] += f" of {most:,}"
-    return (queue.record.queue, *figures.values(), _state(queue))
+    return (queue.record.queue, *figures.values(), _lag(queue), _state(queue))
+
+
+def _figure(queue: _Queue, name: str) -> str:
+    """Nothing is counted for ever: a plus means so many or more."""
+    number: int = getattr(queue.counts, name)
+    cap = queue.counts.cap
+    return f"{number:,}{'+' if cap is not None and number >= cap else ''}"
+
+
+def _lag(queue: _Queue) -> str:
+    from windlass.cli.tables import left
+
+    due = queue.counts.oldest_due
+    return "–" if due is None else left(queue.now, due)
 
 
 def _state(queue: _Queue) -> str:
@@ -270,8 +286,8 @@ def _state(queue: _Queue) -> str:
 
 
 def _waiting(queue: _Queue) -> str:
-    counts = queue.counts
-    return f"{counts.ready:,} ready, {counts.scheduled:,} scheduled, {counts.running:,} running."
+    names = ("ready", "scheduled", "running")
+    return ", ".join(f"{_figure(queue, name)} {name}" for name in names) + "."
 
 
 def _say(queue: _Queue, text: str, *, as_json: bool) -> None:
@@ -291,7 +307,7 @@ def _tell(queue: _Queue, *, as_json: bool) -> None:
     if as_json:
         print_json(_fields(queue))
         return
-    counts, settings = queue.counts, queue.record.settings
+    settings = queue.record.settings
     most = settings.max_running
     backoff, cool_down = settings.backoff, settings.cool_down
     kept = [
@@ -302,7 +318,8 @@ def _tell(queue: _Queue, *, as_json: bool) -> None:
     pairs = (
         ("state", _state(queue)),
         ("jobs", _waiting(queue)),
-        ("ended", ", ".join(f"{getattr(counts, name):,} {name}" for name in ended)),
+        ("lag", _lag(queue)),
+        ("ended", ", ".join(f"{_figure(queue, name)} {name}" for name in ended)),
         ("max running", "no bound" if most is None else f"{most:,} in the whole cluster"),
         ("backoff", _FOLLOWS if backoff is None else backoff_in_words(backoff)),
         ("cool-down", _cool_down(backoff_in_words(cool_down or DEFAULT_COOL_DOWN), queue)),

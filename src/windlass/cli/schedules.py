@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from windlass.cli import choices
+from windlass.cli import choices, completing
 from windlass.cli.rules import json_arguments, rule_of, rule_options
 from windlass.cli.schedule_tables import Shown, fields, instant, next_slot_in_words, row, say, tell
 from windlass.cli.target import Place, ask, json_option, named, place, target_argument, url_option
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["schedules"]
 
-_names = click.argument("words", metavar="[MODULE:APP] SCHEDULE", nargs=-1)
+_names = click.argument(
+    "words", metavar="[MODULE:APP] SCHEDULE", nargs=-1, shell_complete=completing.schedules
+)
 _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 
 

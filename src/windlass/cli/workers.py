@@ -49,7 +49,7 @@ def list_workers(target: str | None, url: str | None, *, as_json: bool) -> int:
     else:
         titles = ("worker", "state", "host", f"{NUMBER}pid", "version", "queues")
         print_table(
-            (*titles, f"{NUMBER}busy slots", f"{NUMBER}heard of"),
+            (*titles, f"{NUMBER}busy slots", f"{NUMBER}memory", f"{NUMBER}heard of"),
             (_row(worker, now) for worker in found),
         )
     return 0
@@ -72,6 +72,7 @@ def _row(worker: WorkerRecord, now: datetime) -> tuple[str, ...]:
         start.version,
         ", ".join(start.queues),
         f"{worker.running:,} of {start.slots:,}",
+        "–" if worker.memory is None else f"{worker.memory / 2**20:,.0f} MiB",
         f"{left(now, worker.beat_at)} ago",
     )
 
@@ -88,6 +89,11 @@ def _fields(worker: WorkerRecord, now: datetime) -> dict[str, Any]:
         "queues": list(start.queues),
         "slots": start.slots,
         "running": worker.running,
+        "memory": worker.memory,
+        "tasks": list(start.tasks),
+        "clock_skew": None
+        if start.clock is None
+        else (start.clock - worker.started_at).total_seconds(),
         "lease": start.lease.total_seconds(),
         "started_at": worker.started_at,
         "beat_at": worker.beat_at,

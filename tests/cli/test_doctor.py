@@ -1,0 +1,85 @@
+"""``windlass doctor``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.desk import Desk
+from tests.cli.processes import windlass
+from windlass.testing.conformance.steps import HOUR, a_worker
+
+
+def enlisted(desk: Desk) -> None:
+    async def register() -> None:
+        storage = await desk.app.storage()
+        await storage.workers.register(a_worker("w1", lease=HOUR))
+
+    desk.run(register())
+
+
+def test_a_storage_at_work_is_in_order(everywhere: Desk) -> None:
+    desk = everywhere
+    enlisted(desk)
+    told = desk("doctor", "--json")
+    assert told.code == 0, told.out
+    found = {one["name"]: one for one in told.json}
+    assert {one["level"] for one in found.values()} == {"ok"}, told.out
+    assert {"storage", "clock", "notifications", "workers", "queues", "tasks"} <= set(found)
+    assert len(found) > 6  # and what the backend says of itself
+    said = desk("doctor")
+    assert said.out.startswith("✓ ")
+    assert "0 to look at, 0 bad. Name an app" in said.out
+    assert desk("doctor", "--quiet", "--json").json == []
+
+
+def test_the_exit_code_tells(desk: Desk) -> None:
+    warned = desk("doctor")
+    assert warned.code == 0
+    assert "! No worker is live" in warned.out
+    assert "  → Start one: `windlass worker MODULE:APP`" in warned.out
+    assert desk("doctor", "--strict").code == 2
+    desk.fetch.enqueue_sync("a")
+    bad = desk("doctor", "--quiet")
+    assert bad.code == 2
+    assert "✗ 1 job waits on queue 'default', which no live worker serves." in bad.out
+    assert "✓" not in bad.out
+
+
+def test_with_an_app_waiting_jobs_are_tried(tmp_path: Path) -> None:
+    shop = tmp_path / "shop.py"
+    code = (
+        "from windlass import Windlass\n"
+        "app = Windlass('sqlite:///shop.db')\n"
+        "@app.task(name='send')\n"
+        "async def send(to: str{more}) -> None: ...\n"
+        "if __name__ == '__main__':\n"
+        "    send.enqueue_sync('ada')\n"
+    )
+    shop.write_text(code.format(more=""))
+    import subprocess  # noqa: PLC0415 -- only here
+    import sys  # noqa: PLC0415
+
+    subprocess.run([sys.executable, "shop.py"], cwd=tmp_path, check=True, timeout=30)
+    fine = windlass("doctor", "shop:app", cwd=tmp_path)
+    assert "1 waiting job tried: the arguments fit." in fine.stdout
+    shop.write_text(code.format(more=", copies: int"))
+    said = windlass("doctor", "shop:app", cwd=tmp_path)
+    assert said.returncode == 2
+    assert "1 waiting job of task 'send' cannot be run by this code" in said.stdout
+    assert "Give new parameters a default" in said.stdout
+
+
+@pytest.mark.parametrize("url", ["sqlite:////nowhere/at/all/jobs.db"])
+def test_a_storage_that_cannot_be_opened_is_an_error(
+    url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from windlass.cli.main import main  # noqa: PLC0415 -- only here
+
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("windlass.storage.sqlite.files._make_directories", refused)
+    assert main(["doctor", "--url", url]) == 1
+    assert "Check the path" in capsys.readouterr().err
