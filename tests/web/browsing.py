@@ -96,7 +96,7 @@ async def watched(one: Browser, room: Room, root: str, **settings: Any) -> Async
     await tab.open(f"/enter?link={room.door.new_link()}")
     yield tab
     await context.close()
-    assert tab.wrong == []
+    assert tab.wrong == [], tab.wrong
 
 
 async def lively(app: Windlass) -> None:

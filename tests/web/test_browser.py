@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
 from tests.web.browsing import CHROMIUM, DESKTOP, PHONE, browser, lively, served, watched
@@ -21,12 +22,13 @@ from windlass.web.routes import LOOKS, ROUTES
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed"),
 ]
 PAGES = [entry for entry in NAVIGATION if entry.path in {route.path for route in ROUTES}]
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def room() -> AsyncIterator[Room]:
     async with Windlass("memory://") as app:
         await lively(app)
@@ -35,13 +37,13 @@ async def room() -> AsyncIterator[Room]:
         yield one
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def root(room: Room) -> AsyncIterator[str]:
     async with served(room) as url:
         yield url
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def chromium() -> AsyncIterator[Browser]:
     async with browser() as one:
         yield one
@@ -65,14 +67,14 @@ async def test_every_page_is_whole_in_both_themes_and_both_sizes(
                 for entry in PAGES:
                     page = await tab.open(entry.path)
                     await expect(page.locator("[data-live='on']").first).to_be_attached()
-                    await fits(page)
                     await tab.picture(f"{entry.title.lower()}-{name}-{theme}")
-            async with watched(chromium, room, root, **settings) as tab:
-                await tab.page.context.clear_cookies()
-                page = await tab.page.context.new_page()
-                await page.goto(f"{root}/queues")
-                await expect(page.get_by_role("heading", name="Log in")).to_be_visible()
-                await fits(page)
+                    await fits(page)
+            stranger = await chromium.new_context(**settings)  # type: ignore[arg-type]
+            page = await stranger.new_page()
+            await page.goto(f"{root}/queues")
+            await expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+            await fits(page)
+            await stranger.close()
 
 
 async def test_pausing_is_asked_in_a_dialog_done_and_told(
@@ -191,5 +193,18 @@ async def test_hostile_names_run_nothing(room: Room, root: str, chromium: Browse
         for entry in PAGES:
             page = await tab.open(entry.path)
             await expect(page.locator("[data-live='on']").first).to_be_attached()
-            await fits(page)
             await tab.picture(f"hostile-{entry.title.lower()}")
+            await fits(page)
+
+
+async def test_a_page_whose_session_has_ended_asks_to_log_in(
+    room: Room, root: str, chromium: Browser
+) -> None:
+    context = await chromium.new_context()
+    page = await context.new_page()
+    await page.goto(f"{root}/enter?link={room.door.new_link()}")
+    await expect(page.locator("[data-live='on']").first).to_be_attached()
+    room.door.sessions.revoke("local")
+    await room.app.admin.pause("mail")
+    await expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+    await context.close()

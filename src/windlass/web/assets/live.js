@@ -66,12 +66,22 @@ function open({ missed }) {
     show("lost");
     if (source?.readyState !== EventSource.CLOSED) return; // the browser tries again by itself
     close(); // it was refused: logged out, too many streams, or the server is starting
-    retry = setTimeout(() => open({ missed: true }), wait);
+    retry = setTimeout(again, wait);
     wait = Math.min(wait * 2, SLOWEST);
   });
 }
 
-export function toggle() {
+async function again() {
+  try {
+    const answer = await fetch(document.body.dataset.liveUrl, { method: "HEAD", credentials: "same-origin" });
+    if (answer.status === 401) location.reload(); // the page asks to log in, and comes back here
+  } catch {
+    // Not reachable: the next try may be luckier.
+  }
+  open({ missed: true });
+}
+
+function toggle() {
   wanted = !wanted;
   try {
     localStorage.setItem("windlass-live", wanted ? "on" : "off");
@@ -91,6 +101,9 @@ document.addEventListener("click", (event) => {
   if (event.target.closest("[data-live]")) toggle();
 });
 document.addEventListener("windlass:toggle-live", toggle);
+document.addEventListener("htmx:response:error", (event) => {
+  if (event.detail?.ctx?.response?.status === 401) location.reload();
+});
 document.addEventListener("visibilitychange", () => (document.hidden ? close() : open({ missed: true })));
 
 if (parts.length === 0) {
