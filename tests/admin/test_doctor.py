@@ -21,14 +21,14 @@ from windlass.testing.clock import START
 from windlass.testing.conformance.steps import HOUR, SECOND, a_worker
 
 GIB = 2**30
-SQLITE = {
+SQLITE: Mapping[str, float | str] = {
     "version": "3.54.0",
     "filesystem": "ext4",
     "network_filesystem": "no",
     "wal": 4_000_000,
     "free_disk": 50 * GIB,
 }
-POSTGRES = {
+POSTGRES: Mapping[str, float | str] = {
     "version": "18.1",
     "durability": "full",
     "synchronous_commit": "on",
@@ -41,7 +41,7 @@ POSTGRES = {
     "connections": 12,
     "max_connections": 100,
 }
-REDIS = {
+REDIS: Mapping[str, float | str] = {
     "version": "9.1.2",
     "durability": "local",
     "appendonly": "yes",

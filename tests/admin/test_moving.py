@@ -15,10 +15,11 @@ from windlass.admin.moving import CopyProgress, CopyRefused, CopyReport, copy
 from windlass.admin.moving_checks import Tally
 from windlass.core.backoff import Backoff
 from windlass.core.breaker import Breaker
-from windlass.core.job import FollowUp, LimitUse, Progress
+from windlass.core.job import FollowUp, Job, LimitUse, Progress
 from windlass.core.limit import LimitSpec, Rate
 from windlass.core.outcome import GaveUp, Lost, Policy, Raised
 from windlass.core.queue import QueueSettings
+from windlass.core.state import State
 from windlass.core.transition import succeed
 from windlass.core.unique import Window
 from windlass.storage.journal import EventRecord, LogChunk, LogLine
@@ -26,7 +27,7 @@ from windlass.storage.memory import MemoryDatabase, MemoryStorage
 from windlass.storage.moving import Belonging, StoredJob
 from windlass.storage.ordering import Cancel, Discard
 from windlass.storage.protocol import ScheduleWrite, Storage
-from windlass.testing.clock import VirtualClock
+from windlass.testing.clock import START, VirtualClock
 from windlass.testing.conformance.steps import (
     HOUR,
     MINUTE,
@@ -89,12 +90,11 @@ async def ended_ones(storage: Storage) -> None:
     event = EventRecord(at=now, kind="failed", job=running.claim.job, task="t", queue="q")
     later = msgspec.structs.replace(event, at=now + SECOND, worker="w1", attempt=2)
     assert await storage.journal.append_events([event, later]) == 2
-    for order in (Cancel(), None):
-        (job,) = await add(storage, a_job(tags=("a", "b"), tenant="acme", principal="ada"))
-        if order is None:
-            await happened(storage, await claim_one(storage), GaveUp(OOPS_AT))
-            order = Discard("nobody wants it")  # noqa: PLW2901 -- the one that fits
-        await obeyed(storage, order, job, note=a_note(subject=f"job {job}"))
+    (cancelled,) = await add(storage, a_job(tags=("a", "b"), tenant="acme", principal="ada"))
+    await obeyed(storage, Cancel(), cancelled, note=a_note(subject=f"job {cancelled}"))
+    (discarded,) = await add(storage, a_job())
+    await happened(storage, await claim_one(storage), GaveUp(OOPS_AT))
+    await obeyed(storage, Discard("nobody wants it"), discarded)
 
 
 async def waiting_ones(storage: Storage) -> None:
@@ -319,10 +319,6 @@ async def test_a_difference_is_found_out(
 
 
 def test_a_checksum_does_not_depend_on_order_but_on_everything_else() -> None:
-    from windlass.core.job import Job  # noqa: PLC0414 -- only here
-    from windlass.core.state import State  # noqa: PLC0414
-    from windlass.testing.clock import START  # noqa: PLC0414
-
     def stored(**said: Any) -> StoredJob:
         job = Job(
             **{

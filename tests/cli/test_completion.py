@@ -7,62 +7,84 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from click.shell_completion import get_completion_class
 
 from tests.cli.desk import Desk
 from tests.cli.processes import windlass
+from windlass.cli.completion import completion
+from windlass.cli.main import cli, main
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_script_is_printed_that_the_shell_understands(shell: str, tmp_path: Path) -> None:
-    said = windlass("completion", shell, cwd=tmp_path)
-    assert said.returncode == 0, said.stderr
-    assert "_WINDLASS_COMPLETE" in said.stdout
-    assert f"{shell}_complete" in said.stdout
+def test_a_script_is_printed_that_the_shell_understands(
+    shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(completion.name), shell]) == 0
+    printed = capsys.readouterr().out
+    assert "_WINDLASS_COMPLETE" in printed
+    assert f"{shell}_complete" in printed
     program = shutil.which(shell)
     if program is not None:
         script = tmp_path / "script"
-        script.write_text(said.stdout, encoding="utf-8")
+        script.write_text(printed, encoding="utf-8")
         flags = ["--no-execute"] if shell == "fish" else ["-n"]
         subprocess.run([program, *flags, str(script)], check=True, timeout=20)
 
 
-def completed(folder: Path, *words: str, **environment: str) -> list[str]:
-    """What TAB offers at the end of these words."""
-    line = {
-        "_WINDLASS_COMPLETE": "bash_complete",
-        "COMP_WORDS": " ".join(["windlass", *words]),
-        "COMP_CWORD": str(len(words)),
-    }
-    said = windlass(cwd=folder, env={**line, **environment})
-    assert said.stderr == ""
-    return [offer.partition(",")[2] for offer in said.stdout.splitlines() if offer]
+class Tab:
+    """What the key offers at the end of some words, in this folder."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(folder)
+        monkeypatch.syspath_prepend(folder)
+        self._set = monkeypatch.setenv
+
+    def __call__(self, *words: str) -> list[str]:
+        self._set("COMP_WORDS", " ".join(["windlass", *words]))
+        self._set("COMP_CWORD", str(len(words)))
+        kind = get_completion_class("bash")
+        assert kind is not None
+        offered = kind(cli, {}, "windlass", "_WINDLASS_COMPLETE").complete().splitlines()
+        return [offer.partition(",")[2] for offer in offered]
 
 
-def test_commands_options_and_names_are_completed(desk: Desk, tmp_path: Path) -> None:
+@pytest.fixture
+def tab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tab:
+    return Tab(tmp_path, monkeypatch)
+
+
+def test_commands_options_and_names_are_completed(
+    desk: Desk, tab: Tab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     desk.serve.enqueue_sync("acme")
     desk("queues", "set", "archive", "--max-running", "2")
-    assert completed(tmp_path, "doc") == ["doctor"]
-    assert "--created-from" in completed(tmp_path, "jobs", "list", "--cr")
-    assert completed(tmp_path, "jobs", "list", "--url", desk.url, "--queue", "") == [
-        *("archive", "mail")
-    ]
-    at_home = {"WINDLASS_URL": desk.url}
-    assert completed(tmp_path, "queues", "pause", "ma", **at_home) == ["mail"]
-    assert completed(tmp_path, "limits", "show", "", **at_home) == ["printer", "tenant"]
-    assert completed(tmp_path, "jobs", "list", "--state", "re", **at_home) == [
-        *("ready", "retrying")
-    ]
+    assert tab("doc") == ["doctor"]
+    assert "--created-from" in tab("jobs", "list", "--cr")
+    assert tab("jobs", "list", "--url", desk.url, "--queue", "") == ["archive", "mail"]
+    assert tab("jobs", "list", "--queue", "") == []  # nobody said where to look
+    monkeypatch.setenv("WINDLASS_URL", desk.url)
+    assert tab("queues", "pause", "ma") == ["mail"]
+    assert tab("limits", "show", "") == ["printer", "tenant"]
+    assert tab("jobs", "list", "--state", "re") == ["ready", "retrying"]
 
 
-def test_tasks_come_from_the_app_and_trouble_is_silent(tmp_path: Path) -> None:
-    (tmp_path / "shop.py").write_text(
+def test_tasks_come_from_the_app_and_trouble_is_silent(
+    tab: Tab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "completed_shop.py").write_text(
         "from windlass import Windlass\n"
         "app = Windlass('sqlite:///shop.db')\n"
         "@app.task(name='mail.send', queue='mail')\n"
         "async def send() -> None: ...\n"
     )
-    for app in (["shop:app"], ["shop", ":", "app"]):  # as bash takes it apart
-        assert completed(tmp_path, "jobs", "list", *app, "--task", "") == ["mail.send"]
-    assert completed(tmp_path, "jobs", "list", "shop:app", "--queue", "m") == ["mail"]
-    assert completed(tmp_path, "jobs", "list", "nowhere:app", "--task", "") == []
-    assert completed(tmp_path, "jobs", "list", "--queue", "") == []
+    for app in (["completed_shop:app"], ["completed_shop", ":", "app"]):  # as bash takes it apart
+        assert tab("jobs", "list", *app, "--task", "") == ["mail.send"]
+    assert tab("jobs", "list", "completed_shop:app", "--queue", "m") == ["mail"]
+    assert tab("jobs", "list", "nowhere:app", "--task", "") == []
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_shell_is_answered_by_the_program_itself(tmp_path: Path) -> None:
+    asked = {"COMP_WORDS": "windlass com", "COMP_CWORD": "1"}
+    said = windlass(cwd=tmp_path, env={**asked, "_WINDLASS_COMPLETE": "bash_complete"})
+    assert (said.returncode, said.stdout) == (0, "plain,completion\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -108,9 +110,6 @@ def test_a_copy_that_was_interrupted_is_run_again(move_file: Move, tmp_path: Pat
         "moving.Tally.add = halting\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
-    import subprocess  # noqa: PLC0415 -- only here
-    import sys  # noqa: PLC0415
-
     ended = subprocess.run(
         [sys.executable, str(code), "db", "copy", desk.url, move_file.url],
         cwd=tmp_path,

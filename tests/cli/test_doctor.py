@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.desk import Desk
 from tests.cli.processes import windlass
+from windlass.cli.main import main
 from windlass.testing.conformance.steps import HOUR, a_worker
 
 
@@ -58,9 +61,6 @@ def test_with_an_app_waiting_jobs_are_tried(tmp_path: Path) -> None:
         "    send.enqueue_sync('ada')\n"
     )
     shop.write_text(code.format(more=""))
-    import subprocess  # noqa: PLC0415 -- only here
-    import sys  # noqa: PLC0415
-
     subprocess.run([sys.executable, "shop.py"], cwd=tmp_path, check=True, timeout=30)
     fine = windlass("doctor", "shop:app", cwd=tmp_path)
     assert "1 waiting job tried: the arguments fit." in fine.stdout
@@ -75,8 +75,6 @@ def test_with_an_app_waiting_jobs_are_tried(tmp_path: Path) -> None:
 def test_a_storage_that_cannot_be_opened_is_an_error(
     url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from windlass.cli.main import main  # noqa: PLC0415 -- only here
-
     def refused(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,8 +9,6 @@ import pytest
 from tests.cli.desk import Desk
 from windlass import GiveUp
 from windlass.core.state import State
-
-Answer = Callable[[str], str]
 
 
 def broken(desk: Desk, *orders: int) -> list[str]:
@@ -22,7 +19,7 @@ def broken(desk: Desk, *orders: int) -> list[str]:
         message = f"no such order: {order}"
         raise GiveUp(message) if order % 2 else LookupError(message)
 
-    ids = [charge.options(tenant=f"t{order}").enqueue_sync(order).id for order in orders]
+    ids = [str(charge.options(tenant=f"t{order}").enqueue_sync(order).id) for order in orders]
     desk.work()
     return ids
 
