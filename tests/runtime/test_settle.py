@@ -38,7 +38,7 @@ def with_backoff(it: Bench, backoff: Backoff, end: Any) -> Task[[], object]:
     async def job() -> object:
         return end()
 
-    it.engine.policy._made["job", "default"] = Policy(backoff=backoff)
+    it.engine.policy._made["job", "default"] = (job, Policy(backoff=backoff))
     return job
 
 

@@ -6,6 +6,7 @@ A worker gives an engine a lifetime; ``windlass.testing.drain`` steps one by han
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -44,7 +45,7 @@ from windlass.runtime.runner import Run, Runner
 from windlass.runtime.settle import settle
 from windlass.runtime.slots import Slots
 from windlass.seams import Seams
-from windlass.services import AttachedServices
+from windlass.services import AttachedServices, Services
 from windlass.storage.journal import LogLine
 from windlass.storage.protocol import Storage, UserConnection
 from windlass.task import Call, TaskRegistry
@@ -102,9 +103,6 @@ class Engine:
         self.policy = Policies(around.tasks, settings, storage.queues)
         """The rules that outcomes are decided by."""
         self.following = Following(around.seams.new_job_ids, settings, around.tasks)
-        self.pruner = Pruner(storage.maintenance, settings, self.policy.queues)
-        self.services = around.services.with_own({UPKEEP: self.pruner}, lambda: self.claimer.quiet)
-        """What handlers may ask for, plugins as far as it is granted to them."""
         self.identity = Identity(storage, settings, worker, around.seams)
         self._chance = around.seams.chance
         self.slots = Slots(worker, on_free=self._slot_freed)
@@ -218,6 +216,15 @@ class Engine:
     def state(self) -> Any:
         """The application's own object."""
         return self._around.state()
+
+    @functools.cached_property
+    def services(self) -> Services:
+        """What the application lends, and the upkeep of the storage; plugins get what is granted
+        to them.
+        """
+        around, queues = self._around, self.policy.queues
+        upkeep = Pruner(around.storage.maintenance, around.settings, queues)
+        return around.services.with_own({UPKEEP: upkeep}, lambda: self.claimer.quiet)
 
     def note(self, job: ClaimedJob, progress: Progress) -> None:
         """Store how far a run is, soon; safe from any thread."""
