@@ -15,7 +15,7 @@ from windlass.core.job import ClaimedJob, JobId, NewJob
 from windlass.core.state import Shown, State
 from windlass.core.transition import fail, retry, succeed
 from windlass.storage.journal import EventRecord, LogChunk, LogLine
-from windlass.storage.ordering import Delete, Edit, Ordered, Requeue
+from windlass.storage.ordering import Cancel, Delete, Edit, Ordered, Requeue, RunNow
 from windlass.storage.protocol import JobFilter, Storage, Want
 from windlass.storage.redis import faults, finding, open_redis
 from windlass.testing.clock import VirtualClock
@@ -335,6 +335,11 @@ class TestLooks:
         assert (await storage.admin.errors(look=8)).complete
         recent = await storage.admin.errors(since=now - 2 * second, queue="two")
         assert [group.count for group in recent.groups] == [1]
+        for queue in ("two", "three", "four", *["one"] * 5):  # page after page of one queue
+            await failed_in(storage, queue)
+            clock.advance(1)
+        (group,) = (await storage.admin.errors(look=5)).groups
+        assert (group.count, group.queues) == (5, ["one"])
 
 
 def matches(job: Any, wanted: JobFilter, now: Any) -> bool:
@@ -391,6 +396,26 @@ class TestWhatGoes:
         await end(storage, succeed(job, by="w1", result=None))
         await storage.orders.order(Delete(), [job.claim.job], a_note())
         assert server.exists(key + "journal") == 0
+
+
+async def test_the_list_of_those_that_retry_follows_every_way_out(
+    storage: Storage, clock: VirtualClock
+) -> None:
+    jobs = [job.claim.job for job in await retrying(storage, 6)]
+    assert await retry_counts(storage) == {"default": 6}
+    await storage.orders.order(Edit(queue="other", priority=-1), jobs[:2], a_note())
+    assert await retry_counts(storage) == {"default": 4, "other": 2}
+    await storage.orders.order(Cancel(), jobs[2:3], a_note())
+    await storage.orders.order(Delete(), jobs[3:4], a_note())
+    await storage.orders.order(RunNow(), jobs[4:5], a_note())
+    await claim_one(storage)
+    assert await retry_counts(storage) == {"default": 1, "other": 2}
+    await storage.orders.order(Requeue(), jobs[2:3], a_note())
+    assert await retry_counts(storage) == {"default": 1, "other": 2}  # a new budget
+    clock.advance(60)
+    await storage.maintenance.promote(10)
+    assert len(await claim(storage, 9)) == 2
+    assert await retry_counts(storage) == {"default": 0, "other": 2}
 
 
 async def test_what_the_user_of_the_url_may_not_ask_is_left_out_of_the_health(
