@@ -10,8 +10,8 @@ from hypothesis.stateful import run_state_machine_as_test
 from redis import Redis
 
 from tests.servers.fresh import FreshPostgres, new_name
-from tests.storage.flow_machine import FlowMachine
 from tests.storage.machine import Machine
+from tests.storage.order_machine import OrderMachine
 from tests.storage.redis_order import disorder
 from windlass.storage.postgres import open_postgres
 from windlass.storage.protocol import Storage
@@ -39,12 +39,12 @@ def compare(machine: type[Machine], *, examples: int, steps: int) -> None:
 
 
 def test_sqlite_and_the_reference_agree_step_by_step() -> None:
-    compare(FlowMachine, examples=50, steps=50)
+    compare(OrderMachine, examples=50, steps=50)
 
 
 @pytest.mark.slow
 def test_postgres_and_the_reference_agree_step_by_step(fresh_postgres: FreshPostgres) -> None:
-    class OnPostgres(FlowMachine):
+    class OnPostgres(OrderMachine):
         histories_at_every_step = False
         promotions_are_counted = False
         expired_are_met_alike = False
@@ -62,7 +62,7 @@ def test_postgres_and_the_reference_agree_step_by_step(fresh_postgres: FreshPost
 
 @pytest.mark.slow
 def test_redis_and_the_reference_agree_step_by_step(redis_url: str) -> None:
-    class OnRedis(FlowMachine):
+    class OnRedis(OrderMachine):
         histories_at_every_step = False
 
         async def opened(self) -> Storage:

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from windlass.core.job import JobId
+from windlass.core.state import Shown, State
 from windlass.storage.memory import MemoryDatabase, MemoryStorage
-from windlass.storage.protocol import Storage, WorkerStart
-from windlass.testing.conformance.steps import a_job, add, claim, enlist, ids
+from windlass.storage.memory.admin import MemoryAdmin
+from windlass.storage.protocol import JobFilter, Storage, WorkerStart
+from windlass.testing.clock import VirtualClock
+from windlass.testing.conformance.steps import (
+    a_job,
+    add,
+    claim,
+    enlist,
+    every,
+    ids,
+    keyed,
+    started,
+)
 
 T = TypeVar("T")
 
@@ -93,3 +106,52 @@ async def test_it_says_that_it_keeps_nothing_and_proves_nothing() -> None:
     (record,) = await storage.workers.workers()
     start: WorkerStart = record.start
     assert not storage.prove_dead(start)
+
+
+class Shortsighted(MemoryAdmin):
+    """Looks at few jobs in one call."""
+
+    look = 4
+    look_for_text = 2
+
+
+def shortsighted(clock: VirtualClock) -> MemoryStorage:
+    storage = MemoryStorage(MemoryDatabase(clock))
+    storage.admin.__class__ = Shortsighted
+    return storage
+
+
+async def test_a_bounded_look_says_how_far_it_came_and_the_next_goes_on_from_there() -> None:
+    clock = VirtualClock()
+    storage, start = shortsighted(clock), clock.now()
+    jobs: list[JobId] = []
+    for number in range(10):
+        jobs += await add(storage, a_job(queue="rare" if number == 0 else "many"))
+        clock.advance(60)
+    page = await storage.admin.find(JobFilter(queue="rare"), limit=5)
+    assert (list(page), page.reached) == ([], start + timedelta(minutes=6))
+    assert page.next is not None
+    assert await every(storage, JobFilter(queue="rare")) == jobs[:1]
+    assert await every(storage, JobFilter(queue="many"), limit=3) == jobs[:0:-1]
+    assert await every(storage, JobFilter(text="{}"), limit=3) == jobs[::-1]
+
+
+async def test_a_page_that_is_full_has_not_given_up() -> None:
+    storage = shortsighted(VirtualClock())
+    await add(storage, *(a_job() for _ in range(4)))
+    page = await storage.admin.find(JobFilter(), limit=2)
+    assert (len(page), page.reached) == (2, None)
+
+
+async def test_jobs_of_a_rare_state_are_found_at_once_however_old_they_are() -> None:
+    storage = shortsighted(VirtualClock())
+    running = await started(storage, keyed("k"))
+    await add(storage, *(a_job() for _ in range(10)))
+    for wanted in (
+        JobFilter(states=[State.RUNNING]),
+        JobFilter(shown=[Shown.RUNNING]),
+        JobFilter(worker="w1"),
+        JobFilter(key="k"),
+    ):
+        page = await storage.admin.find(wanted, limit=1)
+        assert [job.id for job in page] == [running.claim.job], wanted

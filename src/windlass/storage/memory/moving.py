@@ -14,7 +14,7 @@ from windlass.core.job import Job, NewJob
 from windlass.core.limit import lane_key
 from windlass.core.rollup import Rollup
 from windlass.core.state import State
-from windlass.core.unique import Unique
+from windlass.core.unique import OnConflict, Unique
 from windlass.errors import LimitUnknown
 from windlass.storage.journal import EventRecord
 from windlass.storage.looks import LimitState, QueueRecord
@@ -40,10 +40,11 @@ class MemoryMoving:
             return [self._dumped(row, now) for row in islice(further, limit)]
 
     def _dumped(self, row: Row, now: datetime) -> StoredJob:
-        held = self._db.holds_key(row, now)
+        held, unique = self._db.holds_key(row, now), row.asked.unique
         return StoredJob(
             job=row.to_job(key_held=held),
-            unique=row.asked.unique,
+            # What was to happen on a conflict has happened: nobody keeps it.
+            unique=unique and replace(unique, on_conflict=OnConflict.REUSE),
             key_until=row.key_until if held else None,
             ended=row.ended,
             history=tuple(row.history),

@@ -43,7 +43,7 @@ from windlass.testing.conformance.steps import (
     throttled,
 )
 
-__all__ = ["SPECS", "MovingConformance", "dumped", "furnished", "moved"]
+__all__ = ["SPECS", "MovingConformance", "dumped", "furnished", "moved", "without_numbers"]
 
 SPECS = (
     LimitSpec(name="one", concurrency=1),
