@@ -256,7 +256,7 @@ async def test_the_oldest_is_found_wherever_it_stands(
     assert await oldest() is None
     await add(storage, a_job(priority=-5), *[a_job(priority=p, at=now - HOUR) for p in (7, 9)])
     assert await oldest() == now - HOUR
-    await add(storage, limited("one", at=now - 2 * HOUR))
+    await add(storage, limited("one", priority=-7), limited("one", at=now - 2 * HOUR))
     assert await oldest() == now - 2 * HOUR
     suspect = await started(storage, a_job(priority=-9, at=now - 3 * HOUR))
     alone = Transition(Verb.RETRY, suspect.claim, "w1", error=OOPS, lost=2, solo=True)
@@ -265,7 +265,7 @@ async def test_the_oldest_is_found_wherever_it_stands(
     assert await oldest() == now - 4 * HOUR
     clock.advance(2 * HOUR)
     (counts,) = await storage.admin.counts()
-    assert (counts.ready, counts.scheduled, counts.retrying) == (6, 0, 1)
+    assert (counts.ready, counts.scheduled, counts.retrying) == (7, 0, 1)
 
 
 # --- errors -----------------------------------------------------------------------------------

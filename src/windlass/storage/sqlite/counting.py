@@ -17,6 +17,10 @@ _SQL = load("windlass.storage.sqlite.sql", "counts.sql")
 _QUEUES, _RUNNING, _COUNT = _SQL["queues"], _SQL["running"], _SQL["count"]
 
 
+_LANES = 10_000
+"""In so many lanes of a queue the job that waits for longest is looked for."""
+
+
 class _Counted(NamedTuple):
     """A row of ``count`` in counts.sql."""
 
@@ -32,7 +36,6 @@ class _Counted(NamedTuple):
     discarded: int
     oldest_ready: int | None
     oldest_in_lanes: int | None
-    oldest_head: int | None
     oldest_alone: int | None
     oldest_overdue: int | None
 
@@ -41,10 +44,10 @@ def count_jobs(connection: apsw.Connection, cap: int | None, now: int) -> list[Q
     """`AdminStore.counts`. Several statements: on one snapshot."""
     running: dict[str, int] = dict(fetch(connection, _RUNNING))
     paused = paused_queues(connection)
-    most = -1 if cap is None else cap
+    most, lanes = (-1, -1) if cap is None else (cap, _LANES)
     answers: list[QueueCounts] = []
     for (queue,) in fetch(connection, _QUEUES):
-        counted = _Counted(*fetch(connection, _COUNT, (queue, now, most))[0])
+        counted = _Counted(*fetch(connection, _COUNT, (queue, now, most, lanes))[0])
         answers.append(_counts(queue, counted, running.get(queue, 0), cap, queue in paused))
     return answers
 

@@ -50,8 +50,8 @@ SELECT queue, count(*) FROM jobs WHERE state = 1 GROUP BY queue;
 
 -- name: count
 -- One queue ?1 at the instant ?2, each number up to ?3; -1: however many. Columns as `_Counted` in
--- counting.py. In the common line the one that waits for longest is looked for by priority; of
--- those in lanes among as many as are counted, and the heads of as many lanes.
+-- counting.py. Who waits for longest is looked for from one priority to the next by the index; of
+-- those in lanes, in as many lanes as ?4 says.
 SELECT (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE ready = 1 AND queue = ?1 LIMIT ?3)),
        (SELECT count(*) FROM (SELECT 1
                                 FROM lanes CROSS JOIN jobs ON jobs.lane = lanes.id AND ready = 2
@@ -82,9 +82,26 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE ready = 1 AND queue = ?1 
         SELECT min((SELECT min(due) FROM jobs
                      WHERE ready = 1 AND queue = ?1 AND priority = steps.priority))
           FROM steps),
-       (SELECT min(due) FROM (SELECT jobs.due
-                                FROM lanes CROSS JOIN jobs ON jobs.lane = lanes.id AND ready = 2
-                               WHERE lanes.queue = ?1 LIMIT ?3)),
-       (SELECT min(head_due) FROM (SELECT head_due FROM lanes WHERE queue = ?1 LIMIT ?3)),
-       (SELECT min(due) FROM (SELECT due FROM jobs WHERE ready = 3 AND queue = ?1 LIMIT ?3)),
+       (WITH RECURSIVE steps (lane, priority) AS (
+            SELECT id, head_priority
+              FROM (SELECT id, head_priority FROM lanes WHERE queue = ?1 LIMIT ?4)
+            UNION ALL
+            SELECT steps.lane, (SELECT min(priority) FROM jobs
+                                 WHERE ready = 2 AND lane = steps.lane
+                                   AND priority > steps.priority)
+              FROM steps WHERE steps.priority IS NOT NULL
+        )
+        SELECT min((SELECT min(due) FROM jobs
+                     WHERE ready = 2 AND lane = steps.lane AND priority = steps.priority))
+          FROM steps),
+       (WITH RECURSIVE steps (priority) AS (
+            SELECT (SELECT min(priority) FROM jobs WHERE ready = 3 AND queue = ?1)
+            UNION ALL
+            SELECT (SELECT min(priority) FROM jobs
+                     WHERE ready = 3 AND queue = ?1 AND priority > steps.priority)
+              FROM steps WHERE steps.priority IS NOT NULL
+        )
+        SELECT min((SELECT min(due) FROM jobs
+                     WHERE ready = 3 AND queue = ?1 AND priority = steps.priority))
+          FROM steps),
        (SELECT min(due) FROM jobs WHERE ready = 0 AND queue = ?1 AND due <= ?2);
