@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from tests.transactions.drivers import DRIVERS, SESSIONS, Open
 from windlass import Windlass
 from windlass.storage.postgres import PostgresStorage
+from windlass.storage.timing import untimed
 
 LONG = 3600
 """A poll that nobody waits for: only a hint explains a quick answer."""
@@ -30,7 +31,7 @@ def prepared(url: str) -> tuple[Windlass, Any]:
 
 async def hint(app: Windlass) -> asyncio.Event:
     """Set by the next hint from anywhere."""
-    storage, heard = await app.storage(), asyncio.Event()
+    storage, heard = untimed(await app.storage()), asyncio.Event()
     assert isinstance(storage, PostgresStorage)
     storage.wakeups.subscribe(heard.set)
     await storage.wakeups.listening()

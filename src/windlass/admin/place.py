@@ -16,6 +16,7 @@ from windlass.storage.journal import EventRecord
 from windlass.storage.looks import JobFilter, Page
 from windlass.storage.ordering import AuditRecord
 from windlass.storage.protocol import WorkerRecord
+from windlass.storage.timing import Spread, timings_of
 
 __all__ = ["PlaceDesk", "StorageReport"]
 
@@ -31,6 +32,8 @@ class StorageReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the backend says of itself: sizes in bytes, connections, settings."""
     answered_in: timedelta
     """How long it took to ask for all this."""
+    timings: Mapping[str, Spread]
+    """How long this process's last reads and writes took, under ``read`` and ``write``."""
 
 
 class PlaceDesk(Desk):
@@ -43,7 +46,14 @@ class PlaceDesk(Desk):
         facts = await storage.health()
         at = await storage.now()
         took = timedelta(seconds=monotonic() - began)
-        return StorageReport(description=storage.describe(), at=at, facts=facts, answered_in=took)
+        timings = timings_of(storage)
+        return StorageReport(
+            description=storage.describe(),
+            at=at,
+            facts=facts,
+            answered_in=took,
+            timings={} if timings is None else timings.spread(),
+        )
 
     async def workers(self, *, ended_within: timedelta | None = None) -> Sequence[WorkerRecord]:
         """Every worker's row, newest first; of those that have ended, the ones that did so

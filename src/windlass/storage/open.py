@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 from windlass.core.redact import MASK, redacted_text
 from windlass.errors import ConfigError, MissingDependency, UnknownScheme
 from windlass.seams import SYSTEM_CLOCK, Clock
+from windlass.storage.timing import Timings, timed
 
 if TYPE_CHECKING:
     from windlass.storage.memory import MemoryDatabase
@@ -110,6 +111,8 @@ class Opener:
         self._settings = settings
         self.clock = clock
         self._memory: MemoryDatabase | None = None
+        self.timings = Timings()
+        """Of all storages it has opened, on whatever event loop."""
         self.scheme = check_url(settings.url)
         _check_durability(self.scheme, settings.durability)
 
@@ -127,7 +130,10 @@ class Opener:
         return UserTransactions(self._settings.schema, self.clock)
 
     async def open(self) -> Storage:
-        """A storage for the running event loop."""
+        """A storage for the running event loop, whose answers are timed."""
+        return timed(await self._open(), self.timings)
+
+    async def _open(self) -> Storage:
         match self.scheme:
             case "memory":
                 return self._open_memory()

@@ -1,0 +1,110 @@
+"""Every operation of an opened storage is timed, as a read or a write, however it ends."""
+
+from __future__ import annotations
+
+import inspect
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from windlass import Windlass
+from windlass.core.job import JobId
+from windlass.errors import JobNotFound
+from windlass.storage import timing
+from windlass.storage.asking import AdminStore
+from windlass.storage.protocol import JobStore, Storage, WorkerStore
+from windlass.storage.timing import READS, STORES, Timings, timings_of, untimed
+
+WRITES = {
+    *("insert", "claim", "apply", "report", "cancel", "register", "beat", "bury", "bury_overdue"),
+    *("leave", "lead", "resign", "define", "drain", "reset", "promote", "expire", "prune"),
+    *("prune_rollups", "compact_rollups", "prune_audits", "prune_events", "prune_workers", "tidy"),
+    *("change", "warm", "write", "declare", "requeue", "discard", "run_now", "pause", "resume"),
+    *("order", "append_logs", "append_events", "restore"),
+}
+
+
+def operations(protocol: type) -> set[str]:
+    return {name for name, value in vars(protocol).items() if inspect.iscoroutinefunction(value)}
+
+
+def stores() -> dict[str, type]:
+    hints = {
+        name: inspect.get_annotations(value.fget, eval_str=True)["return"]
+        for name, value in vars(Storage).items()
+        if isinstance(value, property)
+    }
+    return {name: kind for name, kind in hints.items() if inspect.isclass(kind)}
+
+
+def test_every_operation_of_the_contract_is_known_to_read_or_to_write() -> None:
+    found = {name: operations(kind) for name, kind in stores().items() if operations(kind)}
+    assert set(found) == STORES
+    named = set().union(*found.values()) | operations(Storage) - {"close"}
+    assert named == READS | WRITES
+    assert not READS & WRITES
+    assert {"claim", "find", "beat"} <= operations(JobStore) | operations(AdminStore) | operations(
+        WorkerStore
+    )
+
+
+async def test_reads_writes_and_failures_are_counted_and_drained_at_once() -> None:
+    async with Windlass("memory://") as app:
+
+        @app.task(name="job")
+        async def job() -> None: ...
+
+        storage = await app.storage()
+        timings = timings_of(storage)
+        assert timings is not None
+        timings.drain()
+        made = await job.enqueue()
+        await storage.admin.get([made.id])
+        await storage.now()
+        with pytest.raises(JobNotFound):
+            await storage.admin.requeue([JobId("0" * 32)])
+        pulse = storage.workers.pulse()
+        await pulse.beat("nobody")
+        await pulse.close()
+
+        seen = timings.spread()
+        assert (seen["read"].count, seen["write"].count) == (2, 3)
+        assert (seen["read"].failed, seen["write"].failed) == (0, 1)
+        taken = timings.drain()
+        assert (len(taken["read"].seconds), len(taken["write"].seconds)) == (2, 3)
+        assert taken["write"].failed == 1
+        assert taken["read"].dropped == 0
+        assert timings.drain()["write"].seconds == []
+        assert timings.spread() == {}
+        assert untimed(storage) is not storage
+        assert timings_of(untimed(storage)) is None
+
+
+async def test_only_the_last_samples_are_kept_and_the_rest_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(timing, "_MOST", 100)
+    now = [0.0]
+    monkeypatch.setattr(timing, "monotonic", lambda: now[0])
+
+    async def operation(seconds: float) -> None:
+        now[0] += seconds
+
+    timings = Timings()
+    measured: Any = timings.around(operation, reads=True)
+    for number in range(150):
+        await measured(number + 1)
+    spread = timings.spread()["read"]
+    assert (spread.count, spread.max) == (150, timedelta(seconds=150))
+    assert (spread.p50, spread.p95, spread.p99) == tuple(
+        timedelta(seconds=second) for second in (100, 145, 149)
+    )
+    taken = timings.drain()["read"]
+    assert (taken.dropped, len(taken.seconds), taken.seconds[0]) == (50, 100, 51.0)
+
+
+async def test_the_admin_tells_them() -> None:
+    async with Windlass("memory://") as app:
+        report = await app.admin.storage()
+        assert report.timings["read"].count >= 2
