@@ -60,7 +60,8 @@ def test_a_name_that_stands_there_twice_is_refused() -> None:
 
 def test_a_dashboard_that_nobody_may_see_is_refused_with_the_way_out() -> None:
     app = Windlass("memory://")
-    for auth in (None, [], ()):
+    nobody: list[object] = [None, [], ()]
+    for auth in nobody:
         with pytest.raises(ConfigError, match="--new-user"):
             app.dashboard(auth)
     with pytest.raises(ConfigError, match="list of lines"):

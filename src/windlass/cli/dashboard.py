@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from windlass.cli.target import Place, opened, place, target_argument, url_option
 
@@ -81,7 +82,7 @@ def dashboard(
     _need_web()
     if new_user is not None or new_token is not None:
         return _introduce(new_user, new_token, role)
-    return _Serving(place(target, url), **options).run()  # type: ignore[arg-type]
+    return _Serving(place(target, url), msgspec.convert(options, _Plan)).run()
 
 
 def _need_web() -> None:
@@ -116,27 +117,26 @@ def _introduce(user: str | None, token: str | None, role: str) -> int:
     return 0
 
 
+class _Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of one run."""
+
+    host: str
+    port: int
+    lines: tuple[str, ...]
+    read_only: bool
+    title: str
+    root_path: str
+    proxies: tuple[str, ...]
+
+
 class _Serving:
     """One run, from the options to Ctrl-C."""
 
-    def __init__(
-        self,
-        where: Place,
-        *,
-        host: str,
-        port: int,
-        lines: tuple[str, ...],
-        read_only: bool,
-        title: str,
-        root_path: str,
-        proxies: tuple[str, ...],
-    ) -> None:
+    def __init__(self, where: Place, plan: _Plan) -> None:
         self._where = where
-        self._host, self._port = host, port
-        self._lines = lines
-        self._read_only, self._title = read_only, title
-        self._root = f"/{root_path.strip('/')}" if root_path.strip("/") else ""
-        self._proxies = proxies
+        self._plan = plan
+        path = plan.root_path.strip("/")
+        self._root = f"/{path}" if path else ""
         self._address = ""
 
     def run(self) -> int:
@@ -150,25 +150,27 @@ class _Serving:
         from windlass.web.doors import OwnDoor
 
         async with opened(self._where) as app:
-            lines = self._lines or app.settings.dashboard_auth
-            local = _is_loopback(self._host)
+            lines = self._plan.lines or app.settings.dashboard_auth
+            local = _is_loopback(self._plan.host)
             if not lines and not local:
                 raise click.ClickException(self._refusal())
             door = OwnDoor(lines)
             made = Dashboard(
                 app,
                 door,
-                read_only=self._read_only,
-                title=self._title,
+                read_only=self._plan.read_only,
+                title=self._plan.title,
                 # Another name that leads to this machine is somebody else's page.
-                hosts=("localhost", "127.0.0.1", "[::1]", self._host) if local else None,
+                hosts=("localhost", "127.0.0.1", "[::1]", self._plan.host) if local else None,
             )
-            with _bound(self._host, self._port) as listening:
-                self._address = _shown(listening, self._host) + self._root
+            with _bound(self._plan.host, self._plan.port) as listening:
+                self._address = _shown(listening, self._plan.host) + self._root
                 described = (await app.storage()).describe()
-                click.echo(f"Dashboard of {described}{' (read-only)' if self._read_only else ''}")
+                click.echo(
+                    f"Dashboard of {described}{' (read-only)' if self._plan.read_only else ''}"
+                )
                 self._greet(made, door_needs_link=not lines)
-                server = Server(made, root_path=self._root, proxies=self._proxies)
+                server = Server(made, root_path=self._root, proxies=self._plan.proxies)
                 await server.serve(sockets=[listening])
 
     def _greet(self, made: Dashboard, *, door_needs_link: bool) -> None:
@@ -189,7 +191,7 @@ class _Serving:
 
     def _refusal(self) -> str:
         return (
-            f"{self._host} can be reached by others, and nobody has said who may come in. Make a "
+            f"others can reach {self._plan.host}, and nobody has said who may come in. Make a "
             f"line for each of them with `windlass dashboard --new-user NAME --role operator` and "
             f"give it by --auth or WINDLASS_DASHBOARD_AUTH; or listen on 127.0.0.1"
         )

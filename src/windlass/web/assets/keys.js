@@ -29,6 +29,7 @@ const KEYS = {
   "?": () => document.dispatchEvent(new CustomEvent("windlass:palette")),
 };
 
+document.addEventListener("windlass:next-row", () => move(1));
 document.addEventListener("keydown", (event) => {
   if ((event.metaKey || event.ctrlKey) && event.key.toLowerCase() === "k") {
     event.preventDefault();

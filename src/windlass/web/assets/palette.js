@@ -21,7 +21,7 @@ function commands() {
   }
   const live = document.querySelector("[data-live]:not([hidden])");
   if (live) found.push({ text: "Pause or resume live updates", hint: "l", run: () => live.click() });
-  found.push({ text: "Move through rows", hint: "j k", run: () => {} });
+  found.push({ text: "Move through rows", hint: "j k", run: () => document.dispatchEvent(new CustomEvent("windlass:next-row")) });
   found.push({ text: "Search on this page", hint: "/", run: () => document.querySelector("main input[type=search]")?.focus() });
   return found;
 }
