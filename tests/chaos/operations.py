@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from tests.chaos.rig import Step
-from windlass.core.job import AttemptError, ClaimedJob, JobId, LimitUse, NewJob, Progress
+from windlass.core.job import AttemptError, ClaimedJob, Job, JobId, LimitUse, NewJob, Progress
 from windlass.core.limit import LimitSpec, Rate
 from windlass.core.outcome import Interrupted, Outcome, Policy, Raised, Succeeded, decide
-from windlass.core.state import State
+from windlass.core.rollup import Rollup
+from windlass.core.state import State, Verb
 from windlass.core.transition import Transition
 from windlass.core.unique import Unique, Window
-from windlass.storage.protocol import JobFilter, Storage, Want, WorkerStart
+from windlass.storage.journal import LogChunk, LogLine
+from windlass.storage.moving import Belonging, StoredJob
+from windlass.storage.ordering import (
+    AuditNote,
+    AuditRecord,
+    Cancel,
+    Delete,
+    Discard,
+    Edit,
+    Order,
+    Requeue,
+    RunNow,
+)
+from windlass.storage.protocol import JobFilter, QueueRecord, Storage, Want, WorkerStart
 
 LONG = timedelta(hours=1)
 OOPS = AttemptError("ValueError", "no", "trace")
@@ -21,6 +35,9 @@ LIMITS = [
     LimitSpec(name="one", concurrency=1),
     LimitSpec(name="rate", rate=Rate(1, timedelta(seconds=2), 2)),
 ]
+
+NOTE = AuditNote(id="a" * 32, who="alice", what="jobs.try", subject="job 1")
+START = datetime(2029, 1, 1, tzinfo=UTC)
 
 
 class Operation(NamedTuple):
@@ -48,6 +65,10 @@ def worker(name: str = "w1") -> WorkerStart:
 
 def inserting(*jobs: NewJob) -> Step:
     return lambda storage: storage.jobs.insert(jobs)
+
+
+def ordering(order: Order, *jobs: JobId) -> Step:
+    return lambda storage: storage.orders.order(order, jobs or [job(1)], NOTE)
 
 
 def registering(name: str = "w1") -> Step:
@@ -106,6 +127,37 @@ LIMITED = new(3, limits=(LimitUse("one"), LimitUse("rate")))
 KEYED = new(4, unique=Unique("k", Window.UNTIL_FINISHED))
 
 
+BELONGINGS: Sequence[Belonging] = (
+    StoredJob(
+        job=Job(
+            id=job(7),
+            seq=3,
+            task="t",
+            queue="a",
+            payload=b"{}",
+            state=State.WAITING,
+            priority=0,
+            created_at=START,
+            due=START,
+            attempt=1,
+            max_attempts=5,
+            budget=5,
+            claim_number=1,
+            worker="w0",
+            started_at=START,
+            key="moved",
+            key_held=True,
+            error=OOPS,
+        ),
+        unique=Unique("moved"),
+        ended=(1, Verb.RETRY, "w0"),
+    ),
+    Rollup(minute=START, queue="a", task="t", counts={"retry": 1}, wait={3: 1}, run={4: 1}),
+    QueueRecord(queue="b", paused=True),
+    AuditRecord(number=4, note=NOTE, at=START, count=2),
+)
+
+
 async def _report(storage: Storage) -> object:
     holding = (await storage.workers.beat("w1")).holding
     await storage.jobs.report([(claim, Progress(0.5, "half")) for claim in holding])
@@ -114,6 +166,18 @@ async def _report(storage: Storage) -> object:
 
 async def _leave(storage: Storage) -> object:
     return await storage.workers.leave("w1", [])
+
+
+async def _append_logs(storage: Storage) -> object:
+    holding = (await storage.workers.beat("w1")).holding
+    line = LogLine(await storage.now(), 20, "so far")
+    await storage.journal.append_logs([LogChunk(claim, 1, (line,)) for claim in holding])
+    return None
+
+
+async def _find(storage: Storage) -> object:
+    page = await storage.admin.find(JobFilter(), limit=10)
+    return list(page), page.next
 
 
 WRITES: dict[str, Operation] = {
@@ -156,6 +220,18 @@ WRITES: dict[str, Operation] = {
         [inserting(new(1)), lambda s: s.admin.pause("a")], lambda s: s.admin.resume("a")
     ),
     "tidy": Operation(RUNNING, lambda s: s.maintenance.tidy()),
+    "order requeue": Operation(FAILED, ordering(Requeue())),
+    "order discard": Operation(FAILED, ordering(Discard("enough"))),
+    "order cancel": Operation(RUNNING, ordering(Cancel(), job(1), job(9))),
+    "order run now": Operation([inserting(new(1, delay=LONG))], ordering(RunNow())),
+    "order delete": Operation(FAILED, ordering(Delete())),
+    "order edit": Operation([inserting(new(1))], ordering(Edit(queue="b", priority=3))),
+    "order insert": Operation([], lambda s: s.orders.insert([new(1), new(2)], NOTE)),
+    "pause with a note": Operation([], lambda s: s.admin.pause("a", audit=NOTE)),
+    "warm with a note": Operation([], lambda s: s.queues.warm("a", audit=NOTE)),
+    "define with a note": Operation([], lambda s: s.limits.define(LIMITS, audit=NOTE)),
+    "append logs": Operation(RUNNING, _append_logs, at=2),
+    "restore": Operation([], lambda s: s.moving.restore(BELONGINGS)),
 }
 """Every one that writes, but for the claim and its end: see the tests."""
 
@@ -172,9 +248,14 @@ READS: dict[str, Step] = {
     "states": lambda s: s.limits.states("one"),
     "next due": lambda s: s.maintenance.next_due(),
     "get": lambda s: s.admin.get([job(1)]),
-    "find": lambda s: s.admin.find(JobFilter(), limit=10),
+    "find": _find,
+    "errors": lambda s: s.admin.errors(),
     "history": lambda s: s.admin.history(job(1)),
     "counts": lambda s: s.admin.counts(),
+    "capped counts": lambda s: s.admin.counts(cap=1),
+    "audits": lambda s: s.orders.audits(limit=10),
+    "logs": lambda s: s.journal.logs(job(1)),
+    "dump": lambda s: s.moving.dump(after=0, limit=10),
 }
 
 OUTCOMES: dict[str, Outcome] = {

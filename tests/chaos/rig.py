@@ -113,6 +113,13 @@ async def everything(storage: Storage, now: datetime) -> dict[str, object]:
         "workers": [(w.start.id, w.state, w.running) for w in await storage.workers.workers()],
         "rollups": list(await storage.admin.rollups(now - _YEARS, now + _YEARS)),
         "counts": list(await storage.admin.counts()),
+        "queues": list(await storage.queues.queues()),
+        "records": [(r.note, r.at, r.count) for r in await storage.orders.audits(limit=10)],
+        "lines": [
+            (chunk.claim.number, chunk.number, list(chunk.lines))
+            for job in jobs
+            for chunk in await storage.journal.logs(job.id)
+        ],
         "limits": list(await storage.limits.specs()),
         "used": [
             (state.name, state.key, state.running)
