@@ -9,12 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.storage.pooler import Pooler
 from windlass import Windlass
 from windlass.admin.doctor_findings import Finding, in_bytes
 from windlass.admin.doctor_storage import judged
 from windlass.admin.doctor_work import Crew, clocks, notified
 from windlass.core.job import NewJob
 from windlass.seams import new_job_id
+from windlass.storage.postgres import open_postgres
 from windlass.storage.protocol import Storage, WorkerRecord, WorkerState
 from windlass.testing import isolated
 from windlass.testing.clock import START
@@ -253,3 +255,19 @@ async def test_a_hint_that_nobody_hears_is_told(monkeypatch: pytest.MonkeyPatch)
             found = await notified(deaf, deaf)
     assert found.level == "warn"
     assert "PgBouncer" in found.fix
+
+
+async def test_a_pool_that_lets_no_hints_through_is_found_out(
+    clean_schema: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("windlass.admin.doctor_work._PATIENCE", 0.7)
+    url, schema = clean_schema
+    async with Pooler(url) as pool:
+        listening = await open_postgres(pool.url, schema=schema)
+        speaking = await open_postgres(pool.url, schema=schema)
+        try:
+            assert "pooler" in {one.name for one in judged(await listening.health())}
+            assert (await notified(listening, speaking)).level == "warn"
+        finally:
+            await listening.close()
+            await speaking.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -26,15 +27,18 @@ def test_a_storage_at_work_is_in_order(everywhere: Desk) -> None:
     desk = everywhere
     enlisted(desk)
     told = desk("doctor", "--json")
-    assert told.code == 0, told.out
-    found = {one["name"]: one for one in told.json}
-    assert {one["level"] for one in found.values()} == {"ok"}, told.out
+    found = {one["name"]: one for one in json.loads(told.out)}
+    # The server of the tests is made to be fast, not to survive a power cut.
+    wrong = {name for name, one in found.items() if one["level"] != "ok"}
+    assert wrong <= {"fsync", "full_page_writes"}, told.out
+    assert told.code == (2 if wrong else 0)
     assert {"storage", "clock", "notifications", "workers", "queues", "tasks"} <= set(found)
     assert len(found) > 6  # and what the backend says of itself
     said = desk("doctor")
     assert said.out.startswith("✓ ")
-    assert "0 to look at, 0 bad. Name an app" in said.out
-    assert desk("doctor", "--quiet", "--json").json == []
+    assert f"0 to look at, {len(wrong)} bad. Name an app" in said.out
+    quiet = json.loads(desk("doctor", "--quiet", "--json").out)
+    assert {one["name"] for one in quiet} == wrong
 
 
 def test_the_exit_code_tells(desk: Desk) -> None:
@@ -69,6 +73,7 @@ def test_with_an_app_waiting_jobs_are_tried(tmp_path: Path) -> None:
     assert said.returncode == 2
     assert "1 waiting job of task 'send' cannot be run by this code" in said.stdout
     assert "Give new parameters a default" in said.stdout
+    assert "Start one: `windlass worker shop:app --queue default`" in said.stdout
 
 
 @pytest.mark.parametrize("url", ["sqlite:////nowhere/at/all/jobs.db"])

@@ -102,6 +102,17 @@ def test_an_order_for_many_is_counted_carried_out_and_recorded(everywhere: Desk)
     assert len(ids) == 3
 
 
+def test_a_bar_shows_how_far_it_is_where_somebody_looks(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken(desk, 1, 2, 3)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as if standard error were a terminal
+    said = desk("jobs", "requeue", "--all", "--queue", "bank", "--yes")
+    assert said.out == "3 of 3 done.\n"
+    assert "Requeue" in said.err
+    assert "3/3" in said.err
+
+
 @pytest.mark.parametrize(("answer", "left"), [("n", State.FAILED), ("y", State.DISCARDED)])
 def test_many_are_asked_about_with_their_number(
     desk: Desk, answer: str, left: State, monkeypatch: pytest.MonkeyPatch

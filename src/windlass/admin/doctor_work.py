@@ -96,7 +96,8 @@ def queues(counts: Sequence[QueueCounts], crew: Crew) -> Iterator[Finding]:
             f"Resume it: {command('queues', 'resume', name)}",
         )
     if not deserted:
-        yield ok("queues", f"{counted(len(waiting), 'queue')} with waiting jobs, all served.")
+        text = f"{counted(len(waiting), 'queue')} with waiting jobs, all served."
+        yield ok("queues", text if waiting else "No job waits in any queue.")
 
 
 def _many(one: QueueCounts) -> str:
@@ -138,7 +139,9 @@ def tasks(sample: Sequence[Job], crew: Crew, known_here: Collection[str]) -> Ite
                 f"{command('jobs', 'cancel', '--all', '--task', task)}",
             )
     if not found:
-        yield ok("tasks", f"{counted(len({task for task, _ in waiting}), 'task')} wait, all known.")
+        number = len({task for task, _ in waiting})
+        text = f"{counted(number, 'task')} with waiting jobs, all known."
+        yield ok("tasks", text if waiting else "No job waits that somebody has to know.")
 
 
 def payloads(sample: Sequence[Job], registry: TaskRegistry) -> Iterator[Finding]:
@@ -188,7 +191,8 @@ def clocks(store: datetime, here: datetime, crew: Crew) -> Iterator[Finding]:
             "Let the machines keep time: NTP or chrony, on the server too",
         )
     if not far:
-        yield ok("clock", f"{counted(len(off), 'clock')} agree with the store's within 2 s.")
+        agree = f"{counted(len(off), 'clock')} {'agrees' if len(off) == 1 else 'agree'}"
+        yield ok("clock", f"{agree} with the store's within 2 s.")
 
 
 # --- wake-ups -------------------------------------------------------------------------------------

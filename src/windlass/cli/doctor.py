@@ -48,14 +48,15 @@ def doctor(target: str | None, url: str | None, *, strict: bool, quiet: bool, as
 
         print_json(told)
     else:
-        _print(told)
+        _print(told, target)
         _sum_up(found, checked_payloads=target is not None)
     levels = {one.level for one in found}
     ill = "bad" in levels or (strict and "warn" in levels)
     return UNHEALTHY if ill else IN_ORDER
 
 
-def _print(found: Sequence[Finding]) -> None:
+def _print(found: Sequence[Finding], target: str | None) -> None:
+    from windlass.cli.job_tables import about
     from windlass.cli.tables import say
     from windlass.observe.log import printable
 
@@ -63,7 +64,7 @@ def _print(found: Sequence[Finding]) -> None:
         mark, colour = _MARKS[one.level]
         say(f"{click.style(mark, fg=colour, bold=True)} {printable(one.text)}")
         if one.fix:
-            say(f"  → {printable(one.fix)}")
+            say(f"  → {printable(about(one.fix, target))}")
 
 
 def _sum_up(found: Sequence[Finding], *, checked_payloads: bool) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answered",
+    "about",
     "answered",
     "describe",
     "explained",
@@ -179,7 +180,7 @@ def explained(told: Explanation, target: str | None, *, as_json: bool) -> None:
     for number, cause in enumerate(told.causes):
         pairs.append(("why" if number == 0 else "also", cause.sentence))
         if cause.fix:
-            pairs.append(("", f"→ {_about(cause.fix, target)}"))
+            pairs.append(("", f"→ {about(cause.fix, target)}"))
     if told.expected_at is not None:
         pairs.append(("expected", _instant(told.expected_at, told.at)))
     elif job.state.value == "waiting":
@@ -187,8 +188,8 @@ def explained(told: Explanation, target: str | None, *, as_json: bool) -> None:
     print_pairs(job.id, pairs)
 
 
-def _about(fix: str, target: str | None) -> str:
-    """What is copied into a shell should work there."""
+def about(fix: str, target: str | None) -> str:
+    """Advice about the app that was named: what is copied into a shell should work there."""
     if target is None:
         return fix
     app = shlex.quote(target)
