@@ -16,7 +16,13 @@ from windlass.storage.redis.admin import RedisAdmin
 from windlass.storage.redis.connection import Line
 from windlass.storage.redis.database import Database
 from windlass.storage.redis.dialer import Dialer
-from windlass.storage.redis.durability import Durability, Watch, check_durability, check_server
+from windlass.storage.redis.durability import (
+    Durability,
+    Server,
+    Watch,
+    check_durability,
+    check_server,
+)
 from windlass.storage.redis.health import server_health
 from windlass.storage.redis.jobs import RedisJobs
 from windlass.storage.redis.journal import RedisJournal
@@ -51,9 +57,15 @@ class RedisStorage:
         dialer: Dialer,
         locks: WorkerLocks,
         watch: Watch | None,
-        description: str,
+        server: Server,
+        *,
+        durability: Durability,
     ) -> None:
-        self._db, self._locks, self._description = database, locks, description
+        self._db, self._locks = database, locks
+        self._server, self._durability = server, durability
+        self._description = (
+            f"{server} at {dialer.place}, prefix {database.prefix[1:-2]}, durability {durability}"
+        )
         self._closed = False
         self.jobs = RedisJobs(database)
         self.workers = RedisWorkers(database, forget=locks.forget)
@@ -77,7 +89,8 @@ class RedisStorage:
         return self._description
 
     async def health(self) -> Mapping[str, float | str]:
-        return await server_health(self._db.side)
+        known = {"version": f"{self._server}", "durability": self._durability}
+        return known | await server_health(self._db.side)
 
     def prove_dead(self, worker: WorkerStart) -> bool:
         return self._locks.prove_dead(worker)
@@ -134,9 +147,8 @@ async def open_redis(
         epoch=epoch,
         replicas=replicas if kept == "replicated" else 0,
     )
-    description = f"{server} at {dialer.place}, prefix {prefix}, durability {kept}"
     watch = None if kept == "none" else Watch(database.side, dialer.place)
-    storage = RedisStorage(database, dialer, _locks(epoch), watch, description)
+    storage = RedisStorage(database, dialer, _locks(epoch), watch, server, durability=kept)
     try:
         await database.confirm()
     except BaseException:

@@ -34,7 +34,7 @@ _LEAVE, _WORKERS = script("leave"), script("workers")
 _LIVE, _STARTS = script("live"), script("starts")
 
 _encode_start = msgspec.msgpack.Encoder().encode
-_decode_start = msgspec.msgpack.Decoder(WorkerStart).decode
+_start_parts = msgspec.msgpack.Decoder(WorkerStart).decode
 
 
 class RedisWorkers:
@@ -113,6 +113,11 @@ class RedisPulse:
 
     async def close(self) -> None:
         await self._line.close()
+
+
+def _decode_start(text: bytes) -> WorkerStart:
+    start = _start_parts(text)
+    return replace(start, tasks=tuple(start.tasks))
 
 
 def _orphan(asked: bytes, kept: bytes, error: bytes) -> ClaimedJob:
