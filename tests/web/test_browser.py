@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
+from starlette.responses import HTMLResponse, Response
 
 from tests.web.browsing import CHROMIUM, DESKTOP, PHONE, browser, lively, served, watched
 from tests.web.corpus import HOSTILE
@@ -18,7 +19,9 @@ from windlass import Windlass
 from windlass.errors import StorageUnavailable
 from windlass.web.live import Live
 from windlass.web.navigation import NAVIGATION
-from windlass.web.routes import LOOKS, ROUTES
+from windlass.web.routes import LOOKS, ROUTES, PageRoute
+from windlass.web.templates import _environment
+from windlass.web.visit import Visit
 
 pytestmark = [
     pytest.mark.browser,
@@ -208,3 +211,68 @@ async def test_a_page_whose_session_has_ended_asks_to_log_in(
     await room.app.admin.pause("mail")
     await expect(page.get_by_role("heading", name="Log in")).to_be_visible()
     await context.close()
+
+
+CHARTS = """
+{% extends layout %}
+{% import "parts/page.html" as page with context %}
+{% import "parts/show.html" as show with context %}
+{% block title %}Charts{% endblock %}
+{% block content %}
+{% call page.live("queues") %}
+<section class="card body">{{ page.chart("Jobs that ended", told=told) }}</section>
+<section class="card body">{{ page.chart("Waits", url=visit.url("/numbers")) }}</section>
+{{ show.spark([1, 5, 2, 8], "lately") }}
+{% endcall %}
+{% endblock %}
+"""
+
+
+async def test_charts_are_drawn_and_follow_without_being_made_anew(
+    room: Room, chromium: Browser
+) -> None:
+    times = [1_790_000_000 + 60 * n for n in range(30)]
+    told = {
+        "times": times,
+        "unit": "/s",
+        "series": [
+            {
+                "label": "Succeeded </script>",
+                "values": [n % 7 for n in range(30)],
+                "colour": "green",
+            },
+            {
+                "label": "Failed",
+                "values": [n % 3 for n in range(30)],
+                "colour": "red",
+                "bars": True,
+            },
+        ],
+    }
+
+    async def charts(visit: Visit) -> Response:
+        template = _environment().from_string(CHARTS)
+        context = {"visit": visit, "layout": "fragment.html" if visit.partial else "layout.html"}
+        always = {**visit.dashboard.templates._always, "now": await visit.admin.now()}
+        return HTMLResponse(template.render({**always, **context, "told": told}))
+
+    async def numbers(visit: Visit) -> Response:
+        return visit.json({**told, "unit": "s"})
+
+    more = (PageRoute("/charts", charts), PageRoute("/numbers", numbers, answers="json"))
+    with_charts = Room(room.app, lines=False, routes=(*ROUTES, *more))
+    with_charts.dashboard.live = Live(room.app.admin, LOOKS, every=0.05)
+    async with served(with_charts) as root, watched(chromium, with_charts, root) as tab:
+        page = await tab.open("/charts")
+        await expect(page.locator(".chart canvas")).to_have_count(2)
+        await expect(page.locator(".u-legend").first).to_contain_text("Succeeded </script>")
+        await page.evaluate("() => { document.querySelector('canvas').mine = true; }")
+        told["series"][0]["values"] = [50] * 30  # type: ignore[index]
+        await expect(page.locator("[data-live='on']").first).to_be_attached()
+        before = await page.locator(".chart").first.get_attribute("data-chart")
+        await room.app.admin.pause("mail")
+        await expect(page.locator(".chart").first).not_to_have_attribute("data-chart", before or "")
+        assert await page.evaluate("() => document.querySelector('canvas').mine")
+        await page.get_by_role("button", name="Dark").first.click()
+        await expect(page.locator(".chart canvas")).to_have_count(2)
+        await tab.picture("charts-dark")
