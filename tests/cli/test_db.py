@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,13 @@ def test_an_app_says_where_its_jobs_are(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(
         "from windlass import Windlass\napp = Windlass('sqlite:///shop.db')\n"
     )
-    ended = windlass("db", "show", "shop:app", "--json", cwd=tmp_path)
-    assert "shop.db" in json.loads(ended.stdout)["storage"]
+    told = json.loads(windlass("db", "show", "shop:app", "--json", cwd=tmp_path).stdout)
+    assert "shop.db" in told["storage"]
+    assert told["facts"]["size"] > 0
+    said = windlass("db", "show", "shop:app", cwd=tmp_path).stdout
+    assert "shop.db" in said
+    assert "KiB" in said
+    assert "durability  full" in re.sub(r" {2,}", "  ", said)
 
 
 def test_neither_an_app_nor_a_url_is_an_error_that_says_so(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -45,17 +46,41 @@ def migrate(target: str | None, url: str | None, *, as_json: bool) -> int:
 @url_option
 @json_option
 def show(target: str | None, url: str | None, *, as_json: bool) -> int:
-    """Open the storage and say what and where it is, and that it answers."""
-    described = asyncio.run(_describe(target, url))
-    _say(described, described, as_json=as_json)
+    """What and where the storage is, and what it says of itself: sizes, settings, connections.
+
+    Whether that is well: `windlass doctor`.
+    """
+    from windlass.cli.tables import print_json, print_pairs
+
+    described, facts = asyncio.run(_described(target, url))
+    if as_json:
+        print_json({"storage": described, "facts": facts})
+    else:
+        print_pairs(described, [(name.replace("_", " "), _fact(name, facts)) for name in facts])
     return 0
 
 
+_SIZES = frozenset({"size", "wal", "free_disk", "maxmemory", "used_memory", "memory"})
+
+
+def _fact(name: str, facts: Mapping[str, float | str]) -> str:
+    from windlass.admin.doctor_findings import in_bytes
+
+    value = facts[name]
+    if isinstance(value, str):
+        return value
+    return in_bytes(value) if name in _SIZES else f"{value:,g}"
+
+
 async def _describe(target: str | None, url: str | None) -> str:
+    described, _ = await _described(target, url)
+    return described
+
+
+async def _described(target: str | None, url: str | None) -> tuple[str, Mapping[str, float | str]]:
     storage = await _open(target, url)
     try:
-        await storage.now()
-        return storage.describe()
+        return storage.describe(), await storage.health()
     finally:
         await storage.close()
 
