@@ -142,3 +142,35 @@ async def test_what_is_uninstalled_is_held_for_every_process(cluster: Cluster) -
             return report.fired + report.left_out > fired
 
         await until(goes_on)
+
+
+async def test_a_due_run_that_nobody_can_run_fails_and_opens_its_breaker(cluster: Cluster) -> None:
+    """As when a deploy has lost a plugin whose schedules are stored."""
+
+    def say(registrar: Registrar) -> None:
+        @registrar.schedule(Every(0.2))
+        @registrar.task(breaker=Breaker(failures=1, cool_down=600))
+        async def tick() -> None: ...
+
+    app = cluster.app
+    for each in cluster.apps:
+        await each.uninstall("some")
+    app.install(Some(say, "lost"), grants=GRANTS)
+    async with app.worker():
+        pass  # it has brought the schedule in
+    poor = Windlass(app.settings.url, poll=0.05)
+    poor._opener = app._opener  # the same store, also where that lives in memory
+    async with poor, poor.worker(), asyncio.timeout(40):
+
+        async def failed() -> bool:
+            for job in await app.admin.find(JobFilter(task="lost.tick"), limit=100):
+                if job.state is State.FAILED:
+                    assert job.error is not None
+                    assert job.error.kind == "PluginUnknown"
+                    return True
+                await app.admin.run_now(job.id)  # it comes back in a quarter of a minute
+            return False
+
+        await until(failed)
+        (breaker,) = [one for one in await app.admin.breakers() if one.task == "lost.tick"]
+        assert (breaker.state, breaker.failures) == ("open", 1)

@@ -313,3 +313,22 @@ def test_our_own_upkeep_is_a_plugin_that_can_be_uninstalled() -> None:
 
     for report in simulate(scenario):
         assert (report.state, report.fired) == ("held", 1)
+
+
+# --- threads --------------------------------------------------------------------------------------
+
+
+async def test_a_plugin_may_be_installed_from_another_thread() -> None:
+    app = Windlass("memory://")
+    ran = asyncio.Event()
+
+    def say(registrar: Registrar) -> None:
+        @registrar.schedule(Every(0.05))
+        @registrar.task
+        async def tick() -> None:
+            ran.set()
+
+    async with app, app.worker():
+        await asyncio.to_thread(app.install, Some(say), grants=EVERYTHING)
+        async with asyncio.timeout(10):
+            await ran.wait()
