@@ -32,9 +32,26 @@ function seconds(value) {
 
 function shown(value, unit) {
   if (value == null) return "–";
+  if (value === 0) return "0";
   if (unit === "s") return seconds(value);
   const short = new Intl.NumberFormat("en", { notation: value >= 10_000 ? "compact" : "standard", maximumFractionDigits: 2 });
   return `${short.format(value)}${unit}`;
+}
+
+const pad = (number) => String(number).padStart(2, "0");
+
+// The reader's own zone; a day's name only where a new one begins or the steps are days.
+function instants(_, ticks, __, ___, step) {
+  let day = "";
+  return ticks.map((tick) => {
+    const at = new Date(tick * 1000);
+    const date = at.toLocaleDateString(undefined, { month: "short", day: "numeric" });
+    const isNew = date !== day && day !== "";
+    day = date;
+    if (step >= 86_400) return date;
+    const time = `${pad(at.getHours())}:${pad(at.getMinutes())}${step < 60 ? `:${pad(at.getSeconds())}` : ""}`;
+    return isNew ? `${time}\n${date}` : time;
+  });
 }
 
 function options(told, width, height) {
@@ -51,9 +68,9 @@ function options(told, width, height) {
     cursor: { points: { size: 7 }, y: false, drag: { x: false, y: false } },
     legend: { live: true },
     scales: { y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.1 : 1] } },
-    axes: [axis, { ...axis, size: 62, values: (_, ticks) => ticks.map((tick) => shown(tick, told.unit ?? "")) }],
+    axes: [{ ...axis, values: instants }, { ...axis, size: 62, values: (_, ticks) => ticks.map((tick) => shown(tick, told.unit ?? "")) }],
     series: [
-      { label: "Time" },
+      { label: "Time", value: "{YYYY}-{MM}-{DD} {HH}:{mm}" },
       ...told.series.map((one) => ({
         label: one.label,
         stroke: colour(one.colour),
