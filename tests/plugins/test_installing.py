@@ -164,6 +164,9 @@ WRONG: list[tuple[Callable[[Registrar], Any], type[Exception], str]] = [
     (lambda it: wrongly(it).middleware("layer"), DefinitionError, "middleware is"),
     (lambda it: wrongly(it).schedule("* * * * *"), InvalidArgument, "Cron"),
     (lambda it: wrongly(it).chore("* * * * *"), InvalidArgument, "Cron"),
+    (lambda it: wrongly(it).chore(Every(60))(greet.__class__), DefinitionError, "function"),
+    (lambda it: wrongly(it).chore(Every(60))(greet), DefinitionError, "a chore is"),
+    (lambda it: wrongly(it).chore(Every(60))(untouched), DefinitionError, "a chore is"),
     (lambda it: it.schedule(Every(60))(it.task(greet)), DefinitionError, "name"),
     (lambda it: it.task(on_failure="host.tell")(greet), DefinitionError, "no task of plugin"),
     (

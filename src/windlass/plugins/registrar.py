@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
@@ -11,7 +12,7 @@ import msgspec
 from windlass.context import Context, Layer
 from windlass.core.backoff import Backoff
 from windlass.core.breaker import Breaker
-from windlass.core.function import check_function, check_layer, where
+from windlass.core.function import check_function, check_layer, takes, where
 from windlass.core.rules import Rule
 from windlass.core.schedule import Overlap, Schedule
 from windlass.core.text import check_name
@@ -193,7 +194,7 @@ class Registrar:
         check_rule(rule)
 
         def add(chore: C) -> C:
-            check_function(chore)
+            _check_chore(chore)
             full = self._qualified(name or chore.__name__, "a chore's name")
             self._declarations.add(Declared(full, None, Schedule(rule=rule)), where(chore))
             self._chores[full] = chore
@@ -254,6 +255,13 @@ class Registrar:
     def _own_limit(self, limit: Limit) -> Limit:
         """A budget of the plugin's: it neither spends nor redefines one of the host's."""
         return msgspec.structs.replace(limit, name=self._qualified(limit.name, "a limit's name"))
+
+
+def _check_chore(chore: Chore) -> None:
+    check_function(chore)
+    if not inspect.iscoroutinefunction(chore) or not takes(chore, 1):
+        message = f"a chore is `async def name(services)`; {where(chore)} is not"
+        raise DefinitionError(message)
 
 
 class Collected(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -33,7 +34,7 @@ class PluginTask(Task[..., Any]):
         # Private: what a plugin is given of itself must not lead to its grants.
         self._scope = scope
         self.concurrency = concurrency
-        self.documentation = (function.__doc__ or "").strip()
+        self.documentation = inspect.getdoc(function) or ""
         bounds = _bounds(options, scope, concurrency)
         options = msgspec.structs.replace(
             options,
@@ -70,7 +71,8 @@ class PluginTask(Task[..., Any]):
             )
             raise NotGranted(message)
         unique = call.unique or call.options.unique
-        if unique is not None and not unique.key.startswith(compose_key(self.name, "x")[:-1]):
+        own = compose_key(self.name, "…").removesuffix("…")
+        if unique is not None and not unique.key.startswith(own):
             message = (
                 f"a job of {self.name!r} asks for a unique key of the whole application "
                 f"(scope='global'), and a plugin has keys of its own only: leave scope out"

@@ -61,7 +61,8 @@ class Installer(Definer):
             storage = await app.storage()
             book = Schedules(storage.schedules, storage.now, app._seams.new_job_ids)  # noqa: SLF001
             await hold(book, storage.schedules, plugin.schedules)
-        take_out(cast("Home", self), plugin)
+        if self.plugins.get(name) is plugin:  # somebody else may have been quicker
+            take_out(cast("Home", self), plugin)
 
     def planner(self, define: Callable[[Iterable[LimitSpec]], Awaitable[None]]) -> Plans:
         """Says which schedules there are, once ``define`` has brought in the limits they need."""
