@@ -49,8 +49,8 @@ BEGIN
 END $$;
 
 -- Since when the job waits that has been in the lines of a queue for longest: the first of every
--- priority, up to p_cap of them, because a line is ordered by priority first.
-CREATE OR REPLACE FUNCTION oldest_due(p_queue text, p_now timestamptz, p_cap integer)
+-- priority, up to p_most of them, because a line is ordered by priority first.
+CREATE OR REPLACE FUNCTION oldest_due(p_queue text, p_now timestamptz, p_most integer)
 RETURNS timestamptz
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
@@ -77,10 +77,10 @@ BEGIN
                  ORDER BY j.priority, j.due LIMIT 1) AS n
         )
         SELECT least(
-            (SELECT min(a.due) FROM (SELECT i.due FROM line i LIMIT p_cap) AS a),
-            (SELECT min(a.due) FROM (SELECT i.due FROM lane_lines i LIMIT p_cap) AS a),
+            (SELECT min(a.due) FROM (SELECT i.due FROM line i LIMIT p_most) AS a),
+            (SELECT min(a.due) FROM (SELECT i.due FROM lane_lines i LIMIT p_most) AS a),
             (SELECT min(a.due) FROM (SELECT j.due FROM jobs j
-                                      WHERE j.queue = p_queue AND j.ready = 3 LIMIT p_cap) AS a),
+                                      WHERE j.queue = p_queue AND j.ready = 3 LIMIT p_most) AS a),
             -- Due, and nobody has put it into its line yet.
             (SELECT j.due FROM jobs j
               WHERE j.queue BETWEEN p_queue AND p_queue AND j.ready = 0 AND j.due <= p_now
@@ -120,7 +120,7 @@ BEGIN
                                               AND j.queue = p_queue LIMIT p_cap) AS a);
     END LOOP;
     IF ready > 0 THEN
-        oldest_due := oldest_due(p_queue, p_now, p_cap);
+        oldest_due := oldest_due(p_queue, p_now, greatest(p_cap, 10000));
     END IF;
 END $$;
 
