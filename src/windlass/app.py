@@ -89,7 +89,7 @@ class Windlass(Installer):
         self.settings: Settings = load_settings(url, settings, config=config)
         self.blocking = Blocking(self)
         self._outbox = Outbox(self, self.blocking.start)
-        self._seams = seams or Seams()
+        self._seams = seams or Seams(wall=clock.now)
         self.admin = Admin(self.storage, self.bus, self.settings, self._seams.new_job_ids)
         self._opener = Opener(self.settings, clock)
         self._make_client: Callable[..., Client] = Client

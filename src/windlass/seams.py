@@ -143,3 +143,6 @@ class Seams(msgspec.Struct, frozen=True):
     boot: Callable[[], float] = boot_seconds
     """The clock that storages judge leases by. A loop's own clock stands still in a suspend, and
     whoever measures silence by it takes a machine that slept for one that was always there."""
+    wall: Callable[[], datetime] = SYSTEM_CLOCK.now
+    """This machine's own clock, for people who want to know how far it is off. Nothing is decided
+    by it: the storage's is the one that counts."""

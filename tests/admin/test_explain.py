@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from windlass.admin import Admin, Cause, Explanation
+from windlass.admin import Admin, Cause, Explanation, abilities
 from windlass.config import load_settings
 from windlass.core.breaker import Breaker
-from windlass.core.job import AttemptError, FollowUp, Progress
+from windlass.core.job import AttemptError, FollowUp, LimitUse, Progress
 from windlass.core.limit import LimitSpec, Rate
 from windlass.core.outcome import (
     Cancelled,
@@ -48,6 +48,12 @@ from windlass.testing.conformance.steps import (
     succeeded,
     throttled,
 )
+
+
+@pytest.fixture(autouse=True)
+def old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks is no newer than the workers of these tests."""
+    monkeypatch.setattr(abilities, "__version__", "0")
 
 
 async def explain(storage: Storage, job: str) -> Explanation:
@@ -364,6 +370,87 @@ async def test_workers_of_different_versions_are_a_remark(storage: Storage) -> N
     assert codes(told) == ["ready", "versions_differ"]
     assert told.causes[1].evidence["versions"] == {"w1": "1.0", "w2": "1.1"}
     assert "1.0, 1.1" in told.causes[1].sentence
+
+
+async def test_workers_older_than_a_release_in_use_are_a_remark(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await register(storage, "w1", version="1.9.0", slots=3)
+    (job,) = await add(storage, a_job())
+    assert codes(await explain(storage, job)) == ["ready"]
+
+    await register(storage, "w2", version="1.10.0", queues=["other"])
+    told = await explain(storage, job)
+    assert codes(told) == ["ready", "workers_too_old"]
+    assert "runs Windlass 1.9.0 or older, and 1.10.0 is in use" in told.causes[1].sentence
+    assert told.causes[1].evidence == {"versions": {"w1": "1.9.0"}, "newest": "1.10.0"}
+
+    monkeypatch.setattr(abilities, "__version__", "2.0")  # whoever asks is newer still
+    assert (await explain(storage, job)).causes[1].evidence["newest"] == "2.0"
+
+
+async def test_live_workers_that_all_lack_the_task_are_told_before_one_meets_it(
+    storage: Storage,
+) -> None:
+    await register(storage, "w1", tasks=["other"], slots=1)
+    (job,) = await add(storage, a_job(delay=HOUR))
+    told = await explain(storage, job)
+    assert codes(told) == ["unknown_task", "scheduled"]
+    assert told.causes[0].sentence == (
+        "Live workers serve queue default, but none of them had task conform when it started."
+    )
+    assert told.causes[0].evidence["tasks"] == {"w1": ["other"]}
+    assert "imports=[…]" in told.causes[0].fix
+    assert told.expected_at is None
+
+    await register(storage, "w2", tasks=["conform"], queues=["mail"])
+    assert "Workers of mail have it." in (await explain(storage, job)).causes[0].sentence
+
+    await register(storage, "w3")  # of a release that does not say what it can run
+    assert codes(await explain(storage, job)) == ["scheduled"]
+    await storage.workers.leave("w3", [])
+    await register(storage, "w4", tasks=["conform", "other"])
+    assert codes(await explain(storage, job)) == ["scheduled"]
+
+
+async def test_a_clock_that_is_off_is_a_remark(storage: Storage) -> None:
+    await register(storage, "w1", clock=START + 3 * MINUTE)
+    await register(storage, "w2", clock=START + SECOND)
+    (job,) = await add(storage, a_job())
+    told = await explain(storage, job)
+    assert codes(told) == ["ready", "clock_skew"]
+    assert "worker w1 on host was 3 m ahead of the store's" in told.causes[1].sentence
+    assert told.causes[1].evidence["skew"] == 180.0
+
+
+async def test_whoever_paused_a_queue_is_named(storage: Storage) -> None:
+    await enlist(storage)
+    (job,) = await add(storage, a_job())
+
+    async def opened() -> Storage:
+        return storage
+
+    admin = Admin(opened, Bus(), load_settings("memory://", {}), Seams().new_job_ids)
+    await admin.acting("ada\x1b[31m").pause("default")
+    cause = await why(storage, job, "queue_paused")
+    assert "is paused, by ada\\x1b[31m at 2030-01-01 00:00:00 UTC, 0 ms ago:" in cause.sentence
+    assert cause.evidence["since"] == START
+
+
+async def test_no_secret_is_explained(storage: Storage) -> None:
+    await storage.limits.define([LimitSpec(name="one", concurrency=1)])
+    payload = b'{"card":"canary-4111"}'
+    use = (LimitUse("one", "canary-4111"),)
+    new = a_job(payload=payload, limits=use, tags=("secret:card",))
+    first, second = await add(storage, new, msgspec.structs.replace(new, id=new_job_id()))
+    await enlist(storage)
+    run = await claim_one(storage)
+    for job in (first, second):
+        told = await explain(storage, job)
+        assert "canary" not in repr(told)
+    oops = AttemptError("ValueError", "canary-4111 refused", "canary-4111")
+    await happened(storage, run, GaveUp(oops))
+    assert "canary" not in repr(await explain(storage, first))
 
 
 async def test_a_job_that_nothing_holds_is_expected_now(storage: Storage) -> None:

@@ -253,6 +253,52 @@ async def test_old_rollups_go_too() -> None:
         assert await it.app.admin.rollups(start, it.clock.now()) == []
 
 
+async def test_old_events_and_records_of_orders_go_too() -> None:
+    async with bench(keep_events=DAY, keep_audit=5 * DAY, event_log=True) as it:
+        job = await it.run(noop(it).call())
+        await it.app.admin.pause("default")
+        await it.app._settle()
+        storage = await it.app.storage()
+
+        async def left() -> tuple[int, int]:
+            long = 100 * DAY
+            now = it.clock.now()
+            events = await storage.journal.events(now - long, now + long, limit=100, job=job.id)
+            return len(events), len(await it.app.admin.audits())
+
+        assert await left() == (3, 1)
+        for days, wanted in ((2, (0, 1)), (4, (0, 0))):
+            it.clock.advance(days * DAY)
+            await pruner_of(it).step()
+            assert await left() == wanted
+
+
+async def test_rollups_of_two_days_ago_become_hours_until_nothing_is_saved() -> None:
+    async with bench() as it:
+        task = noop(it)
+        for _ in range(3):
+            await it.run(task.call())
+            it.clock.advance(60)
+        start = it.clock.now() - DAY
+        it.clock.advance(3 * DAY)
+        before = await it.app.admin.rollups(start, it.clock.now())
+        assert len({rollup.minute for rollup in before}) == 3
+        await pruner_of(it).step()
+        after = await it.app.admin.rollups(start, it.clock.now())
+        assert len({rollup.minute for rollup in after}) == 1
+        assert sum(sum(r.counts.values()) for r in after) == 3
+
+        answers = [7, 3, 0]
+
+        async def compact(_call: Hook, *, older_than: timedelta, limit: int) -> int:
+            assert (older_than, limit) == (2 * DAY, BITE)
+            return answers.pop(0)
+
+        it.store.on("maintenance.compact_rollups", compact)
+        await pruner_of(it).step()
+        assert answers == []
+
+
 # --- wear ----------------------------------------------------------------------------------------
 
 
@@ -270,8 +316,10 @@ def test_the_memory_in_use_is_plausible() -> None:
     assert 10 < megabytes_used() < 10_000
 
 
-@pytest.mark.parametrize("chore", ["prune_rollups", "prune_workers"])
-async def test_old_rollups_and_workers_go_in_bites_until_one_is_short(chore: str) -> None:
+@pytest.mark.parametrize(
+    "chore", ["prune_rollups", "prune_workers", "prune_events", "prune_audits"]
+)
+async def test_old_rollups_and_records_go_in_bites_until_one_is_short(chore: str) -> None:
     async with bench() as it:
         answers = [BITE, BITE, 3]
 

@@ -42,6 +42,28 @@ def test_a_worker_beats_in_its_interval() -> None:
     assert simulate(scenario, heartbeat=5) in (20, 21)
 
 
+async def test_a_worker_says_what_it_can_run_what_its_clock_shows_and_what_memory_it_uses() -> None:
+    async with Windlass("memory://", heartbeat=0.01, lease=30) as app:
+
+        @app.task(name="shop.pay")
+        async def pay() -> None: ...
+
+        @app.task(name="shop.mail")
+        async def mail() -> None: ...
+
+        storage = await app.storage()
+        beaten = asyncio.Event()
+        async with app.worker() as worker:
+            worker.on_beat = beaten.set
+            await asyncio.wait_for(beaten.wait(), 10)
+        (row,) = await storage.workers.workers()
+        assert {"shop.mail", "shop.pay"} <= set(row.start.tasks)
+        assert row.start.clock is not None
+        assert abs(row.start.clock - row.started_at) < timedelta(seconds=5)
+        assert row.memory is not None
+        assert 10_000_000 < row.memory < 10_000_000_000
+
+
 def test_beats_go_on_while_the_worker_drains() -> None:
     async def scenario(world: World) -> None:
         @world.app.task(name="job")

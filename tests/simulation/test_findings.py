@@ -20,6 +20,7 @@ from windlass.seams import Seams
 from windlass.storage.memory import MemoryDatabase, MemoryStorage
 from windlass.storage.protocol import Storage, Verdict, Want, WorkerStart
 from windlass.storage.sqlite import open_sqlite
+from windlass.task import TaskRegistry
 from windlass.testing.clock import VirtualClock
 
 LEASE = timedelta(seconds=30)
@@ -111,7 +112,7 @@ async def test_a_reaper_whose_question_outlasted_an_outage_judges_nobody(
     storage = MemoryStorage(MemoryDatabase(clock))
     await enlist(storage, "well")
     settings = Settings(url="memory://")
-    identity = Identity(storage, settings, WorkerSettings(), Seams())
+    identity = Identity(storage, settings, WorkerSettings(), Seams(), TaskRegistry())
     await identity.register()
     presence = Presence(
         beat=settings.heartbeat, lease=LEASE, clock=lambda: clock.boot().total_seconds()

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from windlass.core.redact import redacted_text
 from windlass.observe.log import brief
 
 __all__ = ["Cause", "command", "counted", "few", "since", "when"]
@@ -28,6 +29,27 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     """When it ends by itself. None: nobody can say, or somebody has to do something."""
     fix: str = ""
     """What to do about it; nothing, where there is nothing to be done."""
+
+    def without(self, secrets: Sequence[str]) -> Cause:
+        """The same with these values masked, and what looks like a secret."""
+        return msgspec.structs.replace(
+            self,
+            sentence=redacted_text(self.sentence, secrets),
+            evidence=_without(self.evidence, secrets),
+            fix=redacted_text(self.fix, secrets),
+        )
+
+
+def _without(value: Any, secrets: Sequence[str]) -> Any:
+    match value:
+        case str():
+            return redacted_text(value, secrets)
+        case Mapping():
+            return {name: _without(part, secrets) for name, part in value.items()}
+        case list() | tuple():
+            return [_without(part, secrets) for part in value]
+        case _:
+            return value
 
 
 def when(instant: datetime, now: datetime) -> str:

@@ -12,8 +12,10 @@ from windlass.admin.budgets import of_the_budgets
 from windlass.admin.cause import Cause
 from windlass.admin.desk import Desk
 from windlass.admin.facts import Facts, gather
+from windlass.admin.redact import values_of
 from windlass.admin.waiting import before, of_the_crew, of_the_queue, of_the_time
 from windlass.core.job import Job, JobId
+from windlass.core.redact import redacted_job
 from windlass.core.state import State, shown_state
 from windlass.errors import JobNotFound
 from windlass.observe.log import brief
@@ -32,7 +34,10 @@ _NO_KNOWN_END = (
     "slots_busy",
 )
 """From what somebody has to undo to what passes by itself."""
-_REMARKS = ("worker_gone", "worker_silent", "cancel_requested", "expires_soon", "versions_differ")
+_REMARKS = (
+    *("worker_gone", "worker_silent", "cancel_requested", "expires_soon"),
+    *("versions_differ", "workers_too_old", "clock_skew"),
+)
 """Worth knowing, and holding nothing back."""
 
 
@@ -61,7 +66,13 @@ class ExplainDesk(Desk):
         (job,) = await storage.admin.get([JobId(job_id)])
         if job is None:
             raise JobNotFound(job_id)
-        return explained(await gather(storage, job))
+        told = explained(await gather(storage, job))
+        secrets = values_of(job)
+        return msgspec.structs.replace(
+            told,
+            job=redacted_job(job),
+            causes=[cause.without(secrets) for cause in told.causes],
+        )
 
 
 def explained(facts: Facts) -> Explanation:

@@ -11,6 +11,7 @@ from windlass.core.job import Attempt, Job, LimitUse
 from windlass.core.limit import LimitSpec
 from windlass.core.rollup import minute_of
 from windlass.core.state import State
+from windlass.storage.ordering import AuditRecord
 from windlass.storage.protocol import (
     JobFilter,
     LimitState,
@@ -24,6 +25,8 @@ __all__ = ["LOOK", "Budget", "Crew", "Facts", "Line", "gather"]
 
 LOOK = 200
 """Jobs that one look reads at most: each of them may carry a large payload."""
+_ORDERS = 50
+"""Records of a queue among which the last pause is looked for."""
 _RECENT = timedelta(minutes=10)
 _SHORTEST = timedelta(seconds=1)
 _INSTANT = timedelta(microseconds=1)
@@ -53,6 +56,12 @@ class Crew(msgspec.Struct, frozen=True):
     """They would serve it, but their lease has run out."""
     elsewhere: Sequence[WorkerRecord] = ()
     """They serve other queues."""
+
+    def lacks(self, task: str) -> bool:
+        """Whether those that serve it all say what they can run, and none says this. A release
+        that does not say may have anything.
+        """
+        return all(worker.start.tasks and task not in worker.start.tasks for worker in self.serving)
 
     @property
     def slots(self) -> int:
@@ -94,6 +103,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """How its last claim ended."""
     queue: QueueRecord
     queue_running: int = 0
+    paused_by: AuditRecord | None = None
+    """Who paused it last, if it is paused and the record is still kept."""
     crew: Crew = Crew()
     worker: WorkerRecord | None = None
     """That of a running job."""
@@ -122,11 +133,17 @@ async def gather(storage: Storage, job: Job) -> Facts:
         facts,
         crew=crew,
         queue_running=await _queue_running(storage, queue),
+        paused_by=await _paused_by(storage, job.queue) if queue.paused else None,
         budgets=await _budgets(storage, job),
         running=await _running(storage, job, queue),
         # Where nobody serves it, its place in line tells nothing, and looking for it costs.
         line=await _line(storage, job, now) if crew.serving and job.due <= now else Line(),
     )
+
+
+async def _paused_by(storage: Storage, queue: str) -> AuditRecord | None:
+    records = await storage.orders.audits(limit=_ORDERS, subject=f"queue {queue}")
+    return next((record for record in records if record.note.what == "queues.pause"), None)
 
 
 def _crew(records: Sequence[WorkerRecord], queue: str, now: datetime) -> Crew:

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
+from windlass.admin.abilities import how_to_bring, of_the_abilities
 from windlass.admin.cause import Cause, command, counted, few, since, when
 from windlass.admin.facts import LOOK, Facts, Line
 from windlass.core.job import Job
 from windlass.core.state import Verb
-from windlass.observe.log import brief, one_line
+from windlass.observe.log import brief, one_line, printable
 from windlass.plugins.names import plugin_of
 from windlass.storage.protocol import WorkerRecord
 
@@ -99,24 +100,21 @@ def _unknown_task(facts: Facts) -> Cause:
     missed = job.missed_at or now
     error = "" if job.error is None else f" ({one_line(job.error)})"
     met = None if facts.last is None else facts.last.worker
-    plugin = plugin_of(job.tags)
-    how = "import its module in the app, or list it in Windlass(imports=[…])"
-    if plugin is not None:
-        how = f"install plugin {plugin} in their app, app.install(…)"
     return Cause(
         code="unknown_task",
         sentence=f"The workers of queue {job.queue} that met it do not know task {job.task}: they "
         f"have been giving it back {since(missed, now)}{error}.",
         evidence={
             "task": job.task,
-            "plugin": plugin,
+            "plugin": plugin_of(job.tags),
             "missed_at": missed,
             "last_met_by": met,
             "workers": _names(facts.crew.serving),
             "error_kind": None if job.error is None else job.error.kind,
             "error_message": None if job.error is None else job.error.message,
         },
-        fix=f"Start workers of queue {job.queue} with the code that defines {job.task}: {how}",
+        fix=f"Start workers of queue {job.queue} with the code that defines {job.task}: "
+        f"{how_to_bring(facts)}",
     )
 
 
@@ -127,12 +125,7 @@ def of_the_queue(facts: Facts) -> Iterator[Cause]:
     """Paused, resting, or as busy as it may be."""
     job, now, queue = facts.job, facts.now, facts.queue
     if queue.paused:
-        yield Cause(
-            code="queue_paused",
-            sentence=f"Queue {job.queue} is paused: nothing of it starts until it is resumed.",
-            evidence={"queue": job.queue, "paused": True},
-            fix=f"Resume it: {command('queues', 'resume', job.queue)}",
-        )
+        yield _paused(facts)
     cool = queue.cool_until
     if cool is not None and cool > max(now, job.due):
         yield Cause(
@@ -146,6 +139,22 @@ def of_the_queue(facts: Facts) -> Iterator[Cause]:
     most = queue.settings.max_running
     if most is not None and job.due <= now and facts.queue_running >= most:
         yield _queue_full(facts, most)
+
+
+def _paused(facts: Facts) -> Cause:
+    job, order = facts.job, facts.paused_by
+    who = "" if order is None else f", by {printable(order.note.who)} {when(order.at, facts.now)}"
+    return Cause(
+        code="queue_paused",
+        sentence=f"Queue {job.queue} is paused{who}: nothing of it starts until it is resumed.",
+        evidence={
+            "queue": job.queue,
+            "paused": True,
+            "by": None if order is None else order.note.who,
+            "since": None if order is None else order.at,
+        },
+        fix=f"Resume it: {command('queues', 'resume', job.queue)}",
+    )
 
 
 def _queue_full(facts: Facts, most: int) -> Cause:
@@ -184,17 +193,7 @@ def of_the_crew(facts: Facts) -> Iterator[Cause]:
             yield _solo(facts)
         elif crew.busy:
             yield _slots_busy(facts)
-    versions = sorted({worker.start.version for worker in crew.serving})
-    if len(versions) > 1:
-        yield Cause(
-            code="versions_differ",
-            sentence=f"The workers of queue {job.queue} run different versions of Windlass "
-            f"({few(versions)}): one of them may know what another does not.",
-            evidence={
-                "versions": {worker.start.id: worker.start.version for worker in crew.serving}
-            },
-            fix="Finish the deploy: restart the workers with the oldest version",
-        )
+    yield from of_the_abilities(facts)
 
 
 def _no_worker(facts: Facts) -> Cause:

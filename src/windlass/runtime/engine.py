@@ -103,7 +103,7 @@ class Engine:
         self.policy = Policies(around.tasks, settings, storage.queues)
         """The rules that outcomes are decided by."""
         self.following = Following(around.seams.new_job_ids, settings, around.tasks)
-        self.identity = Identity(storage, settings, worker, around.seams)
+        self.identity = Identity(storage, settings, worker, around.seams, around.tasks)
         self._chance = around.seams.chance
         self.slots = Slots(worker, on_free=self._slot_freed)
         self.finisher = Finisher(

@@ -34,11 +34,14 @@ class Heartbeat:
         on_beat: Callable[[str, Beat], None],
         watchdog: Watchdog | None,
         on_lost: Callable[[StorageReplaced], None] | None = None,
+        memory: Callable[[], int | None] = lambda: None,
     ) -> None:
         """``on_beat`` is called on ``home``, the worker's loop, with the id that was beating.
 
-        ``on_lost`` too, once, when the store is gone for good.
+        ``on_lost`` too, once, when the store is gone for good. ``memory``: what the process uses,
+        in bytes, for people who look at workers.
         """
+        self._memory = memory
         self._workers = workers
         self._identity = identity
         self._presence = presence
@@ -72,7 +75,7 @@ class Heartbeat:
         if self._pulse is None:  # made here: it belongs to the loop it beats on
             self._pulse = self._workers.pulse()
         try:
-            beat = await self._pulse.beat(worker)
+            beat = await self._pulse.beat(worker, memory=self._memory())
         except StorageError:
             self._presence.missed()
             raise

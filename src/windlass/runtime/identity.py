@@ -9,6 +9,7 @@ from windlass._version import __version__
 from windlass.config import Settings, WorkerSettings
 from windlass.seams import Seams
 from windlass.storage.protocol import Storage, WorkerStart
+from windlass.task import TaskRegistry
 
 __all__ = ["Identity"]
 
@@ -17,9 +18,15 @@ class Identity:
     """The worker's current id, and how it came to be registered."""
 
     def __init__(
-        self, storage: Storage, settings: Settings, worker: WorkerSettings, seams: Seams
+        self,
+        storage: Storage,
+        settings: Settings,
+        worker: WorkerSettings,
+        seams: Seams,
+        tasks: TaskRegistry,
     ) -> None:
         """Nobody yet: call `register`."""
+        self._tasks = tasks
         self._storage = storage
         self._settings = settings
         self._worker = worker
@@ -43,6 +50,8 @@ class Identity:
                     boot_id=boot_id,
                     lock_device=device,
                     lock_inode=inode,
+                    tasks=self._tasks.names,
+                    clock=self._seams.wall(),
                 )
             )
         except BaseException:

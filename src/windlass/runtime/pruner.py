@@ -7,13 +7,16 @@ from datetime import timedelta
 
 from windlass.config import Settings
 from windlass.core.state import State
-from windlass.runtime.bites import in_bites
+from windlass.runtime.bites import BITE, in_bites
 from windlass.runtime.queues import QueueBook
 from windlass.storage.protocol import MaintenanceStore
 
 __all__ = ["Pruner"]
 
 _KEEP_WORKERS = timedelta(days=1)
+_KEEP_MINUTES = timedelta(hours=48)
+"""Older rollups are kept by the hour: what charts of days and weeks show."""
+_ROUNDS = 100
 
 
 class Pruner:
@@ -50,8 +53,17 @@ class Pruner:
         for state, (age, apart) in keep.items():
             removed += await self._prune(state, age, apart)
         await in_bites(lambda n: store.prune_rollups(older_than=settings.keep_rollups, limit=n))
+        await self._compact()
+        await in_bites(lambda n: store.prune_events(older_than=settings.keep_events, limit=n))
+        await in_bites(lambda n: store.prune_audits(older_than=settings.keep_audit, limit=n))
         await in_bites(lambda n: store.prune_workers(older_than=_KEEP_WORKERS, limit=n))
         return removed
+
+    async def _compact(self) -> None:
+        """What a bite saves says little about what is left, so until one saves nothing."""
+        for _ in range(_ROUNDS):
+            if not await self._store.compact_rollups(older_than=_KEEP_MINUTES, limit=BITE):
+                return
 
     async def _prune(self, state: State, age: timedelta, apart: Mapping[str, timedelta]) -> int:
         async def bite(limit: int) -> int:

@@ -7,17 +7,22 @@ from pathlib import Path
 
 from windlass.config import WorkerSettings
 
-__all__ = ["megabytes_used", "worn_out"]
+__all__ = ["bytes_used", "megabytes_used", "worn_out"]
 
 _MIB = 1024 * 1024
 
 
-def megabytes_used() -> float:
-    """Resident memory of this process; 0 where the system does not say."""
+def bytes_used() -> int | None:
+    """Resident memory of this process; None where the system does not say."""
     if sys.platform != "linux":
-        return 0.0
+        return None
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * _page_size() / _MIB
+    return pages * _page_size()
+
+
+def megabytes_used() -> float:
+    """The same in megabytes; 0 where the system does not say."""
+    return (bytes_used() or 0) / _MIB
 
 
 def _page_size() -> int:

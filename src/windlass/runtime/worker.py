@@ -27,7 +27,7 @@ from windlass.runtime.news import News
 from windlass.runtime.presence import Presence
 from windlass.runtime.promoter import Promoter
 from windlass.runtime.reaper import Reaper
-from windlass.runtime.recycle import worn_out
+from windlass.runtime.recycle import bytes_used, worn_out
 from windlass.runtime.runner import Why
 from windlass.runtime.scheduler import Scheduler
 from windlass.runtime.shutdown import Shutdown
@@ -68,7 +68,9 @@ class Worker:
         aside: Callable[[str, Main], Aside] = on_thread,
         watch_loop: bool = True,
     ) -> None:
-        """``aside`` runs the heartbeat; a simulation gives another one, and no watchdog."""
+        """``aside`` runs the heartbeat; a simulation gives another one, and watches neither the
+        loop nor the memory of the process that all its workers share.
+        """
         self._around = around
         self._settings = settings
         self._aside = aside
@@ -237,6 +239,7 @@ class Worker:
             on_beat=self._on_beat,
             watchdog=watchdog,
             on_lost=self._storage_lost,
+            memory=bytes_used if self._watch_loop else lambda: None,
         )
         return self._aside("heartbeat", heartbeat.run)
 

@@ -48,7 +48,8 @@ def arranged(app: Windlass, opener: Opener, make_client: Callable[..., Client]) 
     """Give the app this storage and this client; what the block started is stopped at its end."""
     blocking_before = app.blocking.loop
     try:
-        with app._arranged(opener, Seams(chance=_middle), make_client):  # noqa: SLF001
+        seams = Seams(chance=_middle, wall=opener.clock.now)
+        with app._arranged(opener, seams, make_client):  # noqa: SLF001
             yield
     finally:
         if app.blocking.loop is not blocking_before:

@@ -203,7 +203,8 @@ class Cluster:
             self._around.ledger.owners[worker] = process
             return worker
 
-        seams = Seams(self._chance.random, new_job_ids, new_worker_id, self._loop.time)
+        wall = self._around.ledger.clock.now
+        seams = Seams(self._chance.random, new_job_ids, new_worker_id, self._loop.time, wall)
         return Seat(self._lab, app, old=old), _Opener(app.settings, self._stage, process), seams
 
     def _fresh_id(self) -> JobId:
