@@ -66,6 +66,41 @@ def check(folder: Path, program: str) -> None:
     [
         pytest.param(
             """
+from typing import Protocol
+from windlass import Every, Grants, Plugin, Registrar
+
+class Mailer(Protocol):
+    def send(self, to: str) -> int: ...
+
+class Letters:
+    name = "letters"
+
+    def register(self, registrar: Registrar) -> None:
+        @registrar.task(concurrency=1)
+        async def deliver(ctx: Context, to: str) -> int:
+            mailer = ctx.services.need("mailer", Mailer)
+            mailer.post(to)  # E: attr-defined post
+            perhaps = ctx.services.get("mailer", Mailer)
+            perhaps.send(to)  # E: union-attr None
+            deliver.call(5)  # E: arg-type
+            return mailer.send(to)
+
+        registrar.schedule(Every(60), args=["ada"])(deliver)
+        registrar.task(concurrency="one")  # E: call-overload
+
+class Nameless:
+    def register(self, registrar: Registrar) -> None: ...
+
+plugin: Plugin = Letters()
+app.install(Letters(), grants=Grants(tasks=True, queues=["mail"], middleware="own"))
+app.install(Nameless())  # E: arg-type Plugin
+Grants(middleware="some")  # E: arg-type
+Grants(task=True)  # E: call-arg
+""",
+            id="plugins",
+        ),
+        pytest.param(
+            """
 import psycopg
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
