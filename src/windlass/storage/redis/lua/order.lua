@@ -8,7 +8,7 @@ local note = table.remove(ARGV, 1)
 local order = cmsgpack.unpack(table.remove(ARGV, 1))
 local known, _, given = audits.known(note)
 if known then
-  return #given == #ARGV and given or string.rep(DONE, #ARGV) -- it may be from another storage
+  return given
 end
 
 local answers, effects = {}, 0
