@@ -207,6 +207,18 @@ async def test_a_worker_that_does_not_say_what_it_has_may_have_anything() -> Non
             assert "unknown_task" not in {one.name for one in found}
 
 
+async def test_a_task_of_the_app_is_known_to_whoever_starts_the_missing_worker() -> None:
+    app = an_app()
+    with isolated(app):
+        async with app:
+            await stored(await app.storage(), "mail", "mail", b'{"to":"ada","copies":1}')
+            alone = {one.name for one in await app.admin.doctor()}
+            named_by_app = {one.name for one in await app.admin.doctor(tasks=app.tasks)}
+    assert {"queue_without_worker", "unknown_task"} <= alone
+    assert "queue_without_worker" in named_by_app
+    assert "unknown_task" not in named_by_app
+
+
 def record(worker: str, skew: timedelta | None) -> WorkerRecord:
     clock = None if skew is None else START + skew
     start = msgspec.structs.replace(a_worker(worker), clock=clock)

@@ -53,7 +53,11 @@ async def test_a_frame_tells_how_things_stand() -> None:
             silent = msgspec.structs.replace(a_worker("w2", lease=SECOND), queues=["mail"])
             await storage.workers.register(silent)
             news = [NewJob(id=new_job_id(), task="send", queue="mail") for _ in range(6)]
-            await storage.jobs.insert(news)
+            await storage.jobs.insert(news[:1])
+            await succeeded(storage, *await claim(storage, queue="mail"))
+            clock.advance(20 * 60)  # long enough ago to say nothing about the pace
+            await storage.jobs.insert(news[1:])
+            await storage.workers.beat("w1")
             bank = NewJob(id=new_job_id(), task="pay [red]", queue="bank\x1b[2J", delay=HOUR)
             await storage.jobs.insert([bank])
             await storage.admin.pause("bank\x1b[2J")
@@ -67,11 +71,11 @@ async def test_a_frame_tells_how_things_stand() -> None:
     head, line, *rest = text.splitlines()
     assert head.startswith("windlass top  memory")
     assert head.endswith("UTC  every 2 s")
-    assert re.fullmatch(r"▁{58}█▁  3 runs ended in 60 minutes, 1 in an error", line)
+    assert re.fullmatch(r"▁{37}▄▁{20}█▁  4 runs ended in 60 minutes, 1 in an error", line)
     rows = [[cell for cell in re.split(r"  +", row.strip()) if cell] for row in rest if row]
     by_name = {row[0]: row for row in rows}
     # 3 runs in the four minutes that are over, and none in the one that has just begun.
-    assert by_name["mail"] == ["mail", "2", "0", "0", "1", "10", "2 m", "0.8", "0.2", "open"]
+    assert by_name["mail"] == ["mail", "1", "0", "0", "1", "10", "2 m", "0.8", "0.2", "open"]
     assert by_name["idle"][5:] == ["10", "–", "–", "–", "open"]
     assert by_name["bank\\x1b[2J"][-1] == "paused, no worker"
     assert by_name["w1"][1:5] == ["live", "host", "1", "mail, idle"]
