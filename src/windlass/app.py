@@ -43,6 +43,7 @@ from windlass.storage.protocol import CancelAnswer, Storage, UserConnection
 from windlass.task import Call, Task
 
 if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
     from prometheus_client import CollectorRegistry
     from starlette.applications import Starlette
@@ -277,12 +278,17 @@ class Windlass(Installer):
         """
         return self.watch.metrics(registry, self.blocking.start)
 
-    def tracing(self, provider: TracerProvider | None = None) -> None:
+    def tracing(
+        self, provider: TracerProvider | None = None, *, meters: MeterProvider | None = None
+    ) -> None:
         """Make OpenTelemetry spans of enqueues and runs; needs ``windlass[otel]``.
 
-        ``provider``: the one that is set globally if none is given. Asked again, nothing changes.
+        ``provider``: the one that is set globally if none is given. ``meters``: metrics, too, if
+        one is given. Asked again, nothing changes.
         """
         self.watch.trace(provider, [link.client for link in list(self._links.values())])
+        if meters is not None:
+            self.watch.meter(meters, self.blocking.start)
 
     def dashboard(self, auth: Any = None, **settings: Any) -> Starlette:
         """Pages to look at everything and to act, as an ASGI app; needs ``windlass[web]``.

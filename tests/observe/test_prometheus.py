@@ -21,7 +21,7 @@ from windlass.core.event import JobEnqueued, JobMoved, QueueCooled
 from windlass.core.job import AttemptError, JobId
 from windlass.core.state import Verb
 from windlass.errors import ConfigError, MissingDependency, StorageUnavailable
-from windlass.observe import prometheus
+from windlass.observe import backlog
 from windlass.observe.bus import Bus
 from windlass.observe.prometheus import OTHER, Metrics
 
@@ -114,7 +114,7 @@ class Tick:
 @pytest.fixture
 def tick(monkeypatch: pytest.MonkeyPatch) -> Tick:
     clock = Tick()
-    monkeypatch.setattr(prometheus, "monotonic", clock)
+    monkeypatch.setattr(backlog, "monotonic", clock)
     return clock
 
 

@@ -31,9 +31,9 @@ def operations(protocol: type) -> set[str]:
 
 def stores() -> dict[str, type]:
     hints = {
-        name: inspect.get_annotations(value.fget, eval_str=True)["return"]
+        name: inspect.get_annotations(getter, eval_str=True)["return"]
         for name, value in vars(Storage).items()
-        if isinstance(value, property)
+        if isinstance(value, property) and (getter := value.fget) is not None
     }
     return {name: kind for name, kind in hints.items() if inspect.isclass(kind)}
 

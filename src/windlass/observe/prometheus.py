@@ -6,19 +6,16 @@ from the store is read when somebody scrapes, on a thread of its own, and not of
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
-from contextlib import suppress
 from typing import Any, assert_never
 
 from windlass.core.event import Event, JobEnqueued, JobMoved, QueueCooled, WorkerChanged
 from windlass.core.state import Verb
-from windlass.errors import ConfigError, MissingDependency, WindlassError
+from windlass.errors import ConfigError, MissingDependency
+from windlass.observe.backlog import STATES, Backlog, Rows
 from windlass.observe.bus import Bus
-from windlass.seams import monotonic
+from windlass.observe.labels import OTHER, QUEUES, TASKS, Names
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
@@ -30,13 +27,7 @@ except ImportError as error:
 
 __all__ = ["OTHER", "Metrics"]
 
-log = logging.getLogger("windlass")
-
-OTHER = "other"
-"""The label of what came after the last name there was room for."""
-_TASKS, _QUEUES, _PAIRS = 200, 50, 1000
-_LONGEST = 200
-"""Characters of a name."""
+_PAIRS = 1000
 
 _BUCKETS = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
@@ -59,18 +50,6 @@ _ORDERS: Mapping[Verb, str] = {
     Verb.DISCARD: "discarded",
 }
 
-_STATES = ("ready", "scheduled", "running", "succeeded", "failed", "cancelled", "discarded")
-_FRESH = 5.0
-"""Seconds that a look at the store is good for, and …"""
-_SHARE = 20.0
-"""… so many times as long as it took: a large store is looked at less often."""
-_STALE = 60.0
-"""Older numbers are not shown: a gap says that the store cannot be read, a flat line does not."""
-_PATIENCE = 1.0
-
-Rows = Sequence[Mapping[str, Any]]
-"""Per queue: its name, its jobs by state, and what holds it back."""
-
 
 class Metrics:
     """A listener that counts and times, and what a scrape is answered with."""
@@ -86,9 +65,9 @@ class Metrics:
     ) -> None:
         """``slots``: busy and all. ``look`` reads the store, ``start`` runs that in background."""
         self.registry: CollectorRegistry = REGISTRY if registry is None else registry
-        self._queues, self._tasks = _Names(_QUEUES), _Names(_TASKS)
+        self._queues, self._tasks = Names(QUEUES), Names(TASKS)
         self._known: dict[tuple[str, str], _Series] = {}
-        self._backlog = _Backlog(look, start)
+        self._backlog = Backlog(look, start)
         try:
             self._families = _Families(self.registry)
         except ValueError as error:
@@ -140,31 +119,9 @@ class Metrics:
 
     async def page(self, accept: str = "") -> tuple[bytes, str]:
         """What a scraper is given, and its content type."""
-        reading = self._backlog.refresh()
-        if reading is not None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_PATIENCE):
-                    await asyncio.shield(asyncio.wrap_future(reading))
+        await self._backlog.looked_at()
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
-
-
-class _Names:
-    """The first so many names, and one for all others."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._kept: set[str] = set()
-
-    def __call__(self, name: str) -> str:
-        if name in self._kept:
-            return name
-        if len(self._kept) >= self._most:
-            return OTHER
-        # A text that cannot be encoded would fail every scrape from here on.
-        name = name[:_LONGEST].encode("utf-8", "replace").decode()
-        self._kept.add(name)
-        return name
 
 
 class _Families:
@@ -216,53 +173,11 @@ class _Series:
         self._families.ordered.labels(*self._labels, outcome).inc()
 
 
-class _Backlog:
-    """What the store holds, as it was a few seconds ago at most."""
-
-    def __init__(
-        self,
-        look: Callable[[], Coroutine[Any, Any, Rows]],
-        start: Callable[[Coroutine[Any, Any, object]], None],
-    ) -> None:
-        self._look = look
-        self._start = start
-        self._rows: Rows = ()
-        self._read_at = -_STALE
-        self._next_at = -_STALE
-        self._reading: Future[None] | None = None
-
-    @property
-    def rows(self) -> Rows:
-        """Nothing, when the last answer is too old to be believed."""
-        return self._rows if monotonic() - self._read_at < _STALE else ()
-
-    def refresh(self) -> Future[None] | None:
-        """Look again if it is time to; what to wait for, which never fails."""
-        if self._reading is None and monotonic() >= self._next_at:
-            reading: Future[None] = Future()
-            self._reading = reading
-            self._start(self._read(reading))
-        return self._reading
-
-    async def _read(self, reading: Future[None]) -> None:
-        began = monotonic()
-        try:
-            self._rows = await self._look()
-            self._read_at = monotonic()
-        except WindlassError as error:
-            log.debug("cannot read the backlog for a scrape: %s", error)
-        finally:
-            now = monotonic()
-            self._next_at = now + max(_FRESH, _SHARE * (now - began))
-            self._reading = None
-            reading.set_result(None)
-
-
 class _Standing(Collector):
     """How things stand at the moment of a scrape."""
 
     def __init__(
-        self, slots: Callable[[], tuple[int, int]], backlog: _Backlog, names: _Names
+        self, slots: Callable[[], tuple[int, int]], backlog: Backlog, names: Names
     ) -> None:
         self._slots = slots
         self._backlog = backlog
@@ -275,9 +190,7 @@ class _Standing(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from self._of_process(*self._slots())
-        reading = self._backlog.refresh()
-        if reading is not None and not _on_a_loop():
-            wait([reading], _PATIENCE)
+        self._backlog.look_at()
         yield from self._of_queues(self._backlog.rows)
 
     def _of_process(self, busy: int, total: int) -> Iterator[Metric]:
@@ -289,7 +202,7 @@ class _Standing(Collector):
         holds: dict[str, dict[str, float]] = {"paused": {}, "cooling": {}, "max_running": {}}
         for row in rows:
             queue = self._names(row["queue"])
-            for state in _STATES:
+            for state in STATES:
                 jobs[queue, state] += row[state]
             for what, values in holds.items():
                 if queue != OTHER and row[what] is not None:
@@ -309,12 +222,3 @@ class _Standing(Collector):
             for queue, value in holds[what].items():
                 family.add_metric((queue,), value)
             yield family
-
-
-def _on_a_loop() -> bool:
-    """Whether waiting here would stop an event loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

@@ -1,4 +1,4 @@
-"""What watches an app, once it is switched on: metrics and tracing. Until then, nothing."""
+"""What watches an app, once it is switched on: metrics and spans. Until then, nothing."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ import msgspec
 from windlass.client import Client
 from windlass.context import running
 from windlass.errors import ConfigError
+from windlass.observe.backlog import Backlog
 from windlass.observe.bus import Bus
 from windlass.runtime.hooks import Layer
 from windlass.runtime.worker import Worker
 from windlass.storage.protocol import Storage
 
 if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
     from prometheus_client import CollectorRegistry
 
+    from windlass.observe.meters import Meters
     from windlass.observe.prometheus import Metrics
     from windlass.observe.tracing import Tracing
 
@@ -38,6 +41,7 @@ class Watch:
         self.working: set[Worker] = set()
         """The workers of this process."""
         self.measured: Metrics | None = None
+        self.metered: Meters | None = None
         self.tracing: Tracing | None = None
 
     def metrics(
@@ -65,6 +69,16 @@ class Watch:
             self._layers.insert(0, self.tracing.run)  # what other layers do is part of the run
             for client in clients:
                 client.surround(self.tracing.around)
+
+    def meter(
+        self, provider: MeterProvider, start: Callable[[Coroutine[Any, Any, object]], None]
+    ) -> None:
+        """Switch OpenTelemetry's metrics on, or find them switched on."""
+        from windlass.observe.meters import Meters  # noqa: PLC0415 -- an extra
+
+        if self.metered is None:
+            backlog = Backlog(self._look, start)
+            self.metered = Meters(self._bus, provider, slots=self._slots, backlog=backlog)
 
     def _slots(self) -> tuple[int, int]:
         slots = [worker.engine.slots for worker in tuple(self.working)]
