@@ -257,9 +257,12 @@ def here() -> Context | None:
     return _CURRENT.get(None)
 
 
-def through(context: Context, host: Callable[[Host], Host]) -> Context:
-    """The same run, seen by somebody who has less to ask of its host."""
-    return Context(context.claimed, host(context._host), context.cancelled)  # noqa: SLF001
+def through(
+    context: Context, host: Callable[[Host], Host], token: Callable[[Token], Token]
+) -> Context:
+    """The same run, seen by somebody who has less to ask of its host, and less to say."""
+    seen = host(context._host), token(context.cancelled)  # noqa: SLF001 -- one of our own
+    return Context(context.claimed, *seen)
 
 
 def running() -> ClaimedJob | None:

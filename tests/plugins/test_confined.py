@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.plugins.some import EVERYTHING, Mailer, Some
-from tests.runtime.world import Bench, bench
+from tests.runtime.world import Bench, World, bench, simulate, working
 from windlass import Context, Grants, Registrar, current
 from windlass.core.state import State
 from windlass.errors import NotGranted
@@ -123,6 +123,45 @@ async def test_called_as_a_function_it_is_the_function(it: Bench) -> None:
     it.app.install(Some(say), grants=HERE)
     assert await it.app.tasks["some.double"](21) == 42
     assert it.app.tasks["some.half"](84) == 42
+
+
+async def test_the_token_of_a_run_is_read_and_leads_nowhere(it: Bench) -> None:
+    async def asks(ctx: Context, probe: Any) -> Any:
+        assert not ctx.cancelled
+        assert ctx.cancelled.wait(0) is False
+        assert not {name for name in dir(ctx.cancelled) if not name.startswith("_")} - {
+            "set",
+            "wait",
+        }
+        return ctx.cancelled.set()
+
+    assert isinstance(await probed(it, asks), NotGranted)
+
+
+def test_a_cancel_request_reaches_a_handler_of_a_plugin() -> None:
+    async def scenario(world: World) -> list[bool]:
+        seen: list[bool] = []
+        begun = asyncio.Event()
+
+        def say(registrar: Registrar) -> None:
+            @registrar.task(max_attempts=1)
+            async def waits(ctx: Context) -> None:
+                begun.set()
+                try:
+                    await asyncio.sleep(60)
+                finally:
+                    seen.append(bool(ctx.cancelled))
+
+        world.app.install(Some(say), grants=HERE)
+        job = await world.app.tasks["some.waits"].enqueue()
+        async with working(world.app):
+            await begun.wait()
+            await job.cancel()
+            await world.until(10)
+            assert (await job.refresh()).state is State.CANCELLED
+        return seen
+
+    assert simulate(scenario) == [True]
 
 
 async def test_progress_and_results_are_as_for_any_task(it: Bench) -> None:
@@ -294,6 +333,8 @@ async def test_middleware_around_all_jobs_has_the_plugins_rights_in_them(it: Ben
         if ctx.task != "some.own":
             with pytest.raises(NotGranted):
                 ctx.progress(0.5)
+            with pytest.raises(NotGranted):
+                ctx.cancelled.set()
             with pytest.raises(NotGranted):
                 ctx.finish_sync(connection=NOBODY)
 

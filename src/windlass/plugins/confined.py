@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from windlass.context import Context, Host, Layer, Next, entered, here, through
+from windlass.context import Context, Host, Layer, Next, Token, entered, here, through
 from windlass.core.grants import Grants
 from windlass.core.job import ClaimedJob, Progress
 from windlass.errors import NotGranted
@@ -37,7 +37,7 @@ class Scope:
 
     def context(self, context: Context) -> Context:
         """The same run with the plugin's rights, not those of the host."""
-        return through(context, functools.partial(_Confined, self))
+        return through(context, functools.partial(_Confined, self), _Glance)
 
     def handler(self, function: Callable[..., Any], *, takes_context: bool) -> Callable[..., Any]:
         """``function`` as a worker is to call it. Called outside a run, it is as it was."""
@@ -88,6 +88,28 @@ class Scope:
 async def _awaited(value: Awaitable[Any], seen: Context) -> Any:
     with entered(seen):
         return await value
+
+
+class _Glance(Token):
+    """Whether a run should end, to be read and not to be said: the token itself leads to all of
+    the run, which may be another's.
+    """
+
+    __slots__ = ("_token",)
+
+    def __init__(self, token: Token) -> None:
+        super().__init__()
+        self._token = token
+
+    def set(self) -> None:
+        message = "a plugin does not end runs: raise an error in your own, or return"
+        raise NotGranted(message)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._token.wait(timeout)
+
+    def __bool__(self) -> bool:
+        return bool(self._token)
 
 
 class _Confined(Host):
