@@ -142,10 +142,14 @@ def test_a_plain_function_runs_on_a_thread_and_stores_nothing_either(replayed: R
 def test_what_a_worker_would_make_of_it_is_told(replayed: Replayed) -> None:
     broken = replayed(replayed.enqueue("broken", 7))
     assert broken.code == 3
-    assert "A worker would retry it, if attempts are left: LookupError: no order 7" in broken.out
+    assert "A worker would retry it: LookupError: no order 7" in broken.out
+    assert "windlass/runtime" not in broken.out
+    assert "windlass/cli" not in broken.out
     assert "price = order" not in broken.out
     assert 'raise LookupError(f"no order {order}")' in broken.out
     assert replayed(replayed.enqueue("later")).out == "It asked to be run again after 1 m.\n"
+    once = replayed.shop.broken.options(max_attempts=1).enqueue_sync(8).id
+    assert "A worker would fail the job, this was its last attempt" in replayed(once).out
     gone = replayed(replayed.enqueue("hopeless"))
     assert "A worker would fail the job for good: GiveUp: never" in gone.out
     assert "JobTimeout" in replayed(replayed.enqueue("slow")).out

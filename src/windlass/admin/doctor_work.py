@@ -64,7 +64,7 @@ def workers(crew: Crew) -> Iterator[Finding]:
         slots = sum(one.start.slots for one in crew.live)
         yield ok(
             "workers",
-            f"{counted(len(crew.live), 'worker')} with {counted(slots, 'slot')} are live.",
+            f"Live: {counted(len(crew.live), 'worker')} with {counted(slots, 'slot')}.",
         )
     versions = sorted({one.start.version for one in crew.live})
     if len(versions) > 1:
@@ -138,10 +138,9 @@ def tasks(sample: Sequence[Job], crew: Crew, known_here: Collection[str]) -> Ite
                 f"Windlass(imports=[…]). Or give them up: "
                 f"{command('jobs', 'cancel', '--all', '--task', task)}",
             )
-    if not found:
+    if waiting and not found:
         number = len({task for task, _ in waiting})
-        text = f"{counted(number, 'task')} with waiting jobs, all known."
-        yield ok("tasks", text if waiting else "No job waits that somebody has to know.")
+        yield ok("tasks", f"{counted(number, 'task')} with waiting jobs, all known.")
 
 
 def payloads(sample: Sequence[Job], registry: TaskRegistry) -> Iterator[Finding]:
@@ -166,7 +165,7 @@ def payloads(sample: Sequence[Job], registry: TaskRegistry) -> Iterator[Finding]
             "Give new parameters a default and keep the old ones until those jobs are through; a "
             "job that does not fit fails for good at its first attempt",
         )
-    if not wrong:
+    if looked and not wrong:
         yield ok("payloads", f"{counted(looked, 'waiting job')} tried: the arguments fit.")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from windlass.core.outcome import Outcome
 
 __all__ = ["replay"]
+
+_PACKAGE = __file__.removesuffix("cli/replay.py")
 
 
 @click.command()
@@ -52,7 +55,8 @@ def replay(words: tuple[str, ...], url: str | None, *, debug: bool, as_json: boo
     _check(app, job)
     click.echo(_heading(job), err=True)
     went = asyncio.run(_rehearsed(app, job, now, debug=debug))
-    return _told(job, went.outcome, as_json=as_json)
+    last = job.attempt + (job.state.value == "waiting") >= job.max_attempts
+    return _told(job, went.outcome, last=last, as_json=as_json)
 
 
 def _read(where: Place, name: str) -> tuple[Job, datetime]:
@@ -107,11 +111,11 @@ def _debug(error: BaseException) -> None:
     pdb.post_mortem(error.__traceback__)
 
 
-def _told(job: Job, outcome: Outcome, *, as_json: bool) -> int:
+def _told(job: Job, outcome: Outcome, *, last: bool, as_json: bool) -> int:
     from windlass.cli.job_tables import json_of
     from windlass.cli.tables import print_json, say
 
-    kind, text, trace, result = _in_words(outcome)
+    kind, text, trace, result = _in_words(outcome, last=last)
     if as_json:
         error = {"text": text, "traceback": trace}
         value = None if result is None else json_of(result)
@@ -124,19 +128,26 @@ def _told(job: Job, outcome: Outcome, *, as_json: bool) -> int:
     return IN_ORDER if kind == "succeeded" else HANDLER_FAILED
 
 
+def _theirs(trace: str) -> str:
+    """Without the way through this package, unless that is where it was raised."""
+    head, *frames = re.split(r'(?m)^(?=  File ")', trace)
+    way = [frame for frame in frames[:-1] if not frame.startswith(f'  File "{_PACKAGE}')]
+    return head + "".join([*way, *frames[-1:]])
+
+
 def _printable(text: str) -> str:
     from windlass.observe.log import printable
 
     return printable(text)
 
 
-def _in_words(outcome: Outcome) -> tuple[str, str, str, bytes | None]:
+def _in_words(outcome: Outcome, *, last: bool) -> tuple[str, str, str, bytes | None]:
     """What it is called, what it means, where it was raised, what was returned."""
     from windlass.core import outcome as core
     from windlass.observe.log import brief, one_line
 
     error: Any = getattr(outcome, "error", None)
-    trace = "" if error is None else error.traceback
+    trace = "" if error is None else _theirs(error.traceback)
     said = "" if error is None else one_line(error)
     match outcome:
         case core.Succeeded(result):
@@ -146,12 +157,8 @@ def _in_words(outcome: Outcome) -> tuple[str, str, str, bytes | None]:
             return "failed", f"A worker would fail the job for good: {said}", trace, None
         case core.Raised(after=after):
             when = "" if after is None else f" after {brief(after)}"
-            return (
-                "raised",
-                f"A worker would retry it{when}, if attempts are left: {said}",
-                trace,
-                None,
-            )
+            left = "fail the job, this was its last attempt" if last else f"retry it{when}"
+            return "raised", f"A worker would {left}: {said}", trace, None
         case core.Snoozed(after):
             return "snoozed", f"It asked to be run again after {brief(after)}.", "", None
         case core.Throttled(after):
