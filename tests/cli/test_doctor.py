@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.architecture.source import ROOT
 from tests.cli.desk import Desk
 from tests.cli.processes import windlass
 from windlass.cli.main import main
@@ -86,3 +88,12 @@ def test_a_storage_that_cannot_be_opened_is_an_error(
     monkeypatch.setattr("windlass.storage.sqlite.files._make_directories", refused)
     assert main(["doctor", "--url", url]) == 1
     assert "Check the path" in capsys.readouterr().err
+
+
+def test_the_page_tells_everything_it_looks_at() -> None:
+    sources = (ROOT / "src" / "windlass" / "admin").glob("doctor*.py")
+    code = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    names = set(re.findall(r'\b(?:ok|warn|bad|lost|found)\(\s*"(\w+)"', code))
+    assert {"wal", "eviction", "autovacuum", "notifications", "clock", "unknown_task"} <= names
+    page = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
+    assert sorted(name for name in names if f"`{name}`" not in page) == []
