@@ -48,10 +48,10 @@ REDIS: Mapping[str, float | str] = {
     "durability": "local",
     "appendonly": "yes",
     "appendfsync": "everysec",
-    "aof_last_write": "ok",
-    "maxmemory_policy": "noeviction",
+    "last_write": "ok",
+    "eviction": "noeviction",
     "maxmemory": 4 * GIB,
-    "used_memory": GIB,
+    "size": GIB,
     "replicas": 0,
 }
 
@@ -89,11 +89,11 @@ def test_a_storage_in_order_is_said_to_be(facts: Mapping[str, Any]) -> None:
         (REDIS, {"appendonly": "no"}, "persistence", "bad"),
         (REDIS, {"appendonly": "no", "durability": "none"}, "persistence", "warn"),
         (REDIS, {"appendfsync": "no"}, "persistence", "bad"),
-        (REDIS, {"aof_last_write": "err"}, "append_only_file", "bad"),
-        (REDIS, {"maxmemory_policy": "allkeys-lru"}, "eviction", "bad"),
+        (REDIS, {"last_write": "err"}, "append_only_file", "bad"),
+        (REDIS, {"eviction": "allkeys-lru"}, "eviction", "bad"),
         (REDIS, {"durability": "replicated"}, "replicas", "bad"),
-        (REDIS, {"used_memory": 3.5 * GIB}, "memory", "warn"),
-        (REDIS, {"used_memory": 3.99 * GIB}, "memory", "bad"),
+        (REDIS, {"size": 3.5 * GIB}, "memory", "warn"),
+        (REDIS, {"size": 3.99 * GIB}, "memory", "bad"),
     ],
 )
 def test_what_hurts_is_found_with_what_to_do(

@@ -25,7 +25,7 @@ def judged(facts: Facts) -> Iterator[Finding]:
     """In the order in which they matter; what the backend does not say is left out."""
     if "wal" in facts or "filesystem" in facts:
         yield from _file(facts)
-    elif "appendonly" in facts or "maxmemory_policy" in facts:
+    elif "appendonly" in facts or "eviction" in facts:
         yield from _keeps(facts)
         yield from _memory(facts)
     elif "autovacuum" in facts or "synchronous_commit" in facts:
@@ -200,13 +200,13 @@ def _keeps(facts: Facts) -> Iterator[Finding]:
     elif "appendonly" in facts:
         how = facts.get("appendfsync", "?")
         yield ok("persistence", f"It keeps an append-only file, appendfsync {how}.")
-    if facts.get("aof_last_write") not in {None, "ok"}:
+    if facts.get("last_write") not in {None, "ok"}:
         yield bad(
             "append_only_file",
             "The last write to the append-only file failed.",
             "Look at the server's log and its disk: nothing is kept until that is mended",
         )
-    policy = facts.get("maxmemory_policy")
+    policy = facts.get("eviction")
     if policy is not None and policy != "noeviction":
         yield lost(
             "eviction",
@@ -224,7 +224,7 @@ def _keeps(facts: Facts) -> Iterator[Finding]:
 
 
 def _memory(facts: Facts) -> Iterator[Finding]:
-    used, most = _number(facts, "used_memory"), _number(facts, "maxmemory")
+    used, most = _number(facts, "size"), _number(facts, "maxmemory")
     if used is None:
         return
     if not most:

@@ -60,7 +60,7 @@ def show(target: str | None, url: str | None, *, as_json: bool) -> int:
     return 0
 
 
-_SIZES = frozenset({"size", "wal", "free_disk", "maxmemory", "used_memory", "memory"})
+_SIZES = frozenset({"size", "wal", "free_disk", "maxmemory", "append_only_file"})
 
 
 def _fact(name: str, facts: Mapping[str, float | str]) -> str:

@@ -86,6 +86,7 @@ __all__ = [
     "ScheduleWrite",
     "Settled",
     "Storage",
+    "Stores",
     "TransactionStore",
     "UserConnection",
     "UserTransactionStore",
@@ -440,8 +441,8 @@ class Wakeups(Protocol):
         ...
 
 
-class Storage(Protocol):
-    """A backend, opened for one event loop."""
+class Stores(Protocol):
+    """What a backend is made of."""
 
     @property
     def jobs(self) -> JobStore: ...
@@ -473,6 +474,10 @@ class Storage(Protocol):
         """None: this backend cannot take part in the user's transactions."""
         ...
 
+
+class Storage(Stores, Protocol):
+    """A backend, opened for one event loop."""
+
     @property
     def shared(self) -> bool:
         """Whether other processes see the same jobs."""
@@ -494,8 +499,8 @@ class Storage(Protocol):
         - PostgreSQL: ``synchronous_commit``, ``fsync``, ``full_page_writes``, ``autovacuum``,
           ``dead_rows``, ``live_rows``, ``oldest_snapshot`` (seconds), ``oldest_snapshot_of`` (who),
           ``connections``, ``max_connections``, ``pooled`` (yes: by PgBouncer or its like)
-        - Redis: ``appendonly``, ``appendfsync``, ``maxmemory_policy``, ``maxmemory``,
-          ``used_memory``, ``aof_last_write``, ``replicas``
+        - Redis: ``appendonly``, ``appendfsync``, ``last_write`` (to that file: ok, err),
+          ``eviction`` (its policy), ``maxmemory``, ``replicas``; ``size`` is the memory it uses
         """
         ...
 
