@@ -136,15 +136,17 @@ class Draw:
         cost = self.limit.cost
         return self._key is not None or isinstance(cost, str) or callable(cost)
 
-    def use(self, arguments: Mapping[str, Any], costs: Costs | None) -> LimitUse:
-        """What a call with these arguments takes of the limit."""
+    def use(
+        self, arguments: Mapping[str, Any], costs: Costs | None, secrets: Collection[str] = ()
+    ) -> LimitUse:
+        """What a call with these arguments, some of them ``secrets``, takes of the limit."""
         name = self.limit.name
         cost: object = costs.get(name) if isinstance(costs, dict) else costs
         if self.limit.rate is None:
             cost = 1.0
         elif cost is None:
             cost = self._cost(arguments)
-        key = "" if self._key is None else self._key.fill(arguments)
+        key = "" if self._key is None else self._key.fill(arguments, secrets)
         return LimitUse(name, key, _number(cost, f"the cost of limit {name!r}"))
 
 

@@ -270,12 +270,12 @@ class Task(Generic[P, R_co]):
         if self.draws or (keyed is not None and keyed.reads_arguments):
             args, kwargs = self.codec.decode(payload)
             given = {**self._defaults, **dict(zip(self.codec.names, args, strict=False)), **kwargs}
-        uses = self.always
+        uses, secrets = self.always, self.codec.secrets
         if self.draws:
-            uses = (*(draw.use(given, options.cost) for draw in self.draws), *uses)
+            uses = (*(draw.use(given, options.cost, secrets) for draw in self.draws), *uses)
         if keyed is None:
             return Call(self, payload, named, options, uses)
-        unique = keyed.stored(options.rule or keyed.rule, payload, given)
+        unique = keyed.stored(options.rule or keyed.rule, payload, given, secrets)
         return Call(self, payload, named, options, uses, unique)
 
     # --- what goes along with its jobs ---

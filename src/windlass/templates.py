@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import string
 from collections.abc import Collection, Iterable, Mapping
@@ -9,11 +10,13 @@ from typing import Any
 
 import msgspec
 
+from windlass.core.redact import looks_secret
 from windlass.core.text import check_text, shown
 from windlass.errors import DefinitionError, InvalidArgument, suggestion
 
 __all__ = ["Part", "Template", "check_argument", "found", "parsed"]
 
+_DIGITS = 20
 _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 Part = tuple[str, tuple[str, ...]]
 """Text of a template, and the path to the value behind it; none: the template ends."""
@@ -32,14 +35,21 @@ class Template:
             check_argument(path[:1], arguments, what, task)
         self._several = "".join(text for text, _ in self._parts) if len(self._parts) > 1 else ""
 
-    def fill(self, arguments: Mapping[str, Any]) -> str:
-        """The key of a call."""
-        what = self._what
+    def fill(self, arguments: Mapping[str, Any], secrets: Collection[str] = ()) -> str:
+        """The key of a call. Keys are shown to people: of what is secret they hold a digest."""
         key = "".join(
-            text + self._told_apart(_text(found(path, arguments, what), what)) if path else text
+            text + self._told_apart(self._value(path, arguments, secrets)) if path else text
             for text, path in self._parts
         )
-        return check_text(key, what)
+        return check_text(key, self._what)
+
+    def _value(
+        self, path: tuple[str, ...], arguments: Mapping[str, Any], secrets: Collection[str]
+    ) -> str:
+        value = _text(found(path, arguments, self._what), self._what)
+        if value and any(part in secrets or looks_secret(part) for part in path):
+            return f"secret:{hashlib.sha256(value.encode()).hexdigest()[:_DIGITS]}"
+        return value
 
     def _told_apart(self, value: str) -> str:
         """Two values side by side must not read like two others: "a-b", "c" and "a", "b-c"."""

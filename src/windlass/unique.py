@@ -137,12 +137,18 @@ class Keyed:
         """Whether the key is made of chosen arguments, not of all."""
         return self._template is not None
 
-    def stored(self, rule: Unique, payload: bytes, arguments: Mapping[str, Any]) -> StoredUnique:
+    def stored(
+        self,
+        rule: Unique,
+        payload: bytes,
+        arguments: Mapping[str, Any],
+        secrets: Collection[str] = (),
+    ) -> StoredUnique:
         """The key of a call. ``rule``: the task's own, or as the call has changed it."""
         if self._template is None:
             key = f"arguments:{hashlib.sha256(payload).hexdigest()}"
         else:
-            key = self._template.fill(arguments)
+            key = self._template.fill(arguments, secrets)
             if not key:
                 message = (
                     f"the unique key {rule.key!r} of task {self._task!r} is empty for this call: "

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from windlass import Context, Windlass
+import logging
+
+from windlass import Context, Secret, Windlass
 
 app = Windlass("memory://")
 
@@ -19,3 +21,9 @@ async def heavy(ctx: Context) -> str:
 @app.task(name="failing", run_in="process", max_attempts=1)
 def failing(card: str) -> None:
     raise LookupError(card)
+
+
+@app.task(name="careless", run_in="process", max_attempts=1)
+def careless(card: Secret[str], login: dict[str, str]) -> None:
+    logging.getLogger("shop").warning("careless with %s and %s", card, login)
+    raise LookupError(f"careless: {card} {login!r}")

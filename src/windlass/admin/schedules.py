@@ -12,6 +12,7 @@ from windlass.admin.audited import Audited
 from windlass.admin.desk import Desk
 from windlass.core.breaker import BreakerState
 from windlass.core.job import JobId, NewJob
+from windlass.core.redact import redacted_json, redacted_text, secret_names, secret_values
 from windlass.core.rules import Manual, Rule
 from windlass.core.schedule import Overlap, Run, Schedule, next_slots, planned_slots
 from windlass.core.state import State
@@ -222,7 +223,7 @@ class ScheduleDesk(Desk):
             # Told before its slot comes: that may be in a year.
             problem=state.problem or (UNDECLARED if found.undeclared(now) else ""),
             words=in_words(plan.rule),
-            plan=plan,
+            plan=_hidden(plan),
             next_at=found.row.next_at,
             upcoming=_ahead(found),
             runs=runs,
@@ -290,11 +291,29 @@ def _changed(plan: Schedule, written: Schedule | None) -> Mapping[str, tuple[str
     if written is None:
         return {}
     code, now = _shown(written), _shown(plan)
+    secrets = [*_secrets(plan), *_secrets(written)]
     return {
-        name: (code.get(name, ""), now.get(name, ""))
+        name: (
+            redacted_text(code.get(name, ""), secrets),
+            redacted_text(now.get(name, ""), secrets),
+        )
         for name in {**code, **now}
         if code.get(name) != now.get(name)
     }
+
+
+def _secrets(plan: Schedule) -> Sequence[str]:
+    job = plan.job
+    return () if job is None else secret_values(job.payload, secret_names(job.tags))
+
+
+def _hidden(plan: Schedule) -> Schedule:
+    """What it gives to its jobs, without secrets."""
+    job = plan.job
+    if job is None:
+        return plan
+    payload = redacted_json(job.payload, secret_names(job.tags), _secrets(plan))
+    return msgspec.structs.replace(plan, job=msgspec.structs.replace(job, payload=payload))
 
 
 def _shown(plan: Schedule) -> dict[str, str]:

@@ -26,7 +26,7 @@ MIB = 1024 * 1024
 
 T = TypeVar("T")
 Secret = Annotated[T, SECRET]
-"""``card: Secret[str]`` is a ``str`` for its handler and for type checkers. Logs, errors and all that
+"""``card: Secret[str]`` is a ``str`` for its handler and for type checkers. Logs, errors and what
 shows jobs to people show ``***`` instead. It is stored as it is: a worker needs it."""
 
 _NOT_STORABLE = (
@@ -111,6 +111,7 @@ class Codec:
         "_result",
         "_struct",
         "marks",
+        "secrets",
     )
 
     def __init__(self, function: Callable[..., Any], *, skip_first: bool = False) -> None:
@@ -143,10 +144,11 @@ class Codec:
             raise DefinitionError(message) from error
         self._result = _result_type(hints)
         taken = {p.name for p in parameters}
-        self.marks = secret_marks(
-            secrets_of({name: hints[name] for name in hints if name in taken})
-        )
-        """The tags of its jobs that say which arguments, or fields of them, are `Secret`."""
+        names = secrets_of({name: hints[name] for name in hints if name in taken})
+        self.secrets = frozenset(names)
+        """The arguments, and fields of them, that are `Secret`."""
+        self.marks = secret_marks(names)
+        """The tags of its jobs that say so."""
 
     @property
     def names(self) -> tuple[str, ...]:
