@@ -25,7 +25,8 @@ def test_an_idle_worker_looks_about_once_a_second_whether_it_leads_or_not() -> N
             await asyncio.sleep(100)
             return [store.calls["schedules.due"] for store in stores]
 
-    assert all(90 <= looks <= 115 for looks in simulate(scenario))
+    looks = simulate(scenario)
+    assert all(90 <= number <= 115 for number in looks), looks
 
 
 def test_a_busy_schedule_costs_those_who_do_not_lead_no_more() -> None:

@@ -113,6 +113,9 @@ class Scheduler:
     async def step(self) -> int:
         """Fire what is due; how many jobs were made."""
         self.pause = self._poll
+        if self._soon is not None:  # this look is also the one that a hint has asked for
+            self._soon.cancel()
+            self._soon, self._hinted = None, True
         due = await self._store.due(BITE)
         self._learn(due.rows[0].next_at if due.rows else due.next_at)
         patience = timedelta(0) if self._leader.leading else BACKUP
