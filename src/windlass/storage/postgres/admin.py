@@ -59,8 +59,9 @@ class PostgresAdmin:
         since: datetime | None = None,
         look: int = 10_000,
     ) -> ErrorLook:
-        about, *rows = await self._ask(_ERRORS, queue, task, since, look)
-        return ErrorLook([_group_of(row) for row in rows], about["complete"])
+        rows = await self._ask(_ERRORS, queue, task, since, look)
+        groups = [_group_of(row) for row in rows if row["kind"] is not None]
+        return ErrorLook(groups, rows[0]["complete"])
 
     async def history(self, job: JobId) -> Sequence[Attempt]:
         found = known_ids([job])

@@ -180,8 +180,7 @@ END $$;
 -- is put where due ones wait: the next claim stands it in its lane, and so nobody waits for the
 -- limits here. The answer: NULL; else the number of the job that holds its key, and nothing changed.
 CREATE OR REPLACE FUNCTION requeue_one(p_seq bigint, p_now timestamptz) RETURNS bigint
-LANGUAGE plpgsql
-SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_job record;
     v_holder bigint;
@@ -242,8 +241,7 @@ END $$;
 -- Waiting jobs that are due later are due now; the caller has locked them. Limited ones: see
 -- `requeue_one`.
 CREATE OR REPLACE FUNCTION hasten(p_seqs bigint[], p_now timestamptz) RETURNS void
-LANGUAGE plpgsql
-SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE jobs j
        SET due = p_now, ready = CASE WHEN j.solo THEN 3 WHEN j.gates IS NULL THEN 1 ELSE 0 END

@@ -61,9 +61,7 @@ CREATE OR REPLACE FUNCTION order_one(
     p_priority integer, p_queue text,
     OUT answer text, OUT lane_left bigint, OUT place boolean, OUT ends boolean, OUT goes boolean
 )
-LANGUAGE plpgsql
-SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_job record;
     v_due timestamptz;

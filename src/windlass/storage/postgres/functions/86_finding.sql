@@ -18,10 +18,8 @@ $$;
 -- Whether a tag, in JSON, is one of those in a list, in JSON as the same encoder writes it.
 CREATE OR REPLACE FUNCTION has_tag(p_tags text, p_tag text) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN strpos(p_tags, p_tag) > 0
-                THEN EXISTS (SELECT 1 FROM json_array_elements(p_tags::json) AS t (tag)
-                              WHERE t.tag::text = p_tag)
-                ELSE false END
+    SELECT EXISTS (SELECT 1 FROM json_array_elements(p_tags::json) AS t (tag)
+                    WHERE t.tag::text = p_tag)
 $$;
 
 -- Whether a job is asked for. The planner puts the expression in place of the call, and so only what
@@ -49,7 +47,7 @@ LANGUAGE sql STABLE AS $$
        AND (w.error IS NULL OR coalesce(j.error_kind = w.error, false))
        AND (w.frame IS NULL OR (j.error_kind IS NOT NULL
                                 AND coalesce(j.error_frame, '') = w.frame))
-       AND (w.tag IS NULL OR (j.tags IS NOT NULL AND has_tag(j.tags, w.tag)))
+       AND (w.tag IS NULL OR (coalesce(strpos(j.tags, w.tag), 0) > 0 AND has_tag(j.tags, w.tag)))
        AND (w.words IS NULL OR mentions(w.words, j.payload, j.error_kind, j.error_message))
 $$;
 
@@ -96,7 +94,9 @@ BEGIN
          LIMIT p_most);
 END $$;
 
--- The same of ended jobs, by state, queue and when they ended: queue by queue, as in `prune`.
+-- The same of ended jobs, by state, queue and when they ended; NULL: there are more than p_most. Queue
+-- by queue, as in `prune`. Counted first, in the index alone: reading rows only to find that they
+-- are too many is dear where they do not lie in memory.
 CREATE OR REPLACE FUNCTION gather_ended(w job_filter, p_state smallint, p_most integer)
 RETURNS bigint[]
 LANGUAGE plpgsql
@@ -104,11 +104,20 @@ SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 DECLARE
     v_queue text := '';
+    v_queues text[] := '{}';
     v_from timestamptz := coalesce(w.finished_from, '-infinity');
     v_until timestamptz := coalesce(w.finished_until, 'infinity');
+    v_room integer := p_most;
     v_seqs bigint[] := '{}';
 BEGIN
-    WHILE cardinality(v_seqs) < p_most LOOP
+    IF p_state = 3 AND w.queue IS NULL THEN
+        -- What people look at most has an index that knows the numbers, too.
+        v_seqs := ARRAY(SELECT j.seq FROM jobs j
+                         WHERE j.state = 3 AND j.finished_at >= v_from AND j.finished_at < v_until
+                         ORDER BY j.finished_at LIMIT p_most + 1);
+        RETURN CASE WHEN cardinality(v_seqs) <= p_most THEN v_seqs END;
+    END IF;
+    LOOP
         IF w.queue IS NOT NULL THEN
             v_queue := w.queue;
         ELSE
@@ -117,12 +126,22 @@ BEGIN
              ORDER BY j.queue LIMIT 1;
             EXIT WHEN NOT FOUND;
         END IF;
+        v_queues := v_queues || v_queue;
+        v_room := v_room - (SELECT count(*)
+                              FROM (SELECT 1 FROM jobs j
+                                     WHERE j.state >= 2 AND j.state = p_state AND j.queue = v_queue
+                                       AND j.finished_at >= v_from AND j.finished_at < v_until
+                                     LIMIT v_room + 1) AS met);
+        IF v_room < 0 THEN
+            RETURN NULL;
+        END IF;
+        EXIT WHEN w.queue IS NOT NULL;
+    END LOOP;
+    FOREACH v_queue IN ARRAY v_queues LOOP
         v_seqs := v_seqs || ARRAY(
             SELECT j.seq FROM jobs j
              WHERE j.state >= 2 AND j.state = p_state AND j.queue = v_queue
-               AND j.finished_at >= v_from AND j.finished_at < v_until
-             LIMIT p_most - cardinality(v_seqs));
-        EXIT WHEN w.queue IS NOT NULL;
+               AND j.finished_at >= v_from AND j.finished_at < v_until);
     END LOOP;
     RETURN v_seqs;
 END $$;
@@ -138,6 +157,7 @@ DECLARE
     v_states smallint[];
     v_state smallint;
     v_room integer;
+    v_part bigint[];
     v_seqs bigint[] := '{}';
 BEGIN
     v_states := ARRAY(
@@ -155,17 +175,18 @@ BEGIN
     FOREACH v_state IN ARRAY ARRAY[1, 3, 4, 5, 0, 2]::smallint[] LOOP
         CONTINUE WHEN v_state <> ALL (v_states);
         v_room := p_most + 1 - cardinality(v_seqs);
-        IF v_state = 0 THEN
-            v_seqs := v_seqs || gather_waiting(w, p_now, v_room);
-        ELSIF v_state = 1 AND w.worker IS NOT NULL THEN
-            v_seqs := v_seqs || ARRAY(SELECT j.seq FROM jobs j
-                                       WHERE j.state = 1 AND j.worker = w.worker LIMIT v_room);
-        ELSIF v_state = 1 THEN
-            v_seqs := v_seqs || ARRAY(SELECT j.seq FROM jobs j WHERE j.state = 1 LIMIT v_room);
+        IF v_state >= 2 THEN
+            v_part := gather_ended(w, v_state, v_room - 1);
+        ELSIF v_state = 0 THEN
+            v_part := gather_waiting(w, p_now, v_room);
+        ELSIF w.worker IS NOT NULL THEN
+            v_part := ARRAY(SELECT j.seq FROM jobs j
+                             WHERE j.state = 1 AND j.worker = w.worker LIMIT v_room);
         ELSE
-            v_seqs := v_seqs || gather_ended(w, v_state, v_room);
+            v_part := ARRAY(SELECT j.seq FROM jobs j WHERE j.state = 1 LIMIT v_room);
         END IF;
-        IF cardinality(v_seqs) > p_most THEN
+        v_seqs := v_seqs || v_part;
+        IF v_part IS NULL OR cardinality(v_seqs) > p_most THEN
             RETURN NULL;
         END IF;
     END LOOP;

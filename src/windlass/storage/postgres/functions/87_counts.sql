@@ -169,8 +169,8 @@ BEGIN
       FROM jobs j GROUP BY j.queue;
 END $$;
 
--- `AdminStore.errors`. The first row says whether all failed jobs were looked at; behind it the
--- groups, the most recent first.
+-- `AdminStore.errors`: the groups, the most recent first. complete, in every row: all failed jobs were
+-- looked at. Without any group one row that says no more than that.
 CREATE OR REPLACE FUNCTION error_groups(
     p_queue text, p_task text, p_since timestamptz, p_look integer
 ) RETURNS TABLE (
@@ -179,36 +179,37 @@ CREATE OR REPLACE FUNCTION error_groups(
 )
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
-SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 #variable_conflict use_column
 DECLARE
     v_since timestamptz := coalesce(p_since, '-infinity');
-    v_seqs bigint[];
 BEGIN
-    IF p_queue IS NULL THEN
-        v_seqs := ARRAY(SELECT j.seq FROM jobs j WHERE j.state = 3 AND j.finished_at >= v_since
-                         ORDER BY j.finished_at DESC, j.seq DESC LIMIT p_look + 1);
-    ELSE
-        v_seqs := ARRAY(SELECT j.seq FROM jobs j
-                         WHERE j.state >= 2 AND j.state = 3
-                           AND j.queue BETWEEN p_queue AND p_queue AND j.finished_at >= v_since
-                         ORDER BY j.queue DESC, j.finished_at DESC LIMIT p_look + 1);
-    END IF;
-    complete := cardinality(v_seqs) <= p_look;
-    RETURN NEXT;
     RETURN QUERY
-    SELECT NULL::boolean, g.kind, g.frame, g.many, g.first, g.last,
+    WITH looked AS MATERIALIZED (
+        (SELECT j.seq, j.queue, j.task, j.finished_at, j.error_kind, j.error_frame FROM jobs j
+          WHERE p_queue IS NULL AND j.state = 3 AND j.finished_at >= v_since
+          ORDER BY j.finished_at DESC, j.seq DESC LIMIT p_look + 1)
+        UNION ALL
+        -- Only the index by queue has this order.
+        (SELECT j.seq, j.queue, j.task, j.finished_at, j.error_kind, j.error_frame FROM jobs j
+          WHERE p_queue IS NOT NULL AND j.state >= 2 AND j.state = 3
+            AND j.queue BETWEEN p_queue AND p_queue AND j.finished_at >= v_since
+          ORDER BY j.queue DESC, j.finished_at DESC LIMIT p_look + 1)
+    ), groups AS (
+        SELECT coalesce(f.error_kind, '') AS kind, coalesce(f.error_frame, '') AS frame,
+               count(*) AS many, min(f.finished_at) AS first, max(f.finished_at) AS last,
+               (array_agg(f.seq ORDER BY f.finished_at DESC, f.seq DESC))[1] AS newest,
+               array_agg(DISTINCT f.task ORDER BY f.task) AS tasks,
+               array_agg(DISTINCT f.queue ORDER BY f.queue) AS queues
+          FROM (SELECT l.* FROM looked l LIMIT p_look) AS f
+         WHERE p_task IS NULL OR f.task = p_task
+         GROUP BY 1, 2
+    )
+    SELECT c.complete, g.kind, g.frame, g.many, g.first, g.last,
            (SELECT j.id FROM jobs j WHERE j.seq = g.newest),
            (SELECT left(coalesce(j.error_message, ''), 500) FROM jobs j WHERE j.seq = g.newest),
            g.tasks, g.queues
-      FROM (SELECT coalesce(f.error_kind, '') AS kind, coalesce(f.error_frame, '') AS frame,
-                   count(*) AS many, min(f.finished_at) AS first, max(f.finished_at) AS last,
-                   (array_agg(f.seq ORDER BY f.finished_at DESC, f.seq DESC))[1] AS newest,
-                   array_agg(DISTINCT f.task ORDER BY f.task) AS tasks,
-                   array_agg(DISTINCT f.queue ORDER BY f.queue) AS queues
-              FROM jobs f
-             WHERE f.seq = ANY (v_seqs[1 : p_look]) AND (p_task IS NULL OR f.task = p_task)
-             GROUP BY 1, 2) AS g
+      FROM (SELECT count(*) <= p_look AS complete FROM looked l) AS c
+      LEFT JOIN groups g ON true
      ORDER BY g.last DESC, g.newest DESC;
 END $$;
