@@ -10,10 +10,13 @@ local all, before = prefix .. 'all', ARGV[2] == '' and '+inf' or '(' .. ARGV[2]
 local some = redis.call('ZREVRANGEBYSCORE', all, before, '-inf', 'WITHSCORES', 'LIMIT', 0, LOOKS)
 local found = { '', 0, 0, 0 }
 
-local looked, last = 0, #some / 2
-while looked < last and #found - 4 < limit and matching.read < BYTES do
+local ids, looked = {}, 0
+for at = 1, #some, 2 do
+  ids[#ids + 1] = some[at]
+end
+while looked < #ids and #found - 4 < limit and matching.read < BYTES do
   looked = looked + 1
-  local job = matching.job(some[2 * looked - 1], wanted)
+  local job = matching.job(ids, looked, wanted)
   if job then
     found[#found + 1] = show(job)
   end
@@ -23,7 +26,7 @@ if looked > 0 then
   if number ~= redis.call('ZRANGE', all, 0, 0, 'WITHSCORES')[2] then
     found[1] = number
   end
-  local asked = redis.call('HGET', prefix .. 'jobs', some[2 * looked - 1])
+  local asked = redis.call('HGET', prefix .. 'jobs', ids[looked])
   local fine, made = pcall(struct.unpack, '>xxi8', asked or '')
   found[2], found[3], found[4] = looked, matching.read, fine and made or 0
 end

@@ -2,9 +2,10 @@
 -- the digits of those that may be, `shown` a map of what a waiting job may be, `text` in small letters.
 -- use: jobs
 
-local matching = { read = 0 }
+local AT_ONCE = 20 -- state records read together: few are large
+local matching = { read = 0, kept = {} }
 
--- Records are read one by one: a payload or a result may be large, and the server waits.
+-- Asked records are read one by one: a payload may be large, and the server waits.
 function matching.record(key, id)
   local text = redis.call('HGET', prefix .. key, id)
   matching.read = matching.read + (text and #text or 0)
@@ -85,13 +86,48 @@ local function mentions(job, text)
   return false
 end
 
--- The job of this id, if it is one of those; else nil.
-function matching.job(id, wanted)
-  local kept = matching.record('state', id)
+-- The texts that stand somewhere in what a wanted job asked for.
+local function texts_of(wanted)
+  local texts = {}
+  for _, name in ipairs({
+    'queue', 'task', 'tenant', 'principal', 'tag', 'key', 'correlation_id', 'parent',
+  }) do
+    texts[#texts + 1] = wanted[name]
+  end
+  return texts
+end
+
+-- Whether all of them stand somewhere in a record: most records need not be taken apart.
+local function has_all(asked, texts)
+  for i = 1, #texts do
+    if not string.find(asked, texts[i], 1, true) then
+      return false
+    end
+  end
+  return true
+end
+
+-- The state record of one of these ids; they are asked for in order.
+local function kept_of(ids, at)
+  if matching.kept[at] == nil then
+    local last = math.min(at + AT_ONCE - 1, #ids)
+    for i, kept in ipairs(redis.call('HMGET', prefix .. 'state', unpack(ids, at, last))) do
+      matching.kept[at + i - 1] = kept
+      matching.read = matching.read + (kept and #kept or 0)
+    end
+  end
+  return matching.kept[at]
+end
+
+-- The job at this place among ids, if it is one of those that are wanted; else nil.
+function matching.job(ids, at, wanted)
+  local id, kept = ids[at], kept_of(ids, at)
   if ruled_out(kept, wanted) then
     return nil
   end
-  local job = parse_job(id, matching.record('jobs', id), kept)
+  matching.texts = matching.texts or texts_of(wanted)
+  local asked = matching.record('jobs', id)
+  local job = asked and has_all(asked, matching.texts) and parse_job(id, asked, kept)
   if job and is_or_any(job.queue, wanted.queue) and is_or_any(job.task, wanted.task)
     and (job.state ~= WAITING or wanted.shown == nil or wanted.shown[shown_as(job)])
     and is_or_any(job.worker, wanted.worker)
