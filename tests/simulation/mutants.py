@@ -209,7 +209,7 @@ def a_reaper_fresh_from_an_outage_of_the_disk_judges_at_once(patch: Patch) -> No
     patch(Presence, "may_judge", property(lambda self: True))
 
 
-@mutant("memory", first=50)
+@mutant("memory", first=150)
 def a_burial_does_not_look_again(patch: Patch) -> None:
     patch(MemoryWorkers, "bury_overdue", MemoryWorkers.bury)
 
@@ -218,11 +218,11 @@ def a_burial_does_not_look_again(patch: Patch) -> None:
 def a_beat_revives_the_buried(patch: Patch) -> None:
     beat = MemoryWorkers.beat
 
-    async def revive(self: MemoryWorkers, worker: str) -> Any:
+    async def revive(self: MemoryWorkers, worker: str, *, memory: int | None = None) -> Any:
         row = self._db.workers.get(worker)
         if row is not None and row.state is WorkerState.DEAD:
             row.state = WorkerState.LIVE
-        return await beat(self, worker)
+        return await beat(self, worker, memory=memory)
 
     patch(MemoryWorkers, "beat", revive)
 
