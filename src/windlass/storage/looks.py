@@ -82,6 +82,13 @@ class Page(Sequence[Job]):
     def __len__(self) -> int:
         return len(self._jobs)
 
+    def __eq__(self, other: object) -> bool:
+        """As the sequence of its jobs."""
+        return isinstance(other, Sequence) and self._jobs == tuple(other)
+
+    # Not hashable, like a list: equal ones may differ in what comes next.
+    __hash__ = None  # type: ignore[assignment]
+
     def __repr__(self) -> str:
         return f"Page({list(self._jobs)!r}, next={self.next!r}, reached={self.reached!r})"
 
