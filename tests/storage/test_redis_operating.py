@@ -298,6 +298,21 @@ class TestLooks:
             assert old in found(await storage.admin.find(wanted, limit=limit))
             assert sorted(await every(storage, wanted, limit=limit)) == sorted([old, newer])
 
+    @pytest.mark.parametrize("cut", [3, 40, 60, 90])
+    async def test_damaged_records_stop_no_look(
+        self, storage: Storage, server: Redis, key: str, cut: int
+    ) -> None:
+        sound, damaged = await add(
+            storage, a_job(tags=("x",), payload=b'"soundly"'), keyed("k", tags=("x",))
+        )
+        uid = bytes.fromhex(damaged)
+        record: Any = server.hget(key + "jobs", uid)
+        server.hset(key + "jobs", uid, record[:-cut])
+        for wanted in (JobFilter(tag="x"), JobFilter(text="SOUND"), JobFilter(queue="default")):
+            assert sound in await every(storage, wanted)
+        assert damaged not in await every(storage, JobFilter(tag="x", key="k", tenant="t"))
+        server.hset(key + "jobs", uid, record)
+
     async def test_the_longest_wait_is_found_in_every_line(
         self, storage: Storage, clock: VirtualClock
     ) -> None:

@@ -53,6 +53,8 @@ class RedisJournal:
         self._db = database
 
     async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
+        if not chunks:
+            return
         given: list[Argument] = []
         for chunk in chunks:
             given += (known_id(chunk.claim.job), chunk.claim.seq, *chunk_bytes(chunk))
@@ -66,6 +68,8 @@ class RedisJournal:
         return [chunk for chunk in chunks if (chunk.claim.number, chunk.number) > after]
 
     async def append_events(self, events: Sequence[EventRecord]) -> int:
+        if not events:
+            return 0
         given: list[Argument] = []
         for event in events:
             given += (known_id(event.job), to_us(event.at), event_bytes(event))

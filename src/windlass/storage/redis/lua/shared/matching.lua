@@ -40,12 +40,21 @@ local function ruled_out(kept, wanted)
     or (wanted.error or wanted.frame) and not has(flags, ERROR)
 end
 
+-- Payload and what few jobs carry, packed; '' each where a damaged record does not say where they are.
+local function contents_of(job)
+  local fine, payload, extras = pcall(parts_of, job.asked, job.rest)
+  if not fine then
+    return '', ''
+  end
+  return string.sub(job.asked, payload + 5, extras - 1), string.sub(job.asked, extras)
+end
+
 local function carries(job, wanted)
   if not (wanted.tenant or wanted.principal or wanted.tag or wanted.correlation_id or wanted.parent) then
     return true
   end
-  local _, at = parts_of(job.asked, job.rest)
-  local fine, extras = pcall(cmsgpack.unpack, string.sub(job.asked, at))
+  local _, packed = contents_of(job)
+  local fine, extras = pcall(cmsgpack.unpack, packed)
   if not fine or type(extras) ~= 'table' then
     return false
   end
@@ -76,9 +85,9 @@ local function erred_so(job, wanted)
 end
 
 local function mentions(job, text)
-  local payload, extras = parts_of(job.asked, job.rest)
+  local payload = contents_of(job)
   local kind, words = matching.error_of(job)
-  for _, said in ipairs({ string.sub(job.asked, payload + 5, extras - 1), kind, words }) do
+  for _, said in ipairs({ payload, kind, words }) do
     if string.find(string.lower(said), text, 1, true) then
       return true
     end
