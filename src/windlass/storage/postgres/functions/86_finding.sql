@@ -89,8 +89,11 @@ BEGIN
                            WHERE j.queue = w.queue AND j.ready = 3 AND v_stands
                 UNION ALL SELECT j.seq FROM jobs j
                            WHERE j.queue = w.queue AND j.ready = 0 AND j.due <= v_until
-                UNION ALL SELECT j.seq FROM lanes l JOIN jobs j ON j.lane = l.id
-                           WHERE l.queue = w.queue AND j.ready = 2 AND v_stands) AS a
+                -- Lane by lane: not from all that stand in lanes back to those of this queue.
+                UNION ALL SELECT i.seq FROM lanes l, LATERAL (
+                              SELECT j.seq FROM jobs j WHERE j.lane = l.id AND j.ready = 2
+                               LIMIT p_most) AS i
+                           WHERE l.queue = w.queue AND v_stands) AS a
          LIMIT p_most);
 END $$;
 

@@ -105,8 +105,11 @@ BEGIN
                 UNION ALL SELECT 1 FROM jobs j WHERE j.queue = p_queue AND j.ready = 3
                 UNION ALL SELECT 1 FROM jobs j WHERE j.queue = p_queue AND j.ready = 0
                                                  AND j.due <= p_now
-                UNION ALL SELECT 1 FROM lanes l JOIN jobs j ON j.lane = l.id
-                           WHERE l.queue = p_queue AND j.ready = 2
+                -- Lane by lane: not from all that stand in lanes back to those of this queue.
+                UNION ALL SELECT 1 FROM lanes l, LATERAL (
+                              SELECT 1 FROM jobs j WHERE j.lane = l.id AND j.ready = 2
+                               LIMIT p_cap) AS i
+                           WHERE l.queue = p_queue
                 LIMIT p_cap) AS a);
     scheduled := (SELECT count(*) FROM (SELECT 1 FROM jobs j WHERE j.queue = p_queue
                                            AND j.ready = 0 AND j.due > p_now LIMIT p_cap) AS a);
