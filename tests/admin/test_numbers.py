@@ -48,6 +48,9 @@ async def test_a_series_has_a_point_for_every_step_and_merges_what_falls_into_it
     assert 2 * SECOND <= first.run.p50 <= 2.5 * SECOND
     assert 40 * SECOND <= first.run.p99 == first.run.max <= 50 * SECOND
     assert first.run.count == 3
+    assert (told.whole.at, told.whole.counts) == (begin, {"succeed": 4})
+    assert told.whole.run is not None
+    assert told.whole.run.count == 4
 
 
 async def test_a_series_is_of_one_queue_or_task_where_asked(
@@ -101,6 +104,8 @@ async def test_counting_stops_where_it_is_told_to(storage: Storage) -> None:
         some = await admin.count(wanted, most=3)
         assert (some.number, some.exact) == (3, False)
     assert (await admin.count(JobFilter(shown=[Shown.SCHEDULED]))).number == 0
+    hurried = await admin.count(JobFilter(task="shop.mail"), within=0)
+    assert not hurried.exact
 
 
 async def test_a_group_of_errors_leads_to_its_jobs(storage: Storage) -> None:

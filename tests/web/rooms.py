@@ -11,6 +11,7 @@ from starlette.applications import Starlette
 
 from windlass import Limit, Rate, Windlass
 from windlass.core.breaker import Breaker
+from windlass.core.job import JobId, NewJob
 from windlass.web.attempts import Attempts
 from windlass.web.credentials import token_line
 from windlass.web.dashboard import Dashboard
@@ -19,7 +20,7 @@ from windlass.web.people import Role
 from windlass.web.routes import ROUTES, PageRoute
 from windlass.web.sessions import Sessions
 
-__all__ = ["BROWSER", "HOST", "Clock", "Room", "form_token", "opened", "shop"]
+__all__ = ["A_JOB", "BROWSER", "HOST", "Clock", "Room", "form_token", "opened", "shop", "stocked"]
 
 HOST = "dashboard.test"
 BROWSER = {"sec-fetch-site": "same-origin", "origin": f"http://{HOST}"}
@@ -104,9 +105,18 @@ async def opened(make: Callable[[], Windlass] = shop, **settings: Any) -> AsyncI
         yield Room(app, **settings)
 
 
+A_JOB = JobId(f"{7:032x}")
+
+
+async def stocked(room: Room) -> None:
+    """One job, so that the pages of one job have something to show."""
+    await (await room.app.storage()).jobs.insert([NewJob(id=A_JOB, task="pay", queue="money")])
+
+
 def sample(route: PageRoute) -> str:
     """An address that this line of the table answers."""
-    return route.path.replace("{name}", "nothing.css") + "?queue=mail&limit=smtp&task=pay"
+    path = route.path.replace("{name}", "nothing.css").replace("{job}", A_JOB)
+    return f"{path}?queue=mail&limit=smtp&task=pay&job={A_JOB}"
 
 
 READABLE = [route for route in ROUTES if route.role is not None and "GET" in route.methods]

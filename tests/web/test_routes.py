@@ -7,9 +7,19 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from tests.web.rooms import BROWSER, CHANGING, HOST, READABLE, Room, form_token, opened, sample
+from tests.web.rooms import (
+    BROWSER,
+    CHANGING,
+    HOST,
+    READABLE,
+    Room,
+    form_token,
+    opened,
+    sample,
+    stocked,
+)
 from windlass.web.people import Role
-from windlass.web.routes import LOOKS, ROUTES, PageRoute
+from windlass.web.routes import LOOKS, LOOKS_AT, ROUTES, PageRoute
 
 PUBLIC = {"/login", "/enter", "/assets/{name}"}
 EVERYWAY = [(route, method) for route in ROUTES for method in (*route.methods, "HEAD")]
@@ -22,6 +32,7 @@ def path_of(route: PageRoute) -> str:
 @pytest.fixture
 async def room() -> AsyncIterator[Room]:
     async with opened() as one:
+        await stocked(one)
         yield one
 
 
@@ -185,7 +196,8 @@ async def test_every_part_that_a_page_shows_live_has_a_look(room: Room) -> None:
                 continue
             page = (await admin.get(sample(route), follow_redirects=True)).text
             for piece in page.split('data-part="')[1:]:
-                assert piece.partition('"')[0] in LOOKS, route.path
+                part = piece.partition('"')[0]
+                assert part in LOOKS or part.partition("-")[0] in LOOKS_AT, route.path
 
 
 async def test_an_address_that_is_too_long_and_a_form_that_is_too_large_are_refused(

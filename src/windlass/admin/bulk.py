@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -78,17 +79,19 @@ class BulkDesk(OrderDesk):
         dry_run: bool = False,
         most: int | None = None,
         progress: Callable[[BulkProgress], None] | None = None,
+        within: timedelta | float | None = None,
     ) -> BulkReport:
         """Carry out ``order`` for every job that matches, the newest first, at most ``most``.
 
         Bite by bite, each with its audit record; whoever breaks it off keeps what is done, and
-        may say it again. Jobs that are stored meanwhile are not met. ``dry_run`` only counts.
+        may say it again. Jobs that are stored meanwhile are not met. ``dry_run`` only counts,
+        and no longer than ``within``.
         """
         asked = self._narrowed(order, wanted)
         if asked is None:
             return BulkReport(matched=0, dry_run=dry_run)
         if dry_run:
-            counted = await self.count(asked, most=most or 10_000)
+            counted = await self.count(asked, most=most or 10_000, within=within)
             return BulkReport(matched=counted.number, exact=counted.exact, dry_run=True)
         whole = await self.count(asked) if progress is not None else None
         (bulk,) = self._new_ids(1)

@@ -80,13 +80,20 @@ class JobDesk(Desk):
                 return redacted_page(Page(found, page.next, page.reached))
             asked = msgspec.structs.replace(asked, before=page.next)
 
-    async def count(self, wanted: JobFilter | None = None, *, most: int = 10_000) -> Count:
-        """How many jobs match; no further than ``most``."""
+    async def count(
+        self,
+        wanted: JobFilter | None = None,
+        *,
+        most: int = 10_000,
+        within: timedelta | float | None = None,
+    ) -> Count:
+        """How many jobs match; no further than ``most``, and no longer than ``within``."""
         asked, number = wanted or JobFilter(), 0
         if (told := await self._counted(asked, most)) is not None:
             return told
         store = (await self._storage()).admin
-        while number < most:
+        until = None if within is None else monotonic() + duration(within, "within").total_seconds()
+        while number < most and (until is None or monotonic() < until):
             page = await store.find(asked, limit=min(_PAGE, most - number))
             number += len(page)
             if page.next is None:

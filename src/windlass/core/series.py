@@ -58,6 +58,8 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 
     step: timedelta
     points: Sequence[Point]
+    whole: Point
+    """All of it together."""
 
 
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +89,10 @@ class _Sum:
         for bucket, count in rollup.run.items():
             self.run[bucket] += count
 
+    def point(self, at: datetime) -> Point:
+        wait, run = Latency.of(self.wait), Latency.of(self.run)
+        return Point(at=at, counts=dict(self.counts), wait=wait, run=run)
+
 
 def step_for(span: timedelta) -> timedelta:
     """The width of points at which a chart of ``span`` is neither coarse nor crowded."""
@@ -104,17 +110,16 @@ def series(rollups: Iterable[Rollup], since: datetime, until: datetime, step: ti
         )
         raise InvalidArgument(message)
     sums: defaultdict[datetime, _Sum] = defaultdict(_Sum)
+    whole, nothing = _Sum(), _Sum()
+    first = at = _start(since, step)
     for rollup in rollups:
         sums[_start(rollup.minute, step)].add(rollup)
+        whole.add(rollup)
     points: list[Point] = []
-    at = _start(since, step)
-    nothing = _Sum()
     while at < until:
-        told = sums.get(at, nothing)
-        wait, run = Latency.of(told.wait), Latency.of(told.run)
-        points.append(Point(at=at, counts=dict(told.counts), wait=wait, run=run))
+        points.append(sums.get(at, nothing).point(at))
         at += step
-    return Series(step=step, points=points)
+    return Series(step=step, points=points, whole=whole.point(first))
 
 
 def _start(instant: datetime, step: timedelta) -> datetime:

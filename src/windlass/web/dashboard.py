@@ -20,7 +20,7 @@ from windlass.web.failures import refuse
 from windlass.web.gate import Gate
 from windlass.web.headers import SecurityHeaders
 from windlass.web.live import Live
-from windlass.web.routes import LOOKS, ROUTES, PageRoute
+from windlass.web.routes import LOOKS, LOOKS_AT, ROUTES, PageRoute
 from windlass.web.templates import Templates
 from windlass.web.visit import Visit
 
@@ -57,7 +57,7 @@ class Dashboard:
         self.paths = frozenset(route.path for route in routes)
         self.assets = Assets()
         self.templates = Templates(self.assets, title)
-        self.live = Live(app.admin, LOOKS)
+        self.live = Live(app.admin, LOOKS, LOOKS_AT)
 
     @property
     def own_people(self) -> bool:

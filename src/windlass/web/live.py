@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from windlass.errors import StorageError
@@ -16,12 +18,14 @@ from windlass.errors import StorageError
 if TYPE_CHECKING:
     from windlass.admin import Admin
 
-__all__ = ["Live", "Look", "Stream", "parts_of"]
+__all__ = ["Live", "Look", "LookAt", "Stream", "parts_of"]
 
 log = logging.getLogger("windlass")
 
 Look = Callable[["Admin"], Awaitable[object]]
 """Something that is another value whenever the part would look different."""
+LookAt = Callable[["Admin", str], Awaitable[object]]
+"""The same for parts that show one thing of many: ``job-`` and its id."""
 
 EVERY = 2.0
 MOST = 100
@@ -30,6 +34,8 @@ KEEP_ALIVE = 15.0
 LONGEST = 600.0
 """Then the browser asks again, and whether it still may is looked at anew."""
 _WITHIN = 10.0
+_WHICH = re.compile(r"[0-9a-f]{32}")
+"""Part of an event's name in the browser: an id, nothing that somebody may choose."""
 
 
 class Stream:
@@ -68,10 +74,18 @@ class Stream:
 class Live:
     """Looks for all of them."""
 
-    def __init__(self, admin: Admin, looks: Mapping[str, Look], *, every: float = EVERY) -> None:
-        """``looks``: a part's name and what to compare."""
+    def __init__(
+        self,
+        admin: Admin,
+        looks: Mapping[str, Look],
+        looks_at: Mapping[str, LookAt] = MappingProxyType({}),
+        *,
+        every: float = EVERY,
+    ) -> None:
+        """``looks``: a part's name and what to compare; ``looks_at``: the name before the dash."""
         self._admin = admin
         self._looks = looks
+        self._looks_at = looks_at
         self._every = every
         self._streams: set[Stream] = set()
         self._seen: dict[str, object] = {}
@@ -86,7 +100,7 @@ class Live:
 
     async def listen(self, parts: Iterable[str]) -> AsyncGenerator[str, None]:
         """What to send, for ten minutes at most."""
-        stream = Stream(frozenset(parts) & frozenset(self._looks))
+        stream = Stream(frozenset(part for part in parts if self._look(part) is not None))
         self._streams.add(stream)
         self._start()
         loop = asyncio.get_running_loop()
@@ -115,6 +129,20 @@ class Live:
         for stream in list(self._streams):
             stream.told.set()
 
+    def _look(self, part: str) -> Look | None:
+        """Of ``job-0192…`` the look at that one; None: nobody knows such a part."""
+        if part in self._looks:
+            return self._looks[part]
+        name, _, which = part.partition("-")
+        look_at = self._looks_at.get(name)
+        if look_at is None or _WHICH.fullmatch(which) is None:
+            return None
+        return lambda admin: look_at(admin, which)
+
+    async def _found(self, part: str) -> object:
+        look = self._look(part)
+        return None if look is None else await look(self._admin)
+
     def _start(self) -> None:
         if self._looking is None or self._looking.done():
             self._seen.clear()
@@ -129,10 +157,11 @@ class Live:
         """One look at all parts that somebody shows; tells who shows those that changed."""
         wanted = set[str]().union(*(stream.parts for stream in self._streams))
         changed: set[str] = set()
+        self._seen = {part: seen for part, seen in self._seen.items() if part in wanted}
         try:
             async with asyncio.timeout(_WITHIN):
                 for part in sorted(wanted):
-                    found = await self._looks[part](self._admin)
+                    found = await self._found(part)
                     if part in self._seen and self._seen[part] != found:
                         changed.add(part)
                     self._seen[part] = found

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
-from windlass.observe.log import brief, printable
+from windlass.observe.log import brief, one_line, printable
 from windlass.web.assets import Assets
 from windlass.web.navigation import NAVIGATION
 
@@ -82,7 +82,13 @@ def _environment() -> Environment:
     )
     made.globals["navigation"] = NAVIGATION
     made.filters.update(
-        compact=compact, duration=brief, relative=relative, exact=_exact, iso=_iso, size=size
+        compact=compact,
+        duration=brief,
+        relative=relative,
+        exact=_exact,
+        iso=_iso,
+        size=size,
+        error_line=one_line,
     )
     return made
 

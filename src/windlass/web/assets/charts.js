@@ -1,7 +1,9 @@
 // <figure class="chart" data-chart='{…}'> or data-chart-url="…" becomes a uPlot chart.
 //
 // {"times": [unix seconds], "series": [{"label", "values", "colour", "fill"?, "bars"?}],
-//  "unit": "" | "s" | "/s" | "%"}
+//  "unit": "" | "s" | "/s" | "%", "stack"?: true}
+//
+// Stacked series are bars on top of each other, the first one lowest.
 //
 // `colour` names a token (blue, green, red, amber, violet, slate): charts follow the theme.
 
@@ -54,7 +56,26 @@ function instants(_, ticks, __, ___, step) {
   });
 }
 
-function options(told, width, height) {
+// A stacked one is drawn from zero to the sum of itself and those below it, the highest first, so
+// that what lies in front leaves only its own share to be seen.
+function order(told) {
+  return told.stack ? [...told.series].reverse() : told.series;
+}
+
+function rowsOf(told) {
+  if (!told.stack) return [told.times, ...told.series.map((one) => one.values)];
+  const sums = told.times.map(() => 0);
+  const rows = told.series.map((one) => one.values.map((value, at) => (sums[at] += value ?? 0)));
+  return [told.times, ...rows.reverse()];
+}
+
+function options(figure, told, width, height) {
+  const bars = (one) => told.stack || one.bars;
+  // The legend says what is one's own, also after the values were replaced in place.
+  const own = (place) => (_, __, ___, at) => {
+    const now = charts.get(figure)?.told ?? told;
+    return shown(at == null ? null : order(now)[place].values[at], now.unit ?? "");
+  };
   const axis = {
     stroke: colour("ink-faint"),
     grid: { stroke: colour("line"), width: 1 },
@@ -71,14 +92,15 @@ function options(told, width, height) {
     axes: [{ ...axis, values: instants }, { ...axis, size: 62, values: (_, ticks) => ticks.map((tick) => shown(tick, told.unit ?? "")) }],
     series: [
       { label: "Time", value: "{YYYY}-{MM}-{DD} {HH}:{mm}" },
-      ...told.series.map((one) => ({
+      ...order(told).map((one, place) => ({
         label: one.label,
         stroke: colour(one.colour),
-        width: one.bars ? 0 : 1.75,
-        fill: one.bars ? colour(one.colour) : one.fill ? faint(colour(one.colour)) : undefined,
-        paths: one.bars ? uPlot.paths.bars({ size: [0.7, 24], radius: 0.15 }) : undefined,
+        width: bars(one) ? 0 : 1.75,
+        fill: bars(one) ? colour(one.colour) : one.fill ? faint(colour(one.colour)) : undefined,
+        paths: bars(one) ? uPlot.paths.bars({ size: [0.7, 24], radius: told.stack ? 0 : 0.15 }) : undefined,
         points: { show: false },
-        value: (_, value) => shown(value, told.unit ?? ""),
+        spanGaps: true,
+        value: own(place),
       })),
     ],
   };
@@ -86,7 +108,7 @@ function options(told, width, height) {
 
 function draw(figure, told) {
   const old = charts.get(figure);
-  const rows = [told.times, ...told.series.map((one) => one.values)];
+  const rows = rowsOf(told);
   const same = old && JSON.stringify(old.told.series.map((one) => one.label)) === JSON.stringify(told.series.map((one) => one.label));
   if (same && !old.stale) {
     old.told = told;
@@ -97,7 +119,7 @@ function draw(figure, told) {
   const canvas = figure.querySelector(".canvas");
   canvas.replaceChildren();
   const height = Math.max(figure.clientHeight - 40, 160);
-  charts.set(figure, { told, plot: new uPlot(options(told, canvas.clientWidth, height), rows, canvas), stale: false });
+  charts.set(figure, { told, plot: new uPlot(options(figure, told, canvas.clientWidth, height), rows, canvas), stale: false });
 }
 
 async function load(figure) {

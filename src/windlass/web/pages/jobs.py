@@ -1,0 +1,179 @@
+"""Jobs: all of them, filtered by what the address says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+from starlette.responses import Response
+
+from windlass.admin.jobs import Count
+from windlass.core.job import Job
+from windlass.core.state import TERMINAL, Shown, State, shown_state
+from windlass.storage.looks import Page
+from windlass.storage.protocol import JobFilter, QueueCounts
+from windlass.web.pages.jobs_asked import INSTANTS, STATES, WORDS, Asked, asked_of
+from windlass.web.visit import Visit
+
+if TYPE_CHECKING:
+    from windlass.admin import Admin
+
+__all__ = ["JobRow", "job_rows", "jobs"]
+
+PAGE = 50
+_COUNTED = 1_000
+"""Jobs that are read to count what only reading them can tell."""
+_WITHIN = timedelta(milliseconds=100)
+_PREVIEW = 160
+_NAMES = 200
+"""Names of queues and tasks that the fields offer."""
+
+
+class JobRow(msgspec.Struct, frozen=True):
+    """One job as its row shows it."""
+
+    job: Job
+    now: datetime
+
+    @property
+    def state(self) -> str:
+        job = self.job
+        failed_before = job.attempt > job.max_attempts - job.budget
+        return shown_state(job.state, due=job.due, now=self.now, failed_before=failed_before)
+
+    @property
+    def preview(self) -> str:
+        """The beginning of its arguments."""
+        text = self.job.payload[: 4 * _PREVIEW].decode("utf-8", "replace")
+        return text if len(text) <= _PREVIEW else f"{text[:_PREVIEW]}…"
+
+    @property
+    def moment(self) -> tuple[str, datetime]:
+        """What happened to it last, or happens next, and when."""
+        job = self.job
+        if job.state in TERMINAL:
+            return "ended", job.finished_at or job.created_at
+        if job.state is State.RUNNING:
+            return "started", job.started_at or job.created_at
+        return "due", job.due
+
+    @property
+    def ran(self) -> timedelta | None:
+        """How long its last run took, or takes so far."""
+        job = self.job
+        if job.started_at is None or job.state is State.WAITING:
+            return None
+        return max((job.finished_at or self.now) - job.started_at, timedelta(0))
+
+
+class Tab(msgspec.Struct, frozen=True):
+    """One state above the list."""
+
+    state: str
+    url: str
+    here: bool
+    count: Count | None
+
+
+async def jobs(visit: Visit) -> Response:
+    """The page."""
+    now = await visit.admin.now()
+    asked = asked_of(visit, now)
+    page = await _page(visit.admin, asked)
+    counts = await visit.admin.counts()
+    return await visit.render(
+        "jobs.html",
+        now=now,
+        asked=asked,
+        rows=job_rows(page, now),
+        reached=page.reached,
+        older=_older(visit, asked, page.next),
+        newer=_newer(visit, asked),
+        newest=visit.changed(before=None, trail=None) if asked.before is not None else None,
+        tabs=[
+            Tab(
+                state,
+                visit.url("/jobs", **{**asked.words, "state": state}),
+                state == asked.state,
+                await _tab_count(visit.admin, asked, counts, state),
+            )
+            for state in ("", *STATES)
+        ],
+        matching=await _matching(visit.admin, asked, counts),
+        words=WORDS,
+        instants=INSTANTS,
+        queues=sorted({one.queue for one in counts})[:_NAMES],
+        tasks=sorted({*(one.name for one in visit.dashboard.app.tasks), *(j.task for j in page)})[
+            :_NAMES
+        ],
+        anything=bool(counts),
+    )
+
+
+def job_rows(jobs: Sequence[Job], now: datetime) -> list[JobRow]:
+    """For any list of jobs."""
+    return [JobRow(job, now) for job in jobs]
+
+
+async def _page(admin: Admin, asked: Asked) -> Page:
+    wanted = msgspec.structs.replace(asked.wanted, before=asked.before)
+    if wanted.text is not None:
+        text, wanted = wanted.text, msgspec.structs.replace(wanted, text=None)
+        return await admin.search(text, wanted, limit=PAGE)
+    return await admin.find(wanted, limit=PAGE)
+
+
+# --- counts ---------------------------------------------------------------------------------------
+
+
+async def _tab_count(
+    admin: Admin, asked: Asked, counts: Sequence[QueueCounts], state: str
+) -> Count | None:
+    """From the counts of queues, which read no job; None where these cannot tell."""
+    if asked.narrow:
+        return None
+    queue = asked.wanted.queue
+    of_queue = [one for one in counts if queue is None or one.queue == queue]
+    if not state:
+        fields = ("ready", "scheduled", "running", "succeeded", "failed", "cancelled", "discarded")
+        return _sum(of_queue, *fields)
+    retrying = any(one.retrying for one in of_queue)
+    if state in {Shown.READY, Shown.SCHEDULED} and retrying:
+        # Counted as ready or scheduled there, but shown on a tab of their own.
+        wanted = JobFilter(shown=[Shown(state)], queue=queue)
+        return await admin.count(wanted, most=_COUNTED, within=_WITHIN)
+    return _sum(of_queue, state)
+
+
+async def _matching(admin: Admin, asked: Asked, counts: Sequence[QueueCounts]) -> Count | None:
+    """How many jobs all pages of this list have together."""
+    if asked.state != "waiting" and not asked.narrow:
+        return await _tab_count(admin, asked, counts, asked.state)
+    return await admin.count(asked.wanted, most=_COUNTED, within=_WITHIN)
+
+
+def _sum(counts: Sequence[QueueCounts], *fields: str) -> Count:
+    numbers = [(getattr(one, field), one.cap) for one in counts for field in fields]
+    exact = all(cap is None or number < cap for number, cap in numbers)
+    return Count(sum(number for number, _ in numbers), exact=exact)
+
+
+# --- pages ----------------------------------------------------------------------------------------
+
+
+def _older(visit: Visit, asked: Asked, following: int | None) -> str | None:
+    if following is None:
+        return None
+    trail = ".".join(str(cursor) for cursor in (*asked.trail, asked.before or 0))
+    return visit.changed(before=following, trail=trail)
+
+
+def _newer(visit: Visit, asked: Asked) -> str | None:
+    """The page this one was reached from; None: it was opened by its address."""
+    if asked.before is None or not asked.trail:
+        return None
+    *rest, last = asked.trail
+    trail = ".".join(str(cursor) for cursor in rest)
+    return visit.changed(before=last or None, trail=trail or None)

@@ -1,0 +1,203 @@
+"""Overview: is everything all right, and if not, where to look."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.responses import Response
+
+from windlass.core.job import Job
+from windlass.core.rollup import minute_of
+from windlass.core.series import Latency, Point, Series
+from windlass.core.state import State
+from windlass.storage.protocol import JobFilter, WorkerRecord, WorkerState
+from windlass.web.pages.overview_queues import QueueLine, Total, line_rows, totals
+from windlass.web.pages.overview_verdict import Verdict, verdicts
+from windlass.web.visit import Visit
+
+if TYPE_CHECKING:
+    from windlass.admin import Admin
+
+__all__ = ["look", "look_minutes", "overview"]
+
+RANGES = {
+    "5m": (timedelta(minutes=5), "5 min", "the last 5 minutes"),
+    "15m": (timedelta(minutes=15), "15 min", "the last 15 minutes"),
+    "1h": (timedelta(hours=1), "1 h", "the last hour"),
+    "6h": (timedelta(hours=6), "6 h", "the last 6 hours"),
+    "24h": (timedelta(hours=24), "24 h", "the last 24 hours"),
+    "7d": (timedelta(days=7), "7 days", "the last 7 days"),
+    "30d": (timedelta(days=30), "30 days", "the last 30 days"),
+}
+_USUAL = "1h"
+_SHORT = timedelta(hours=1)
+"""Charts of more are drawn anew once a minute: nothing is seen to move on them sooner."""
+_FAILURES = 8
+_OUTCOMES = (
+    ("Succeeded", "green", ("succeed",)),
+    ("Failed", "red", ("fail",)),
+    ("To be retried", "amber", ("retry",)),
+    ("Put back or cancelled", "slate", ("snooze", "throttle", "release", "cancel")),
+)
+
+
+class Crew(msgspec.Struct, frozen=True):
+    """The slots of all live workers."""
+
+    workers: int
+    slots: int
+    busy: int
+
+    @property
+    def free(self) -> int:
+        return max(self.slots - self.busy, 0)
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """What happened in the range, in numbers."""
+
+    series: Series
+    span: timedelta
+
+    @property
+    def whole(self) -> Point:
+        return self.series.whole
+
+    def ended(self, *verbs: str) -> int:
+        """How many runs ended so; however they did, if nothing is said."""
+        counts = self.whole.counts
+        return sum(counts.values()) if not verbs else sum(counts.get(verb, 0) for verb in verbs)
+
+    @property
+    def per_minute(self) -> float:
+        return self.ended("succeed", "fail") / (self.span / timedelta(minutes=1))
+
+    @property
+    def failed_part(self) -> float:
+        """Of those that came to an end of their own, in percent."""
+        ended = self.ended("succeed", "fail")
+        return 100 * self.ended("fail") / ended if ended else 0.0
+
+
+async def overview(visit: Visit) -> Response:
+    """The page. ``part=now`` leaves out what is drawn once a minute."""
+    admin, now = visit.admin, await visit.admin.now()
+    chosen = visit.asked("range", _USUAL)
+    chosen = chosen if chosen in RANGES else _USUAL
+    span, _, words = RANGES[chosen]
+    crew = _crew(await admin.workers(ended_within=timedelta(0)), now)
+    rows = await line_rows(admin, now)
+    drawn = span <= _SHORT or visit.asked("part") != "now"
+    pace = Pace(await admin.series(now - span, now), span) if drawn else None
+    failures = await admin.find(JobFilter(states=[State.FAILED]), limit=_FAILURES)
+    return await visit.render(
+        "overview.html",
+        now=now,
+        ranges=_ranges(visit, chosen),
+        range_words=words,
+        slow=span > _SHORT,
+        crew=crew,
+        rows=rows,
+        totals=totals(rows),
+        lag=_lag(rows, now),
+        pace=pace,
+        charts=None if pace is None else _charts(pace.series),
+        failures=sorted(failures, key=_ended_at, reverse=True),
+        verdicts=_verdicts(visit, rows, crew, now),
+        anything=_anything(rows, crew),
+    )
+
+
+async def look(admin: Admin) -> object:
+    """How many are where, and what has ended lately: whatever happens changes one of them."""
+    now = await admin.now()
+    lately = await admin.rollups(minute_of(now) - timedelta(minutes=1), now)
+    return await admin.counts(), lately
+
+
+async def look_minutes(admin: Admin) -> object:
+    """For charts of hours and days."""
+    return minute_of(await admin.now())
+
+
+def _ranges(visit: Visit, chosen: str) -> list[tuple[str, str, bool]]:
+    return [
+        (title, visit.changed(range=name, part=None), name == chosen)
+        for name, (_, title, _) in RANGES.items()
+    ]
+
+
+def _crew(records: Sequence[WorkerRecord], now: datetime) -> Crew:
+    live = [
+        one
+        for one in records
+        if one.state is WorkerState.LIVE and now - one.beat_at <= one.start.lease
+    ]
+    return Crew(
+        workers=len(live),
+        slots=sum(one.start.slots for one in live),
+        busy=sum(one.running for one in live),
+    )
+
+
+def _lag(rows: Sequence[QueueLine], now: datetime) -> timedelta | None:
+    due = [row.counts.oldest_due for row in rows if row.counts.oldest_due is not None]
+    return max(now - min(due), timedelta(0)) if due else None
+
+
+def _ended_at(job: Job) -> datetime:
+    return job.finished_at or job.created_at
+
+
+def _verdicts(
+    visit: Visit, rows: Sequence[QueueLine], crew: Crew, now: datetime
+) -> Sequence[Verdict]:
+    return verdicts(rows, crew.workers, crew.free, now, visit.url)
+
+
+def _anything(rows: Sequence[QueueLine], crew: Crew) -> bool:
+    """Whether there is anything to show yet: a job of any kind, or a worker."""
+    known: list[Total] = list(totals(rows).values())
+    return crew.workers > 0 or any(one.value for one in known) or any(sum(r.spark) for r in rows)
+
+
+# --- charts ---------------------------------------------------------------------------------------
+
+
+def _charts(series: Series) -> dict[str, Any]:
+    times = [int(point.at.timestamp()) for point in series.points]
+    outcomes = [
+        {
+            "label": label,
+            "colour": colour,
+            "values": [sum(p.counts.get(verb, 0) for verb in verbs) for p in series.points],
+        }
+        for label, colour, verbs in _OUTCOMES
+    ]
+    return {
+        "outcomes": {"times": times, "unit": "", "stack": True, "series": outcomes},
+        "wait": _latencies(times, [point.wait for point in series.points]),
+        "run": _latencies(times, [point.run for point in series.points]),
+    }
+
+
+def _latencies(times: Sequence[int], points: Sequence[Latency | None]) -> dict[str, Any]:
+    lines = (("p99", "violet", False), ("p95", "blue", True), ("p50", "green", True))
+    return {
+        "times": times,
+        "unit": "s",
+        "series": [
+            {
+                "label": name,
+                "colour": colour,
+                "fill": fill,
+                "values": [
+                    None if one is None else getattr(one, name).total_seconds() for one in points
+                ],
+            }
+            for name, colour, fill in lines
+        ],
+    }
