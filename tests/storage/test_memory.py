@@ -23,6 +23,7 @@ from windlass.testing.conformance.steps import (
     keyed,
     started,
 )
+from windlass.testing.everything import every_job
 
 T = TypeVar("T")
 
@@ -132,6 +133,7 @@ async def test_a_bounded_look_says_how_far_it_came_and_the_next_goes_on_from_the
     assert (list(page), page.reached) == ([], start + timedelta(minutes=6))
     assert page.next is not None
     assert await every(storage, JobFilter(queue="rare")) == jobs[:1]
+    assert [job.id for job in await every_job(storage.admin, JobFilter(queue="rare"))] == jobs[:1]
     assert await every(storage, JobFilter(queue="many"), limit=3) == jobs[:0:-1]
     assert await every(storage, JobFilter(text="{}"), limit=3) == jobs[::-1]
 

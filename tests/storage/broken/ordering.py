@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -11,6 +12,7 @@ from tests.storage.broken.table import fails
 from windlass.core.job import JobId
 from windlass.core.state import State
 from windlass.core.unique import Window
+from windlass.seams import new_job_id
 from windlass.storage.memory.audits import Audits
 from windlass.storage.memory.database import MemoryDatabase
 from windlass.storage.memory.orders import MemoryOrders
@@ -21,6 +23,7 @@ from windlass.testing.conformance import (
     DeletionConformance,
     EditConformance,
     ObedienceConformance,
+    RaceConformance,
     RequeueConformance,
 )
 
@@ -397,3 +400,35 @@ class DeletesWithoutTheHistory(MemoryDatabase):
         ghost: Row | None = getattr(self, "ghosts", {}).get(row.asked.id)
         if ghost is not None:
             row.history = ghost.history
+
+
+# --- races ------------------------------------------------------------------------------------
+
+
+@fails(
+    RaceConformance.test_a_job_is_deleted_or_claimed,
+    RaceConformance.test_a_job_is_moved_or_claimed,
+    RaceConformance.test_a_job_is_requeued_by_one_of_two_who_name_them_in_another_order,
+    RaceConformance.test_a_cancel_and_an_end_both_come_through,
+)
+class ActsOnAnOldLook(MemoryOrders):
+    """Between the look and the deed somebody else has been there."""
+
+    async def order(self, order: Order, ids: Sequence[JobId], note: AuditNote) -> Sequence[Ordered]:
+        seen = {job: self._db.by_id[job].state for job in ids}
+        await asyncio.sleep(0)
+        for job, state in seen.items():
+            if job in self._db.by_id:
+                self._db.by_id[job].state = state
+        return await super().order(order, ids, note)
+
+
+@fails(RaceConformance.test_an_order_and_its_repeat_at_the_same_time_are_one)
+class LooksForRepeatsEarly(MemoryOrders):
+    """Of two that come at the same time each takes itself for the first."""
+
+    async def order(self, order: Order, ids: Sequence[JobId], note: AuditNote) -> Sequence[Ordered]:
+        given = self._db.audits.answers(note)
+        await asyncio.sleep(0)
+        another = replace(note, id=new_job_id())
+        return given or await super().order(order, ids, another)

@@ -52,6 +52,7 @@ from windlass.testing.conformance.maintaining import MaintenanceConformance
 from windlass.testing.conformance.moving import MovingConformance
 from windlass.testing.conformance.opening import StorageConformance, WakeupConformance
 from windlass.testing.conformance.ordering import ObedienceConformance, RequeueConformance
+from windlass.testing.conformance.racing import RaceConformance
 from windlass.testing.conformance.rates import RateConformance
 from windlass.testing.conformance.refusing import RefusalConformance
 from windlass.testing.conformance.replacing import ReplaceConformance
@@ -110,6 +111,7 @@ __all__ = [
     "PageConformance",
     "QueueConformance",
     "QueueCountConformance",
+    "RaceConformance",
     "RateConformance",
     "ReadingConformance",
     "RefusalConformance",
@@ -182,6 +184,7 @@ ALL: tuple[type, ...] = (
     RequeueConformance,
     EditConformance,
     DeletionConformance,
+    RaceConformance,
     AuditConformance,
     FilterConformance,
     TextConformance,
