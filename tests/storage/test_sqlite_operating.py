@@ -107,6 +107,14 @@ async def pages_read(storage: SqliteStorage, op: Callable[[], Any]) -> int:
     return storage._db.read(misses)
 
 
+IO = Path("/proc/self/io")
+
+
+def bytes_read() -> int:
+    """By this process, so far. SQLite reads large values past its own cache."""
+    return int(IO.read_text(encoding="ascii").split()[1])
+
+
 # --- finding ----------------------------------------------------------------------------------
 
 
@@ -175,15 +183,13 @@ async def test_looking_for_a_rare_state_is_as_cheap_among_many_jobs(
     assert await steps_of(storage, look) <= few + 1
 
 
+@pytest.mark.skipif(not IO.exists(), reason="the kernel says how much is read")
 async def test_large_payloads_are_read_only_of_what_matches(storage: SqliteStorage) -> None:
     await many(storage, 300, size=100_000)
-    (job,) = await add(storage, a_job(task="rare"))
-
-    async def look() -> None:
-        (found,) = await storage.admin.find(JobFilter(task="rare", tenant=None), limit=5)
-        assert found.id == job
-
-    assert await pages_read(storage, look) < 900
+    await storage.maintenance.tidy()
+    before = bytes_read()
+    assert len(await storage.admin.find(JobFilter(task="rare"), limit=5)) == 0
+    assert bytes_read() - before < 3_000_000, "of thirty"
 
 
 async def test_a_search_for_text_reads_so_many_rows_and_so_many_bytes(

@@ -9,7 +9,7 @@ import apsw
 from windlass.storage.protocol import QueueCounts
 from windlass.storage.queries import load
 from windlass.storage.sqlite.queues import paused_queues
-from windlass.storage.sqlite.rows import fetch, instant
+from windlass.storage.sqlite.rows import fetch, fetch_shown, instant
 
 __all__ = ["count_jobs"]
 
@@ -42,11 +42,11 @@ class _Counted(NamedTuple):
 
 def count_jobs(connection: apsw.Connection, cap: int | None, now: int) -> list[QueueCounts]:
     """`AdminStore.counts`. Several statements: on one snapshot."""
-    running: dict[str, int] = dict(fetch(connection, _RUNNING))
+    running: dict[str, int] = dict(fetch_shown(connection, _RUNNING))
     paused = paused_queues(connection)
     most, lanes = (-1, -1) if cap is None else (cap, _LANES)
     answers: list[QueueCounts] = []
-    for (queue,) in fetch(connection, _QUEUES):
+    for (queue,) in fetch_shown(connection, _QUEUES):
         counted = _Counted(*fetch(connection, _COUNT, (queue, now, most, lanes))[0])
         answers.append(_counts(queue, counted, running.get(queue, 0), cap, queue in paused))
     return answers

@@ -227,7 +227,7 @@ class MemoryPlace:
         """There is no write-ahead file."""
 
     def health(self) -> dict[str, float | str]:
-        return {"durability": "none: in memory"}
+        return {"durability": "none"}
 
     def close(self) -> None:
         """Nothing is held."""
