@@ -25,6 +25,7 @@ log = logging.getLogger("windlass")
 _MOST = 50_000
 _EVERY = 2.0
 _BATCH = 500
+_INSTANT = timedelta(microseconds=1)
 
 KINDS: Mapping[Verb, str] = {
     Verb.CLAIM: "started",
@@ -124,14 +125,20 @@ class EventJournal:
     ) -> list[EventRecord]:
         if all(isinstance(event, JobMoved) for event, _ in batch):
             return [_moved(event) for event, _ in batch if isinstance(event, JobMoved)]
-        # An insert does not say when it was: by the store's clock, so long ago.
+        # An insert does not say when it was: by the store's clock, so long ago. A worker here may
+        # have begun before this process learnt that the job is stored: no later than that.
         now, here = await self._storage.now(), self._loop.time()
-        return [
-            _moved(event)
-            if isinstance(event, JobMoved)
-            else _enqueued(event, now - timedelta(seconds=max(here - heard, 0.0)))
-            for event, heard in batch
-        ]
+        begun = {event.job: event.at for event, _ in reversed(batch) if isinstance(event, JobMoved)}
+        records = []
+        for event, heard in batch:
+            if isinstance(event, JobMoved):
+                records.append(_moved(event))
+                continue
+            at = now - timedelta(seconds=max(here - heard, 0.0))
+            if event.job in begun:
+                at = min(at, begun[event.job] - _INSTANT)
+            records.append(_enqueued(event, at))
+        return records
 
     async def close(self) -> None:
         """Write what is left, now. It goes on listening as long as it is kept."""

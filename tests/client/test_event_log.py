@@ -12,8 +12,9 @@ import pytest
 
 from tests.runtime.world import World, logged, simulate, working
 from windlass import Backoff, Context, Snooze, Windlass, journaling
-from windlass.core.event import JobEnqueued
+from windlass.core.event import JobEnqueued, ordered
 from windlass.core.job import JobId
+from windlass.core.state import Verb
 from windlass.errors import StorageUnavailable
 from windlass.journaling import EventJournal
 from windlass.observe.bus import Bus
@@ -149,6 +150,25 @@ def test_an_enqueued_event_tells_when_it_was_not_when_it_was_written() -> None:
         assert timedelta(0) <= event.at - START < timedelta(seconds=0.2)
 
     simulate(play, event_log=True)
+
+
+async def test_no_job_begins_before_it_is_enqueued() -> None:
+    """A claim is often told before the answer to the insert."""
+    async with Windlass("memory://") as app:
+
+        @app.task(name="job")
+        async def job() -> None: ...
+
+        made = await job.enqueue()
+        storage, bus = await app.storage(), Bus()
+        journal = EventJournal(storage, bus)
+        record = await made.refresh()
+        bus.publish(ordered(Verb.CLAIM, record, record.created_at))
+        bus.publish(JobEnqueued(job=made.id, task="job", queue="default"))
+        assert await journal.flush() == 2
+        first, second = await events(app)
+        assert (first.kind, second.kind) == ("enqueued", "started")
+        await journal.close()
 
 
 async def test_events_of_other_loops_and_of_dropped_journals_are_not_kept() -> None:

@@ -25,6 +25,7 @@ from windlass import Context, Secret, Windlass
 from windlass.config import StoredLogs
 from windlass.core.state import State
 from windlass.errors import StorageUnavailable
+from windlass.observe.log import EventLog
 from windlass.storage.journal import LogLine
 from windlass.testing import drain
 
@@ -80,14 +81,21 @@ async def test_lines_of_any_logger_are_kept_on_the_loop_and_on_threads() -> None
 
 
 async def test_a_run_that_logs_nothing_writes_nothing_and_events_are_no_lines_of_a_run() -> None:
-    async with bench() as it:
+    async with bench(stored_logs="debug") as it:
 
         @it.app.task(name="quiet")
         async def quiet() -> None: ...
 
+        @it.app.task(name="parent")
+        async def parent() -> None:
+            await quiet.enqueue()
+
         shop.warning("outside of any run")
-        with logged():
+        it.app.bus.subscribe(EventLog())
+        with logged() as lines:
             await it.run(quiet.call())
+            await it.run(parent.call())
+        assert lines.having("enqueued")
         assert it.store.calls["journal.append_logs"] == 0
 
 
@@ -245,11 +253,14 @@ def test_an_outage_costs_no_job_and_no_line() -> None:
         @world.app.task(name="job")
         async def job(ctx: Context) -> None:
             ctx.log("hello")
+            await asyncio.sleep(
+                3
+            )  # meanwhile it is told that lines cannot be stored: no line of it
 
         with logged() as lines:
             async with working(world.app, store=store):
                 done = await job.enqueue()
-                await done.result(timeout=1)
+                await done.result(timeout=4)
                 assert (await done.refresh()).state is State.SUCCEEDED
                 await asyncio.sleep(5)
                 broken = False

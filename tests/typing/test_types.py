@@ -13,7 +13,7 @@ from mypy import api
 
 HEAD = """\
 from datetime import datetime, timedelta
-from windlass import Backoff, Context, Job, Task, Windlass
+from windlass import Backoff, Context, Job, Secret, Task, Windlass
 
 app = Windlass("memory://")
 
@@ -220,6 +220,19 @@ async def main(ctx: Context) -> None:
     tidy.enqueue_sync(ctx)  # E: call-arg Too many arguments
 """,
             id="the context",
+        ),
+        pytest.param(
+            """
+@app.task
+async def pay(card: Secret[str], pins: list[Secret[int]], old: Secret[str] | None = None) -> str:
+    return card.upper() + str(pins[0] + 1)
+
+async def main() -> None:
+    await pay.enqueue("4111", [1], old=None)
+    await pay.enqueue(4111, [1])  # E: arg-type expected "str"
+    await pay.enqueue("4111", ["1"])  # E: list-item
+""",
+            id="secrets",
         ),
         pytest.param(
             """
