@@ -272,6 +272,40 @@ def test_an_outage_costs_no_job_and_no_line() -> None:
     simulate(play)
 
 
+async def test_lines_that_cannot_be_stored_do_not_take_others_with_them() -> None:
+    async with bench() as it:
+
+        @it.app.task(name="job")
+        async def job(text: str) -> None:
+            shop.info(text)
+
+        async def refuse(real: Any, chunks: Any) -> Any:
+            if any(line.text == "bad" for chunk in chunks for line in chunk.lines):
+                raise ValueError("no such letter")
+            return await real(chunks)
+
+        it.store.on("journal.append_logs", refuse)
+        bad, good = await it.app.enqueue_many([job.call("bad"), job.call("good")])
+        with logged() as lines:
+            await it.engine.step()
+        assert await texts(it, good.id) == ["good"]
+        assert await texts(it, bad.id) == []
+        assert lines.having(f"1 log lines of job {bad.id} could not be stored: no such letter")
+        await it.run(job.call("next"))
+        assert it.store.calls["journal.append_logs"] == 4  # both, each of both, and the next
+
+
+async def test_a_destructor_that_logs_while_lines_are_added_stops_nobody() -> None:
+    async with bench() as it:
+
+        @it.app.task(name="job")
+        async def job() -> None:
+            with it.engine.lines._lock:  # as if memory was asked for, and given back, just here
+                shop.info("last words")
+
+        assert await texts(it, (await it.run(job.call())).id) == ["last words"]
+
+
 def test_the_last_lines_are_stored_when_a_worker_ends() -> None:
     async def play(world: World) -> None:
         store: Tampered = await world.tampered()

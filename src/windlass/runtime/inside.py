@@ -127,7 +127,7 @@ class Inside:
         )
         self._levels = hello.levels
         self._kept = hello.kept
-        self._lines, self._adding = RunLines(), threading.Lock()
+        self._lines, self._adding = RunLines(), threading.RLock()
         self._loop = asyncio.get_running_loop()
         self._left = asyncio.Event()
         self._next_note = 0.0

@@ -15,10 +15,10 @@ import msgspec
 from windlass.config import StoredLogs
 from windlass.core.job import Claim, ClaimedJob
 from windlass.core.redact import redacted_text
-from windlass.errors import StorageReplaced
 from windlass.observe.run import secrets_of_run
 from windlass.runtime.failure import clip
 from windlass.runtime.tap import listen
+from windlass.storage.batching import transient
 from windlass.storage.journal import LogChunk, LogLine
 from windlass.storage.protocol import Storage
 
@@ -113,7 +113,8 @@ class LineKeeper:
         self._storage = storage
         self._active = active
         self._level = level_of(kept)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        """Reentrant: a destructor may log wherever memory is asked for, also while it is held."""
         self._runs: dict[Claim, _Run] = {}
         self._ended: list[_Run] = []
         self._unstored: list[LogChunk] = []
@@ -209,16 +210,25 @@ class LineKeeper:
             try:
                 await self._storage.journal.append_logs(chunks)
             except Exception as error:  # noqa: BLE001 -- a log line is worth no job and no worker
-                self._failed(error, chunks)
-            else:
-                self._unstored, self._failing = [], False
+                if transient(error):
+                    self._failed(error, chunks)
+                    return
+                await self._one_by_one(chunks)
+            self._unstored, self._failing = [], False
+
+    async def _one_by_one(self, chunks: Sequence[LogChunk]) -> None:
+        """One of them can never be stored: the others need not go with it."""
+        for chunk in chunks:
+            try:
+                await self._storage.journal.append_logs([chunk])
+            except Exception as error:  # noqa: BLE001 -- likewise
+                count, job = len(chunk.lines), chunk.claim.job
+                log.warning("%d log lines of job %s could not be stored: %s", count, job, error)
 
     def _failed(self, error: Exception, chunks: list[LogChunk]) -> None:
         if not self._failing:
             log.warning("log lines of jobs cannot be stored yet, trying on: %s", error)
         self._failing = True
-        if isinstance(error, StorageReplaced):
-            chunks = []
         while sum(len(chunk.lines) for chunk in chunks) > _HELD:
             chunks = chunks[1:]
         self._unstored = chunks
