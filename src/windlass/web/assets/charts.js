@@ -5,7 +5,7 @@
 //
 // Stacked series are bars on top of each other, the first one lowest.
 //
-// `colour` names a token (blue, green, red, amber, violet, slate): charts follow the theme.
+// `colour` names a token (blue, green, red, amber, violet, slate; green-fill … for areas): charts follow the theme.
 
 const charts = new Map();
 
@@ -69,6 +69,13 @@ function rowsOf(told) {
   return [told.times, ...rows.reverse()];
 }
 
+// Half a step more on either side, or the first and the last bar are cut in two.
+function aroundBars(plot, low, high) {
+  const times = plot.data[0];
+  const half = times.length > 1 ? (times[1] - times[0]) / 2 : 30;
+  return [low - half, high + half];
+}
+
 function options(figure, told, width, height) {
   const bars = (one) => told.stack || one.bars;
   // The legend says what is one's own, also after the values were replaced in place.
@@ -88,8 +95,8 @@ function options(figure, told, width, height) {
     padding: [8, 8, 0, 0],
     cursor: { points: { size: 7 }, y: false, drag: { x: false, y: false } },
     legend: { live: true },
-    scales: { y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.1 : 1] } },
-    axes: [{ ...axis, values: instants }, { ...axis, size: 62, values: (_, ticks) => ticks.map((tick) => shown(tick, told.unit ?? "")) }],
+    scales: { x: { range: told.stack ? aroundBars : undefined }, y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.1 : 1] } },
+    axes: [{ ...axis, size: 40, values: instants }, { ...axis, size: 62, values: (_, ticks) => ticks.map((tick) => shown(tick, told.unit ?? "")) }],
     series: [
       { label: "Time", value: "{YYYY}-{MM}-{DD} {HH}:{mm}" },
       ...order(told).map((one, place) => ({

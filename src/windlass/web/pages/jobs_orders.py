@@ -258,14 +258,14 @@ def _due(text: str) -> datetime:
 REQUEUE = JobOrder(
     verb="Requeue",
     told="requeued",
-    words="It runs again as soon as a slot is free, with a fresh budget of attempts.",
+    words="Back into the queue, ready at once, with a fresh budget of attempts.",
     sample=Requeue(),
     one=_requeue,
 )
 DISCARD = JobOrder(
     verb="Discard",
     told="discarded",
-    words="Nobody has to look at it any more. It can still be requeued while it is kept.",
+    words="Nobody has to look at this any more. While it is kept, it can still be requeued.",
     sample=Discard("discarded by an operator"),
     one=_discard,
 )
@@ -280,7 +280,7 @@ CANCEL = JobOrder(
 RUN_NOW = JobOrder(
     verb="Run now",
     told="due now",
-    words="Whatever it waits for by the clock is over: it starts with the next free slot. Limits, "
+    words="What waits for its time waits no longer: the next free slot takes it. Limits, "
     "pauses and breakers hold as before.",
     sample=RunNow(),
     one=_run_now,
@@ -288,7 +288,7 @@ RUN_NOW = JobOrder(
 DELETE = JobOrder(
     verb="Delete",
     told="deleted",
-    words="It goes with its arguments, result, errors, history and log. Only the record of this "
+    words="Arguments, result, errors, history and log are gone with it. Only the record of this "
     "order stays.",
     sample=Delete(),
     one=_delete,

@@ -37,10 +37,10 @@ _SHORT = timedelta(hours=1)
 """Charts of more are drawn anew once a minute: nothing is seen to move on them sooner."""
 _FAILURES = 8
 _OUTCOMES = (
-    ("Succeeded", "green", ("succeed",)),
-    ("Failed", "red", ("fail",)),
-    ("To be retried", "amber", ("retry",)),
-    ("Put back or cancelled", "slate", ("snooze", "throttle", "release", "cancel")),
+    ("Succeeded", "green-fill", ("succeed",)),
+    ("Failed", "red-fill", ("fail",)),
+    ("To be retried", "amber-fill", ("retry",)),
+    ("Put back or cancelled", "slate-fill", ("snooze", "throttle", "release", "cancel")),
 )
 
 
