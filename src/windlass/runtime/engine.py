@@ -292,7 +292,8 @@ class Engine:
             self.claimer.ended(job.claim)
         if run.detached is None:
             self.slots.give(job.queue)
-            self.lines.ended(job.claim)
+            if self.lines.runs:  # a call less per job
+                self.lines.ended(job.claim)
         else:
             # A thread that did not end keeps its slot: the worker must not run more than it may.
             run.detached.add_done_callback(lambda _: self._let_go(job))

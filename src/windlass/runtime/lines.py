@@ -115,7 +115,8 @@ class LineKeeper:
         self._level = level_of(kept)
         self._lock = threading.RLock()
         """Reentrant: a destructor may log wherever memory is asked for, also while it is held."""
-        self._runs: dict[Claim, _Run] = {}
+        self.runs: dict[Claim, _Run] = {}
+        """Those that have logged something and go on: nearly always none."""
         self._ended: list[_Run] = []
         self._unstored: list[LogChunk] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -132,7 +133,7 @@ class LineKeeper:
             self._deaf = listen(self._hear)
 
     def _hear(self, job: ClaimedJob, record: logging.LogRecord) -> bool:
-        if job.claim not in self._active and job.claim not in self._runs:
+        if job.claim not in self._active and job.claim not in self.runs:
             return False
         if self._level is not None and record.levelno >= self._level:
             line = line_of(job, record)
@@ -149,9 +150,9 @@ class LineKeeper:
         self._wake()
 
     def _run(self, claim: Claim) -> _Run:
-        run = self._runs.get(claim)
+        run = self.runs.get(claim)
         if run is None:
-            run = self._runs[claim] = _Run(claim, RunLines())
+            run = self.runs[claim] = _Run(claim, RunLines())
         return run
 
     def _wake(self) -> None:
@@ -162,10 +163,10 @@ class LineKeeper:
 
     def ended(self, claim: Claim) -> None:
         """The run has ended: what it said is stored now."""
-        if claim not in self._runs:  # nearly always
+        if claim not in self.runs:
             return
         with self._lock:
-            run = self._runs.pop(claim)
+            run = self.runs.pop(claim)
             run.said.close()
             self._ended.append(run)
         self._hurry.set()
@@ -194,7 +195,7 @@ class LineKeeper:
     def _waiting(self) -> bool:
         with self._lock:
             return bool(self._unstored or self._ended) or any(
-                run.said.waiting for run in self._runs.values()
+                run.said.waiting for run in self.runs.values()
             )
 
     async def flush(self) -> None:
@@ -202,7 +203,7 @@ class LineKeeper:
         async with self._flushing:
             self._hurry.clear()
             with self._lock:
-                runs, self._ended = [*self._ended, *self._runs.values()], []
+                runs, self._ended = [*self._ended, *self.runs.values()], []
                 fresh = [chunk for run in runs if (chunk := run.chunk()) is not None]
             chunks = self._unstored = [*self._unstored, *fresh]
             if not chunks:
@@ -242,10 +243,10 @@ class LineKeeper:
             self._task.cancel()
             await asyncio.wait([self._task])
         with self._lock:
-            for run in self._runs.values():
+            for run in self.runs.values():
                 run.said.close()
-            self._ended += self._runs.values()
-            self._runs.clear()
+            self._ended += self.runs.values()
+            self.runs.clear()
         try:
             async with asyncio.timeout(_LAST_CALL):
                 await self.flush()
