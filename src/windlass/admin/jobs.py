@@ -48,9 +48,7 @@ class JobDesk(Desk):
         """Matching jobs, newest first. The next page: the same filter with ``before=`` the
         page's ``next``, until that is None; a page may hold fewer jobs than asked for.
         """
-        asked = wanted or JobFilter()
-        page = await (await self._storage()).admin.find(asked, limit=_within(limit))
-        return redacted_page(page)
+        return await self._find(wanted or JobFilter(), limit, _QUICK)
 
     async def search(
         self,
@@ -69,8 +67,12 @@ class JobDesk(Desk):
             message = "say what to search for: an empty text stands in every job"
             raise InvalidArgument(message)
         asked = msgspec.structs.replace(wanted or JobFilter(), text=text)
-        store, enough = (await self._storage()).admin, _within(limit)
-        until = monotonic() + duration(within, "within").total_seconds()
+        return await self._find(asked, limit, duration(within, "within"))
+
+    async def _find(self, asked: JobFilter, limit: int, within: timedelta) -> Page:
+        """One look of the store is bounded; several of them fill a page where matches are rare."""
+        store, enough = (await self._storage()).admin, min(max(limit, 1), _PAGE)
+        until = monotonic() + within.total_seconds()
         found: list[Job] = []
         while True:
             page = await store.find(asked, limit=enough - len(found))
@@ -133,7 +135,3 @@ class JobDesk(Desk):
         chunks = await storage.journal.logs(JobId(job_id), after=after)
         values = values_of((await storage.admin.get([JobId(job_id)]))[0]) if chunks else ()
         return [redacted_chunk(chunk, values) for chunk in chunks]
-
-
-def _within(limit: int) -> int:
-    return min(max(limit, 1), _PAGE)
