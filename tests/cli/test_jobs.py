@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 
 import click
+import msgspec
 import pytest
 
 from tests.architecture.source import ROOT
 from tests.cli.desk import Desk
 from tests.cli.processes import windlass
 from windlass import GiveUp
+from windlass._version import __version__
 from windlass.cli.jobs import jobs
 from windlass.cli.workers import workers
 from windlass.core.job import AttemptError, ClaimedJob, NewJob, Progress
@@ -75,7 +77,7 @@ def failed(desk: Desk) -> str:
 
 def running(desk: Desk, job: NewJob) -> ClaimedJob:
     """``job``, claimed by a worker that is not there."""
-    worker: WorkerStart = a_worker("w1")
+    worker: WorkerStart = msgspec.structs.replace(a_worker("w1"), version=__version__)
 
     async def claimed() -> ClaimedJob:
         storage: Storage = await desk.app.storage()
