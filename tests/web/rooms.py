@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -12,6 +13,8 @@ from starlette.applications import Starlette
 from windlass import Limit, Rate, Windlass
 from windlass.core.breaker import Breaker
 from windlass.core.job import JobId, NewJob
+from windlass.core.rules import Cron
+from windlass.storage.protocol import WorkerStart
 from windlass.web.attempts import Attempts
 from windlass.web.credentials import token_line
 from windlass.web.dashboard import Dashboard
@@ -106,17 +109,34 @@ async def opened(make: Callable[[], Windlass] = shop, **settings: Any) -> AsyncI
 
 
 A_JOB = JobId(f"{7:032x}")
+A_GROUP = "error=ValueError&place=at+shop.py+send"
 
 
 async def stocked(room: Room) -> None:
-    """One job, so that the pages of one job have something to show."""
-    await (await room.app.storage()).jobs.insert([NewJob(id=A_JOB, task="pay", queue="money")])
+    """One of everything that has a page of its own: a job, a schedule, a worker, limits."""
+    storage = await room.app.storage()
+    await storage.jobs.insert([NewJob(id=A_JOB, task="pay", queue="money")])
+    await room.app.surroundings()  # what a worker does first: it defines what tasks need
+    send = room.app.tasks.find("send")
+    assert send is not None
+    await room.app.admin.create_schedule("nightly", Cron("0 3 * * *"), send.call("a@example.com"))
+    await storage.workers.register(
+        WorkerStart(
+            id="w1",
+            host="box",
+            pid=7,
+            version="0.1.0",
+            queues=["mail"],
+            slots=4,
+            lease=timedelta(seconds=30),
+        )
+    )
 
 
 def sample(route: PageRoute) -> str:
     """An address that this line of the table answers."""
     path = route.path.replace("{name}", "nothing.css").replace("{job}", A_JOB)
-    return f"{path}?queue=mail&limit=smtp&task=pay&job={A_JOB}"
+    return f"{path}?queue=mail&limit=smtp&task=pay&job={A_JOB}&schedule=nightly&worker=w1&{A_GROUP}"
 
 
 READABLE = [route for route in ROUTES if route.role is not None and "GET" in route.methods]

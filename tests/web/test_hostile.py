@@ -17,7 +17,7 @@ from windlass.storage.protocol import WorkerStart
 from windlass.web.doors import HostDoor
 from windlass.web.people import Person, Role
 
-PAGES = ("/queues", "/workers", "/limits")
+PAGES = ("/queues", "/workers", "/limits", "/audit")
 INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -51,6 +51,8 @@ OWN = {
     "circle",
     "rect",
     "ellipse",
+    "polygon",
+    "polyline",
     "table",
     "thead",
     "tbody",

@@ -52,7 +52,7 @@ async def test_queues_are_shown_with_what_waits_and_whether_they_may_run() -> No
             await send.enqueue(f"a{n}@example.com")
         await room.app.admin.set_queue("mail", max_running=2)
         page = words((await admin.get("/queues")).text)
-        assert "mail open 3 now 0 0 of 2 0 0 Pause" in page
+        assert "mail open 3 now 0 no worker 0 0 Pause" in page
         assert "money open" in page  # a task names it
         await room.app.admin.pause("mail")
         assert "mail paused 3" in words((await admin.get("/queues")).text)
@@ -100,7 +100,7 @@ async def test_workers_are_shown_as_they_are_heard_of() -> None:
         page = words((await admin.get("/workers")).text)
         assert "box w1 · pid 7 live 0 of 4 mail 0.1.0 –" in page
         assert "w2 · pid 7 silent" in page
-        assert "w3 · pid 7 gone –" in page
+        assert "w3 · pid 7 gone now –" in page
         assert page.index("w1") < page.index("w2") < page.index("w3")
 
 
@@ -109,7 +109,7 @@ async def test_limits_and_breakers_are_shown_and_can_be_filled_emptied_and_close
         await room.app.surroundings()  # what a worker does first: it defines what tasks need
         page = words((await admin.get("/limits")).text)
         assert "smtp 2 at once, 5 per 1 s" in page
-        assert "pay closed 0 of 2" in page
+        assert "at most 1 h closed 0 of 2" in page
         answer = await room.order(admin, "/limits/empty", {"limit": "smtp"})
         assert answer.status_code == 303
         (report,) = await room.app.admin.limits()

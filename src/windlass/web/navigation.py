@@ -28,4 +28,5 @@ NAVIGATION = (
     Entry("Limits", "/limits", "limits", "l"),
     Entry("Audit", "/audit", "audit", "a"),
     Entry("Storage", "/storage", "storage", "d"),
+    Entry("Plugins", "/plugins", "plugins", "p"),
 )

@@ -9,7 +9,7 @@ import msgspec
 from starlette.responses import Response
 
 from windlass.admin import LimitReport
-from windlass.core.limit import Rate
+from windlass.core.limit import Rate, tokens_free
 from windlass.observe.log import brief
 from windlass.storage.protocol import LimitState
 from windlass.web.actions import Action, Done, Question
@@ -55,6 +55,11 @@ class LimitRow(msgspec.Struct, frozen=True):
         """Whether the bucket of its rate is not full."""
         return budget.spent_until is not None and budget.spent_until > self.now
 
+    def free(self, budget: LimitState) -> int:
+        """How many may start now as far as the rate goes."""
+        rate = self.report.spec.rate
+        return 0 if rate is None else tokens_free(rate, budget.spent_until, self.now)
+
 
 async def limits(visit: Visit) -> Response:
     """The page."""
@@ -73,9 +78,9 @@ async def look(admin: Admin) -> object:
 
 
 def rate_in_words(rate: Rate) -> str:
-    """``10 per 1 s, 5 at once``."""
+    """``10 per 1 s, bursts of 5``."""
     per = brief(rate.per)
-    burst = f", {rate.burst:,} at once" if rate.burst > 1 else ""
+    burst = f", bursts of {rate.burst:,}" if rate.burst > 1 else ""
     return f"{rate.n:,g} per {per}{burst}"
 
 

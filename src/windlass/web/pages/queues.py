@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
 from starlette.responses import Response
 
-from windlass.storage.protocol import QueueCounts, QueueRecord
+from windlass.core.rollup import Rollup, minute_of
+from windlass.storage.protocol import QueueCounts, QueueRecord, WorkerRecord, WorkerState
 from windlass.web.actions import Action, Done, Question
+from windlass.web.forms import address
 from windlass.web.visit import Visit
 
 if TYPE_CHECKING:
     from windlass.admin import Admin
 
-__all__ = ["PAUSE", "RESUME", "WARM", "look", "queues"]
+__all__ = ["ENDED", "PAUSE", "RESUME", "WARM", "QueueRow", "look", "page_of", "queues", "rows_of"]
 
 _PAGE = "/queues"
-
+_HOUR = timedelta(hours=1)
+_STEP = timedelta(minutes=2)
+_PACE = timedelta(minutes=5)
+"""What a rate is told by: long enough not to jump, short enough to show a stop."""
+ENDED = ("succeed", "fail", "cancel")
+"""What takes a job out of a queue for good."""
 
 _COUNTED = ("ready", "scheduled", "running", "succeeded", "failed", "retrying")
 
@@ -37,6 +44,13 @@ class QueueRow(msgspec.Struct, frozen=True):
     record: QueueRecord
     counts: QueueCounts
     now: datetime
+    slots: int = 0
+    """Of the live workers that serve it; they may serve others, too."""
+    workers: int = 0
+    spark: Sequence[int] = ()
+    """Jobs that ended, in steps of two minutes of the last hour, oldest first."""
+    per_minute: float = 0.0
+    """Jobs that ended, lately."""
 
     @property
     def name(self) -> str:
@@ -59,6 +73,17 @@ class QueueRow(msgspec.Struct, frozen=True):
         return most is not None and self.counts.running >= most
 
     @property
+    def room(self) -> int:
+        """How many of it can run at once, as things stand."""
+        most = self.record.settings.max_running
+        return self.slots if most is None else min(self.slots, most)
+
+    @property
+    def deserted(self) -> bool:
+        """Jobs wait where nobody looks."""
+        return not self.workers and bool(self.counts.ready or self.counts.scheduled)
+
+    @property
     def states(self) -> tuple[str, ...]:
         """What holds it back; nothing: it is open."""
         held = (("paused", self.record.paused), ("cooling", self.cooling), ("full", self.full))
@@ -68,28 +93,65 @@ class QueueRow(msgspec.Struct, frozen=True):
 async def queues(visit: Visit) -> Response:
     """The page."""
     now = await visit.admin.now()
-    rows = await _rows(visit, now)
+    rows = await rows_of(visit, now)
     return await visit.render("queues.html", now=now, rows=rows, totals=_totals(rows))
 
 
 async def look(admin: Admin) -> object:
-    """What the page is made of."""
-    return await admin.counts(), await admin.queues()
+    """What the page is made of; rates and lines follow, once a minute at least."""
+    return await admin.counts(), await admin.queues(), minute_of(await admin.now())
 
 
-async def _rows(visit: Visit, now: datetime) -> list[QueueRow]:
-    counts = {one.queue: one for one in await visit.admin.counts()}
-    records = {one.queue: one for one in await visit.admin.queues()}
+def page_of(queue: str) -> str:
+    """Everything about one queue. Its name may hold a slash, so it is no part of the path."""
+    return address("/queues/one", queue=queue)
+
+
+async def rows_of(visit: Visit, now: datetime) -> list[QueueRow]:
+    """Every queue that somebody uses, serves, names or has set anything for."""
+    admin = visit.admin
+    counts = {one.queue: one for one in await admin.counts()}
+    records = {one.queue: one for one in await admin.queues()}
+    crew = [one for one in await admin.workers(ended_within=timedelta(0)) if _serves(one, now)]
+    past: dict[str, list[Rollup]] = {}
+    for rollup in await admin.rollups(minute_of(now) - _HOUR, now):
+        past.setdefault(rollup.queue, []).append(rollup)
     app = visit.dashboard.app
     of_tasks = app.worker_settings().shared if len(app.tasks) else ()
-    return [
-        QueueRow(
-            records.get(name) or QueueRecord(queue=name),
-            counts.get(name) or QueueCounts(queue=name),
-            now,
+    rows: list[QueueRow] = []
+    for name in sorted({*counts, *records, *of_tasks}):
+        serving = [one for one in crew if name in one.start.queues]
+        ran = past.get(name, [])
+        rows.append(
+            QueueRow(
+                records.get(name) or QueueRecord(queue=name),
+                counts.get(name) or QueueCounts(queue=name),
+                now,
+                slots=sum(one.start.slots for one in serving),
+                workers=len(serving),
+                spark=_spark(ran, now),
+                per_minute=_ended(ran, now - _PACE) / (_PACE / timedelta(minutes=1)),
+            )
         )
-        for name in sorted({*counts, *records, *of_tasks})
-    ]
+    return rows
+
+
+def _serves(worker: WorkerRecord, now: datetime) -> bool:
+    return worker.state is WorkerState.LIVE and now - worker.beat_at <= worker.start.lease
+
+
+def _ended(rollups: Sequence[Rollup], since: datetime) -> int:
+    recent = [rollup for rollup in rollups if rollup.minute >= since]
+    return sum(rollup.counts.get(verb, 0) for rollup in recent for verb in ENDED)
+
+
+def _spark(rollups: Sequence[Rollup], now: datetime) -> list[int]:
+    steps = [0] * (_HOUR // _STEP)
+    for rollup in rollups:
+        step = len(steps) - 1 - (minute_of(now) - rollup.minute) // _STEP
+        if 0 <= step < len(steps):
+            steps[step] += sum(rollup.counts.get(verb, 0) for verb in ENDED)
+    return steps
 
 
 def _totals(rows: Sequence[QueueRow]) -> Mapping[str, Count]:
@@ -103,6 +165,11 @@ def _totals(rows: Sequence[QueueRow]) -> Mapping[str, Count]:
 # --- orders ---------------------------------------------------------------------------------------
 
 
+def _back(visit: Visit) -> str:
+    """The page it was ordered on."""
+    return page_of(visit.needed("queue")) if visit.asked("back") == "queue" else _PAGE
+
+
 def _order(
     verb: str,
     button: str,
@@ -114,13 +181,13 @@ def _order(
     async def ask(visit: Visit) -> Question:
         queue = visit.needed("queue")
         return Question(
-            title=f"{verb} queue {queue}?", sentence=sentence, button=button, back=_PAGE
+            title=f"{verb} queue {queue}?", sentence=sentence, button=button, back=_back(visit)
         )
 
     async def carry_out(visit: Visit) -> Done:
         queue = visit.needed("queue")
         await act(visit.orders, queue)
-        return Done(told.format(queue=queue), _PAGE)
+        return Done(told.format(queue=queue), _back(visit))
 
     return Action(ask=ask, act=carry_out)
 

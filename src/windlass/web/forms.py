@@ -1,0 +1,99 @@
+"""Orders with fields: what is wrong is said beside them, and what was typed stays.
+
+Durations, backoffs and rates are written as on the command line.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.responses import Response
+
+from windlass.errors import InvalidArgument, StorageError, WindlassError
+from windlass.observe.log import printable
+from windlass.web.actions import Done, Question
+from windlass.web.visit import Visit
+
+__all__ = [
+    "Form",
+    "Given",
+    "address",
+    "count_of",
+    "finished",
+    "instant_of",
+    "write_instant",
+]
+
+log = logging.getLogger("windlass")
+
+Given = Mapping[str, str]
+"""The fields of a form by name."""
+
+
+class Form(msgspec.Struct, frozen=True, kw_only=True):
+    """The page of one order that has fields. GET shows them as things stand, POST changes them."""
+
+    ask: Callable[[Visit], Awaitable[Question]]
+    filled: Callable[[Visit], Awaitable[Given]]
+    act: Callable[[Visit, Given], Awaitable[Done]]
+    template: str
+    """It extends ``form.html`` and fills its block ``fields``."""
+
+    async def __call__(self, visit: Visit) -> Response:
+        question, fields = await self.ask(visit), await self.filled(visit)
+        if visit.method == "GET":
+            return await visit.render(self.template, question=question, fields=fields, wrong="")
+        given = {**fields, **await visit.form()}
+        try:
+            done = await self.act(visit, given)
+        except StorageError:
+            raise  # whether it was done is not known: the calm page says so
+        except WindlassError as error:
+            return await visit.render(
+                self.template, code=422, question=question, fields=given, wrong=str(error)
+            )
+        return finished(visit, done)
+
+
+def finished(visit: Visit, done: Done) -> Response:
+    """To the page that shows it."""
+    who = visit.person.name if visit.person is not None else "nobody"
+    log.info("dashboard: %s", printable(f"{who}: {done.notice}"))
+    return visit.go(done.path, notice=done.notice)
+
+
+def address(path: str, **query: str) -> str:
+    """A page of ours without the mount, for `Question.back` and `Done.path`."""
+    return f"{path}?{urlencode(query, errors='replace')}" if query else path
+
+
+def count_of(text: str, what: str) -> int:
+    """A whole number as somebody typed it."""
+    try:
+        return int(text.replace(",", ""))
+    except ValueError:
+        message = f"{what} is a whole number such as 5, got {text!r}"
+        raise InvalidArgument(message) from None
+
+
+def instant_of(text: str, what: str) -> datetime | None:
+    """An instant as somebody typed it, in UTC unless it says otherwise; None: nothing."""
+    if not text.strip():
+        return None
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        message = f"{what} is an instant such as 2030-12-24 08:00, got {text!r}"
+        raise InvalidArgument(message) from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
+
+
+def write_instant(at: datetime | None) -> str:
+    """As `instant_of` takes it."""
+    if at is None:
+        return ""
+    return at.astimezone(UTC).replace(tzinfo=None).isoformat(sep=" ", timespec="auto")

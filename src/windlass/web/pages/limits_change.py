@@ -1,0 +1,145 @@
+"""Other numbers for limits and breakers, and which jobs hold a limit."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from windlass.admin import BreakerReport, LimitReport
+from windlass.cli.written import read_rate, write_duration, write_rate
+from windlass.config import parse_duration
+from windlass.core.state import State
+from windlass.errors import BreakerUnknown, InvalidArgument, LimitUnknown
+from windlass.storage.protocol import JobFilter
+from windlass.web.actions import Done, Question
+from windlass.web.forms import Form, Given, count_of
+from windlass.web.visit import Visit
+
+__all__ = ["SET_BREAKER", "SET_LIMIT", "holders"]
+
+_PAGE = "/limits"
+_LOOKED_AT = 1_000
+"""Running jobs among which the holders are looked for."""
+_BITE = 200
+
+
+async def holders(visit: Visit) -> Response:
+    """Running jobs that count against one budget."""
+    name, key = visit.needed("limit"), visit.asked("key")
+    report = await _limit(visit, name)
+    wanted, found, looked = JobFilter(states=[State.RUNNING]), [], 0
+    while looked < _LOOKED_AT:
+        page = await visit.admin.find(wanted, limit=_BITE)
+        looked += len(page)
+        found += [
+            job
+            for job in page
+            if any(use.name == name and (not key or use.key == key) for use in job.limits)
+        ]
+        if page.next is None:
+            break
+        wanted = JobFilter(states=[State.RUNNING], before=page.next)
+    return await visit.render(
+        "limit_holders.html",
+        spec=report.spec,
+        key=key,
+        jobs=found,
+        more=looked >= _LOOKED_AT,
+        looked=looked,
+    )
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+async def _limit(visit: Visit, name: str) -> LimitReport:
+    known = {report.spec.name: report for report in await visit.admin.limits()}
+    if name not in known:
+        raise LimitUnknown(name, known)
+    return known[name]
+
+
+async def _ask_limit(visit: Visit) -> Question:
+    name = visit.needed("limit")
+    return Question(
+        title=f"Change limit {name}",
+        sentence="It holds for the whole cluster from the next claim on, and over restarts, until "
+        "the numbers in the code change. What runs goes on.",
+        button="Save limit",
+        back=_PAGE,
+    )
+
+
+async def _limit_filled(visit: Visit) -> Given:
+    spec = (await _limit(visit, visit.needed("limit"))).spec
+    return {
+        "concurrency": "" if spec.concurrency is None else str(spec.concurrency),
+        "rate": "" if spec.rate is None else write_rate(spec.rate),
+    }
+
+
+async def _set_limit(visit: Visit, given: Given) -> Done:
+    name = visit.needed("limit")
+    concurrency, rate = given["concurrency"].strip(), given["rate"].strip()
+    await visit.orders.set_limit(
+        name,
+        concurrency=count_of(concurrency, "Running at once") if concurrency else None,
+        rate=read_rate(rate, "Starting") if rate else None,
+    )
+    return Done(f"Limit {name} is changed.", _PAGE)
+
+
+# --- breakers -------------------------------------------------------------------------------------
+
+
+async def _breaker(visit: Visit, task: str) -> BreakerReport:
+    known = {report.task: report for report in await visit.admin.breakers()}
+    if task not in known:
+        raise BreakerUnknown(task, known)
+    return known[task]
+
+
+async def _ask_breaker(visit: Visit) -> Question:
+    task = visit.needed("task")
+    return Question(
+        title=f"Change the breaker of {task}",
+        sentence="From the next failure on, and over restarts, until the numbers in the code "
+        "change.",
+        button="Save breaker",
+        back=_PAGE,
+    )
+
+
+async def _breaker_filled(visit: Visit) -> Given:
+    breaker = (await _breaker(visit, visit.needed("task"))).breaker
+    return {
+        "failures": str(breaker.failures),
+        "cool_down": write_duration(breaker.cool_down),
+        "growth": f"{breaker.growth:g}",
+        "longest": write_duration(breaker.longest),
+    }
+
+
+async def _set_breaker(visit: Visit, given: Given) -> Done:
+    task = visit.needed("task")
+    await visit.orders.set_breaker(
+        task,
+        failures=count_of(given["failures"], "Failures in a row"),
+        cool_down=parse_duration(given["cool_down"].strip(), "Rests for"),
+        growth=_number(given["growth"]),
+        longest=parse_duration(given["longest"].strip(), "At most"),
+    )
+    return Done(f"The breaker of {task} is changed.", _PAGE)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        message = f"Longer each time is a number such as 2, got {text!r}"
+        raise InvalidArgument(message) from None
+
+
+SET_LIMIT = Form(ask=_ask_limit, filled=_limit_filled, act=_set_limit, template="limit_set.html")
+SET_BREAKER = Form(
+    ask=_ask_breaker, filled=_breaker_filled, act=_set_breaker, template="breaker_set.html"
+)

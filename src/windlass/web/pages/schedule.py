@@ -1,0 +1,122 @@
+"""One schedule: its rule, its runs, what comes next, who changed it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+import msgspec
+from starlette.responses import Response
+
+from windlass.admin import ScheduleReport
+from windlass.cli.written import write_duration
+from windlass.core.redact import redacted_json, redacted_text, secret_names, secret_values
+from windlass.core.rules import Cron, Rule
+from windlass.core.schedule import Schedule
+from windlass.errors import ScheduleUnknown
+from windlass.storage.ordering import AuditRecord
+from windlass.web.pages.schedules import ScheduleRow
+from windlass.web.visit import Visit
+
+if TYPE_CHECKING:
+    from windlass.admin import Admin
+
+__all__ = ["Slot", "schedule", "slots_of"]
+
+_ORDERS = 5
+_MISSED = {
+    "skip": "skipped",
+    "one": "made up for by one run",
+    "all": "made up for by a run each, at most {most:,}",
+}
+_OVERLAP = {
+    "skip": "left out while a run is active",
+    "queue": "waits its turn",
+    "allow": "runs beside the others",
+}
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """A firing to come, in the zone of its rule."""
+
+    at: datetime
+    there: str
+
+
+def slots_of(rule: Rule, slots: Sequence[datetime]) -> list[Slot]:
+    """As the clock on the wall shows them."""
+    zone = ZoneInfo(rule.tz) if isinstance(rule, Cron) else UTC
+    return [Slot(slot, f"{slot.astimezone(zone):%a %Y-%m-%d %H:%M:%S %Z}") for slot in slots]
+
+
+async def schedule(visit: Visit) -> Response:
+    """The page."""
+    name = visit.needed("schedule")
+    now = await visit.admin.now()
+    report = await _found(visit.admin, name)
+    orders = await visit.admin.audits(limit=50, subject=f"schedule {name}")
+    plan = report.plan
+    job = None if plan is None else plan.job
+    return await visit.render(
+        "schedule.html",
+        now=now,
+        row=ScheduleRow(report, now),
+        slots=[] if plan is None else slots_of(plan.rule, report.upcoming),
+        policies=[] if plan is None else list(_policies(plan)),
+        arguments="" if job is None else _masked(job.payload, job.tags),
+        changes=list(_changes(report)),
+        paused_by=_last(orders, "schedules.pause") if report.state == "paused" else None,
+        removed_by=_last(orders, "schedules.remove") if report.state == "removed" else None,
+        orders=orders[:_ORDERS],
+    )
+
+
+async def _found(admin: Admin, name: str) -> ScheduleReport:
+    """Also one that was removed: it may be brought back here."""
+    try:
+        return await admin.schedule(name)
+    except ScheduleUnknown:
+        for report in await admin.schedules(removed=True):
+            if report.name == name:
+                return report
+        raise
+
+
+def _masked(payload: bytes, tags: Iterable[str]) -> str:
+    return redacted_json(payload, secret_names(tags)).decode(errors="replace")
+
+
+def _changes(report: ScheduleReport) -> Iterator[tuple[str, str, str]]:
+    """What differs from the code, without the secrets of its arguments."""
+    job = None if report.plan is None else report.plan.job
+    tags = () if job is None else job.tags
+    for name, (code, holds) in report.changed.items():
+        if name == "arguments":
+            yield name, _masked(code.encode(), tags), _masked(holds.encode(), tags)
+        else:
+            values = () if job is None else secret_values(job.payload, secret_names(tags))
+            title = name.replace("_", " ")
+            yield title, redacted_text(code, values), redacted_text(holds, values)
+
+
+def _last(orders: Sequence[AuditRecord], what: str) -> AuditRecord | None:
+    return next((one for one in orders if one.note.what == what), None)
+
+
+def _policies(plan: Schedule) -> Iterator[tuple[str, str]]:
+    if isinstance(plan.rule, Cron):
+        yield "Expression", plan.rule.expression
+        yield "Time zone", plan.rule.tz
+    yield "Missed slots", _MISSED[plan.missed.value].format(most=plan.most_missed)
+    overlap = plan.overlap
+    if isinstance(overlap, str):
+        yield "A slot during a run", _OVERLAP[overlap]
+    else:
+        yield "A slot during a run", f"left out while {overlap:,} are active"
+    if plan.jitter:
+        yield "Jitter", f"each job waits up to {write_duration(plan.jitter)}"
+    for title, at in (("Starts", plan.starts), ("Ends", plan.ends)):
+        if at is not None:
+            yield title, f"{at:%Y-%m-%d %H:%M:%S} UTC"

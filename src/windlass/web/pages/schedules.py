@@ -1,0 +1,244 @@
+"""Schedules: what fires when, how it went, and what people order."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+from starlette.responses import Response
+
+from windlass.admin import ScheduleReport
+from windlass.core.schedule import Run
+from windlass.web.actions import Action, Done, Question
+from windlass.web.forms import address
+from windlass.web.visit import Visit
+
+if TYPE_CHECKING:
+    from windlass.admin import Admin
+
+__all__ = [
+    "FORGET",
+    "PAUSE",
+    "REMOVE",
+    "RESET",
+    "RESUME",
+    "RUN",
+    "ScheduleRow",
+    "look",
+    "page_of",
+    "schedules",
+]
+
+_PAGE = "/schedules"
+_COLOURS = {
+    "succeeded": "green",
+    "failed": "red",
+    "running": "blue",
+    "waiting": "blue",
+    "cancelled": "grey",
+    "discarded": "grey",
+    "gone": "grey",
+}
+_ORDER = ("broken", "held", "active", "paused", "ended", "removed")
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """One run of the history strip."""
+
+    run: Run
+    colour: str
+    words: str
+
+
+class ScheduleRow(msgspec.Struct, frozen=True):
+    """One schedule as the pages show it."""
+
+    report: ScheduleReport
+    now: datetime
+
+    @property
+    def name(self) -> str:
+        return self.report.name
+
+    @property
+    def task(self) -> str:
+        plan = self.report.plan
+        return "" if plan is None or plan.job is None else plan.job.task
+
+    @property
+    def last(self) -> Run | None:
+        return self.report.runs[0] if self.report.runs else None
+
+    @property
+    def late(self) -> bool:
+        """Whether its slot has come and nobody has fired it."""
+        return self.report.next_at is not None and self.report.next_at < self.now
+
+    @property
+    def cells(self) -> Sequence[Cell]:
+        """Its runs, oldest first, as one reads a line."""
+        return [_cell(run) for run in reversed(self.report.runs)]
+
+    @property
+    def problem(self) -> str:
+        """As a sentence."""
+        said = self.report.problem
+        return f"{said[:1].upper()}{said[1:]}{'' if said.endswith('.') else '.'}" if said else ""
+
+    @property
+    def editable(self) -> bool:
+        return self.report.plan is not None and self.report.state != "removed"
+
+
+def _cell(run: Run) -> Cell:
+    outcome = run.outcome or "waiting"
+    by = f", by {run.by}" if run.by else ""
+    # A chore makes no job: what it did is told in its own words.
+    of_chore = "red" if outcome.startswith("failed") else "green"
+    colour = of_chore if run.job is None else _COLOURS.get(outcome, "grey")
+    return Cell(run, colour, f"{outcome}{by}")
+
+
+async def schedules(visit: Visit) -> Response:
+    """The page."""
+    now = await visit.admin.now()
+    removed = visit.asked("removed") == "yes"
+    found = await visit.admin.schedules(removed=True)
+    rows = [ScheduleRow(report, now) for report in found]
+    gone = [row for row in rows if row.report.state == "removed"]
+    shown = gone if removed else [row for row in rows if row.report.state != "removed"]
+    shown.sort(key=lambda row: (_ORDER.index(row.report.state), row.name))
+    return await visit.render(
+        "schedules.html",
+        now=now,
+        rows=shown,
+        removed=removed,
+        tabs=[
+            (f"Current {len(rows) - len(gone):,}", visit.url(_PAGE), not removed),
+            (f"Removed {len(gone):,}", visit.url(_PAGE, removed="yes"), removed),
+        ],
+        any_removed=bool(gone),
+    )
+
+
+async def look(admin: Admin) -> object:
+    """What the pages are made of."""
+    return await admin.schedules(removed=True)
+
+
+def page_of(schedule: str) -> str:
+    """Everything about one schedule."""
+    return address("/schedules/one", schedule=schedule)
+
+
+# --- orders ---------------------------------------------------------------------------------------
+
+
+def _back(visit: Visit) -> str:
+    return page_of(visit.needed("schedule")) if visit.asked("back") == "schedule" else _PAGE
+
+
+def _order(
+    title: str,
+    button: str,
+    *,
+    sentence: str,
+    act: Callable[[Admin, str], Awaitable[str]],
+    danger: bool = False,
+    gone: bool = False,
+) -> Action:
+    """``act`` says what was done; ``gone``: afterwards the schedule has no page."""
+
+    async def ask(visit: Visit) -> Question:
+        name = visit.needed("schedule")
+        return Question(
+            title=title.format(name=name),
+            sentence=sentence,
+            button=button,
+            back=_back(visit),
+            danger=danger,
+        )
+
+    async def carry_out(visit: Visit) -> Done:
+        notice = await act(visit.orders, visit.needed("schedule"))
+        return Done(notice, _PAGE if gone else _back(visit))
+
+    return Action(ask=ask, act=carry_out)
+
+
+async def _run(admin: Admin, name: str) -> str:
+    job = await admin.trigger_schedule(name)
+    return f"Schedule {name} runs now." if job is None else f"Schedule {name} runs now: job {job}."
+
+
+async def _pause(admin: Admin, name: str) -> str:
+    await admin.pause_schedule(name)
+    return f"Schedule {name} is paused."
+
+
+async def _resume(admin: Admin, name: str) -> str:
+    await admin.resume_schedule(name)
+    return f"Schedule {name} fires again from its next slot on."
+
+
+async def _reset(admin: Admin, name: str) -> str:
+    await admin.reset_schedule(name)
+    return f"Schedule {name} is as the code says."
+
+
+async def _remove(admin: Admin, name: str) -> str:
+    await admin.remove_schedule(name)
+    return f"Schedule {name} is removed."
+
+
+async def _forget(admin: Admin, name: str) -> str:
+    await admin.delete_schedule(name)
+    return f"Schedule {name} is forgotten."
+
+
+RUN = _order(
+    "Run {name} now?",
+    "Run now",
+    sentence="One run beside its slots. The next slot comes as planned.",
+    act=_run,
+)
+PAUSE = _order(
+    "Pause schedule {name}?",
+    "Pause schedule",
+    sentence="It fires nothing until it is resumed, over every restart. What runs goes on; slots "
+    "that come meanwhile are not made up for.",
+    act=_pause,
+)
+RESUME = _order(
+    "Resume schedule {name}?",
+    "Resume schedule",
+    sentence="It fires again, from its next slot on.",
+    act=_resume,
+)
+RESET = _order(
+    "Reset schedule {name} to the code?",
+    "Reset to code",
+    sentence="What people changed here is given up: its rule and its numbers are those of the code "
+    "again. One that was removed comes back.",
+    act=_reset,
+)
+REMOVE = _order(
+    "Remove schedule {name}?",
+    "Remove schedule",
+    sentence="It fires no more, also when code that declares it starts again. It stays in the list "
+    "of removed ones, from where it can be brought back. What runs goes on.",
+    act=_remove,
+    danger=True,
+    gone=True,
+)
+FORGET = _order(
+    "Forget schedule {name}?",
+    "Forget schedule",
+    sentence="All that is stored of it goes, its history too. Code that declares it makes it anew "
+    "when it starts.",
+    act=_forget,
+    danger=True,
+    gone=True,
+)

@@ -1,0 +1,67 @@
+"""Storage: how it is, what was checked, and whose clock is off."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from tests.web.reading import words
+from tests.web.rooms import BROWSER, Room, form_token, opened, shop
+from windlass.storage.protocol import WorkerStart
+from windlass.web.people import Role
+
+
+async def a_worker(room: Room, name: str, *, off: timedelta) -> None:
+    storage = await room.app.storage()
+    await storage.workers.register(
+        WorkerStart(
+            id=name,
+            host=f"host-{name}",
+            pid=1,
+            version="0.1.0",
+            queues=["mail"],
+            slots=1,
+            lease=timedelta(seconds=30),
+            clock=await storage.now() + off,
+        )
+    )
+
+
+async def test_the_storage_says_what_it_is_in_units_people_read(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    async with opened(lambda: shop(url)) as room, await room.logged_in(Role.VIEWER) as viewer:
+        page = words((await viewer.get("/storage")).text)
+        assert "SQLite" in page
+        assert "durability full" in page
+        assert "iB" in page  # sizes
+        assert "in order SQLite" in page  # judged at once
+        assert "Run all checks" not in page  # a viewer only looks
+        assert "No worker to compare" in page
+
+
+async def test_clocks_that_are_off_stand_out() -> None:
+    async with opened() as room, await room.logged_in() as admin:
+        await a_worker(room, "well", off=timedelta(0))
+        await a_worker(room, "ahead", off=timedelta(seconds=90))
+        await a_worker(room, "behind", off=timedelta(seconds=-5))
+        page = words((await admin.get("/storage")).text)
+        assert "host-ahead ahead 1 m 30 s ahead" in page
+        assert "behind 5 s behind" in page
+        assert page.index("host-ahead") < page.index("host-behind") < page.index("host-well")
+
+
+async def test_all_checks_are_run_by_order_and_say_what_to_do() -> None:
+    async with opened() as room, await room.logged_in(Role.OPERATOR) as operator:
+        send = room.app.tasks.find("send")
+        assert send is not None
+        await send.enqueue("a@example.com")
+        assert (await operator.get("/storage/checks")).headers["location"] == "/storage"
+        token = form_token((await operator.get("/storage")).text)
+        answer = await operator.post("/storage/checks", data={"token": token}, headers=BROWSER)
+        page = words(answer.text)
+        assert answer.status_code == 200
+        assert "All checks" in page
+        assert "on queue 'mail', which no live worker serves." in page
+        assert "windlass worker" in page
+        first, last = page.index("act now"), page.rindex("in order")
+        assert first < last  # the worst first

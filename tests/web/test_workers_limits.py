@@ -1,0 +1,97 @@
+"""Workers one by one; limits and breakers with other numbers."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from tests.web.reading import links, words
+from tests.web.rooms import Room, opened, stocked
+from windlass.core.breaker import Breaker
+from windlass.core.job import LimitUse
+from windlass.core.limit import Rate
+from windlass.testing.conformance.steps import a_job, claim, enlist
+from windlass.web.people import Role
+
+SMTP = {"limit": "smtp"}
+
+
+async def test_a_worker_has_a_page_with_what_it_runs_and_could_run() -> None:
+    async with opened() as room, await room.logged_in(Role.VIEWER) as viewer:
+        storage = await room.app.storage()
+        await storage.jobs.insert([a_job(queue="mail", task="send") for _ in range(2)])
+        await enlist(storage)
+        first, _ = await claim(storage, 2, queue="mail")
+        worker = (await room.app.admin.get(first.claim.job)).worker or ""
+        page = (await viewer.get("/workers/one", params={"worker": worker})).text
+        assert words(page).count("send") >= 2
+        assert "Runs now" in page
+        assert links(page, f"/jobs?state=running&worker={worker}")
+        assert links((await viewer.get("/workers")).text, "/workers/one?worker=")
+        gone = await viewer.get("/workers/one?worker=<i>")
+        assert gone.headers["location"] == "/workers"
+        assert "No worker &lt;i&gt; is known" in (await viewer.get("/workers")).text
+
+
+async def test_dead_and_silent_workers_say_why() -> None:
+    async with opened() as room, await room.logged_in() as admin:
+        await stocked(room)
+        storage = await room.app.storage()
+        await storage.workers.leave("w1", [])
+        page = words((await admin.get("/workers/one?worker=w1")).text)
+        assert "Gone: it stopped, and said so." in page
+        assert "Runs now" not in page
+
+
+async def held(room: Room) -> str:
+    storage = await room.app.storage()
+    uses = (LimitUse("smtp"),)
+    await storage.jobs.insert([a_job(queue="mail", task="send", limits=uses)])
+    await enlist(storage)
+    (job,) = await claim(storage, 1, queue="mail")
+    return job.claim.job
+
+
+async def test_a_limit_says_which_jobs_hold_it() -> None:
+    async with opened() as room, await room.logged_in(Role.VIEWER) as viewer:
+        await stocked(room)
+        assert "Nobody holds it" in (await viewer.get("/limits/holders", params=SMTP)).text
+        job = await held(room)
+        page = (await viewer.get("/limits/holders", params=SMTP)).text
+        assert links(page, f"/jobs/{job}")
+        assert links((await viewer.get("/limits")).text, "/limits/holders?limit=smtp")
+        assert (await viewer.get("/limits/holders?limit=smpt")).status_code == 404
+
+
+async def test_a_limit_gets_other_numbers() -> None:
+    async with opened() as room, await room.logged_in() as admin:
+        await stocked(room)
+        await room.order(admin, "/limits/set", SMTP, concurrency="", rate="100/1m:5")
+        (report,) = await room.app.admin.limits()
+        assert report.spec.concurrency is None
+        assert report.spec.rate == Rate(100, timedelta(minutes=1), 5)
+        assert (await room.app.admin.audits())[0].note.what == "limits.set"
+        assert "100 per 1 m, bursts of 5" in words((await admin.get("/limits")).text)
+        for fields, said in (
+            ({"concurrency": "", "rate": ""}, "limit nothing"),
+            ({"concurrency": "x", "rate": ""}, "Running at once is a whole number"),
+            ({"concurrency": "", "rate": "fast"}, "is no rate"),
+        ):
+            wrong = await room.order(admin, "/limits/set", SMTP, **fields)
+            assert wrong.status_code == 422
+            assert said in words(wrong.text)
+
+
+async def test_a_breaker_gets_other_numbers() -> None:
+    async with opened() as room, await room.logged_in() as admin:
+        await stocked(room)
+        task = {"task": "pay"}
+        numbers = {"failures": "7", "cool_down": "10s", "growth": "1.5", "longest": "5m"}
+        await room.order(admin, "/breakers/set", task, **numbers)
+        (report,) = [one for one in await room.app.admin.breakers() if one.task == "pay"]
+        assert report.breaker == Breaker(7, 10, 1.5, 300)
+        page = words((await admin.get("/limits")).text)
+        assert "pay rests 10 s, then × 1.5 each time, at most 5 m closed 0 of 7" in page
+        wrong = await room.order(admin, "/breakers/set", task, growth="fast")
+        assert "Longer each time is a number" in words(wrong.text)
+        wrong = await room.order(admin, "/breakers/set", task, longest="1s")
+        assert wrong.status_code == 422
