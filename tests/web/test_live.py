@@ -62,6 +62,26 @@ async def test_a_page_is_told_of_the_parts_it_shows_and_of_no_others(scene: Scen
     await two.aclose()
 
 
+async def test_a_page_of_one_thing_is_told_of_that_one(scene: Scene) -> None:
+    one, two = "a" * 32, "b" * 32
+    told = {one: 1, two: 1}
+
+    async def look_at(_: object, which: str) -> object:
+        return told[which]
+
+    scene.live = Live(object(), {}, {"job": look_at}, every=3600.0)  # type: ignore[arg-type]
+    streams = [await listening(scene, f"job-{which}", "job-x", "job-") for which in (one, two)]
+    await scene.live.step()
+    told[two] = 2
+    await scene.live.step()
+    assert await first(streams[1]) == f"event: changed\ndata: job-{two}\n\n"
+    told[one] = 2
+    await scene.live.step()
+    assert await first(streams[0]) == f"event: changed\ndata: job-{one}\n\n"
+    for stream in streams:
+        await stream.aclose()
+
+
 async def test_several_changes_before_a_page_listens_are_told_once(scene: Scene) -> None:
     stream = await listening(scene, "queues", "workers")
     await scene.live.step()

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from tests.web.rooms import BROWSER, HOST, TOKENS, Room, form_token, opened
+from tests.web.rooms import A_JOB, BROWSER, HOST, TOKENS, Room, form_token, opened, stocked
 from windlass.web.people import Role
 
 Scope = MutableMapping[str, Any]
@@ -60,10 +60,13 @@ async def test_every_address_of_a_page_stays_under_the_mount(
             elsewhere = {**form, "wanted": "/other/page"}
             answer = await browser.post("login", data=elsewhere, headers=BROWSER)
             assert answer.headers["location"] == "/ops/jobs/"
-            assert (await browser.get("")).headers["location"] == "/ops/jobs/queues"
-            page = await browser.get("queues")
-            for url in re.findall(r'(?:href|src|action|data-live-url)="([^"#]+)"', page.text):
-                assert url.startswith("/ops/jobs/"), url
+            assert (await browser.get("")).headers["location"] == "/ops/jobs/overview"
+            await stocked(room)
+            addresses = r'(?:href|src|action|formaction|hx-get|data-live-url)="([^"#]+)"'
+            for path in ("overview", "jobs", f"jobs/{A_JOB}", "queues"):
+                page = await browser.get(path)
+                for url in re.findall(addresses, page.text):
+                    assert url.startswith("/ops/jobs/"), url
             assert 'data-root="/ops/jobs"' in page.text
             for url in re.findall(r'src="([^"]+)"', page.text):
                 assert (await browser.get(httpx.URL(f"http://{HOST}{url}"))).status_code == 200
@@ -96,7 +99,7 @@ async def test_a_forged_prefix_is_not_believed() -> None:
             page = await admin.get("/queues", headers={name: "//evil.test"})
             assert "evil.test" not in page.text
             gone = await admin.get("/", headers={name: "//evil.test"})
-            assert gone.headers["location"] == "/queues"
+            assert gone.headers["location"] == "/overview"
 
 
 async def test_it_needs_no_lifespan_and_takes_no_websocket() -> None:
