@@ -99,7 +99,7 @@ class Windlass(Installer):
         self._pid = os.getpid()
         self._imported = False
         self._install_own()
-        self.admin.installed = self.plugins
+        self.admin.installed, self.admin.registry = self.plugins, self.tasks
         self.watch = Watch(self.storage, self.bus, self.layers)
 
     def __repr__(self) -> str:

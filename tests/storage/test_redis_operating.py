@@ -11,6 +11,7 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
 from tests.storage.redis_order import disorder
+from windlass.admin.doctor_storage import judged
 from windlass.core.job import ClaimedJob, JobId, NewJob
 from windlass.core.state import Shown, State
 from windlass.core.transition import fail, retry, succeed
@@ -449,3 +450,20 @@ async def test_what_the_user_of_the_url_may_not_ask_is_left_out_of_the_health(
     allowed = await open_redis(url, prefix=prefix, durability="none")
     assert float((await allowed.health())["size"]) > 0
     await allowed.close()
+
+
+async def test_the_doctor_hears_what_a_server_keeps_when_it_dies(own_valkey: Any) -> None:
+    url = own_valkey().url
+    storage = await open_redis(url)
+    with Redis.from_url(url) as server:
+        bare: Any = server
+        for name, value, level in [
+            ("appendfsync", "always", "ok"),
+            ("appendfsync", "no", "bad"),
+            ("appendonly", "no", "bad"),
+        ]:
+            bare.config_set(name, value)
+            facts = await storage.health()
+            assert facts[name] == value
+            assert [one.level for one in judged(facts) if one.name == "persistence"] == [level]
+    await storage.close()

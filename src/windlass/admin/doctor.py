@@ -27,11 +27,14 @@ _SAMPLE = 500
 class DoctorDesk(Desk):
     """The part of ``app.admin`` that looks after the whole."""
 
+    registry: TaskRegistry = TaskRegistry()
+    """Given by the app."""
+
     async def doctor(self, *, tasks: TaskRegistry | None = None) -> Sequence[Finding]:
         """Check the storage, the workers and what waits; every finding says what to do.
 
-        ``tasks``: the app's (``app.tasks``); with them, waiting jobs are tried against their
-        functions. Looks at no more than some hundred jobs of each queue.
+        Waiting jobs are tried against the functions of ``tasks``, which are the app's unless you
+        say otherwise. Looks at no more than some hundred jobs of each queue.
         """
         storage = await self._storage()
         now = await storage.now()
@@ -46,7 +49,7 @@ class DoctorDesk(Desk):
                 found.append(await doctor_work.notified(storage, other))
         found += doctor_work.workers(crew)
         found += doctor_work.queues(counts, crew)
-        known = tasks if tasks is not None else TaskRegistry()
+        known = self.registry if tasks is None else tasks
         found += doctor_work.tasks(sample, crew, known.names)
         if len(known):
             found += doctor_work.payloads(sample, known)

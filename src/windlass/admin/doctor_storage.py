@@ -198,8 +198,8 @@ def _keeps(facts: Facts) -> Iterator[Finding]:
             "CONFIG SET appendfsync everysec, or always, and in its configuration file",
         )
     elif "appendonly" in facts:
-        how = facts.get("appendfsync", "?")
-        yield ok("persistence", f"It keeps an append-only file, appendfsync {how}.")
+        synced = f", appendfsync {facts['appendfsync']}" if "appendfsync" in facts else ""
+        yield ok("persistence", f"It keeps an append-only file{synced}.")
     if facts.get("last_write") not in {None, "ok"}:
         yield bad(
             "append_only_file",

@@ -11,7 +11,7 @@ import msgspec
 from windlass.errors import ConfigError, StorageError, StorageUnavailable
 from windlass.storage.redis.connection import Line
 
-__all__ = ["Durability", "Server", "Watch", "check_durability", "check_server"]
+__all__ = ["Durability", "Server", "Watch", "check_durability", "check_server", "setting"]
 
 log = logging.getLogger("windlass")
 
@@ -113,14 +113,14 @@ class Watch:
 async def _faults(line: Line) -> list[str] | None:
     """What in the configuration loses jobs, and what it should be; None where it is hidden."""
     faults: list[str] = []
-    appendonly = await _setting(line, "appendonly")
+    appendonly = await setting(line, "appendonly")
     if appendonly is None:
         return None
     if appendonly != "yes":
         faults.append("it keeps no append-only file (set appendonly yes)")
-    elif await _setting(line, "appendfsync") == "no":
+    elif await setting(line, "appendfsync") == "no":
         faults.append("it never syncs that file to disk (set appendfsync everysec or always)")
-    policy = await _setting(line, "maxmemory-policy")
+    policy = await setting(line, "maxmemory-policy")
     if policy != "noeviction":
         faults.append(f"it evicts keys when memory is short, {policy} (set it to noeviction)")
     if await _append_failed(line):
@@ -128,7 +128,8 @@ async def _faults(line: Line) -> list[str] | None:
     return faults
 
 
-async def _setting(line: Line, name: str) -> str | None:
+async def setting(line: Line, name: str) -> str | None:
+    """One line of its configuration; None where it is hidden."""
     try:
         found = await line.ask("CONFIG", "GET", name)
     except StorageUnavailable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from windlass.errors import StorageError, StorageUnavailable
 from windlass.storage.redis.connection import Line
+from windlass.storage.redis.durability import setting
 
 __all__ = ["server_health"]
 
@@ -36,4 +37,14 @@ async def server_health(line: Line) -> dict[str, float | str]:
     for name, ours in _NUMBERS.items():
         if name in told:
             health[ours] = float(told[name])
-    return health | {ours: told[name] for name, ours in _WORDS.items() if name in told}
+    health |= {ours: told[name] for name, ours in _WORDS.items() if name in told}
+    return health | await _persistence(line, told.get("aof_enabled"))
+
+
+async def _persistence(line: Line, enabled: str | None) -> dict[str, str]:
+    """Whether it keeps an append-only file, and how soon that is on disk, which INFO leaves out."""
+    if enabled is None:
+        return {}
+    known = {"appendonly": "yes" if enabled == "1" else "no"}
+    synced = await setting(line, "appendfsync")
+    return known if synced is None else known | {"appendfsync": synced}
