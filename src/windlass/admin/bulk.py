@@ -27,7 +27,7 @@ from windlass.storage.ordering import (
 
 __all__ = ["BulkDesk", "BulkProgress", "BulkReport", "in_filter_words"]
 
-BITE = 200
+BITE = 100
 """Jobs in one transaction: it must not keep a claim waiting for long."""
 
 _STATES: Mapping[type[Any], Sequence[State]] = {

@@ -58,7 +58,11 @@ class JournalStore(Protocol):
         ...
 
     async def append_events(self, events: Sequence[EventRecord]) -> int:
-        """Keep the events whose jobs are stored, in order; the answer is how many were kept."""
+        """Keep the events whose jobs are stored, in order; the answer is how many were kept.
+
+        The one operation that a repeat does twice: events are for people to look back, and a
+        number of their own would cost more than a line that is there twice after an outage.
+        """
         ...
 
     async def events(
