@@ -8,6 +8,8 @@ from typing import Literal
 import msgspec
 from starlette.responses import Response
 
+from windlass.web.api.openapi import openapi
+from windlass.web.api.table import ENDPOINTS
 from windlass.web.live import Look, LookAt
 from windlass.web.pages import (
     audit,
@@ -104,6 +106,12 @@ ROUTES: tuple[PageRoute, ...] = (
     PageRoute("/jobs/{job}", job.job),
     PageRoute("/jobs/{job}/arguments.json", job.arguments, Role.OPERATOR, answers="json"),
     PageRoute("/jobs/{job}/result.json", job.result, Role.OPERATOR, answers="json"),
+    # --- for machines: a table of their own, which OpenAPI reads, too ---
+    PageRoute("/api/openapi.json", openapi, answers="json"),
+    *(
+        PageRoute(line.address, line, line.role, (line.method,), answers="json")
+        for line in ENDPOINTS
+    ),
 )
 
 LOOKS: Mapping[str, Look] = {

@@ -23,7 +23,7 @@ from windlass.storage.ordering import AuditRecord
 from windlass.storage.protocol import JobFilter, QueueCounts, QueueRecord, WorkerRecord, WorkerState
 from windlass.web.actions import Done, Question
 from windlass.web.forms import Form, Given, count_of
-from windlass.web.pages.queues import QueueRow, page_of, rows_of
+from windlass.web.pages.queues import QueueRow, page_of, rows_of, steady
 from windlass.web.visit import Visit
 
 __all__ = ["SETTINGS", "queue"]
@@ -94,7 +94,7 @@ async def _came(visit: Visit, name: str, now: datetime) -> Rate:
     """How many were enqueued of late. Counted only so far: the page must not wait for it."""
     wanted = JobFilter(queue=name, created_from=now - _CAME)
     found = await visit.admin.count(wanted, most=_COUNTED, within=_COUNTED_WITHIN)
-    return Rate(found.number / (_CAME / timedelta(minutes=1)), not found.exact)
+    return Rate(steady(found.number / (_CAME / timedelta(minutes=1))), not found.exact)
 
 
 def _paused_by(orders: Sequence[AuditRecord]) -> AuditRecord | None:

@@ -18,7 +18,18 @@ from windlass.web.visit import Visit
 if TYPE_CHECKING:
     from windlass.admin import Admin
 
-__all__ = ["ENDED", "PAUSE", "RESUME", "WARM", "QueueRow", "look", "page_of", "queues", "rows_of"]
+__all__ = [
+    "ENDED",
+    "PAUSE",
+    "RESUME",
+    "WARM",
+    "QueueRow",
+    "look",
+    "page_of",
+    "queues",
+    "rows_of",
+    "steady",
+]
 
 _PAGE = "/queues"
 _HOUR = timedelta(hours=1)
@@ -130,7 +141,7 @@ async def rows_of(visit: Visit, now: datetime) -> list[QueueRow]:
                 slots=sum(one.start.slots for one in serving),
                 workers=len(serving),
                 spark=_spark(ran, now),
-                per_minute=_ended(ran, now - _PACE) / (_PACE / timedelta(minutes=1)),
+                per_minute=_pace(ran, now),
             )
         )
     return rows
@@ -140,9 +151,17 @@ def _serves(worker: WorkerRecord, now: datetime) -> bool:
     return worker.state is WorkerState.LIVE and now - worker.beat_at <= worker.start.lease
 
 
-def _ended(rollups: Sequence[Rollup], since: datetime) -> int:
+def _pace(rollups: Sequence[Rollup], now: datetime) -> float:
+    """Per minute, over whole minutes and the one that is under way."""
+    since = minute_of(now) - _PACE
     recent = [rollup for rollup in rollups if rollup.minute >= since]
-    return sum(rollup.counts.get(verb, 0) for rollup in recent for verb in ENDED)
+    ended = sum(rollup.counts.get(verb, 0) for rollup in recent for verb in ENDED)
+    return steady(ended / ((now - since) / timedelta(minutes=1)))
+
+
+def steady(rate: float) -> float:
+    """In digits that do not flicker: tenths only below ten."""
+    return round(rate, 1) if rate < 10 else float(round(rate))
 
 
 def _spark(rollups: Sequence[Rollup], now: datetime) -> list[int]:
