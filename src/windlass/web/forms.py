@@ -86,10 +86,10 @@ def instant_of(text: str, what: str) -> datetime | None:
         return None
     try:
         found = datetime.fromisoformat(text.strip())
-    except ValueError:
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):  # the latter: its offset leads beyond the calendar
         message = f"{what} is an instant such as 2030-12-24 08:00, got {text!r}"
         raise InvalidArgument(message) from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
 def write_instant(at: datetime | None) -> str:

@@ -152,7 +152,7 @@ async def _until(visit: Visit, now: datetime) -> datetime:
         return now + timedelta(microseconds=1)
     try:
         return datetime.fromisoformat((await visit.form()).get("until", "")).astimezone(UTC)
-    except ValueError:
+    except (ValueError, OverflowError):  # the latter: beyond the calendar
         message = "this form does not say which jobs it is about; go back and try again"
         raise InvalidArgument(message) from None
 

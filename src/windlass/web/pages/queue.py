@@ -36,6 +36,8 @@ RANGES = {
     "7d": (timedelta(days=7), "7 days"),
 }
 _USUAL = "1h"
+_SHORT = timedelta(hours=1)
+"""More is drawn anew once a minute: nothing is seen to move on it sooner, and it costs."""
 _ORDERS = 5
 _CAME = timedelta(minutes=5)
 _COUNTED, _COUNTED_WITHIN = 2_000, 0.2
@@ -73,6 +75,7 @@ async def queue(visit: Visit) -> Response:
         now=now,
         row=row,
         states=_STATES,
+        slow=span > _SHORT,
         settings=_settings(row.record),
         ranges=[
             (words, visit.changed(range=key), key == chosen) for key, (_, words) in RANGES.items()
