@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from windlass.admin.doctor import DoctorDesk
+from windlass.admin.enqueueing import EnqueueDesk
 from windlass.admin.explain import ExplainDesk
 from windlass.admin.limits import BreakerReport, LimitDesk, LimitReport
 from windlass.admin.numbers import NumberDesk
@@ -23,6 +24,7 @@ class Admin(
     PlaceDesk,
     SnapshotDesk,
     PluginDesk,
+    EnqueueDesk,
     DoctorDesk,
 ):
     """``app.admin``: everything the command line and the dashboard can do.

@@ -87,7 +87,11 @@ class Dashboard:
         """What no line of the table matches. It says nothing that a stranger may not know."""
         wrong_method = isinstance(error, HTTPException) and error.status_code == 405
         failure = failures.NO_METHOD if wrong_method else failures.NO_PAGE
-        return refuse(Visit(request, self, None), failure, as_json=False)
+        visit = Visit(request, self, None)
+        response = refuse(visit, failure, as_json=visit.path.startswith("/api/"))
+        if isinstance(error, HTTPException) and error.headers is not None:
+            response.headers.update(error.headers)  # which methods there are
+        return response
 
 
 def make_dashboard(

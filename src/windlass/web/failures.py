@@ -12,8 +12,10 @@ from windlass.errors import (
     InvalidArgument,
     JobNotFound,
     KeyBusy,
+    KeyConflict,
     LimitUnknown,
     PayloadError,
+    PluginUnknown,
     ScheduleBusy,
     ScheduleExists,
     ScheduleUnknown,
@@ -22,15 +24,17 @@ from windlass.errors import (
     WindlassError,
     WrongState,
 )
-from windlass.web.visit import TooLarge, Visit
+from windlass.web.api.problem import MEDIA_TYPE, Problem
+from windlass.web.visit import TooLarge, TooSlow, Visit
 
 __all__ = ["Failure", "failure_of", "refuse"]
 
 log = logging.getLogger("windlass")
 
-_MISSING = (JobNotFound, LimitUnknown, BreakerUnknown, ScheduleUnknown, UnknownTask)
-_CONFLICT = (WrongState, KeyBusy, ScheduleBusy, ScheduleExists)
+_MISSING = (JobNotFound, LimitUnknown, BreakerUnknown, ScheduleUnknown, UnknownTask, PluginUnknown)
+_CONFLICT = (WrongState, KeyBusy, KeyConflict, ScheduleBusy, ScheduleExists)
 _WRONG = (InvalidArgument, PayloadError)
+_UNFIT = 422
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -85,6 +89,8 @@ def failure_of(error: Exception) -> Failure:
     match error:
         case TooLarge():
             return Failure(413, "too_large", "Too large", str(error))
+        case TooSlow():
+            return Failure(408, "too_slow", "Too slow", str(error))
         case StorageError() | TimeoutError() | ConnectionError():
             log.warning("the dashboard cannot reach the storage: %s", error)
             return AWAY
@@ -102,10 +108,18 @@ def failure_of(error: Exception) -> Failure:
 def refuse(visit: Visit, failure: Failure, *, as_json: bool) -> Response:
     """The failure as a response."""
     if as_json:
-        told = {"error": {"code": failure.word, "sentence": failure.sentence}}
-        response = visit.json(told, code=failure.code)
+        response = _problem(visit, failure)
     else:
         response = visit.render_plain("failure.html", code=failure.code, failure=failure)
     if failure.retry_after is not None:
         response.headers["Retry-After"] = str(failure.retry_after)
+    return response
+
+
+def _problem(visit: Visit, failure: Failure) -> Response:
+    """For programs, who are told apart what is no request at all and what does not fit."""
+    code = _UNFIT if failure.word == "invalid" else failure.code
+    told = Problem(title=failure.title, status=code, detail=failure.sentence, code=failure.word)
+    response = visit.json(told, code=code)
+    response.headers["Content-Type"] = MEDIA_TYPE
     return response

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,6 +25,8 @@ __all__ = ["Gate"]
 
 _SAFE = {"GET", "HEAD"}
 _LONGEST_URL = 4096
+_HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
+"""Anything else would move the borders of the address that is put together with it."""
 _READ_WITHIN = 10.0
 """A page that takes longer shows the same as one whose storage is away."""
 
@@ -62,7 +65,7 @@ class Gate:
                 return self._stranger(visit)
             if not entry.person.role.includes(needed):
                 return self._refuse(visit, self._too_little(needed))
-            if not safe and entry.by_cookie and not await _has_token(visit, entry):
+            if not safe and entry.by_cookie and not await self._has_token(visit, entry):
                 return self._refuse(visit, failures.STALE)
         limit = _READ_WITHIN if safe and self._route.answers != "stream" else None
         async with asyncio.timeout(limit):
@@ -70,6 +73,12 @@ class Gate:
         if entry is not None and entry.new_token:
             set_cookie(request, response, form_cookie(request), entry.token)
         return response
+
+    async def _has_token(self, visit: Visit, entry: Entry) -> bool:
+        given = visit.request.headers.get("x-windlass-token")
+        if given is None and self._route.answers != "json":  # else the body is no form
+            given = (await visit.form()).get("token", "")
+        return token_fits(given or "", entry.token)
 
     def _stranger(self, visit: Visit) -> Response:
         """Whoever may log in is asked to, at the address they wanted."""
@@ -98,17 +107,12 @@ class Gate:
 
 def _unfit(request: Request, hosts: frozenset[str] | None) -> Failure | None:
     """What is no request of a browser that means us."""
-    if len(request.url.path) + len(request.url.query) > _LONGEST_URL:
+    if len(request.scope["path"]) + len(request.scope["query_string"]) > _LONGEST_URL:
         return failures.LONG
     host = request.headers.get("host", "")
+    if host and _HOST.fullmatch(host) is None:
+        return failures.WRONG_HOST
     name = host if host.endswith("]") else host.rpartition(":")[0] or host
     if hosts is not None and name.lower() not in hosts:
         return failures.WRONG_HOST
     return None
-
-
-async def _has_token(visit: Visit, entry: Entry) -> bool:
-    given = visit.request.headers.get("x-windlass-token")
-    if given is None:
-        given = (await visit.form()).get("token", "")
-    return token_fits(given, entry.token)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 from collections.abc import Mapping
@@ -21,15 +22,21 @@ if TYPE_CHECKING:
     from windlass.admin import Admin
     from windlass.web.dashboard import Dashboard
 
-__all__ = ["TooLarge", "Visit"]
+__all__ = ["TooLarge", "TooSlow", "Visit"]
 
 MOST_BYTES = 2 * 1024 * 1024
 MOST_FIELDS = 1000
+SENT_WITHIN = 30.0
+"""Whoever sends a form byte by byte does not hold a connection for ever."""
 _NOTICE = 400
 
 
 class TooLarge(InvalidArgument):
     """A request that nobody has to read to its end."""
+
+
+class TooSlow(InvalidArgument):
+    """A request that nobody has to wait for."""
 
 
 class Visit:
@@ -111,7 +118,15 @@ class Visit:
         return self._form
 
     async def body(self) -> bytes:
-        """What was sent, up to a bound."""
+        """What was sent, up to a bound, and within one."""
+        try:
+            async with asyncio.timeout(SENT_WITHIN):
+                return await self._received()
+        except TimeoutError:
+            message = f"the request did not arrive within {SENT_WITHIN:g} seconds; send it again"
+            raise TooSlow(message) from None
+
+    async def _received(self) -> bytes:
         parts: list[bytes] = []
         size = 0
         async for part in self.request.stream():
@@ -140,7 +155,7 @@ class Visit:
     @property
     def here(self) -> str:
         """The address of this page as it was asked."""
-        query = self.request.url.query
+        query = self.request.scope["query_string"].decode("latin-1")
         return f"{self.root}{quote(self.path)}" + (f"?{query}" if query else "")
 
     def url(self, path: str, **query: object) -> str:

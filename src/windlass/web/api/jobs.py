@@ -1,0 +1,128 @@
+"""Jobs, read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from windlass.admin.jobs import Count
+from windlass.core.job import Attempt
+from windlass.storage.journal import LogChunk
+from windlass.web.api.endpoint import Endpoint, Nothing, asked_job
+from windlass.web.api.filters import JobQuery, Matching, filter_of
+from windlass.web.api.shapes import (
+    ExplanationBody,
+    JobBody,
+    JobPage,
+    explanation_body,
+    job_body,
+)
+from windlass.web.visit import Visit
+
+__all__ = ["JOBS"]
+
+_COUNT_WITHIN = 2.0
+"""Seconds. A count that takes longer says how far it came."""
+
+
+class LogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where to go on, to follow a run: the last chunk's claim number and number."""
+
+    after_claim: Annotated[int, Meta(ge=0, le=2**31)] = 0
+    after_number: Annotated[int, Meta(ge=0, le=2**31)] = 0
+
+
+async def find_jobs(visit: Visit, asked: JobQuery) -> JobPage:
+    """By any filter, newest first."""
+    wanted = filter_of(asked)
+    if wanted.text is not None:
+        rest = msgspec.structs.replace(wanted, text=None)
+        page = await visit.admin.search(wanted.text, rest, limit=asked.size)
+    else:
+        page = await visit.admin.find(wanted, limit=asked.size)
+    now = await visit.admin.now()
+    return JobPage(jobs=[job_body(job, now) for job in page], next=page.next, reached=page.reached)
+
+
+async def count_jobs(visit: Visit, asked: Matching) -> Count:
+    """How many match, to ten thousand."""
+    return await visit.admin.count(filter_of(asked), within=_COUNT_WITHIN)
+
+
+async def get_job(visit: Visit, _: Nothing) -> JobBody:
+    """One of them."""
+    job = await visit.admin.get(asked_job(visit))
+    return job_body(job, await visit.admin.now())
+
+
+async def job_history(visit: Visit, _: Nothing) -> Sequence[Attempt]:
+    """Its attempts that did not succeed."""
+    job = await visit.admin.get(asked_job(visit))
+    return await visit.admin.history(job.id)
+
+
+async def job_logs(visit: Visit, asked: LogQuery) -> Sequence[LogChunk]:
+    """What its runs have logged."""
+    job = await visit.admin.get(asked_job(visit))
+    return await visit.admin.logs(job.id, after=(asked.after_claim, asked.after_number))
+
+
+async def explain_job(visit: Visit, _: Nothing) -> ExplanationBody:
+    """Why it is where it is."""
+    return explanation_body(await visit.admin.explain(asked_job(visit)))
+
+
+JOBS = (
+    Endpoint(
+        method="GET",
+        path="/jobs",
+        answer=find_jobs,
+        asked=JobQuery,
+        told=JobPage,
+        title="Find jobs by any filter, newest first, page by page",
+    ),
+    Endpoint(
+        method="GET",
+        path="/jobs/count",
+        answer=count_jobs,
+        asked=Matching,
+        told=Count,
+        title="Count jobs that match, to ten thousand",
+    ),
+    Endpoint(
+        method="GET",
+        path="/jobs/{job}",
+        answer=get_job,
+        told=JobBody,
+        title="One job with its arguments, result and last error",
+        refusals=(404,),
+    ),
+    Endpoint(
+        method="GET",
+        path="/jobs/{job}/history",
+        answer=job_history,
+        told=Sequence[Attempt],
+        title="The attempts of a job that did not succeed, oldest first",
+        refusals=(404,),
+    ),
+    Endpoint(
+        method="GET",
+        path="/jobs/{job}/logs",
+        answer=job_logs,
+        asked=LogQuery,
+        told=Sequence[LogChunk],
+        title="What the runs of a job have logged, oldest first",
+        refusals=(404,),
+    ),
+    Endpoint(
+        method="GET",
+        path="/jobs/{job}/explain",
+        answer=explain_job,
+        told=ExplanationBody,
+        title="Why a job is where it is, and when it is expected to run",
+        refusals=(404,),
+    ),
+)

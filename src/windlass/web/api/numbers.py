@@ -1,0 +1,269 @@
+"""Numbers, workers and records: what is only read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from windlass.admin.doctor import Finding
+from windlass.admin.place import StorageReport
+from windlass.admin.plugins import PluginReport
+from windlass.core.series import Activity, Series
+from windlass.storage.answers import WorkerRecord
+from windlass.storage.looks import ErrorLook, QueueCounts
+from windlass.storage.ordering import AuditRecord
+from windlass.web.api.endpoint import Endpoint, Nothing
+from windlass.web.api.filters import Cursor, Instant, Size
+from windlass.web.api.shapes import SnapshotBody, snapshot_body
+from windlass.web.people import Role
+from windlass.web.visit import Visit
+
+__all__ = ["NUMBERS"]
+
+_HOUR = timedelta(hours=1)
+PageNumber = Annotated[int, Meta(ge=1, le=10_000)]
+
+
+class Me(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks."""
+
+    name: str
+    role: Role
+    token: str
+    """For the header X-Windlass-Token of whatever changes something, where a cookie says who asks;
+    empty where a bearer token does."""
+
+
+class SnapshotQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which page of each list."""
+
+    page_size: Annotated[int, Meta(ge=1, le=100)] = 25
+    enqueued: PageNumber = 1
+    running: PageNumber = 1
+    completed: PageNumber = 1
+    failed: PageNumber = 1
+
+
+class Between(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A span of time; without any, the last hour."""
+
+    since: Instant | None = None
+    until: Instant | None = None
+    queue: str | None = None
+
+
+class SeriesQuery(Between, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One line of it, or all."""
+
+    task: str | None = None
+    step: Annotated[int, Meta(ge=60, le=86_400, description="Seconds.")] | None = None
+
+
+class ActivityQuery(Between, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Grouped by one or the other."""
+
+    by: Literal["queue", "task"] = "task"
+
+
+class ErrorQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which failed jobs."""
+
+    queue: str | None = None
+    task: str | None = None
+    since: Instant | None = None
+
+
+class AuditQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which records."""
+
+    subject: Annotated[str | None, Meta(description="Such as `queue mail` or `job 0192…`.")] = None
+    before: (
+        Annotated[Cursor, Meta(description="The number of the last record of the page before.")]
+        | None
+    ) = None
+    size: Size = 50
+
+
+class WorkerQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which workers."""
+
+    ended_within: Annotated[
+        int, Meta(ge=0, le=31_536_000, description="Seconds; ended ones before are left out.")
+    ] = 86_400
+
+
+async def who_asks(visit: Visit, _: Nothing) -> Me:
+    """For whoever wants to know what they may do."""
+    entry = visit.entry
+    if entry is None:  # the gate lets nobody through to here
+        message = "nobody asks"
+        raise LookupError(message)
+    token = entry.token if entry.by_cookie else ""
+    return Me(name=entry.person.name, role=entry.person.role, token=token)
+
+
+async def snapshot(visit: Visit, asked: SnapshotQuery) -> SnapshotBody:
+    """Everything at once; a store that is away is told as such, unlike by the admin's own."""
+    await visit.admin.now()
+    return snapshot_body(
+        await visit.admin.snapshot(
+            page_size=asked.page_size,
+            enqueued=asked.enqueued,
+            running=asked.running,
+            completed=asked.completed,
+            failed=asked.failed,
+        )
+    )
+
+
+async def counts(visit: Visit, _: Nothing) -> Sequence[QueueCounts]:
+    """By queue."""
+    return await visit.admin.counts()
+
+
+async def series(visit: Visit, asked: SeriesQuery) -> Series:
+    """What happened over time."""
+    since, until = await _span(visit, asked)
+    step = None if asked.step is None else timedelta(seconds=asked.step)
+    return await visit.admin.series(since, until, step=step, queue=asked.queue, task=asked.task)
+
+
+async def activity(visit: Visit, asked: ActivityQuery) -> Sequence[Activity]:
+    """What happened, by name."""
+    since, until = await _span(visit, asked)
+    return await visit.admin.activity(since, until, by=asked.by, queue=asked.queue)
+
+
+async def _span(visit: Visit, asked: Between) -> tuple[datetime, datetime]:
+    until = asked.until or await visit.admin.now()
+    if asked.since is not None:
+        return asked.since, until
+    try:
+        return until - _HOUR, until
+    except OverflowError:
+        return until, until
+
+
+async def errors(visit: Visit, asked: ErrorQuery) -> ErrorLook:
+    """What fails, by class and place."""
+    return await visit.admin.errors(queue=asked.queue, task=asked.task, since=asked.since)
+
+
+async def workers(visit: Visit, asked: WorkerQuery) -> Sequence[WorkerRecord]:
+    """Those that live, and those that have ended lately."""
+    return await visit.admin.workers(ended_within=timedelta(seconds=asked.ended_within))
+
+
+async def tasks(visit: Visit, _: Nothing) -> Sequence[str]:
+    """Names."""
+    known = {task.name for task in visit.dashboard.app.tasks}
+    return sorted({*known, *await visit.admin.tasks()})
+
+
+async def audits(visit: Visit, asked: AuditQuery) -> Sequence[AuditRecord]:
+    """Who ordered what."""
+    return await visit.admin.audits(limit=asked.size, before=asked.before, subject=asked.subject)
+
+
+async def storage(visit: Visit, _: Nothing) -> StorageReport:
+    """How it is."""
+    return await visit.admin.storage()
+
+
+async def plugins(visit: Visit, _: Nothing) -> Sequence[PluginReport]:
+    """What this process has installed."""
+    return await visit.admin.plugins()
+
+
+async def doctor(visit: Visit, _: Nothing) -> Sequence[Finding]:
+    """What hurts."""
+    return await visit.admin.doctor(tasks=visit.dashboard.app.tasks)
+
+
+NUMBERS = (
+    Endpoint(method="GET", path="/me", answer=who_asks, told=Me, title="Who asks, and their role"),
+    Endpoint(
+        method="GET",
+        path="/snapshot",
+        answer=snapshot,
+        asked=SnapshotQuery,
+        told=SnapshotBody,
+        title="A list of jobs for each state, and the schedules",
+    ),
+    Endpoint(
+        method="GET",
+        path="/counts",
+        answer=counts,
+        told=Sequence[QueueCounts],
+        title="How many jobs of each queue are where, to ten thousand each",
+    ),
+    Endpoint(
+        method="GET",
+        path="/series",
+        answer=series,
+        asked=SeriesQuery,
+        told=Series,
+        title="Throughput, waits and runs over time",
+    ),
+    Endpoint(
+        method="GET",
+        path="/activity",
+        answer=activity,
+        asked=ActivityQuery,
+        told=Sequence[Activity],
+        title="Outcomes, waits and runs of each task or queue",
+    ),
+    Endpoint(
+        method="GET",
+        path="/errors",
+        answer=errors,
+        asked=ErrorQuery,
+        told=ErrorLook,
+        title="Failed jobs by exception and place, the most recent first",
+    ),
+    Endpoint(
+        method="GET",
+        path="/workers",
+        answer=workers,
+        asked=WorkerQuery,
+        told=Sequence[WorkerRecord],
+        title="Workers that live, and those that have ended lately",
+    ),
+    Endpoint(
+        method="GET",
+        path="/tasks",
+        answer=tasks,
+        told=Sequence[str],
+        title="Names of tasks that this process or the workers know",
+    ),
+    Endpoint(
+        method="GET",
+        path="/audits",
+        answer=audits,
+        asked=AuditQuery,
+        told=Sequence[AuditRecord],
+        title="Who ordered what, the newest first",
+    ),
+    Endpoint(
+        method="GET", path="/storage", answer=storage, told=StorageReport, title="The storage"
+    ),
+    Endpoint(
+        method="GET",
+        path="/plugins",
+        answer=plugins,
+        told=Sequence[PluginReport],
+        title="Plugins of this process",
+    ),
+    Endpoint(
+        method="POST",
+        path="/doctor",
+        answer=doctor,
+        told=Sequence[Finding],
+        role=Role.OPERATOR,
+        title="Check the storage, the workers and what waits",
+    ),
+)

@@ -1,0 +1,20 @@
+"""What machines are told when something is wrong: RFC 9457."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["MEDIA_TYPE", "Problem"]
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened, and what to do."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    code: str
+    """For programs; stays as it is from release to release."""

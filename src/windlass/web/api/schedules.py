@@ -1,0 +1,185 @@
+"""Schedules: how they stand, and orders for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from windlass.core.rules import Rule
+from windlass.web.api.endpoint import Endpoint
+from windlass.web.api.filters import Instant
+from windlass.web.api.shapes import ScheduleBody, schedule_body
+from windlass.web.people import Role
+from windlass.web.visit import Visit
+
+__all__ = ["SCHEDULES"]
+
+Active = Annotated[int, Meta(ge=1, le=1000)]
+
+
+class SchedulesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which of them."""
+
+    removed: Annotated[bool, Meta(description="Also those that were removed.")] = False
+
+
+class ScheduleName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which schedule."""
+
+    schedule: str
+
+
+class Removal(ScheduleName, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How."""
+
+    cancel_runs: Annotated[bool, Meta(description="Cancel what is active of it.")] = False
+
+
+class ScheduleChange(ScheduleName, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What should hold, whatever the code says. What is left out stays."""
+
+    rule: Rule | UnsetType = UNSET
+    missed: Literal["skip", "one", "all"] | UnsetType = UNSET
+    most_missed: Annotated[int, Meta(ge=1, le=10_000)] | UnsetType = UNSET
+    overlap: Literal["skip", "queue", "allow"] | Active | UnsetType = UNSET
+    jitter: timedelta | UnsetType = UNSET
+    starts: Instant | UnsetType | None = UNSET
+    ends: Instant | UnsetType | None = UNSET
+
+
+class Preview(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A rule to look at before it is used."""
+
+    rule: Rule
+    most: Annotated[int, Meta(ge=1, le=100)] = 5
+
+
+class Triggered(msgspec.Struct, frozen=True):
+    """What was started."""
+
+    job: str | None
+    """Null: a chore of Windlass itself, which makes no job."""
+
+
+class Forgotten(msgspec.Struct, frozen=True):
+    """What is gone."""
+
+    schedule: str
+
+
+async def schedules(visit: Visit, asked: SchedulesQuery) -> Sequence[ScheduleBody]:
+    """By name."""
+    found = await visit.admin.schedules(removed=asked.removed)
+    return [schedule_body(report) for report in found]
+
+
+async def schedule(visit: Visit, asked: ScheduleName) -> ScheduleBody:
+    """One of them."""
+    return schedule_body(await visit.admin.schedule(asked.schedule))
+
+
+async def preview_schedule(visit: Visit, asked: Preview) -> Sequence[datetime]:
+    """When it would fire."""
+    return await visit.admin.preview(asked.rule, asked.most)
+
+
+async def run_schedule(visit: Visit, asked: ScheduleName) -> Triggered:
+    """Beside its slots."""
+    return Triggered(await visit.orders.trigger_schedule(asked.schedule))
+
+
+async def pause_schedule(visit: Visit, asked: ScheduleName) -> ScheduleBody:
+    """Until it is resumed."""
+    return schedule_body(await visit.orders.pause_schedule(asked.schedule))
+
+
+async def resume_schedule(visit: Visit, asked: ScheduleName) -> ScheduleBody:
+    """From the next slot on."""
+    return schedule_body(await visit.orders.resume_schedule(asked.schedule))
+
+
+async def change_schedule(visit: Visit, asked: ScheduleChange) -> ScheduleBody:
+    """Over every restart and deploy."""
+    given: dict[str, Any] = {
+        name: getattr(asked, name)
+        for name in asked.__struct_fields__
+        if name != "schedule" and getattr(asked, name) is not UNSET
+    }
+    return schedule_body(await visit.orders.change_schedule(asked.schedule, **given))
+
+
+async def reset_schedule(visit: Visit, asked: ScheduleName) -> ScheduleBody:
+    """What the code says."""
+    return schedule_body(await visit.orders.reset_schedule(asked.schedule))
+
+
+async def remove_schedule(visit: Visit, asked: Removal) -> Forgotten:
+    """It fires no more."""
+    await visit.orders.remove_schedule(asked.schedule, cancel_runs=asked.cancel_runs)
+    return Forgotten(asked.schedule)
+
+
+async def forget_schedule(visit: Visit, asked: ScheduleName) -> Forgotten:
+    """Altogether."""
+    await visit.orders.delete_schedule(asked.schedule)
+    return Forgotten(asked.schedule)
+
+
+def _order(verb: str, answer: Any, told: Any, title: str, **line: Any) -> Endpoint:
+    line = {"asked": ScheduleName, "role": Role.OPERATOR, "refusals": (404, 409), **line}
+    path = f"/schedules/{verb}"
+    return Endpoint(method="POST", path=path, answer=answer, told=told, title=title, **line)
+
+
+SCHEDULES = (
+    Endpoint(
+        method="GET",
+        path="/schedules",
+        answer=schedules,
+        asked=SchedulesQuery,
+        told=Sequence[ScheduleBody],
+        title="Every schedule with its next slots and last runs",
+    ),
+    Endpoint(
+        method="GET",
+        path="/schedules/one",
+        answer=schedule,
+        asked=ScheduleName,
+        told=ScheduleBody,
+        title="One schedule",
+        refusals=(404,),
+    ),
+    _order(
+        "preview",
+        preview_schedule,
+        Sequence[datetime],
+        "When a rule would fire next",
+        asked=Preview,
+        refusals=(),
+    ),
+    _order("run", run_schedule, Triggered, "Run a schedule now, beside its slots"),
+    _order("pause", pause_schedule, ScheduleBody, "Fire nothing until it is resumed"),
+    _order("resume", resume_schedule, ScheduleBody, "Fire again, from the next slot on"),
+    _order(
+        "change",
+        change_schedule,
+        ScheduleBody,
+        "Change a schedule, whatever the code says",
+        asked=ScheduleChange,
+        role=Role.ADMIN,
+    ),
+    _order("reset", reset_schedule, ScheduleBody, "Back to what the code says", role=Role.ADMIN),
+    _order(
+        "remove",
+        remove_schedule,
+        Forgotten,
+        "Fire no more, also when code that declares it starts again",
+        asked=Removal,
+        role=Role.ADMIN,
+    ),
+    _order("forget", forget_schedule, Forgotten, "Forget a schedule altogether", role=Role.ADMIN),
+)

@@ -1,0 +1,239 @@
+"""Records as the API tells them: what is stored as bytes of JSON becomes JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from windlass.admin.cause import Cause
+from windlass.admin.explain import Explanation
+from windlass.admin.schedules import ScheduleReport
+from windlass.admin.snapshot import JobList, Snapshot
+from windlass.core.breaker import BreakerState
+from windlass.core.job import AttemptError, Job, LimitUse, Progress
+from windlass.core.rules import Rule
+from windlass.core.schedule import Run
+from windlass.core.state import State, shown_state
+
+__all__ = [
+    "ExplanationBody",
+    "JobBody",
+    "JobPage",
+    "ScheduleBody",
+    "SnapshotBody",
+    "explanation_body",
+    "job_body",
+    "schedule_body",
+    "snapshot_body",
+]
+
+
+class JobBody(msgspec.Struct, frozen=True, kw_only=True):
+    """A job, without its secrets."""
+
+    id: str
+    seq: int
+    """Its place in the order of insertion; the cursor of pages."""
+    task: str
+    queue: str
+    state: State
+    shown: str
+    """The state as people see it: a waiting job is scheduled, ready or retrying."""
+    arguments: Any
+    """By name; null where `unreadable` says so."""
+    result: Any = None
+    unreadable: bool = False
+    """What is stored of its arguments or its result is no JSON."""
+    priority: int
+    created_at: datetime
+    due: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    expires_at: datetime | None
+    attempt: int
+    max_attempts: int
+    timeout: timedelta | None
+    key: str | None
+    limits: Sequence[LimitUse]
+    worker: str | None
+    error: AttemptError | None
+    reason: str | None
+    """Why it was discarded."""
+    cancel_requested: bool
+    throttled: int
+    progress: Progress | None
+    tags: Sequence[str]
+    tenant: str | None
+    principal: str | None
+    correlation_id: str | None
+    trace: str | None
+    parent: str | None
+
+
+class JobPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some of the matching jobs, newest first."""
+
+    jobs: Sequence[JobBody]
+    next: int | None
+    """`before` of the next page; null: nothing further matches."""
+    reached: datetime | None
+    """How far back this look went, if it gave up before it had found enough."""
+
+
+class ExplanationBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a job is, why, and when it is expected to run."""
+
+    job: str
+    state: str
+    at: datetime
+    causes: Sequence[Cause]
+    """The decisive one first."""
+    expected_at: datetime | None
+
+
+class ScheduleBody(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule, without secrets."""
+
+    name: str
+    state: str
+    problem: str
+    words: str
+    """Its rule in plain words."""
+    rule: Rule | None
+    task: str | None
+    queue: str | None
+    arguments: Any
+    next_at: datetime | None
+    upcoming: Sequence[datetime]
+    runs: Sequence[Run]
+    """The latest first."""
+    failures: int
+    """Runs in a row that failed."""
+    fired: int
+    left_out: int
+    breaker: BreakerState | None
+    declared: bool
+    """Whether it comes from code."""
+    changed: Mapping[str, tuple[str, str]]
+    """Where a person's word holds: what the code says, and what holds."""
+    changed_by: str
+    changed_at: datetime | None
+
+
+class SnapshotBody(msgspec.Struct, frozen=True, kw_only=True):
+    """The first page of a list for each state, and the schedules."""
+
+    enqueued: JobList
+    running: JobList
+    completed: JobList
+    """Of the last 24 hours."""
+    failed: JobList
+    """Of the last seven days."""
+    schedules: Sequence[ScheduleBody]
+    page_size: int
+    history_limit: int
+
+
+def job_body(job: Job, now: datetime) -> JobBody:
+    """For one job that the admin has told."""
+    arguments, fits = _json(job.payload)
+    result, result_fits = _json(job.result)
+    failed_before = job.attempt > job.max_attempts - job.budget
+    return JobBody(
+        id=job.id,
+        seq=job.seq,
+        task=job.task,
+        queue=job.queue,
+        state=job.state,
+        shown=shown_state(job.state, due=job.due, now=now, failed_before=failed_before),
+        arguments=arguments,
+        result=result,
+        unreadable=not (fits and result_fits),
+        priority=job.priority,
+        created_at=job.created_at,
+        due=job.due,
+        started_at=job.started_at,
+        finished_at=job.finished_at,
+        expires_at=job.expires_at,
+        attempt=job.attempt,
+        max_attempts=job.max_attempts,
+        timeout=job.timeout,
+        key=job.key,
+        limits=job.limits,
+        worker=job.worker,
+        error=job.error,
+        reason=job.reason,
+        cancel_requested=job.cancel_requested,
+        throttled=job.throttled,
+        progress=job.progress,
+        tags=job.tags,
+        tenant=job.tenant,
+        principal=job.principal,
+        correlation_id=job.correlation_id,
+        trace=job.trace,
+        parent=job.parent,
+    )
+
+
+def explanation_body(told: Explanation) -> ExplanationBody:
+    """Without the job itself, which has an address of its own."""
+    return ExplanationBody(
+        job=told.job.id,
+        state=told.state,
+        at=told.at,
+        causes=told.causes,
+        expected_at=told.expected_at,
+    )
+
+
+def schedule_body(report: ScheduleReport) -> ScheduleBody:
+    """The same with its call spelled out."""
+    plan = report.plan
+    job = None if plan is None else plan.job
+    return ScheduleBody(
+        name=report.name,
+        state=report.state,
+        problem=report.problem,
+        words=report.words,
+        rule=None if plan is None else plan.rule,
+        task=None if job is None else job.task,
+        queue=None if job is None else job.queue,
+        arguments=None if job is None else _json(job.payload)[0],
+        next_at=report.next_at,
+        upcoming=report.upcoming,
+        runs=report.runs,
+        failures=report.failures,
+        fired=report.fired,
+        left_out=report.left_out,
+        breaker=report.breaker,
+        declared=report.declared,
+        changed=report.changed,
+        changed_by=report.changed_by,
+        changed_at=report.changed_at,
+    )
+
+
+def snapshot_body(told: Snapshot) -> SnapshotBody:
+    """The same with its schedules as the API tells them."""
+    return SnapshotBody(
+        enqueued=told.enqueued,
+        running=told.running,
+        completed=told.completed,
+        failed=told.failed,
+        schedules=[schedule_body(report) for report in told.schedules],
+        page_size=told.page_size,
+        history_limit=told.history_limit,
+    )
+
+
+def _json(stored: bytes | None) -> tuple[Any, bool]:
+    """The value, and whether it could be read: other programs may have written it."""
+    if stored is None:
+        return None, True
+    try:
+        return msgspec.json.decode(stored), True
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None, False

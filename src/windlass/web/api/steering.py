@@ -1,0 +1,216 @@
+"""Queues, limits, breakers and schedules: how they stand, and orders for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from windlass.admin.limits import BreakerReport, LimitReport
+from windlass.core.backoff import Backoff
+from windlass.core.breaker import Breaker
+from windlass.core.limit import LimitSpec, Rate
+from windlass.storage.looks import QueueRecord
+from windlass.web.api.endpoint import Endpoint, Nothing
+from windlass.web.people import Role
+from windlass.web.visit import Visit
+
+__all__ = ["STEERING"]
+
+Few = Annotated[int, Meta(ge=1, le=1_000_000)]
+
+
+class QueueName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which queue."""
+
+    queue: str
+
+
+class QueueChange(QueueName, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What should hold for it. What is left out stays, null takes it away."""
+
+    max_running: Few | UnsetType | None = UNSET
+    backoff: Backoff | UnsetType | None = UNSET
+    cool_down: Backoff | UnsetType | None = UNSET
+    keep_succeeded: timedelta | UnsetType | None = UNSET
+    keep_failed: timedelta | UnsetType | None = UNSET
+
+
+class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which limit; with keys, which of its budgets."""
+
+    limit: str
+    key: str = ""
+
+
+class LimitChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Other numbers for a limit. What is left out stays, null takes it away."""
+
+    limit: str
+    rate: Rate | UnsetType | None = UNSET
+    concurrency: Few | UnsetType | None = UNSET
+
+
+class TaskName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whose breaker."""
+
+    task: str
+
+
+class BreakerChange(TaskName, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Other numbers for it. What is left out stays."""
+
+    failures: Few | UnsetType = UNSET
+    cool_down: timedelta | UnsetType = UNSET
+    growth: float | UnsetType = UNSET
+    longest: timedelta | UnsetType = UNSET
+
+
+async def queues(visit: Visit, _: Nothing) -> Sequence[QueueRecord]:
+    """Those with settings."""
+    return await visit.admin.queues()
+
+
+async def queue(visit: Visit, asked: QueueName) -> QueueRecord:
+    """One of them."""
+    return await visit.admin.queue(asked.queue)
+
+
+async def pause_queue(visit: Visit, asked: QueueName) -> QueueRecord:
+    """Claim nothing from it."""
+    await visit.orders.pause(asked.queue)
+    return await visit.admin.queue(asked.queue)
+
+
+async def resume_queue(visit: Visit, asked: QueueName) -> QueueRecord:
+    """Claim from it again."""
+    await visit.orders.resume(asked.queue)
+    return await visit.admin.queue(asked.queue)
+
+
+async def warm_queue(visit: Visit, asked: QueueName) -> QueueRecord:
+    """End its cool-down."""
+    await visit.orders.warm(asked.queue)
+    return await visit.admin.queue(asked.queue)
+
+
+async def set_queue(visit: Visit, asked: QueueChange) -> QueueRecord:
+    """Other settings."""
+    return await visit.orders.set_queue(
+        asked.queue,
+        max_running=asked.max_running,
+        backoff=asked.backoff,
+        cool_down=asked.cool_down,
+        keep_succeeded=asked.keep_succeeded,
+        keep_failed=asked.keep_failed,
+    )
+
+
+async def limits(visit: Visit, _: Nothing) -> Sequence[LimitReport]:
+    """All of them."""
+    return await visit.admin.limits()
+
+
+async def set_limit(visit: Visit, asked: LimitChange) -> LimitSpec:
+    """Other numbers."""
+    return await visit.orders.set_limit(asked.limit, rate=asked.rate, concurrency=asked.concurrency)
+
+
+async def fill_limit(visit: Visit, asked: Budget) -> Sequence[LimitReport]:
+    """As if nothing had started yet."""
+    await visit.orders.reset_limit(asked.limit, asked.key)
+    return await _limit(visit, asked.limit)
+
+
+async def drain_limit(visit: Visit, asked: Budget) -> Sequence[LimitReport]:
+    """As if all of it were spent."""
+    await visit.orders.drain_limit(asked.limit, asked.key)
+    return await _limit(visit, asked.limit)
+
+
+async def _limit(visit: Visit, name: str) -> Sequence[LimitReport]:
+    return [report for report in await visit.admin.limits() if report.spec.name == name]
+
+
+async def breakers(visit: Visit, _: Nothing) -> Sequence[BreakerReport]:
+    """All of them."""
+    return await visit.admin.breakers()
+
+
+async def close_breaker(visit: Visit, asked: TaskName) -> Sequence[BreakerReport]:
+    """Its jobs start again."""
+    await visit.orders.reset_breaker(asked.task)
+    return [report for report in await visit.admin.breakers() if report.task == asked.task]
+
+
+async def set_breaker(visit: Visit, asked: BreakerChange) -> Breaker:
+    """Other numbers."""
+    return await visit.orders.set_breaker(
+        asked.task,
+        failures=asked.failures,
+        cool_down=asked.cool_down,
+        growth=asked.growth,
+        longest=asked.longest,
+    )
+
+
+def _read(path: str, answer: Any, told: Any, title: str, **line: Any) -> Endpoint:
+    return Endpoint(method="GET", path=path, answer=answer, told=told, title=title, **line)
+
+
+def _order(path: str, answer: Any, told: Any, title: str, **line: Any) -> Endpoint:
+    line = {"role": Role.OPERATOR, **line}
+    return Endpoint(method="POST", path=path, answer=answer, told=told, title=title, **line)
+
+
+_QUEUE: dict[str, Any] = {"told": QueueRecord, "asked": QueueName}
+_BUDGET: dict[str, Any] = {"told": Sequence[LimitReport], "asked": Budget, "refusals": (404,)}
+
+STEERING = (
+    _read("/queues", queues, Sequence[QueueRecord], "Queues with settings, paused or cooled down"),
+    _read("/queues/one", queue, title="What is set for a queue", **_QUEUE),
+    _order("/queues/pause", pause_queue, title="Claim nothing from a queue", **_QUEUE),
+    _order("/queues/resume", resume_queue, title="Claim from a queue again", **_QUEUE),
+    _order("/queues/warm", warm_queue, title="End a queue's cool-down", **_QUEUE),
+    _order(
+        "/queues/set",
+        set_queue,
+        QueueRecord,
+        "Change what holds for a queue",
+        asked=QueueChange,
+        role=Role.ADMIN,
+    ),
+    _read("/limits", limits, Sequence[LimitReport], "Limits and their budgets in use"),
+    _order("/limits/fill", fill_limit, title="Fill the bucket of a rate", **_BUDGET),
+    _order("/limits/drain", drain_limit, title="Empty the bucket of a rate", **_BUDGET),
+    _order(
+        "/limits/set",
+        set_limit,
+        LimitSpec,
+        "Change a limit for the whole cluster",
+        asked=LimitChange,
+        role=Role.ADMIN,
+        refusals=(404,),
+    ),
+    _read("/breakers", breakers, Sequence[BreakerReport], "Breakers of tasks, and their states"),
+    _order(
+        "/breakers/close",
+        close_breaker,
+        Sequence[BreakerReport],
+        "Close a breaker: its jobs start again at once",
+        asked=TaskName,
+        refusals=(404,),
+    ),
+    _order(
+        "/breakers/set",
+        set_breaker,
+        Breaker,
+        "Change a breaker for the whole cluster",
+        asked=BreakerChange,
+        role=Role.ADMIN,
+        refusals=(404,),
+    ),
+)
