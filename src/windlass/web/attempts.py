@@ -34,7 +34,9 @@ class Attempts:
         return max(waits)
 
     def failed(self, address: str) -> None:
-        """Count one."""
+        """Count one. Where a check takes time, count first: a thousand guesses that are checked at
+        once would otherwise all pass before the first of them has failed.
+        """
         now = self._clock()
         if len(self._by) >= _ADDRESSES:
             self._by = {one: times for one, times in self._by.items() if times[-1] > now - WITHIN}
@@ -44,8 +46,10 @@ class Attempts:
             self._by.setdefault(address, deque()).append(now)
 
     def succeeded(self, address: str) -> None:
-        """Whoever knows the secret may have mistyped it before."""
+        """The guess counted last was none. Whoever knows the secret may have mistyped it before."""
         self._by.pop(address, None)
+        if self._all:
+            self._all.pop()
 
 
 def _wait(times: deque[float], most: int, now: float) -> float:

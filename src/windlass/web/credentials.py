@@ -7,6 +7,7 @@ shell, a TOML file or an environment variable would change.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import re
@@ -28,6 +29,8 @@ _SHA256 = re.compile(r"sha256\.[0-9a-f]{64}")
 _COST = 15
 """32 MiB and some 80 ms for each guess."""
 _ROOM = (1 << 31) - 1
+_AT_ONCE = 2
+"""Passwords that are checked at the same time: each takes memory and a thread of the host's."""
 _LONGEST = 1024
 """Characters of a secret that are looked at: nobody shall buy time with a long one."""
 
@@ -78,22 +81,28 @@ class Credentials:
         if len(self._known) < len(known):
             message = "dashboard_auth names somebody twice: leave one line for each name"
             raise ConfigError(message)
+        self._has_passwords = any(not one.is_token for one in known)
+        self._checking = asyncio.Semaphore(_AT_ONCE)
 
     def __bool__(self) -> bool:
         return bool(self._known)
 
     async def check(self, name: str, secret: str) -> Person | None:
-        """Whoever has this name and secret."""
+        """Whoever has this name and secret. Where anybody has a password, every answer takes as
+        long as one about a password: time tells nobody which names there are.
+        """
         known = self._known.get(name)
-        one = known or _NOBODY
-        if one.is_token:
-            fits = hmac.compare_digest(_sha256(secret), one.hashed)
-        else:
+        fits = False
+        if self._has_passwords:
+            one = _NOBODY if known is None or known.is_token else known
             _, cost, salt, key = one.hashed.split(".")
-            # On another thread: a server that hosts this page has other requests to answer.
-            found = await run_in_threadpool(_scrypt, secret, salt, int(cost))
+            async with self._checking:
+                # On another thread: a server that hosts this page has other requests to answer.
+                found = await run_in_threadpool(_scrypt, secret, salt, int(cost))
             fits = hmac.compare_digest(found, key)
-        return one.person if fits and known is not None else None
+        if known is not None and known.is_token:
+            fits = hmac.compare_digest(_sha256(secret), known.hashed)
+        return known.person if fits and known is not None else None
 
     def bearer(self, token: str) -> Person | None:
         """Whoever has this token. Every one is compared, so that time tells nothing."""
@@ -106,7 +115,7 @@ class Credentials:
 
 
 _NOBODY = Credential(Person("nobody", Role.VIEWER), f"scrypt.{_COST}.{'0' * 32}.{'0' * 64}")
-"""Compared with for an unknown name, so that a guess takes as long as for a known one."""
+"""Compared with for a name that has no password, so that a guess takes as long as for one."""
 
 
 def _checked(name: str) -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
 from starlette.datastructures import MutableHeaders
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 __all__ = ["SECURITY", "SecurityHeaders"]
+
+log = logging.getLogger("windlass")
 
 SECURITY = {
     "Content-Security-Policy": (
@@ -38,8 +43,12 @@ class SecurityHeaders:
             await self._app(scope, receive, send)
             return
 
+        started = False
+
         async def sending(message: Message) -> None:
+            nonlocal started
             if message["type"] == "http.response.start":
+                started = True
                 headers = MutableHeaders(scope=message)
                 headers.update(SECURITY)
                 # What is stored must not be found in a cache; files with a hash in their name may.
@@ -48,4 +57,13 @@ class SecurityHeaders:
                     headers["Strict-Transport-Security"] = "max-age=31536000"
             await send(message)
 
-        await self._app(scope, receive, sending)
+        try:
+            await self._app(scope, receive, sending)
+        except Exception:
+            if started:
+                raise  # half an answer is out: the server breaks the connection off
+            # Not even the page that says so could be made. The host's own would lack the headers,
+            # and may show more than a stranger should see.
+            log.exception("the dashboard could not answer")
+            words = "Something went wrong here. The log of this process says more."
+            await PlainTextResponse(words, status_code=500)(scope, receive, sending)

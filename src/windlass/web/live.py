@@ -33,6 +33,8 @@ KEEP_ALIVE = 15.0
 """So that a proxy does not take silence for death."""
 LONGEST = 600.0
 """Then the browser asks again, and whether it still may is looked at anew."""
+_MOST_THINGS = 2
+"""Parts of one thing of many that one stream may name: each of them costs a look of its own."""
 _WITHIN = 10.0
 _WHICH = re.compile(r"[0-9a-f]{32}")
 """Part of an event's name in the browser: an id, nothing that somebody may choose."""
@@ -100,7 +102,7 @@ class Live:
 
     async def listen(self, parts: Iterable[str]) -> AsyncGenerator[str, None]:
         """What to send, for ten minutes at most."""
-        stream = Stream(frozenset(part for part in parts if self._look(part) is not None))
+        stream = Stream(self._known(parts))
         self._streams.add(stream)
         self._start()
         loop = asyncio.get_running_loop()
@@ -128,6 +130,11 @@ class Live:
         self._closed = True
         for stream in list(self._streams):
             stream.told.set()
+
+    def _known(self, parts: Iterable[str]) -> frozenset[str]:
+        found = {part for part in parts if self._look(part) is not None}
+        things = sorted(found - self._looks.keys())
+        return frozenset(found.difference(things[_MOST_THINGS:]))
 
     def _look(self, part: str) -> Look | None:
         """Of ``job-0192…`` the look at that one; None: nobody knows such a part."""

@@ -23,7 +23,10 @@ def foreign(request: Request) -> bool:
     origin = request.headers.get("origin")
     if origin is None or (origin == "null" and site is not None):
         return False  # where it hides its name, its word on the site is enough
-    return origin == "null" or urlsplit(origin).netloc != request.headers.get("host")
+    try:
+        return origin == "null" or urlsplit(origin).netloc != request.headers.get("host")
+    except ValueError:
+        return True  # no browser says it so
 
 
 def comes_from_elsewhere(request: Request) -> bool:

@@ -39,9 +39,9 @@ async def login(visit: Visit) -> Response:
         )
         response.headers["Retry-After"] = str(math.ceil(wait))
         return response
+    door.attempts.failed(address)  # until it is known to be right
     person = await door.credentials.check(name, form.get("password", ""))
     if person is None:
-        door.attempts.failed(address)
         wrong = "This name and password do not fit together."
         return visit.render_plain(
             "login.html", code=401, wanted=wanted, wrong=wrong, name=name, wait=0

@@ -121,11 +121,11 @@ def _instant(name: str, text: str, now: datetime) -> datetime:
             text = f"{text} (before the calendar begins)"
     try:
         found = datetime.fromisoformat(text)
-    except ValueError:
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):  # the latter: its offset leads beyond the calendar
         title = INSTANTS[name].lower()
         message = (
             f"{title!r} says {text[:60]!r}, which is no instant: write 2030-12-24T08:00 (UTC), or "
             f"how long ago: 15m, 2h, 7d"
         )
         raise InvalidArgument(message) from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)

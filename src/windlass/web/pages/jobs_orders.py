@@ -249,10 +249,10 @@ async def _edit_of(visit: Visit) -> Edit:
 def _due(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
-    except ValueError:
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):  # the latter: its offset leads beyond the calendar
         message = f"{text[:60]!r} is no instant: write 2030-12-24T08:00, which is UTC"
         raise InvalidArgument(message) from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
 REQUEUE = JobOrder(
