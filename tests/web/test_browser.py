@@ -19,7 +19,7 @@ from windlass import Windlass
 from windlass.errors import StorageUnavailable
 from windlass.web.live import Live
 from windlass.web.navigation import NAVIGATION
-from windlass.web.routes import LOOKS, ROUTES, PageRoute
+from windlass.web.routes import LOOKS, LOOKS_AT, ROUTES, PageRoute
 from windlass.web.templates import _environment
 from windlass.web.visit import Visit
 
@@ -36,7 +36,7 @@ async def room() -> AsyncIterator[Room]:
     async with Windlass("memory://") as app:
         await lively(app)
         one = Room(app, lines=False)
-        one.dashboard.live = Live(app.admin, LOOKS, every=0.05)
+        one.dashboard.live = Live(app.admin, LOOKS, LOOKS_AT, every=0.05)
         yield one
 
 
@@ -50,6 +50,12 @@ async def root(room: Room) -> AsyncIterator[str]:
 async def chromium() -> AsyncIterator[Browser]:
     async with browser() as one:
         yield one
+
+
+async def settled(page: Page) -> None:
+    """Its scripts run: what is live listens."""
+    if await page.locator("[data-part]").count():
+        await expect(page.locator("[data-live='on']").first).to_be_attached()
 
 
 async def fits(page: Page) -> None:
@@ -69,7 +75,7 @@ async def test_every_page_is_whole_in_both_themes_and_both_sizes(
             async with watched(chromium, room, root, **settings) as tab:
                 for entry in PAGES:
                     page = await tab.open(entry.path)
-                    await expect(page.locator("[data-live='on']").first).to_be_attached()
+                    await settled(page)
                     await tab.picture(f"{entry.title.lower()}-{name}-{theme}")
                     await fits(page)
             stranger = await chromium.new_context(**settings)  # type: ignore[arg-type]
@@ -98,6 +104,32 @@ async def test_pausing_is_asked_in_a_dialog_done_and_told(
         await expect(page.locator(".notice.good")).to_contain_text("Queue billing is paused.")
         await expect(row).to_contain_text("paused")
         assert (await room.app.admin.queue("billing")).paused
+
+
+async def test_ticked_jobs_stay_where_they_are_and_one_job_is_followed(
+    room: Room, root: str, chromium: Browser
+) -> None:
+    async with watched(chromium, room, root) as tab:
+        page = await tab.open("/jobs?state=ready&queue=search")
+        await settled(page)
+        boxes = page.locator('tbody input[name="job"]')
+        shown = await boxes.count()
+        await page.get_by_label("Tick all on this page").check()
+        await boxes.first.uncheck()
+        await expect(page.locator("[data-ticked]")).to_have_text(f"({shown - 1})")
+        gone = await boxes.first.input_value()
+        await room.app.admin.cancel(gone)
+        await page.get_by_role("button", name="Cancel").click()
+        await page.get_by_role("button", name=f"Cancel {shown - 1} jobs").click()
+        notice = page.locator(".notice.good")
+        await expect(notice).to_contain_text(f"{shown - 1} jobs cancelled.")
+        await tab.open(f"/jobs/{gone}")
+        await settled(page)
+        await expect(page.locator("h1 .badge")).to_have_text("cancelled")
+        await room.app.admin.requeue(gone)
+        await expect(page.locator("h1 .badge")).to_have_text("ready")
+        await tab.picture("job")
+        await fits(page)
 
 
 async def test_a_page_follows_what_happens_unless_it_is_told_not_to(
@@ -195,7 +227,7 @@ async def test_hostile_names_run_nothing(room: Room, root: str, chromium: Browse
     async with watched(chromium, room, root) as tab:
         for entry in PAGES:
             page = await tab.open(entry.path)
-            await expect(page.locator("[data-live='on']").first).to_be_attached()
+            await settled(page)
             await tab.picture(f"hostile-{entry.title.lower()}")
             await fits(page)
 

@@ -26,6 +26,7 @@ PAGE = 50
 _COUNTED = 1_000
 """Jobs that are read to count what only reading them can tell."""
 _WITHIN = timedelta(milliseconds=100)
+_SEARCHED = timedelta(milliseconds=200)
 _PREVIEW = 160
 _NAMES = 200
 """Names of queues and tasks that the fields offer."""
@@ -101,7 +102,7 @@ async def jobs(visit: Visit) -> Response:
             )
             for state in ("", *STATES)
         ],
-        matching=await _matching(visit.admin, asked, counts),
+        matching=await _matching(visit.admin, asked, counts, page),
         words=WORDS,
         instants=INSTANTS,
         queues=sorted({one.queue for one in counts})[:_NAMES],
@@ -121,7 +122,7 @@ async def _page(admin: Admin, asked: Asked) -> Page:
     wanted = msgspec.structs.replace(asked.wanted, before=asked.before)
     if wanted.text is not None:
         text, wanted = wanted.text, msgspec.structs.replace(wanted, text=None)
-        return await admin.search(text, wanted, limit=PAGE)
+        return await admin.search(text, wanted, limit=PAGE, within=_SEARCHED)
     return await admin.find(wanted, limit=PAGE)
 
 
@@ -147,8 +148,14 @@ async def _tab_count(
     return _sum(of_queue, state)
 
 
-async def _matching(admin: Admin, asked: Asked, counts: Sequence[QueueCounts]) -> Count | None:
-    """How many jobs all pages of this list have together."""
+async def _matching(
+    admin: Admin, asked: Asked, counts: Sequence[QueueCounts], page: Page
+) -> Count | None:
+    """How many jobs all pages of this list have together; None: counting them takes too long."""
+    if asked.before is None and page.next is None:
+        return Count(len(page), exact=True)
+    if asked.wanted.text is not None:
+        return None
     if asked.state != "waiting" and not asked.narrow:
         return await _tab_count(admin, asked, counts, asked.state)
     return await admin.count(asked.wanted, most=_COUNTED, within=_WITHIN)
