@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -336,6 +338,22 @@ async def test_a_scraper_that_asks_for_openmetrics_gets_it(bench: Bench) -> None
     assert families["windlass_runs_ended"] == "counter"
     assert families["windlass_job_run_seconds"] == "histogram"
     assert families["windlass_jobs"] == "gauge"
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not on this machine")
+async def test_promtool_has_nothing_to_say(bench: Bench) -> None:
+    bench.rows = [row("mail", ready=7)]
+    for verb in Verb:
+        bench.bus.publish(moved(verb, waited=timedelta(0), ran=timedelta(0)))
+    page, _ = await bench.metrics.page("text/plain")
+    done = subprocess.run(
+        ["promtool", "check", "metrics"],
+        input=page,
+        capture_output=True,
+        check=False,
+        timeout=30,
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, b"")
 
 
 async def test_busy_slots_are_those_that_hold_a_job(app: Windlass) -> None:
