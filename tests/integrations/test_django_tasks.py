@@ -77,6 +77,25 @@ def test_a_coroutine_runs_too(shop: Any, work: Work) -> None:
     assert result.return_value == 5
 
 
+def test_secrets_are_whole_for_the_project_and_masked_for_people(
+    app: Windlass, shop: Any, work: Work
+) -> None:
+    """Also where they are given by position, or only annotated."""
+    for asked, value in (
+        (shop.sign_in.enqueue("ada", "canary"), {"user": "ada", "token": "yranac"}),
+        (shop.sign_in.enqueue("ada", password="canary"), {"user": "ada", "token": "yranac"}),
+        (shop.pay.enqueue(5, "canary"), "canary"),
+        (shop.pay.enqueue(amount=5, card="canary"), "canary"),
+    ):
+        work(asked.id)
+        result = shop.pay.get_backend().get_result(asked.id)
+        assert (result.args, result.kwargs) == (asked.args, asked.kwargs)
+        assert result.return_value == value
+        shown = str(app.blocking.run(app.admin.get(asked.id)))
+        assert "canary" not in shown
+        assert "yranac" not in shown
+
+
 def test_from_async_code_it_is_the_same(shop: Any, work: Work) -> None:
     result = asyncio.run(shop.add.aenqueue(1))
     work(result.id)

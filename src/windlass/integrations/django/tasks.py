@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, get_type_hints
 
 from asgiref.sync import sync_to_async
 from django.db import close_old_connections
@@ -21,11 +21,13 @@ from windlass.app import Windlass
 from windlass.context import Context, current
 from windlass.control import GiveUp, Retry, Snooze, Throttled
 from windlass.core.function import importable
-from windlass.core.job import Attempt
+from windlass.core.job import Attempt, JobId
 from windlass.core.job import Job as JobRecord
-from windlass.core.payload import decode_any, encode_any
+from windlass.core.payload import Secret, decode_any, encode_any
+from windlass.core.redact import looks_secret
+from windlass.core.secrecy import secrets_of
 from windlass.core.state import State
-from windlass.errors import ConfigError, JobNotFound, MissingDependency
+from windlass.errors import ConfigError, MissingDependency
 from windlass.integrations.django import get_app, when_known
 from windlass.runtime.hooks import Next
 from windlass.seams import SYSTEM_CLOCK
@@ -133,16 +135,16 @@ class WindlassBackend(BaseTaskBackend):
 
 
 async def _read(job_id: str) -> AnyResult:
-    admin = get_app().admin
-    try:
-        job = await admin.get(job_id)
-    except JobNotFound as error:
-        raise TaskResultDoesNotExist(job_id) from error
+    """As it is stored, secrets and all: it is the project's own code that asks, not a person."""
+    stored = (await get_app().storage()).admin
+    (job,) = await stored.get([JobId(job_id)])
+    if job is None:
+        raise TaskResultDoesNotExist(job_id)
     task = _DEFINED.get(job.task)
     if task is None:
         message = f"job {job_id} is one of {job.task!r}, which is no Django task known here"
         raise TaskResultDoesNotExist(message)
-    return _result(task, job, await admin.history(job_id))
+    return _result(task, job, await stored.history(job.id))
 
 
 def _result(task: AnyTask, job: JobRecord, history: Sequence[Attempt]) -> AnyResult:
@@ -244,7 +246,26 @@ def _runner(task: AnyTask, backend: type[WindlassBackend]) -> Callable[..., Any]
         await sync_to_async(told.succeeded)(value)
         return value
 
-    return run_async if inspect.iscoroutinefunction(function) else run
+    chosen = run_async if inspect.iscoroutinefunction(function) else run
+    chosen.__annotations__ |= _secrecy(function)
+    return chosen
+
+
+def _secrecy(function: Callable[..., Any]) -> dict[str, Any]:
+    """Positions have no names to be masked by, and ``Secret[...]`` is said of names that ours does
+    not have: where there is a secret among them, all of them are masked.
+    """
+    try:
+        marked = bool(secrets_of(get_type_hints(function, include_extras=True)))
+    except Exception:  # noqa: BLE001 -- Django runs functions whose annotations nobody can resolve
+        marked = any("Secret[" in str(written) for written in function.__annotations__.values())
+    sounding = any(looks_secret(name) for name in inspect.signature(function).parameters)
+    hidden: dict[str, Any] = {}
+    if marked or sounding:
+        hidden["args"] = Secret[list[Any]]
+    if marked:
+        hidden["kwargs"] = Secret[dict[str, Any]]
+    return hidden
 
 
 class _Told:

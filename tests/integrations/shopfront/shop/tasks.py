@@ -9,7 +9,7 @@ from django.db import connection
 
 from tests.integrations.shopfront.interface import TaskContext, task
 from tests.integrations.shopfront.jobs import app
-from windlass import GiveUp
+from windlass import GiveUp, Secret
 from windlass.integrations.django import fresh_connections
 
 
@@ -56,6 +56,16 @@ def at_the_second(context: TaskContext[..., Any]) -> str:
 def broken() -> None:
     message = "it broke"
     raise GiveUp(message)
+
+
+@task
+def sign_in(user: str, password: str) -> dict[str, str]:
+    return {"user": user, "token": password[::-1]}
+
+
+@task
+def pay(amount: int, card: Secret[str]) -> str:
+    return card
 
 
 @task
