@@ -78,6 +78,8 @@ async def test_the_address_narrows_it_and_says_when_nothing_is_left(room: Room) 
 
 
 async def test_a_group_is_requeued_whole_and_alone_and_on_record(room: Room) -> None:
+    elsewhere = an_error("ConnectionError", "pay", "refused elsewhere")
+    await fail(await room.app.storage(), elsewhere, queue="mail", task="send")
     async with await room.logged_in(Role.OPERATOR) as operator:
         (link,) = links((await operator.get("/errors?queue=money")).text, "/errors/requeue")
         question = await operator.get(link)
@@ -87,6 +89,7 @@ async def test_a_group_is_requeued_whole_and_alone_and_on_record(room: Room) -> 
         assert done.headers["location"] == "/errors?queue=money"
         assert "3 jobs requeued." in (await operator.get("/errors")).text
         left = await room.app.admin.find(JobFilter(states=[State.FAILED]))
+        assert len(left) == 3
         assert {job.task for job in left} == {"send"}
         (record,) = await room.app.admin.audits()
         assert (record.note.who, record.note.what) == ("dashboard:the-operator", "jobs.requeue")

@@ -8,7 +8,7 @@ from tests.web.reading import links, words
 from tests.web.rooms import Room, opened, stocked
 from windlass.core.breaker import Breaker
 from windlass.core.job import LimitUse
-from windlass.core.limit import Rate
+from windlass.core.limit import LimitSpec, Rate
 from windlass.testing.conformance.steps import a_job, claim, enlist
 from windlass.web.people import Role
 
@@ -42,9 +42,10 @@ async def test_dead_and_silent_workers_say_why() -> None:
         assert "Runs now" not in page
 
 
-async def held(room: Room) -> str:
+async def held(room: Room, limit: str) -> str:
     storage = await room.app.storage()
-    uses = (LimitUse("smtp"),)
+    await storage.limits.define([LimitSpec(name="elsewhere", concurrency=3)])
+    uses = (LimitUse(limit),)
     await storage.jobs.insert([a_job(queue="mail", task="send", limits=uses)])
     await enlist(storage)
     (job,) = await claim(storage, 1, queue="mail")
@@ -55,9 +56,11 @@ async def test_a_limit_says_which_jobs_hold_it() -> None:
     async with opened() as room, await room.logged_in(Role.VIEWER) as viewer:
         await stocked(room)
         assert "Nobody holds it" in (await viewer.get("/limits/holders", params=SMTP)).text
-        job = await held(room)
+        other = await held(room, "elsewhere")
+        job = await held(room, "smtp")
         page = (await viewer.get("/limits/holders", params=SMTP)).text
         assert links(page, f"/jobs/{job}")
+        assert not links(page, f"/jobs/{other}")
         assert links((await viewer.get("/limits")).text, "/limits/holders?limit=smtp")
         assert (await viewer.get("/limits/holders?limit=smpt")).status_code == 404
 

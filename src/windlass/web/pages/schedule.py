@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -12,7 +12,6 @@ from starlette.responses import Response
 
 from windlass.admin import ScheduleReport
 from windlass.cli.written import write_duration
-from windlass.core.redact import redacted_json, redacted_text, secret_names, secret_values
 from windlass.core.rules import Cron, Rule
 from windlass.core.schedule import Schedule
 from windlass.errors import ScheduleUnknown
@@ -65,8 +64,11 @@ async def schedule(visit: Visit) -> Response:
         row=ScheduleRow(report, now),
         slots=[] if plan is None else slots_of(plan.rule, report.upcoming),
         policies=[] if plan is None else list(_policies(plan)),
-        arguments="" if job is None else _masked(job.payload, job.tags),
-        changes=list(_changes(report)),
+        arguments="" if job is None else job.payload.decode(errors="replace"),
+        changes=[
+            (field.replace("_", " "), code, holds)
+            for field, (code, holds) in report.changed.items()
+        ],
         paused_by=_last(orders, "schedules.pause") if report.state == "paused" else None,
         removed_by=_last(orders, "schedules.remove") if report.state == "removed" else None,
         orders=orders[:_ORDERS],
@@ -82,23 +84,6 @@ async def _found(admin: Admin, name: str) -> ScheduleReport:
             if report.name == name:
                 return report
         raise
-
-
-def _masked(payload: bytes, tags: Iterable[str]) -> str:
-    return redacted_json(payload, secret_names(tags)).decode(errors="replace")
-
-
-def _changes(report: ScheduleReport) -> Iterator[tuple[str, str, str]]:
-    """What differs from the code, without the secrets of its arguments."""
-    job = None if report.plan is None else report.plan.job
-    tags = () if job is None else job.tags
-    for name, (code, holds) in report.changed.items():
-        if name == "arguments":
-            yield name, _masked(code.encode(), tags), _masked(holds.encode(), tags)
-        else:
-            values = () if job is None else secret_values(job.payload, secret_names(tags))
-            title = name.replace("_", " ")
-            yield title, redacted_text(code, values), redacted_text(holds, values)
 
 
 def _last(orders: Sequence[AuditRecord], what: str) -> AuditRecord | None:
