@@ -204,8 +204,8 @@ async def test_ticked_jobs_are_ordered_and_each_is_on_record() -> None:
         broken = [await failed(storage) for _ in range(3)]
         fine = a_job()
         await storage.jobs.insert([fine])
-        ticked = [("job", broken[0]), ("job", broken[1]), ("job", fine.id), ("state", "failed")]
-        question = await operator.get("/jobs/requeue", params=httpx.QueryParams(ticked))
+        ticked = {"job": [broken[0], broken[1], fine.id], "state": "failed"}
+        question = await operator.get("/jobs/requeue", params=ticked)
         assert "Requeue 3 jobs?" in question.text
         answer = await ordered(room, operator, "requeue", ticked)
         assert answer.headers["location"] == "/jobs?state=failed"

@@ -64,9 +64,9 @@ async def test_every_address_of_a_page_stays_under_the_mount(
             await stocked(room)
             addresses = r'(?:href|src|action|formaction|hx-get|data-live-url)="([^"#]+)"'
             for path in ("overview", "jobs", f"jobs/{A_JOB}", "queues"):
-                page = await browser.get(path)
-                for url in re.findall(addresses, page.text):
+                for url in re.findall(addresses, (await browser.get(path)).text):
                     assert url.startswith("/ops/jobs/"), url
+            page = await browser.get("queues")
             assert 'data-root="/ops/jobs"' in page.text
             for url in re.findall(r'src="([^"]+)"', page.text):
                 assert (await browser.get(httpx.URL(f"http://{HOST}{url}"))).status_code == 200
