@@ -24,6 +24,7 @@ from tests.observe import works
 from windlass import Backoff, Context, Every, Failure, Limit, Secret, Unique, Windlass
 from windlass.cli.main import main
 from windlass.observe.log import EventLog, HumanFormatter, JsonFormatter
+from windlass.storage.ordering import RunNow
 from windlass.storage.protocol import JobFilter
 from windlass.testing import isolated
 
@@ -213,3 +214,21 @@ async def test_a_child_process_gives_none_away() -> None:
     told = [stored, kept, str(failed.value), *(log.getvalue() for log in logs)]
     assert all("***" in text for text in told)
     assert not any("canary-" in text for text in told)
+
+
+async def test_a_search_tells_no_secret_letter_by_letter() -> None:
+    app = Windlass("memory://")
+
+    @app.task
+    async def pay(amount: int, card: Secret[str], password: str) -> None: ...
+
+    with isolated(app):
+        await pay.enqueue(41, ANNOTATED, NAMED)
+        for guess in (ANNOTATED, NAMED[:3], f'"password":"{NAMED[:1]}'):
+            assert list(await app.admin.search(guess)) == []
+            wanted = JobFilter(text=guess)
+            assert (await app.admin.count(wanted)).number == 0
+            assert (await app.admin.order_all(RunNow(), wanted)).matched == 0
+        for seen in ('"AMOUNT":41', "password"):
+            assert len(await app.admin.search(seen)) == 1
+            assert (await app.admin.order_all(RunNow(), JobFilter(text=seen))).matched == 1

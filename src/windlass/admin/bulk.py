@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from windlass.admin.orders import OrderDesk, detail_of, what_of, word_of
+from windlass.admin.redact import shows
 from windlass.core.job import JobId
 from windlass.core.state import State
 from windlass.errors import InvalidArgument
@@ -99,7 +100,8 @@ class BulkDesk(OrderDesk):
         while most is None or tally.total() < most:
             room = BITE if most is None else min(BITE, most - tally.total())
             page = await (await self._storage()).admin.find(asked, limit=room)
-            tally += Counter(await self._bite(order, [job.id for job in page], wanted, bulk))
+            ids = [job.id for job in page if shows(job, asked.text)]
+            tally += Counter(await self._bite(order, ids, wanted, bulk))
             if progress is not None and whole is not None:
                 total = max(whole.number, tally.total())
                 done = tally[Ordered.DONE] + tally[Ordered.REQUESTED]

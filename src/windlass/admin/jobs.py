@@ -8,7 +8,7 @@ from datetime import timedelta
 import msgspec
 
 from windlass.admin.desk import Desk
-from windlass.admin.redact import redacted_chunk, redacted_page, values_of
+from windlass.admin.redact import redacted_chunk, redacted_page, shows, values_of
 from windlass.core.instant import duration
 from windlass.core.job import Attempt, Job, JobId
 from windlass.core.redact import redacted_history, redacted_job
@@ -58,7 +58,8 @@ class JobDesk(Desk):
         limit: int = 25,
         within: timedelta | float = _QUICK,
     ) -> Page:
-        """Jobs with ``text`` in their arguments or their last error, newest first.
+        """Jobs with ``text`` in their arguments or their last error, as far as these are shown to
+        people; newest first.
 
         Looks back for ``within`` and then answers what it has found so far: `Page.reached` says
         how far back that was, and ``before=page.next`` goes on from there.
@@ -76,7 +77,7 @@ class JobDesk(Desk):
         found: list[Job] = []
         while True:
             page = await store.find(asked, limit=enough - len(found))
-            found += page
+            found += [job for job in page if shows(job, asked.text)]
             over = page.next is None or len(found) >= enough
             if over or monotonic() >= until:
                 return redacted_page(Page(found, page.next, page.reached))
@@ -97,7 +98,7 @@ class JobDesk(Desk):
         until = None if within is None else monotonic() + duration(within, "within").total_seconds()
         while number < most and (until is None or monotonic() < until):
             page = await store.find(asked, limit=min(_PAGE, most - number))
-            number += len(page)
+            number += sum(shows(job, asked.text) for job in page)
             if page.next is None:
                 return Count(number, exact=True)
             asked = msgspec.structs.replace(asked, before=page.next)
