@@ -56,6 +56,13 @@ function instants(_, ticks, __, ___, step) {
   });
 }
 
+// A line through one value is nothing to see: it gets a dot.
+function lonely(chart, place) {
+  const values = chart.data[place];
+  const known = [...values.keys()].filter((at) => values[at] != null);
+  return known.length === 1 ? known : [];
+}
+
 // A stacked one is drawn from zero to the sum of itself and those below it, the highest first, so
 // that what lies in front leaves only its own share to be seen.
 function order(told) {
@@ -105,7 +112,7 @@ function options(figure, told, width, height) {
         width: bars(one) ? 0 : 1.75,
         fill: bars(one) ? colour(one.colour) : one.fill ? faint(colour(one.colour)) : undefined,
         paths: bars(one) ? uPlot.paths.bars({ size: [0.7, 24], radius: told.stack ? 0 : 0.15 }) : undefined,
-        points: { show: false },
+        points: { show: !bars(one), size: 5, filter: lonely },
         spanGaps: true,
         value: own(place),
       })),
