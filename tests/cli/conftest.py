@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.desk import Desk
+from tests.cli.desk import Desk, empty_file
 from tests.cli.shop import Shop
 
 
@@ -22,7 +22,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 def each_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A storage that other processes can reach, one after the other."""
     fixture = {"postgres": "postgres_url", "redis": "redis_url"}.get(request.param)
-    return str(request.getfixturevalue(fixture) if fixture else f"sqlite:///{tmp_path}/jobs.db")
+    return str(request.getfixturevalue(fixture) if fixture else empty_file(tmp_path))
 
 
 @pytest.fixture
@@ -34,6 +34,6 @@ def everywhere(each_url: str, capsys: pytest.CaptureFixture[str]) -> Iterator[De
 
 @pytest.fixture
 def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Desk]:
-    made = Desk(f"sqlite:///{tmp_path}/jobs.db", capsys)
+    made = Desk(empty_file(tmp_path), capsys)
     yield made
     made.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -33,6 +34,12 @@ class Said(NamedTuple):
         assert self.code == 0, self.err
         lines = [line for line in self.out.splitlines() if line.strip()]
         return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in lines[2:]]
+
+
+def empty_file(folder: Path) -> str:
+    """A storage without anything in it; a file that is not there at all is refused."""
+    (folder / "jobs.db").touch()
+    return f"sqlite:///{folder}/jobs.db"
 
 
 class Desk:

@@ -82,6 +82,7 @@ def test_what_cannot_be_copied_is_refused_with_the_reason(move_file: Move) -> No
         (("memory://", move_file.url), "memory:// dies with this command"),
         ((move_file.desk.url, move_file.desk.url), "name another storage to copy to"),
         ((move_file.desk.url, "nowhere"), "names no app"),
+        (("sqlite:////nowhere/jobs.db", move_file.url), "there is no file /nowhere/jobs.db"),
     ):
         capsys.readouterr()
         assert main(["db", "copy", *words]) == 1

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.processes import windlass
+from windlass.cli.main import main
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgres", "redis"])
@@ -46,3 +47,15 @@ def test_an_app_and_a_url_are_too_much(tmp_path: Path) -> None:
     ended = windlass("db", "show", "shop:app", "--url", "sqlite:///a.db", cwd=tmp_path)
     assert ended.returncode == 1
     assert "not both" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("jobs", "list"), ("doctor",), ("db", "show"), ("queues", "pause", "mail")]
+)
+def test_a_misspelt_file_is_refused_and_not_made(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path}/jbos.db"
+    assert main([*words, "--url", url]) == 1
+    assert f"there is no file {tmp_path}/jbos.db" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -164,6 +164,7 @@ def test_one_that_is_not_there_is_an_error_that_says_which_are(desk: Desk) -> No
 def test_without_an_app_there_is_our_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (tmp_path / "jobs.db").touch()
     assert main(["plugins", "list", "--url", f"sqlite:///{tmp_path}/jobs.db"]) == 0
     assert Said(0, *capsys.readouterr()).rows[0][0] == "windlass"
 

@@ -16,7 +16,7 @@ import click
 import pytest
 
 from tests.architecture.source import ROOT
-from tests.cli.desk import Said
+from tests.cli.desk import Said, empty_file
 from tests.cli.processes import windlass
 from windlass import Cron, Every, Manual, Once, Windlass
 from windlass.cli.main import main
@@ -126,7 +126,7 @@ def everywhere(each_url: str, capsys: pytest.CaptureFixture[str]) -> Iterator[Di
 
 @pytest.fixture
 def diary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Diary]:
-    made = Diary(f"sqlite:///{tmp_path}/jobs.db", capsys)
+    made = Diary(empty_file(tmp_path), capsys)
     made.work()
     yield made
     made.close()
@@ -304,7 +304,7 @@ def test_failures_in_a_row_and_an_open_breaker_are_told(diary: Diary) -> None:
 def test_an_empty_storage_says_how_to_begin(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    empty = Diary(f"sqlite:///{tmp_path}/empty.db", capsys)
+    empty = Diary(empty_file(tmp_path), capsys)
     assert empty("list").out.startswith("No schedule is stored in SQLite")
     assert empty("list", "--json").json == []
     empty.close()

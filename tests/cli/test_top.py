@@ -116,6 +116,7 @@ def test_one_frame_goes_into_a_pipe_and_to_machines(everywhere: Desk) -> None:
 
 
 def test_frames_follow_one_another_until_the_reader_has_enough(tmp_path: Path) -> None:
+    (tmp_path / "jobs.db").touch()
     words = ["top", "--url", "sqlite:///jobs.db", "--every", "100ms", "--json"]
     with subprocess.Popen(
         [sys.executable, "-m", "windlass", *words],
@@ -133,6 +134,7 @@ def test_frames_follow_one_another_until_the_reader_has_enough(tmp_path: Path) -
 
 def test_q_gives_the_screen_back(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
+    (tmp_path / "jobs.db").touch()
     words = ["top", "--url", "sqlite:///jobs.db", "--every", "1h"]
     with subprocess.Popen(
         [sys.executable, "-m", "windlass", *words],

@@ -26,6 +26,10 @@ _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 _DAYS = 45
 """Rollups of the last days are read day by day, what is older (and merged by the hour) at once."""
 _WHO, _WHAT = "windlass db copy", "db.copy"
+_AGAIN = (
+    "Something has worked on one of the two since the first run of this copy, which brings no job "
+    "twice: empty the target, and copy again while nothing works"
+)
 
 
 class CopyRefused(WindlassError):
@@ -82,24 +86,24 @@ async def copy(
         raise CopyRefused(message)
     for storage in (source, target):
         await refuse_workers(storage, CopyRefused)
-    await _begin(source, target, resume=resume)
-    return await _Copy(source, target, progress).run()
+    begun = await _refuse_strangers(source, target, resume=resume)
+    return await _Copy(source, target, progress).run(begun=begun)
 
 
-async def _begin(source: Storage, target: Storage, *, resume: bool) -> None:
-    """Leave a mark that this is a copy, and of what: by it the next run knows its own work."""
-    subject = f"copy of {source.describe()}"
-    begun = await target.orders.audits(limit=1, subject=subject)
+def _subject(source: Storage) -> str:
+    return f"copy of {source.describe()}"
+
+
+async def _refuse_strangers(source: Storage, target: Storage, *, resume: bool) -> bool:
+    """Whether an earlier run has left its mark; CopyRefused where others have left jobs."""
+    begun = bool(await target.orders.audits(limit=1, subject=_subject(source)))
     if not begun and not resume and await _holds_jobs(target):
         message = (
             f"{target.describe()} holds jobs already, and not from here: name an empty storage. If "
             f"they are what an earlier copy of this one left behind, say --resume"
         )
         raise CopyRefused(message)
-    if not begun:
-        note = AuditNote(id=_id_of(subject), who=_WHO, what=_WHAT, subject=subject)
-        record = AuditRecord(number=0, note=note, at=await target.now(), count=0)
-        await target.moving.restore([record])
+    return begun
 
 
 async def _holds_jobs(storage: Storage) -> bool:
@@ -118,7 +122,11 @@ class _Copy:
         self._say = progress
         self._problems: list[str] = []
 
-    async def run(self) -> CopyReport:
+    async def run(self, *, begun: bool) -> CopyReport:
+        # Before the mark, which is a record like them: the newest of them is to be the last.
+        audits = await self._audits()
+        if not begun:
+            await self._mark()
         # Limits first, for jobs name them; their states last, for running jobs count.
         limits = await self._limits()
         queues = await self._queues()
@@ -126,7 +134,6 @@ class _Copy:
         here, new = await self._jobs()
         await self._limit_states()
         rollups = await self._rollups()
-        audits = await self._audits()
         events = await self._events()
         await self._check(here)
         for storage in (self._source, self._target):
@@ -145,6 +152,13 @@ class _Copy:
             checksum=here.text,
             problems=tuple(self._problems),
         )
+
+    async def _mark(self) -> None:
+        """Say that this is a copy, and of what: by it the next run knows its own work."""
+        subject = _subject(self._source)
+        note = AuditNote(id=_id_of(subject), who=_WHO, what=_WHAT, subject=subject)
+        record = AuditRecord(number=0, note=note, at=await self._target.now(), count=0)
+        await self._target.moving.restore([record])
 
     # --- settings ---
 
@@ -199,9 +213,9 @@ class _Copy:
             there.add(bite)
             self._say(CopyProgress("check", there.count, here.count))
         if there.count != here.count:
-            self._problems.append(f"{here.count:,} jobs here, {there.count:,} there")
+            self._problems.append(f"{here.count:,} jobs here, {there.count:,} there. {_AGAIN}")
         elif there.text != here.text:
-            self._problems.append("the jobs are not the same: their checksums differ")
+            self._problems.append(f"the jobs are not the same, their checksums differ. {_AGAIN}")
         await self._compare_settings()
 
     async def _compare_settings(self) -> None:

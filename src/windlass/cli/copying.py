@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from windlass.cli.codes import COULD_NOT_START, IN_ORDER
-from windlass.cli.target import json_option
+from windlass.cli.target import json_option, refuse_missing
 
 if TYPE_CHECKING:
     from windlass.admin.moving import CopyProgress, CopyReport
@@ -48,19 +48,22 @@ async def _copied(source: str, target: str, *, resume: bool) -> CopyReport:
     from windlass.admin.moving import copy as copy_all
 
     async with AsyncExitStack() as stack:
-        here = await stack.enter_async_context(_opened(source))
+        here = await stack.enter_async_context(_opened(source, there=True))
         there = await stack.enter_async_context(_opened(target))
         with _bars() as progress:
             return await copy_all(here, there, resume=resume, progress=progress)
 
 
 @asynccontextmanager
-async def _opened(name: str) -> AsyncIterator[Storage]:
+async def _opened(name: str, *, there: bool = False) -> AsyncIterator[Storage]:
+    """``there``: it must be; of a misspelt name an empty one would be made, and copied."""
     from windlass.cli.loading import load_app
     from windlass.config import load_settings
     from windlass.storage.open import Opener
 
     settings = load_settings(name, {}) if "://" in name else load_app(name).settings
+    if there:
+        refuse_missing(settings)
     storage = await Opener(settings).open()
     try:
         if not storage.shared:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from windlass.cli.copying import copy
-from windlass.cli.target import json_option, place, target_argument, url_option
+from windlass.cli.target import json_option, place, refuse_missing, target_argument, url_option
 
 if TYPE_CHECKING:
     from windlass.storage.protocol import Storage
@@ -52,7 +52,7 @@ def show(target: str | None, url: str | None, *, as_json: bool) -> int:
     """
     from windlass.cli.tables import print_json, print_pairs
 
-    described, facts = asyncio.run(_described(target, url))
+    described, facts = asyncio.run(_described(target, url, there=target is None))
     if as_json:
         print_json({"storage": described, "facts": facts})
     else:
@@ -77,15 +77,17 @@ async def _describe(target: str | None, url: str | None) -> str:
     return described
 
 
-async def _described(target: str | None, url: str | None) -> tuple[str, Mapping[str, float | str]]:
-    storage = await _open(target, url)
+async def _described(
+    target: str | None, url: str | None, *, there: bool = False
+) -> tuple[str, Mapping[str, float | str]]:
+    storage = await _open(target, url, there=there)
     try:
         return storage.describe(), await storage.health()
     finally:
         await storage.close()
 
 
-async def _open(target: str | None, url: str | None) -> Storage:
+async def _open(target: str | None, url: str | None, *, there: bool) -> Storage:
     from windlass.cli.loading import load_app
     from windlass.config import load_settings
     from windlass.storage.open import Opener
@@ -93,6 +95,8 @@ async def _open(target: str | None, url: str | None) -> Storage:
     where = place(target, url)
     named = where.target
     settings = load_settings(where.url, {}) if named is None else load_app(named).settings
+    if there:
+        refuse_missing(settings)
     return await Opener(settings).open()
 
 

@@ -13,6 +13,7 @@ import click
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
+    from windlass.config import Settings
 
 __all__ = [
     "Place",
@@ -21,6 +22,7 @@ __all__ = [
     "named",
     "opened",
     "place",
+    "refuse_missing",
     "target_argument",
     "url_option",
 ]
@@ -75,6 +77,8 @@ async def opened(where: Place) -> AsyncIterator[Windlass]:
     from windlass.cli.loading import load_app
 
     app = Windlass(where.url) if where.target is None else load_app(where.target)
+    if where.target is None:  # an app may be asked before its first job, a URL may be misspelt
+        refuse_missing(app.settings)
     app.admin = app.admin.acting(f"cli:{_user()}")
     async with app:
         if not (await app.storage()).shared:
@@ -84,6 +88,19 @@ async def opened(where: Place) -> AsyncIterator[Windlass]:
             )
             raise click.ClickException(message)
         yield app
+
+
+def refuse_missing(settings: Settings) -> None:
+    """Whoever asks a file that is not there meant another one: an empty one is not made for it."""
+    from windlass.storage.open import Opener
+
+    missing = Opener(settings).missing_file
+    if missing is not None:
+        message = (
+            f"there is no file {missing}. Check the path: three slashes are relative to this "
+            f"folder, four absolute. `windlass db migrate --url {settings.url}` makes a new one"
+        )
+        raise click.ClickException(message)
 
 
 def _user() -> str:

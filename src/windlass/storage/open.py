@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -120,6 +121,20 @@ class Opener:
     def shared(self) -> bool:
         """Whether other processes see the same jobs."""
         return self.scheme != "memory"
+
+    @property
+    def missing_file(self) -> Path | None:
+        """The file that opening would make, because there is none yet; None: it would make none."""
+        if self.scheme != "sqlite":
+            return None
+        path = Path(_sqlite_path(self._settings.url)).absolute()
+        try:
+            path.stat()
+        except FileNotFoundError:
+            return path
+        except OSError:
+            pass  # whether it is there nobody may know: opening says why
+        return None
 
     def transactions(self) -> UserTransactionStore | None:
         """Jobs on connections of the user's, without opening anything; None: not here."""
