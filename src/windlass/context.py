@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from windlass.core.job import ClaimedJob, JobId, Progress
 from windlass.core.schedule import slot_of
-from windlass.errors import InvalidArgument, WindlassError
+from windlass.errors import DefinitionError, InvalidArgument, WindlassError
 from windlass.observe.run import RUN, job_fields
 from windlass.services import Services
 from windlass.storage.protocol import UserConnection
@@ -284,9 +284,20 @@ def current() -> Context:
 
 
 def wants_context(function: Callable[..., Any]) -> bool:
-    """Whether the first parameter is annotated as a Context, also as a string."""
-    first = next(iter(inspect.signature(function).parameters.values()), None)
-    if first is None or first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
+    """Whether the first parameter is annotated as a Context, also as a string; DefinitionError
+    where another one is, which nobody could fill.
+    """
+    parameters = list(inspect.signature(function).parameters.values())
+    by_position = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    first = by_position[0] if by_position else None
+    for other in parameters:
+        if other is not first and other.annotation in (Context, "Context", "windlass.Context"):
+            message = (
+                f"{function.__qualname__} takes its context as {other.name!r}, in the wrong place: "
+                f"make it the first parameter, ({other.name}: Context, …)"
+            )
+            raise DefinitionError(message)
+    if first is None:
         return False
     annotation = first.annotation
     if not isinstance(annotation, str):

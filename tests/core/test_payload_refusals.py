@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tests.core.shop import ID, Address, Item, Opaque, Order, anything, send, taking
+from windlass.context import Context, wants_context
 from windlass.core.payload import MIB, Codec, decode_any, encode_any
 from windlass.errors import DefinitionError, PayloadError, PayloadTooLarge
 
@@ -230,6 +231,17 @@ def test_a_function_with_stars_is_refused_and_told_what_to_do() -> None:
         Codec(many)
     with pytest.raises(DefinitionError, match=r"takes \*\*options"):
         Codec(open_ended)
+
+
+def test_a_context_in_the_wrong_place_is_refused_when_it_is_written() -> None:
+    def last(order: int, ctx: Context) -> None: ...
+    def by_name(order: int, *, ctx: Context) -> None: ...
+    def right(ctx: Context, order: int) -> None: ...
+
+    for function in (last, by_name):
+        with pytest.raises(DefinitionError, match="make it the first parameter"):
+            wants_context(function)
+    assert wants_context(right)
 
 
 @pytest.mark.parametrize("annotation", ["Nowhere", "datetime.nowhere", "int["])

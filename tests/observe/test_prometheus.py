@@ -25,6 +25,7 @@ from windlass.core.state import Verb
 from windlass.errors import ConfigError, MissingDependency, StorageUnavailable
 from windlass.observe import backlog
 from windlass.observe.bus import Bus
+from windlass.observe.labels import Names
 from windlass.observe.prometheus import OTHER, Metrics
 
 JOB = JobId("0199f00000007000800000000badcafe")
@@ -175,6 +176,12 @@ def test_a_cool_down_is_counted_by_its_queue(bench: Bench) -> None:
 
 
 # --- labels ------------------------------------------------------------------------------------
+
+
+def test_a_long_name_keeps_its_label_when_there_is_room_for_no_other() -> None:
+    names = Names(1)
+    assert names("a" * 300) == names("a" * 300) == "a" * 200
+    assert names("b") == OTHER
 
 
 def test_labels_are_queue_task_outcome_and_state_and_never_what_a_job_brings_along(

@@ -21,9 +21,9 @@ class Names:
         """The label of ``name``."""
         if name in self._kept:
             return name
-        if len(self._kept) >= self._most:
-            return OTHER
         # A text that cannot be encoded would fail every scrape from here on.
         name = name[:_LONGEST].encode("utf-8", "replace").decode()
+        if name not in self._kept and len(self._kept) >= self._most:
+            return OTHER
         self._kept.add(name)
         return name
