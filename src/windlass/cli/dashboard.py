@@ -16,7 +16,7 @@ from windlass.cli.target import Place, opened, place, target_argument, url_optio
 if TYPE_CHECKING:
     from windlass.web.dashboard import Dashboard
 
-__all__ = ["dashboard"]
+__all__ = ["bound_to", "dashboard", "need_web", "shown_address"]
 
 _PORT = 8383
 
@@ -79,13 +79,14 @@ def dashboard(
 
     A viewer looks, an operator acts, an admin changes settings, too.
     """  # noqa: D301 -- click's mark for lines that stay as they are
-    _need_web()
+    need_web()
     if new_user is not None or new_token is not None:
         return _introduce(new_user, new_token, role)
     return _Serving(place(target, url), msgspec.convert(options, _Plan)).run()
 
 
-def _need_web() -> None:
+def need_web() -> None:
+    """MissingDependency says what to install."""
     from windlass.errors import MissingDependency
 
     try:
@@ -163,8 +164,8 @@ class _Serving:
                 # Another name that leads to this machine is somebody else's page.
                 hosts=("localhost", "127.0.0.1", "[::1]", self._plan.host) if local else None,
             )
-            with _bound(self._plan.host, self._plan.port) as listening:
-                self._address = _shown(listening, self._plan.host) + self._root
+            with bound_to(self._plan.host, self._plan.port) as listening:
+                self._address = shown_address(listening, self._plan.host) + self._root
                 described = (await app.storage()).describe()
                 click.echo(
                     f"Dashboard of {described}{' (read-only)' if self._plan.read_only else ''}"
@@ -206,7 +207,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def bound_to(host: str, port: int) -> socket.socket:
     """Bound before anything is printed, so that what is printed is true."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -227,7 +228,8 @@ def _bound(host: str, port: int) -> socket.socket:
     return listening
 
 
-def _shown(listening: socket.socket, host: str) -> str:
+def shown_address(listening: socket.socket, host: str) -> str:
+    """What to type into a browser."""
     port = listening.getsockname()[1]
     name = f"[{host}]" if ":" in host else host
     return f"http://{name}:{port}"

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,13 +48,33 @@ _LOG = 100
     metavar="PATH",
     help="Keep the database in this file, to look at it afterwards.",
 )
-def demo(*, fast: bool, keep: Path | None) -> int:
+@click.option("--serve", is_flag=True, help="Show a dashboard with a day of a shop instead.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8383,
+    show_default=True,
+    help="Of the dashboard; 0: any that is free.",
+)
+@click.option(
+    "--hours",
+    type=click.FloatRange(0, 48),
+    default=12,
+    show_default=True,
+    help="How long that shop has been open; longer takes longer to start.",
+)
+def demo(*, fast: bool, keep: Path | None, serve: bool, port: int, hours: float) -> int:
     """See it work: a small shop's jobs, run to the end on a scratch SQLite file.
 
     Two worker processes run emails, thumbnails and webhooks. Some fail and are retried, one gives
     up, two are cancelled, one comes too late, and one worker is killed in the middle of a job.
     At the end a table says what happened and why. Exits with 0 if all of it ended as it should.
+
+    With --serve, a dashboard in your browser shows such a shop with a day behind it, and
+    goes on live.
     """
+    if serve:
+        return _serve(port, hours)
     if os.name != "posix":
         message = "workers, and so the demo, run on Linux and macOS"
         raise ConfigError(message)
@@ -68,7 +88,7 @@ def demo(*, fast: bool, keep: Path | None) -> int:
             file = Path(folder) / "demo.db"
         else:
             file = keep.resolve()
-        stack.enter_context(_only_this_database(file))
+        stack.enter_context(_own_settings(f"sqlite:///{file}"))
         from rich.console import Console
 
         console = Console(highlight=False)
@@ -81,15 +101,25 @@ def demo(*, fast: bool, keep: Path | None) -> int:
             return 130
 
 
+def _serve(port: int, hours: float) -> int:
+    from windlass.cli.dashboard import need_web
+
+    need_web()
+    from windlass.cli.demo_serve import serve_demo
+
+    with _own_settings("memory://"):
+        return serve_demo("127.0.0.1", port, opened=timedelta(hours=hours))
+
+
 @contextmanager
-def _only_this_database(file: Path) -> Iterator[None]:
+def _own_settings(url: str) -> Iterator[None]:
     """Whatever WINDLASS_… settings there are belong to the user's own app: the demo must neither
     touch their database nor follow their settings.
     """
     own = {name: value for name, value in os.environ.items() if name.startswith("WINDLASS_")}
     for name in own:
         del os.environ[name]
-    os.environ["WINDLASS_URL"] = f"sqlite:///{file}"
+    os.environ["WINDLASS_URL"] = url
     try:
         yield
     finally:

@@ -1,0 +1,169 @@
+"""``windlass demo --serve``: a shop with a day behind it, in a browser."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from windlass.app import Windlass
+from windlass.cli.demo_shop import PaymentUnreachable, Shop, drawn
+from windlass.cli.demo_time import DemoClock, DemoLoop
+from windlass.core.state import Shown
+from windlass.seams import SYSTEM_CLOCK, Seams
+from windlass.storage.looks import JobFilter
+from windlass.storage.ordering import Requeue
+
+if TYPE_CHECKING:
+    from windlass.admin import Admin
+    from windlass.web.dashboard import Dashboard
+
+__all__ = ["TITLE", "past_of", "serve_demo"]
+
+TITLE = "Demo: a small shop"
+_HOUR = timedelta(hours=1)
+_NEAR = timedelta(seconds=1)
+_CALM: Mapping[str, Any] = {
+    "heartbeat": timedelta(seconds=15),
+    "lease": timedelta(minutes=2),
+    "reap_every": timedelta(seconds=30),
+    "poll": timedelta(seconds=10),
+}
+"""One worker in one process, which nobody kills: there is little to look after."""
+_OUTAGE = (timedelta(hours=7), timedelta(hours=7, minutes=25))
+"""When the payment provider was away, from the beginning of the past."""
+
+
+def serve_demo(host: str, port: int, *, opened: timedelta) -> int:
+    """Make the past since the shop was ``opened``, then serve it and go on, until Ctrl-C."""
+    with asyncio.Runner(loop_factory=DemoLoop) as runner:
+        loop = runner.get_loop()
+        if not isinstance(loop, DemoLoop):
+            raise TypeError(loop)
+        click.echo("A small shop has been busy. This takes a few seconds …")
+        runner.run(_serve(loop, host, port, opened))
+    return 0
+
+
+async def _serve(loop: DemoLoop, host: str, port: int, opened: timedelta) -> None:
+    from windlass.cli.dashboard import bound_to, shown_address
+    from windlass.cli.dashboard_server import Server
+    from windlass.web.dashboard import Dashboard
+    from windlass.web.doors import OwnDoor
+
+    async with past_of(loop, opened) as shop:
+        made = Dashboard(
+            shop.app, OwnDoor(), title=TITLE, hosts=("localhost", "127.0.0.1", "[::1]", host)
+        )
+        with bound_to(host, port) as listening:
+            _greet(made, shown_address(listening, host))
+            customers = asyncio.create_task(_customers(shop, 1_000_000))
+            async with shop.app.worker(slots=12):
+                try:
+                    server = Server(made, root_path="", proxies=())
+                    await server.serve(sockets=[listening])
+                finally:
+                    customers.cancel()
+
+
+def _greet(made: Dashboard, address: str) -> None:
+    from windlass.web.doors import OwnDoor
+
+    if isinstance(made.door, OwnDoor):
+        link = made.door.new_link(lambda: _greet(made, address))
+        click.echo(f"\n  {address}/enter?link={link}\n")
+        click.echo(
+            "The link lets one browser in, once. All of it is invented, and gone afterwards."
+        )
+        click.echo("Ctrl-C ends it.")
+
+
+# --- the past ---
+
+
+@asynccontextmanager
+async def past_of(loop: DemoLoop, opened: timedelta) -> AsyncIterator[Shop]:
+    """A shop that was ``opened`` so long ago; from here on time is real. Called on that loop."""
+    began = SYSTEM_CLOCK.now() - opened
+    clock = DemoClock(loop, began)
+    seams = Seams(wall=clock.now, boot=lambda: clock.boot().total_seconds())
+    shop = Shop(Windlass("memory://", clock=clock, seams=seams, **_CALM))
+    async with shop.app:
+        with _hushed():
+            async with shop.app.worker(slots=12):
+                await _live_through(shop, clock, began)
+        loop.go_live()
+        yield shop
+
+
+async def _live_through(shop: Shop, clock: DemoClock, began: datetime) -> None:
+    """Until the clock of the past has caught up with the real one."""
+    customers = asyncio.create_task(_day(shop, clock, began))
+    people = asyncio.create_task(_people(shop, clock, began))
+    left = SYSTEM_CLOCK.now() - clock.now()
+    while left > _NEAR:
+        await asyncio.sleep(left.total_seconds())
+        left = SYSTEM_CLOCK.now() - clock.now()  # meanwhile the real one has moved a little
+    for task in (customers, people):
+        task.cancel()
+
+
+async def _day(shop: Shop, clock: DemoClock, began: datetime) -> None:
+    """Customers: few in the morning, most in the afternoon."""
+    number = 0
+    while True:
+        number += 1
+        passed = clock.now() - began
+        shop.outage = _OUTAGE[0] <= passed < _OUTAGE[1]
+        crowd = 0.2 + max(0.0, 1 - abs(passed / _HOUR - 8) / 8)
+        await asyncio.sleep(60 / crowd * (0.4 + 1.2 * drawn("gap", number)))
+        await shop.app.enqueue_many(shop.customer(number))
+
+
+async def _people(shop: Shop, clock: DemoClock, began: datetime) -> None:
+    """What operators did that day."""
+    admin = shop.app.admin
+    steps: list[tuple[timedelta, Any]] = [
+        (timedelta(hours=3), lambda: admin.acting("grace").pause("images")),
+        (timedelta(hours=3, minutes=20), lambda: admin.acting("grace").resume("images")),
+        (_OUTAGE[1], lambda: admin.acting("ada").reset_breaker("charge_card")),
+        (_OUTAGE[1] + timedelta(minutes=5), lambda: _requeue(admin)),
+        (timedelta(hours=10), lambda: admin.acting("ada").set_queue("webhooks", max_running=3)),
+    ]
+    for at, order in steps:
+        await asyncio.sleep(max((began + at - clock.now()).total_seconds(), 0))
+        await order()
+
+
+async def _requeue(admin: Admin) -> None:
+    kind = f"{PaymentUnreachable.__module__}.{PaymentUnreachable.__qualname__}"
+    failed = JobFilter(shown=[Shown.FAILED], queue="billing", error=kind)
+    await admin.acting("ada").order_all(Requeue(), failed)
+
+
+# --- live ---
+
+
+async def _customers(shop: Shop, number: int) -> None:
+    """Faster than in a small shop, so that there is something to see."""
+    while True:
+        number += 1
+        await asyncio.sleep(0.5 + 2 * drawn("gap", number))
+        await shop.app.enqueue_many(shop.customer(number))
+
+
+@contextmanager
+def _hushed() -> Iterator[None]:
+    """A day of log lines in some seconds would only scroll by."""
+    log = logging.getLogger("windlass")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
