@@ -35,8 +35,10 @@ class Declaring:
         """What this process has; it may still grow and shrink."""
         return self._said.keys()
 
-    async def step(self) -> None:
-        """What is new since the last step, and of the rest that it is still there."""
+    async def step(self) -> bool:
+        """What is new since the last step, and of the rest that it is still there; whether
+        something was new.
+        """
         plans = await self._plans()
         new = {name: plan for name, plan in plans.items() if self._said.get(name) is not plan}
         old = [name for name in plans if name not in new]
@@ -48,6 +50,7 @@ class Declaring:
         for gone in self._said.keys() - plans.keys():
             del self._said[gone]
         self._said.update(new)
+        return bool(new)
 
 
 class Chores(Mapping[str, Chore]):

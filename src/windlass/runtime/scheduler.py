@@ -93,6 +93,10 @@ class Scheduler:
                 self._soon.cancel()
             await self.close()
 
+    def look(self) -> None:
+        """Look now. For this process's own schedules, which are no hint that may mean anything."""
+        self._bell.set()
+
     def _changed(self) -> None:
         """Something was written: a schedule, perhaps. Hints of a busy store come all the time."""
         if self._soon is None and self._leader.leading:

@@ -274,8 +274,13 @@ class Worker:
             ("the worker's own look", _LOOK, lambda: self._look(presence)),
         ]
         parts = [partial(every, span, step, stop=end, what=what) for what, span, step in steps]
-        what, again = "the declaration of schedules", self._declaring.step
-        saying = partial(every, SAY_AGAIN, again, stop=end, what=what, bell=self._news.bell)
+
+        async def say() -> None:
+            if await self._declaring.step():
+                scheduler.look()
+
+        what = "the declaration of schedules"
+        saying = partial(every, SAY_AGAIN, say, stop=end, what=what, bell=self._news.bell)
         # It was said just now.
         return [*parts, partial(saying, at_once=False), partial(scheduler.run, end)]
 
