@@ -40,10 +40,12 @@ from windlass.testing.conformance.steps import (
     add,
     claim,
     claim_one,
+    discard,
     enlist,
     happened,
     keyed,
     limited,
+    requeue,
     started,
     succeeded,
     throttled,
@@ -567,7 +569,7 @@ async def test_a_cancelled_and_a_discarded_job_say_so(storage: Storage) -> None:
     assert "It was cancelled at" in (await why(storage, job.claim.job, "cancelled")).sentence
     failed = await claim_after(storage)
     await happened(storage, failed, GaveUp(OOPS))
-    await storage.admin.discard([failed.claim.job], reason="not needed")
+    await discard(storage, failed.claim.job, reason="not needed")
     cause = await why(storage, failed.claim.job, "discarded")
     assert cause.sentence.endswith(": not needed.")
 
@@ -575,7 +577,7 @@ async def test_a_cancelled_and_a_discarded_job_say_so(storage: Storage) -> None:
 async def test_a_requeued_job_is_not_told_by_its_past(storage: Storage) -> None:
     job = await started(storage)
     await happened(storage, job, GaveUp(OOPS))
-    await storage.admin.requeue([job.claim.job])
+    await requeue(storage, job.claim.job)
     told = await explain(storage, job.claim.job)
     assert (told.state, codes(told)) == ("ready", ["ready"])
 

@@ -212,9 +212,6 @@ WRITES: dict[str, Operation] = {
         [registering(), _leave],
         lambda s: s.maintenance.prune_workers(older_than=timedelta(0), limit=10),
     ),
-    "requeue": Operation(FAILED, lambda s: s.admin.requeue([job(1)])),
-    "discard": Operation(FAILED, lambda s: s.admin.discard([job(1)], reason="enough")),
-    "run now": Operation([inserting(new(1, delay=LONG))], lambda s: s.admin.run_now([job(1)])),
     "pause": Operation([inserting(new(1))], lambda s: s.admin.pause("a")),
     "resume": Operation(
         [inserting(new(1)), lambda s: s.admin.pause("a")], lambda s: s.admin.resume("a")

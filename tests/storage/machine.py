@@ -48,10 +48,12 @@ from windlass.core.transition import Transition
 from windlass.core.unique import Unique, Window
 from windlass.errors import WindlassError
 from windlass.storage.memory import MemoryDatabase, MemoryStorage
+from windlass.storage.ordering import AuditNote, Discard, Requeue, RunNow
 from windlass.storage.protocol import JobFilter, Storage, Want, WorkerStart
 from windlass.storage.sqlite import open_in_memory
 from windlass.storage.sqlite.connection import MemorySource
 from windlass.testing.clock import VirtualClock
+from windlass.testing.conformance.steps import obeyed
 
 T = TypeVar("T")
 Key = tuple[JobId, int]
@@ -83,6 +85,7 @@ class Machine(RuleBasedStateMachine):
         self.claims: list[dict[Key, ClaimedJob]] = []
         self.ids: list[JobId] = []
         self.names = {slot: slot for slot in WORKERS}
+        self.operated = 0
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(work)
@@ -296,21 +299,24 @@ class Machine(RuleBasedStateMachine):
         pick=st.integers(0, 10_000), verb=st.sampled_from(["cancel", "requeue", "discard", "run"])
     )
     def operate(self, pick: int, verb: str) -> None:
-        job = self.ids[pick % len(self.ids)]
+        job, note = self.ids[pick % len(self.ids)], self.next_note()
 
         async def ask(store: Storage, _: int) -> object:
             match verb:
                 case "cancel":
                     return list(await store.jobs.cancel([job]))
                 case "requeue":
-                    return [one.id for one in await store.admin.requeue([job])]
+                    return await obeyed(store, Requeue(), job, note=note)
                 case "discard":
-                    await store.admin.discard([job], reason="enough")
-                    return []
+                    return await obeyed(store, Discard("enough"), job, note=note)
                 case _:
-                    return list(await store.admin.run_now([job]))
+                    return await obeyed(store, RunNow(), job, note=note)
 
         self.agree(ask)
+
+    def next_note(self) -> AuditNote:
+        self.operated += 1
+        return AuditNote(id=f"f{self.operated:031x}", who="carol", what="jobs.try")
 
     @rule(
         queue=st.sampled_from(QUEUES), verb=st.sampled_from(["pause", "resume", "resume", "resume"])

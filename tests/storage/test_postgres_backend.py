@@ -39,6 +39,7 @@ from windlass.testing.conformance.steps import (
     enlist,
     limited,
     look,
+    run_now,
     started,
     succeeded,
     total,
@@ -254,7 +255,7 @@ async def test_commits_are_durable_though_the_role_says_otherwise(
     running = await started(storage)
     await succeeded(storage, running)
     await storage.jobs.cancel(await add(storage, a_job()))
-    await storage.admin.run_now(await add(storage, a_job(delay=timedelta(hours=1))))
+    await run_now(storage, *await add(storage, a_job(delay=timedelta(hours=1))))
     assert set(order("SELECT setting FROM seen")) == {("on",)}
     await storage.close()
 
@@ -305,12 +306,12 @@ async def test_an_order_does_not_wait_for_ever_for_a_stranger(
     postgres_url: str, storage: PostgresStorage, order: Order
 ) -> None:
     (job,) = await add(storage, a_job(delay=timedelta(hours=1)))
-    order("ALTER FUNCTION windlass.run_now SET lock_timeout = '50ms'")
+    order("ALTER FUNCTION windlass.order_jobs SET lock_timeout = '50ms'")
     with psycopg.connect(postgres_url) as stranger:
         stranger.execute("SELECT 1 FROM windlass.jobs FOR UPDATE")
         with pytest.raises(StoreBusy, match="open"):
-            await storage.admin.run_now([job])
-    assert await storage.admin.run_now([job]) == [True]
+            await run_now(storage, job)
+    assert await run_now(storage, job) == [True]
 
 
 async def test_a_schema_that_is_dropped_is_noticed(storage: PostgresStorage, order: Order) -> None:

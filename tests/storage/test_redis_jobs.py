@@ -19,7 +19,7 @@ from windlass.core.transition import fail, retry, succeed
 from windlass.core.unique import Unique, Window
 from windlass.errors import LimitUnknown, StorageError
 from windlass.storage.journal import EventRecord, LogChunk, LogLine
-from windlass.storage.ordering import Cancel, Delete, Edit, Requeue, RunNow
+from windlass.storage.ordering import Cancel, Delete, Edit, Ordered, Requeue, RunNow
 from windlass.storage.protocol import JobFilter, Storage, Verdict, Want
 from windlass.storage.redis import maintenance, open_redis
 from windlass.storage.redis.records import dead_of, known_id
@@ -40,6 +40,7 @@ from windlass.testing.conformance.steps import (
     keyed,
     limited,
     look,
+    obeyed,
     started,
     total,
 )
@@ -185,7 +186,8 @@ async def test_a_job_named_twice_in_two_spellings_is_requeued_once(
     running = await started(storage)
     await end(storage, fail(running, by="w1", error=OOPS))
     job = running.claim.job
-    assert len(await storage.admin.requeue([job, JobId(job.upper())])) == 1
+    answers = await obeyed(storage, Requeue(), job, JobId(job.upper()))
+    assert answers == [Ordered.DONE, Ordered.WRONG_STATE]
     with BlockingRedis.from_url(redis_prefix[0]) as looker:
         assert disorder(looker, key) == []
 

@@ -45,6 +45,7 @@ from windlass.testing.conformance.steps import (
     enlist,
     keyed,
     limited,
+    requeue,
     seeded,
 )
 
@@ -505,7 +506,7 @@ class Walk:
     async def _requeue(self) -> None:
         jobs = await self._storage.admin.get(self._ids)
         ended = [job.id for job in jobs if job is not None and job.state is State.CANCELLED]
-        await self._storage.admin.requeue(ended[:2])
+        await requeue(self._storage, *ended[:2])
 
     async def _spend_or_reset(self) -> None:
         limits = self._storage.limits
@@ -634,7 +635,7 @@ async def test_limits_that_cannot_be_read_fail_their_job_alone(
     assert [job.claim.job for reply in claims for job in reply.jobs] == [other]
     states = [job.state for job in await storage.admin.get([damaged, other]) if job]
     assert states == [State.FAILED, State.RUNNING]
-    await storage.admin.requeue([damaged])
+    await requeue(storage, damaged)
     assert not (await storage.jobs.claim("w1", [Want("default", 10)], total=10)).jobs
     assert [job.state for job in await storage.admin.get([damaged]) if job] == [State.FAILED]
 

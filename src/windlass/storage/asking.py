@@ -15,7 +15,7 @@ __all__ = ["AdminStore"]
 
 
 class AdminStore(Protocol):
-    """What people ask and order."""
+    """What people ask, and the switches of queues."""
 
     async def get(self, ids: Sequence[JobId]) -> Sequence[Job | None]:
         """The jobs, in order; None for an id that is not stored."""
@@ -53,28 +53,6 @@ class AdminStore(Protocol):
 
         Exact, which may scan; with ``cap`` no number is counted further than that, which is flat
         in the number of jobs.
-        """
-        ...
-
-    async def requeue(self, ids: Sequence[JobId]) -> Sequence[Job]:
-        """Put failed, cancelled or discarded jobs back to waiting, ready now, all or none.
-
-        Same id; ``max_attempts`` becomes ``attempt + budget``; expiry, finish time, cancel
-        request, lost count, solo mark and ``missed_at`` are cleared, last error and history kept;
-        limits count again. The key is taken again (FOR_A_TIME: for a new period, unless it is
-        still held): held by another job, KeyConflict (a window UNTIL_STARTED stays released).
-        Unknown ids raise JobNotFound, other states WrongState; of two concurrent requeues of one
-        job exactly one succeeds. Wakes workers.
-        """
-        ...
-
-    async def discard(self, ids: Sequence[JobId], *, reason: str) -> None:
-        """failed → discarded, finished now, all or none; raises as `requeue` does."""
-        ...
-
-    async def run_now(self, ids: Sequence[JobId]) -> Sequence[bool]:
-        """Make waiting jobs due now, unless they already are; False for any other state or an
-        unknown id. Wakes workers.
         """
         ...
 

@@ -18,6 +18,8 @@ from windlass.core.job import JobId, NewJob
 from windlass.core.state import TERMINAL, State
 from windlass.errors import JobFailed, WindlassError
 from windlass.handle import Job
+from windlass.seams import new_job_id
+from windlass.storage.ordering import AuditNote, RunNow
 from windlass.task import Call
 from windlass.testing.clock import VirtualClock
 from windlass.testing.drain import NeverEmpty
@@ -129,11 +131,18 @@ async def _run_what_follows(stepper: Stepper, ids: Sequence[JobId]) -> None:
 
 async def _run_one(stepper: Stepper, unfinished: Sequence[JobRecord]) -> int:
     waiting = [job for job in unfinished if job.state is State.WAITING]
-    await stepper.storage.admin.run_now([job.id for job in waiting])
+    now = await stepper.storage.now()
+    later = [job.id for job in waiting if job.due > now]
+    if later:
+        await stepper.storage.orders.order(RunNow(), later, _note())
     for record in await stepper.storage.queues.queues():
         if record.cool_until is not None:
             await stepper.storage.queues.warm(record.queue)
     return await stepper.step(sorted({job.queue for job in waiting}))
+
+
+def _note() -> AuditNote:
+    return AuditNote(id=new_job_id(), who="inline", what="jobs.run-now")
 
 
 async def _unfinished(stepper: Stepper, ids: Sequence[JobId]) -> list[JobRecord]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
@@ -15,8 +14,10 @@ from windlass.core.state import State
 from windlass.storage.memory.admin import MemoryAdmin
 from windlass.storage.memory.claims import Claims
 from windlass.storage.memory.database import MemoryDatabase
+from windlass.storage.memory.orders import MemoryOrders
 from windlass.storage.memory.row import Row
 from windlass.storage.memory.upkeep import MemoryMaintenance
+from windlass.storage.ordering import Order, Ordered
 from windlass.storage.protocol import AuditNote, JobFilter, Page, QueueCounts, Want
 from windlass.testing.conformance import (
     MaintenanceConformance,
@@ -111,34 +112,33 @@ class CountsWhatWasPromoted(MemoryAdmin):
 
 
 @fails(OperatorConformance.test_a_requeued_job_waits_again_under_its_own_id)
-class RequeueForgetsAttempts(MemoryAdmin):
+class RequeueForgetsAttempts(MemoryOrders):
     """A requeued job starts at attempt zero."""
 
-    def _requeue(self, row: Row, now: datetime) -> None:
+    def _requeue(self, row: Row, now: datetime) -> Ordered:
         row.attempt = 0
-        super()._requeue(row, now)
+        return super()._requeue(row, now)
 
 
 @fails(OperatorConformance.test_cancelled_and_discarded_jobs_may_be_requeued)
-class RequeuesFailedJobsOnly(MemoryAdmin):
+class RequeuesFailedJobsOnly(MemoryOrders):
     """Only failed jobs may be requeued."""
 
-    async def requeue(self, ids: Sequence[JobId]) -> Sequence[Job]:
-        with self._db.moment():
-            self._rows(ids, frozenset({State.FAILED}), "requeue", "failed")
-        return await super().requeue(ids)
+    def _requeue(self, row: Row, now: datetime) -> Ordered:
+        return super()._requeue(row, now) if row.state is State.FAILED else Ordered.WRONG_STATE
 
 
-class _KeepsAtRequeue(MemoryAdmin):
+class _KeepsAtRequeue(MemoryOrders):
     """Something of the job's past stays when it is requeued."""
 
     def keep(self, row: Row, past: Row) -> None:
         raise AssertionError("say what")
 
-    def _requeue(self, row: Row, now: datetime) -> None:
+    def _requeue(self, row: Row, now: datetime) -> Ordered:
         past = replace(row)
-        super()._requeue(row, now)
+        answer = super()._requeue(row, now)
         self.keep(row, past)
+        return answer
 
 
 @fails(OperatorConformance.test_a_requeue_forgets_expiry_suspicion_and_cancel_request)
@@ -158,130 +158,111 @@ class RequeueKeepsLosses(_KeepsAtRequeue):
 
 
 @fails(OperatorConformance.test_of_two_concurrent_requeues_exactly_one_succeeds)
-class LooksThenRequeues(MemoryAdmin):
+class LooksThenRequeues(MemoryOrders):
     """Somebody else may requeue a job between the look at its state and the write."""
 
-    async def requeue(self, ids: Sequence[JobId]) -> Sequence[Job]:
-        failed = [self._db.by_id[job].state is State.FAILED for job in ids]
+    async def order(self, order: Order, ids: Sequence[JobId], note: AuditNote) -> Sequence[Ordered]:
+        failed = [job for job in ids if self._db.by_id[job].state is State.FAILED]
         await asyncio.sleep(0)
-        for job, was_failed in zip(ids, failed, strict=True):
-            if was_failed:
-                self._db.by_id[job].state = State.FAILED
-        return await super().requeue(ids)
+        for job in failed:
+            self._db.by_id[job].state = State.FAILED
+        return await super().order(order, ids, note)
 
 
 @fails(OperatorConformance.test_a_job_that_will_be_retried_cannot_be_requeued)
-class RequeuesAnything(MemoryAdmin):
+class RequeuesAnything(MemoryOrders):
     """Any job may be requeued."""
 
-    def _rows(
-        self, ids: Sequence[JobId], states: AbstractSet[State], operation: str, needs: str
-    ) -> list[Row]:
-        return super()._rows(ids, frozenset(State), operation, needs)
+    def _requeue(self, row: Row, now: datetime) -> Ordered:
+        row.state = State.FAILED
+        return super()._requeue(row, now)
 
 
-@fails(OperatorConformance.test_requeueing_is_all_or_none)
-class RequeuesOneByOne(MemoryAdmin):
-    """What comes before an error stays requeued."""
-
-    async def requeue(self, ids: Sequence[JobId]) -> Sequence[Job]:
-        return [job for one in ids for job in await super(RequeuesOneByOne, self).requeue([one])]
-
-
-@fails(
-    OperatorConformance.test_a_requeued_job_takes_its_key_again,
-)
-class RequeuesWithoutKeys(MemoryAdmin):
+@fails(OperatorConformance.test_a_requeued_job_takes_its_key_again)
+class RequeuesWithoutKeys(MemoryOrders):
     """A requeued job does not hold its key."""
 
-    def _requeue(self, row: Row, now: datetime) -> None:
-        super()._requeue(row, now)
+    def _requeue(self, row: Row, now: datetime) -> Ordered:
+        answer = super()._requeue(row, now)
         self._db.free_key(row)
+        return answer
 
 
-@fails(
-    OperatorConformance.test_a_requeue_against_a_held_key_is_a_conflict_and_changes_nothing,
-)
-class StealsKeys(MemoryAdmin):
-    """A requeued job takes its key from whoever holds it."""
+@fails(OperatorConformance.test_a_requeue_against_a_held_key_is_a_conflict_and_changes_nothing)
+class RequeuesIntoConflicts(MemoryOrders):
+    """A requeue that conflicts is refused, and the job waits all the same."""
 
-    def _require_keys(self, rows: Sequence[Row], now: datetime) -> None:
-        pass
-
-
-@fails(OperatorConformance.test_two_jobs_with_one_key_are_not_requeued_together)
-class LooksForConflictsOnce(MemoryAdmin):
-    """Two jobs of one call may take the same key."""
-
-    def _require_keys(self, rows: Sequence[Row], now: datetime) -> None:
-        for row in rows:
-            super()._require_keys([row], now)
+    def _requeue(self, row: Row, now: datetime) -> Ordered:
+        answer = super()._requeue(row, now)
+        if answer is Ordered.CONFLICT:
+            self._db.stand(row, now, now)
+        return answer
 
 
 @fails(OperatorConformance.test_a_key_held_until_started_stays_free_after_a_requeue)
-class RequeueRetakesStartedKeys(MemoryAdmin):
+class RequeueRetakesStartedKeys(MemoryOrders):
     """A key held until started is taken again."""
 
-    def _retakes_key(self, row: Row) -> bool:
-        return row.asked.unique is not None
+    def _requeue(self, row: Row, now: datetime) -> Ordered:
+        answer = super()._requeue(row, now)
+        self._db.take_key(row, now)
+        return answer
 
 
 @fails(OperatorConformance.test_a_failed_job_is_discarded_with_a_reason)
-class DiscardsWithoutReason(MemoryAdmin):
-    """Why a job was discarded is not stored."""
+class DiscardsInOurWords(MemoryOrders):
+    """Why a job was discarded is not what was said."""
 
-    async def discard(self, ids: Sequence[JobId], *, reason: str) -> None:
-        await super().discard(ids, reason="")
+    def _discard(self, row: Row, reason: str, now: datetime) -> Ordered:
+        return super()._discard(row, "discarded", now)
 
 
-@fails(OperatorConformance.test_discarding_is_all_or_none_and_only_for_failed_jobs)
-class DiscardsOneByOne(MemoryAdmin):
-    """What comes before an error stays discarded."""
+@fails(OperatorConformance.test_only_failed_jobs_can_be_discarded)
+class DiscardsAnything(MemoryOrders):
+    """Any job may be discarded."""
 
-    async def discard(self, ids: Sequence[JobId], *, reason: str) -> None:
-        for job in ids:
-            await super().discard([job], reason=reason)
+    def _discard(self, row: Row, reason: str, now: datetime) -> Ordered:
+        row.state = State.FAILED
+        return super()._discard(row, reason, now)
 
 
 @fails(OperatorConformance.test_retention_of_a_discarded_job_counts_from_the_discard)
-class DiscardKeepsTheFinish(MemoryAdmin):
+class DiscardKeepsTheFinish(MemoryOrders):
     """A discarded job ended when it failed."""
 
-    async def discard(self, ids: Sequence[JobId], *, reason: str) -> None:
-        finished = {job: self._db.by_id[job].finished_at for job in ids}
-        await super().discard(ids, reason=reason)
-        for job, at in finished.items():
-            self._db.by_id[job].finished_at = at
+    def _discard(self, row: Row, reason: str, now: datetime) -> Ordered:
+        finished = row.finished_at
+        answer = super()._discard(row, reason, now)
+        row.finished_at = finished
+        return answer
 
 
 @fails(OperatorConformance.test_a_waiting_job_can_be_made_due_now)
-class RunsNothingNow(MemoryAdmin):
+class RunsNothingNow(MemoryOrders):
     """A job that is made due keeps its due time."""
 
-    def _run_now(self, job: JobId, now: datetime) -> bool:
-        return self._db.by_id[job].state is State.WAITING
+    def _run_now(self, row: Row, now: datetime) -> Ordered:
+        return Ordered.DONE if row.state is State.WAITING else Ordered.WRONG_STATE
 
 
 @fails(OperatorConformance.test_a_job_that_is_due_keeps_its_place)
-class RunNowMovesToTheEnd(MemoryAdmin):
+class RunNowMovesToTheEnd(MemoryOrders):
     """A job that was due already goes to the end of the line."""
 
-    def _run_now(self, job: JobId, now: datetime) -> bool:
-        row = self._db.by_id[job]
+    def _run_now(self, row: Row, now: datetime) -> Ordered:
         if row.state is not State.WAITING:
-            return False
+            return Ordered.WRONG_STATE
         self._db.stand(row, now, now)
-        return True
+        return Ordered.DONE
 
 
 @fails(OperatorConformance.test_only_waiting_jobs_can_be_made_due)
-class RunsEverythingNow(MemoryAdmin):
+class RunsEverythingNow(MemoryOrders):
     """A job that has ended can be made due."""
 
-    def _run_now(self, job: JobId, now: datetime) -> bool:
-        if (row := self._db.by_id.get(job)) is not None:
-            self._db.stand(row, now, now)
-        return super()._run_now(job, now)
+    def _run_now(self, row: Row, now: datetime) -> Ordered:
+        self._db.stand(row, now, now)
+        return super()._run_now(row, now)
 
 
 # --- queues -----------------------------------------------------------------------------------

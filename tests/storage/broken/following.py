@@ -8,16 +8,17 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from tests.storage.broken.table import fails
-from windlass.core.job import ClaimedJob, FollowUp, Job, JobId, NewJob
+from windlass.core.job import ClaimedJob, FollowUp, NewJob
 from windlass.core.state import Verb
 from windlass.core.transition import Transition
 from windlass.seams import new_job_id
-from windlass.storage.memory.admin import MemoryAdmin
 from windlass.storage.memory.endings import Endings
 from windlass.storage.memory.insert import insert
 from windlass.storage.memory.jobs import MemoryJobs
+from windlass.storage.memory.orders import MemoryOrders
 from windlass.storage.memory.row import Row
 from windlass.storage.memory.workers import MemoryWorkers
+from windlass.storage.ordering import Ordered
 from windlass.storage.protocol import Answer, Applied, Inserted, Verdict
 from windlass.testing.conformance import FollowUpConformance, OnFailureConformance
 
@@ -268,14 +269,12 @@ class RetriesHaveNone(Endings):
 
 
 @fails(OnFailureConformance.test_it_survives_the_end_and_a_requeue)
-class RequeuedHaveNone(MemoryAdmin):
+class RequeuedHaveNone(MemoryOrders):
     """What is to follow is forgotten by a requeue."""
 
-    async def requeue(self, ids: Sequence[JobId]) -> Sequence[Job]:
-        for job in ids:
-            row = self._db.by_id[job]
-            row.asked = replace(row.asked, on_failure=None)
-        return await super().requeue(ids)
+    def _requeue(self, row: Row, now: datetime) -> Ordered:
+        row.asked = replace(row.asked, on_failure=None)
+        return super()._requeue(row, now)
 
 
 @fails(OnFailureConformance.test_storing_it_inserts_nothing)

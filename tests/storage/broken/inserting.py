@@ -14,12 +14,13 @@ from windlass.core.state import State, Verb
 from windlass.core.transition import Transition
 from windlass.core.unique import Unique, Window
 from windlass.errors import StorageError
-from windlass.storage.memory.admin import MemoryAdmin
 from windlass.storage.memory.claims import Claims, Visit
 from windlass.storage.memory.database import MemoryDatabase
 from windlass.storage.memory.endings import Endings
 from windlass.storage.memory.jobs import MemoryJobs
+from windlass.storage.memory.orders import MemoryOrders
 from windlass.storage.memory.row import Row
+from windlass.storage.ordering import Ordered
 from windlass.storage.protocol import Inserted
 from windlass.testing.conformance import (
     InsertConformance,
@@ -332,20 +333,21 @@ class HoldsTimedKeysForEver(MemoryDatabase):
 
 
 @fails(UniqueConformance.test_a_requeue_takes_a_key_held_for_a_time_for_a_new_period)
-class TimedKeysAreNotRetaken(MemoryAdmin):
+class TimedKeysAreNotRetaken(MemoryOrders):
     """A requeued job whose key was held for a time does not hold it again."""
 
-    def _requeue(self, row: Row, now: datetime) -> None:
+    def _requeue(self, row: Row, now: datetime) -> Ordered:
         held = self._db.holds_key(row, now)
-        super()._requeue(row, now)
+        answer = super()._requeue(row, now)
         if not held:
             self._db.free_key(row)
+        return answer
 
 
 @fails(UniqueConformance.test_a_requeue_does_not_prolong_a_key_that_is_still_held)
-class RequeueProlongsKeys(MemoryAdmin):
+class RequeueProlongsKeys(MemoryOrders):
     """A requeue starts the period of a key anew though it is still held."""
 
-    def _requeue(self, row: Row, now: datetime) -> None:
+    def _requeue(self, row: Row, now: datetime) -> Ordered:
         self._db.free_key(row)
-        super()._requeue(row, now)
+        return super()._requeue(row, now)

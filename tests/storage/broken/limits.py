@@ -12,14 +12,15 @@ from windlass.core.job import JobId, LimitUse, NewJob
 from windlass.core.limit import LimitSpec
 from windlass.core.state import State, Verb
 from windlass.core.transition import Transition
-from windlass.storage.memory.admin import MemoryAdmin
 from windlass.storage.memory.claims import Claims, Heads, Visit
 from windlass.storage.memory.database import MemoryDatabase
 from windlass.storage.memory.endings import Endings
 from windlass.storage.memory.gates import Gates, Shut, Usage
 from windlass.storage.memory.jobs import MemoryJobs
+from windlass.storage.memory.orders import MemoryOrders
 from windlass.storage.memory.row import Row
 from windlass.storage.memory.upkeep import MemoryLimits
+from windlass.storage.ordering import Ordered
 from windlass.storage.protocol import AuditNote, CancelAnswer, Inserted, LimitState, Want
 from windlass.testing.conformance import (
     ConcurrencyConformance,
@@ -264,13 +265,12 @@ class PromotionForgetsLimits(MemoryDatabase):
 
 
 @fails(LaneConformance.test_a_job_made_due_now_waits_in_its_lane)
-class RunNowForgetsLimits(MemoryAdmin):
+class RunNowForgetsLimits(MemoryOrders):
     """A job that is made due now has no limits any more."""
 
-    def _run_now(self, job: JobId, now: datetime) -> bool:
-        row = self._db.by_id[job]
+    def _run_now(self, row: Row, now: datetime) -> Ordered:
         row.asked, row.lane_limits = replace(row.asked, limits=()), ""
-        return super()._run_now(job, now)
+        return super()._run_now(row, now)
 
 
 @fails(

@@ -8,16 +8,18 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from tests.storage.broken.table import fails
-from windlass.core.job import Job, JobId, NewJob
+from windlass.core.job import JobId, NewJob
 from windlass.core.limit import LimitSpec
 from windlass.core.transition import Transition
 from windlass.errors import StorageError
 from windlass.storage.memory import MemoryDatabase, MemoryStorage
 from windlass.storage.memory.admin import MemoryAdmin
 from windlass.storage.memory.jobs import MemoryJobs
+from windlass.storage.memory.orders import MemoryOrders
 from windlass.storage.memory.storage import MemoryWakeups
 from windlass.storage.memory.upkeep import MemoryLimits, MemoryMaintenance
 from windlass.storage.memory.workers import MemoryWorkers
+from windlass.storage.ordering import Order, Ordered
 from windlass.storage.protocol import (
     Applied,
     AuditNote,
@@ -65,22 +67,13 @@ class SilentCancel(MemoryJobs):
             return await super().cancel(ids)
 
 
-@fails(WakeupConformance.test_a_requeue_wakes)
-class SilentRequeue(MemoryAdmin):
-    """A requeue wakes nobody."""
+@fails(WakeupConformance.test_a_requeue_wakes, WakeupConformance.test_making_a_job_due_wakes)
+class SilentOrders(MemoryOrders):
+    """A job that is ready by somebody's order wakes nobody."""
 
-    async def requeue(self, ids: Sequence[JobId]) -> Sequence[Job]:
+    async def order(self, order: Order, ids: Sequence[JobId], note: AuditNote) -> Sequence[Ordered]:
         with nobody_listens(self._db):
-            return await super().requeue(ids)
-
-
-@fails(WakeupConformance.test_making_a_job_due_wakes)
-class SilentRunNow(MemoryAdmin):
-    """A job that was made due wakes nobody."""
-
-    async def run_now(self, ids: Sequence[JobId]) -> Sequence[bool]:
-        with nobody_listens(self._db):
-            return await super().run_now(ids)
+            return await super().order(order, ids, note)
 
 
 @fails(WakeupConformance.test_resuming_a_queue_wakes)

@@ -1,4 +1,4 @@
-"""What people ask and order."""
+"""What people ask, and the switches of queues."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from windlass.core.job import Attempt, Job, JobId
 from windlass.core.queue import QueueSettings
 from windlass.core.rollup import Rollup, merge
 from windlass.core.state import State
-from windlass.errors import JobNotFound, KeyConflict, WrongState
 from windlass.storage.memory.database import MemoryDatabase
 from windlass.storage.memory.faults import grouped
 from windlass.storage.memory.filters import is_candidate, is_wanted
-from windlass.storage.memory.requeue import REQUEUABLE, requeue, retakes_key
 from windlass.storage.memory.row import Row
 from windlass.storage.protocol import AuditNote, ErrorLook, JobFilter, Page, QueueCounts
 
@@ -141,72 +139,7 @@ class MemoryAdmin:
                 if since <= key[0] < until
             )
 
-    # --- ordering -----------------------------------------------------------------------------
-
-    async def requeue(self, ids: Sequence[JobId]) -> Sequence[Job]:
-        with self._db.moment() as now:
-            rows = self._rows(ids, REQUEUABLE, "requeue", "failed, cancelled or discarded")
-            self._require_keys(rows, now)
-            for row in rows:
-                self._requeue(row, now)
-            jobs = [self._shown(row, now) for row in rows]
-        self._db.wake()
-        return jobs
-
-    def _requeue(self, row: Row, now: datetime) -> None:
-        requeue(self._db, row, now)
-
-    def _require_keys(self, rows: Sequence[Row], now: datetime) -> None:
-        taken: dict[str, Row] = {}
-        for row in rows:
-            unique = row.asked.unique
-            if unique is None or not self._retakes_key(row):
-                continue
-            holder = taken.setdefault(unique.key, self._db.holder(unique.key, now) or row)
-            if holder is not row:
-                raise KeyConflict(unique.key, holder.asked.id)
-
-    def _retakes_key(self, row: Row) -> bool:
-        return retakes_key(row)
-
-    async def discard(self, ids: Sequence[JobId], *, reason: str) -> None:
-        with self._db.moment() as now:
-            for row in self._rows(ids, {State.FAILED}, "discard", "failed"):
-                row.reason = reason
-                self._db.finish(row, State.DISCARDED, now)
-        self._db.wake()
-
-    def _rows(
-        self,
-        ids: Sequence[JobId],
-        states: frozenset[State] | set[State],
-        operation: str,
-        needs: str,
-    ) -> list[Row]:
-        """All of them, in the right state, or an error before anything has changed."""
-        rows: list[Row] = []
-        for job in dict.fromkeys(ids):
-            row = self._db.by_id.get(job)
-            if row is None:
-                raise JobNotFound(job)
-            if row.state not in states:
-                raise WrongState(job, row.state, operation, needs)
-            rows.append(row)
-        return rows
-
-    async def run_now(self, ids: Sequence[JobId]) -> Sequence[bool]:
-        with self._db.moment() as now:
-            answers = [self._run_now(job, now) for job in ids]
-        self._db.wake()
-        return answers
-
-    def _run_now(self, job: JobId, now: datetime) -> bool:
-        row = self._db.by_id.get(job)
-        if row is None or row.state is not State.WAITING:
-            return False
-        if row.due > now:
-            self._db.stand(row, now, now)
-        return True
+    # --- switching ----------------------------------------------------------------------------
 
     async def pause(self, queue: str, *, audit: AuditNote | None = None) -> None:
         with self._db.moment() as now:

@@ -1,21 +1,18 @@
-"""What people ask and order."""
+"""What people ask, and the switches of queues."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from uuid import UUID
 
 from windlass.core.job import Attempt, Job, JobId
 from windlass.core.rollup import Rollup, merge
-from windlass.errors import JobNotFound, KeyConflict, WindlassError, WrongState
 from windlass.storage.looks import ErrorGroup
 from windlass.storage.postgres.audits import noted
 from windlass.storage.postgres.connection import Row
 from windlass.storage.postgres.database import Database
 from windlass.storage.postgres.filters import filter_args
-from windlass.storage.postgres.records import STATES, attempt_of, job_of, known_ids
-from windlass.storage.postgres.translate import Refused
+from windlass.storage.postgres.records import attempt_of, job_of, known_ids
 from windlass.storage.protocol import AuditNote, ErrorLook, JobFilter, Page, QueueCounts
 from windlass.storage.queries import load
 
@@ -25,7 +22,6 @@ _SQL = load("windlass.storage.postgres.sql", "admin.sql")
 _GET, _FIND, _HISTORY, _ERRORS = _SQL["get"], _SQL["find"], _SQL["history"], _SQL["errors"]
 _COUNT_ALL, _COUNT_UP_TO = _SQL["count_all"], _SQL["count_up_to"]
 _KNOWN_QUEUES, _PAUSE, _ROLLUPS = _SQL["known_queues"], _SQL["pause"], _SQL["rollups"]
-_REQUEUE, _DISCARD, _RUN_NOW = _SQL["requeue"], _SQL["discard"], _SQL["run_now"]
 
 
 class PostgresAdmin:
@@ -34,8 +30,8 @@ class PostgresAdmin:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def _ask(self, sql: str, *args: object, again: bool = True) -> list[Row]:
-        return await self._db.fetch_aside(self._db.sql(sql), *args, again=again)
+    async def _ask(self, sql: str, *args: object) -> list[Row]:
+        return await self._db.fetch_aside(self._db.sql(sql), *args)
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -81,31 +77,7 @@ class PostgresAdmin:
     async def rollups(self, since: datetime, until: datetime) -> Sequence[Rollup]:
         return merge(_rollup_of(row) for row in await self._ask(_ROLLUPS, since, until))
 
-    # --- ordering -----------------------------------------------------------------------------
-
-    async def requeue(self, ids: Sequence[JobId]) -> Sequence[Job]:
-        asked = _asked(ids)
-        try:
-            rows = await self._ask(_REQUEUE, self._db.instant(), asked, again=False)
-        except Refused as refusal:
-            raise _reason(refusal, "requeue", "failed, cancelled or discarded") from None
-        self._db.wake()
-        jobs = {job.id: job for job in map(job_of, rows)}
-        return [jobs[job] for job in dict.fromkeys(ids)]
-
-    async def discard(self, ids: Sequence[JobId], *, reason: str) -> None:
-        asked = _asked(ids)
-        try:
-            await self._ask(_DISCARD, self._db.instant(), asked, reason, again=False)
-        except Refused as refusal:
-            raise _reason(refusal, "discard", "failed") from None
-        self._db.wake()
-
-    async def run_now(self, ids: Sequence[JobId]) -> Sequence[bool]:
-        rows = await self._ask(_RUN_NOW, self._db.instant(), known_ids(ids))
-        self._db.wake()
-        waiting = {row[0].hex for row in rows}
-        return [job in waiting for job in ids]
+    # --- switching ----------------------------------------------------------------------------
 
     async def pause(self, queue: str, *, audit: AuditNote | None = None) -> None:
         await self._set_paused(queue, audit, paused=True)
@@ -116,25 +88,6 @@ class PostgresAdmin:
 
     async def _set_paused(self, queue: str, audit: AuditNote | None, *, paused: bool) -> None:
         await self._ask(_PAUSE, queue, paused, self._db.instant(), noted(audit))
-
-
-def _asked(ids: Sequence[JobId]) -> list[UUID]:
-    for job in ids:
-        if not known_ids([job]):
-            raise JobNotFound(job)
-    return known_ids(ids)
-
-
-def _reason(refusal: Refused, operation: str, needs: str) -> WindlassError:
-    """What a function of 0006_operations.sql raised."""
-    job, _, rest = refusal.detail.partition(" ")
-    match refusal.code:
-        case "WL404":
-            return JobNotFound(job)
-        case "WL409":
-            return WrongState(job, STATES[int(rest)], operation, needs)
-        case _:
-            return KeyConflict(rest, job)
 
 
 def _counts_of(queue: str, row: Row | None, *, paused: bool, cap: int | None) -> QueueCounts:

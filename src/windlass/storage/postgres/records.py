@@ -99,7 +99,7 @@ def _limits_of(gates: Sequence[str] | None, costs: Sequence[float] | None) -> tu
 
 
 def job_of(row: Row) -> Job:
-    """A row of ``get``, ``find`` or ``requeue`` in admin.sql."""
+    """A row of ``get`` or ``find`` in admin.sql."""
     return Job(
         id=JobId(row["id"].hex),
         seq=row["seq"],

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
-from typing import Any
 
 from windlass.core.instant import to_us
 from windlass.core.job import Attempt, Job, JobId
 from windlass.core.rollup import Rollup, merge
 from windlass.core.state import State
-from windlass.errors import JobNotFound, KeyConflict, WindlassError, WrongState
 from windlass.storage.calendar import instant_of
 from windlass.storage.protocol import AuditNote, ErrorLook, JobFilter, Page, QueueCounts
 from windlass.storage.redis.audits import note_bytes
@@ -30,7 +28,6 @@ _GET, _HISTORY, _COUNTS, _ROLLUPS = (
     script("counts"),
     script("rollups"),
 )
-_REQUEUE, _DISCARD, _RUN_NOW = script("requeue"), script("discard"), script("run_now")
 _PAUSE, _RESUME = script("pause"), script("resume")
 
 _AT_ONCE = 50
@@ -109,25 +106,7 @@ class RedisAdmin:
             if len(found) < 3 * _MINUTES:
                 return rollups
 
-    # --- ordering -----------------------------------------------------------------------------
-
-    async def requeue(self, ids: Sequence[JobId]) -> Sequence[Job]:
-        found = await self._db.run_aside(_REQUEUE, *dict.fromkeys(map(known_id, ids)))
-        if found[0] != b"done":
-            raise _refusal(found, ids, "requeue", "failed, cancelled or discarded")
-        self._db.wake()
-        return [shown_job(row) for row in found[1:]]
-
-    async def discard(self, ids: Sequence[JobId], *, reason: str) -> None:
-        found = await self._db.run_aside(_DISCARD, reason, *dict.fromkeys(map(known_id, ids)))
-        if found[0] != b"done":
-            raise _refusal(found, ids, "discard", "failed")
-        self._db.wake()
-
-    async def run_now(self, ids: Sequence[JobId]) -> Sequence[bool]:
-        answers = await self._db.run_aside(_RUN_NOW, *map(known_id, ids))
-        self._db.wake()
-        return [bool(answer) for answer in answers]
+    # --- switching ----------------------------------------------------------------------------
 
     async def pause(self, queue: str, *, audit: AuditNote | None = None) -> None:
         await self._db.run_aside(_PAUSE, queue, note_bytes(audit))
@@ -135,17 +114,3 @@ class RedisAdmin:
     async def resume(self, queue: str, *, audit: AuditNote | None = None) -> None:
         await self._db.run_aside(_RESUME, queue, note_bytes(audit))
         self._db.wake()
-
-
-def _refusal(
-    found: Sequence[Any], ids: Sequence[JobId], operation: str, needs: str
-) -> WindlassError:
-    """What stood in the way, as requeue.lua and discard.lua say it."""
-    match found[0]:
-        case b"key":
-            return KeyConflict(found[1].decode(), found[2].hex())
-        case b"state":
-            return WrongState(found[1].hex(), STATES[found[2]], operation, needs)
-        case _:
-            asked = {known_id(job): job for job in ids}
-            return JobNotFound(asked[found[1]])

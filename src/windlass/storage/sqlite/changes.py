@@ -15,7 +15,7 @@ from windlass.storage.calendar import LAST_US
 from windlass.storage.ordering import Edit
 from windlass.storage.queries import load
 from windlass.storage.sqlite.endings import delete
-from windlass.storage.sqlite.keys import Holder, find_holder, free_keys, take_key
+from windlass.storage.sqlite.keys import find_holder, free_keys, take_key
 from windlass.storage.sqlite.lanes import Lanes
 from windlass.storage.sqlite.rows import limits_of, rows_by_id
 from windlass.storage.sqlite.waiting import end_waiting
@@ -60,8 +60,8 @@ class Changes:
         self._lanes = Lanes(connection)
         self._deleted: list[int] = []
 
-    def requeue(self, job: Asked) -> Holder | None:
-        """An ended job waits again, unless another one holds its key: then that is the answer."""
+    def requeue(self, job: Asked) -> bool:
+        """An ended job waits again; False: another one holds its key, and nothing changed."""
         # A window until the start stays released, whether the job ever started or not.
         if job.key is not None and job.window != Window.UNTIL_STARTED.value:
             holder = find_holder(self._connection, job.key, self._now)
@@ -69,10 +69,10 @@ class Changes:
                 period = job.period
                 take_key(self._connection, job.key, job.seq, period=period, now=self._now)
             elif holder.seq != job.seq:
-                return holder
+                return False
         ready, lane = self._stand(job._replace(due=self._now, solo=0))
         self._connection.execute(_REQUEUE, (job.seq, ready, lane, self._now))
-        return None
+        return True
 
     def discard(self, job: Asked, reason: str) -> None:
         """A failed job is given up."""

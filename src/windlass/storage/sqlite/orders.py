@@ -121,9 +121,9 @@ def _carry_out(changes: Changes, order: Order, job: Asked) -> _Left:
 def _requeue(changes: Changes, job: Asked) -> _Left:
     if STATES[job.state] not in REQUEUABLE:
         return Ordered.WRONG_STATE, job
-    if changes.requeue(job) is not None:
-        return Ordered.CONFLICT, job
-    return Ordered.DONE, job._replace(state=WAITING)
+    if changes.requeue(job):
+        return Ordered.DONE, job._replace(state=WAITING)
+    return Ordered.CONFLICT, job
 
 
 def _discard(changes: Changes, job: Asked, reason: str) -> _Left:

@@ -1,4 +1,4 @@
-"""`AdminStore`: what people ask and order."""
+"""What people ask of an `AdminStore`, and what becomes of the jobs they order something for."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ from windlass.testing.conformance.steps import (
     ask,
     claim,
     claim_one,
+    discard,
     enlist,
     failed,
     happened,
     ids,
     keyed,
     look,
+    requeue,
+    run_now,
     started,
     total,
 )
@@ -88,7 +91,7 @@ class ReadingConformance:
         await started(storage)
         waiting = await add(storage, a_job(), a_job(), a_job(delay=DAY), a_job(queue="b"))
         await storage.jobs.cancel(waiting[:1])
-        await storage.admin.discard([await failed(storage, priority=-1)], reason="no use")
+        await discard(storage, await failed(storage, priority=-1))
         now = await storage.now()
         assert list(await storage.admin.counts()) == [
             QueueCounts(queue="b", ready=1, oldest_due=now),
@@ -122,7 +125,7 @@ class OperatorConformance:
     ) -> None:  # A2, STATE-11, Q6, forge requeue_batch_by_status_resets_pending
         job = await failed(storage, max_attempts=3, payload=b"[1]")
         clock.advance(HOUR)
-        (back,) = await storage.admin.requeue([job])
+        (back,) = await requeue(storage, job)
         assert (back.id, back.state, back.due) == (job, State.WAITING, clock.now())
         assert (back.attempt, back.max_attempts, back.budget) == (1, 4, 3)
         assert (back.finished_at, back.error) == (None, OOPS)
@@ -135,8 +138,8 @@ class OperatorConformance:
         (cancelled,) = await add(storage, a_job())
         await storage.jobs.cancel([cancelled])
         discarded = await failed(storage)
-        await storage.admin.discard([discarded], reason="no use")
-        await storage.admin.requeue([cancelled, discarded])
+        await discard(storage, discarded)
+        await requeue(storage, cancelled, discarded)
         assert sorted(ids(await claim(storage, 10))) == sorted([cancelled, discarded])
 
     async def test_a_requeue_forgets_expiry_suspicion_and_cancel_request(
@@ -146,7 +149,7 @@ class OperatorConformance:
         await storage.jobs.cancel([running.claim.job])
         await happened(storage, running, Lost(OOPS), by="reaper")
         clock.advance(HOUR)
-        (back,) = await storage.admin.requeue([running.claim.job])
+        (back,) = await requeue(storage, running.claim.job)
         assert (back.expires_at, back.missed_at, back.cancel_requested) == (None, None, False)
         assert (back.lost, back.solo) == (0, False)
         assert ids(await claim(storage)) == [running.claim.job]
@@ -157,7 +160,7 @@ class OperatorConformance:
         running = await started(storage, a_job(max_attempts=1))
         await happened(storage, running, Lost(OOPS), by="reaper")
         assert (await look(storage, running)).lost == 1
-        (back,) = await storage.admin.requeue([running.claim.job])
+        (back,) = await requeue(storage, running.claim.job)
         assert back.lost == 0
         assert ids(await claim(storage)) == [running.claim.job]
 
@@ -165,7 +168,7 @@ class OperatorConformance:
         self, storage: Storage
     ) -> None:  # A4, A5, ADMIN-9
         job = await failed(storage)
-        calls = [storage.admin.requeue([job]) for _ in range(2)]
+        calls = [requeue(storage, job) for _ in range(2)]
         answers = await asyncio.gather(*calls, return_exceptions=True)
         assert sum(isinstance(answer, WrongState) for answer in answers) == 1
         assert len(await claim(storage, 10)) == 1
@@ -176,21 +179,12 @@ class OperatorConformance:
         running = await started(storage)
         await happened(storage, running, Raised(OOPS))
         with pytest.raises(WrongState):
-            await storage.admin.requeue([running.claim.job])
-
-    async def test_requeueing_is_all_or_none(self, storage: Storage) -> None:
-        job = await failed(storage)
-        (waiting,) = await add(storage, a_job(queue="b"))
-        with pytest.raises(WrongState):
-            await storage.admin.requeue([job, waiting])
-        with pytest.raises(JobNotFound):
-            await storage.admin.requeue([job, new_job_id()])
-        assert (await look(storage, job)).state is State.FAILED
+            await requeue(storage, running.claim.job)
 
     async def test_a_requeued_job_takes_its_key_again(self, storage: Storage) -> None:
         running = await started(storage, keyed("k"))
         await happened(storage, running, GaveUp(OOPS))
-        (back,) = await storage.admin.requeue([running.claim.job])
+        (back,) = await requeue(storage, running.claim.job)
         assert back.key_held
         (answer,) = await storage.jobs.insert([keyed("k")])
         assert (answer.id, answer.created) == (running.claim.job, False)
@@ -200,23 +194,11 @@ class OperatorConformance:
     ) -> None:  # A3, ADMIN-18, forge requeue_single_skips_when_dedupe_sibling_is_active
         running = await started(storage, keyed("k"))
         await happened(storage, running, GaveUp(OOPS))
-        free = await failed(storage)
         (holder,) = await add(storage, keyed("k"))
         with pytest.raises(KeyConflict) as conflict:
-            await storage.admin.requeue([free, running.claim.job])
+            await requeue(storage, running.claim.job)
         assert conflict.value.holder == holder
-        for job in (running.claim.job, free):
-            assert (await look(storage, job)).state is State.FAILED
-
-    async def test_two_jobs_with_one_key_are_not_requeued_together(self, storage: Storage) -> None:
-        pair = []
-        for _ in range(2):
-            running = await started(storage, keyed("k"))
-            await happened(storage, running, GaveUp(OOPS))
-            pair.append(running.claim.job)
-        with pytest.raises(KeyConflict):
-            await storage.admin.requeue(pair)
-        assert (await look(storage, pair[0])).state is State.FAILED
+        assert (await look(storage, running)).state is State.FAILED
 
     async def test_a_key_held_until_started_stays_free_after_a_requeue(
         self, storage: Storage
@@ -224,36 +206,35 @@ class OperatorConformance:
         running = await started(storage, keyed("k", Window.UNTIL_STARTED))
         await happened(storage, running, GaveUp(OOPS))
         await add(storage, keyed("k", Window.UNTIL_STARTED, delay=DAY))
-        (back,) = await storage.admin.requeue([running.claim.job])
+        (back,) = await requeue(storage, running.claim.job)
         assert not back.key_held
 
     async def test_a_failed_job_is_discarded_with_a_reason(
         self, storage: Storage, clock: VirtualClock
     ) -> None:  # A1, ADMIN-13
         job = await failed(storage)
-        await storage.admin.discard([job], reason="no use")
+        await discard(storage, job)
         found = await look(storage, job)
         assert (found.state, found.reason, found.error) == (State.DISCARDED, "no use", OOPS)
         clock.advance(DAY)
         assert await claim(storage) == []
 
-    async def test_discarding_is_all_or_none_and_only_for_failed_jobs(
+    async def test_only_failed_jobs_can_be_discarded(
         self, storage: Storage
     ) -> None:  # ADMIN-13, ADMIN-14
-        job = await failed(storage)
         (waiting,) = await add(storage, a_job())
         with pytest.raises(WrongState):
-            await storage.admin.discard([job, waiting], reason="no use")
+            await discard(storage, waiting)
         with pytest.raises(JobNotFound):
-            await storage.admin.discard([job, new_job_id()], reason="no use")
-        assert (await look(storage, job)).state is State.FAILED
+            await discard(storage, new_job_id())
+        assert (await look(storage, waiting)).state is State.WAITING
 
     async def test_retention_of_a_discarded_job_counts_from_the_discard(
         self, storage: Storage, clock: VirtualClock
     ) -> None:  # "reached this terminal state longer ago than that"
         job = await failed(storage)
         clock.advance(DAY)
-        await storage.admin.discard([job], reason="no use")
+        await discard(storage, job)
         prune = storage.maintenance.prune
         assert await prune(state=State.DISCARDED, older_than=HOUR, limit=10) == 0
         clock.advance(DAY)
@@ -265,7 +246,7 @@ class OperatorConformance:
     ) -> None:  # PRIO-5, forge run_now_advances_pending_scheduled_at
         await enlist(storage)
         (later,) = await add(storage, a_job(delay=DAY))
-        assert list(await storage.admin.run_now([later])) == [True]
+        assert await run_now(storage, later) == [True]
         assert (await look(storage, later)).due == clock.now()
         assert ids(await claim(storage, 10)) == [later]
         clock.advance(2 * DAY)
@@ -277,7 +258,7 @@ class OperatorConformance:
         await enlist(storage)
         first, second = await add(storage, a_job(), a_job(delay=MINUTE))
         clock.advance(HOUR)
-        assert list(await storage.admin.run_now([first, second])) == [True, True]
+        assert await run_now(storage, first, second) == [True, True]
         assert ids(await claim(storage, 10)) == [first, second]
         assert (await look(storage, second)).due == clock.now() - HOUR + MINUTE
 
@@ -286,7 +267,7 @@ class OperatorConformance:
     ) -> None:  # PRIO-5, forge run_now_no_op_on_non_pending
         running, dead = await started(storage), await failed(storage)
         asked = [running.claim.job, dead, new_job_id()]
-        assert list(await storage.admin.run_now(asked)) == [False, False, False]
+        assert await run_now(storage, *asked) == [False, False, False]
         assert (await look(storage, running)).state is State.RUNNING
         assert (await look(storage, dead)).state is State.FAILED
 

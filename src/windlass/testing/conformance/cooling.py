@@ -36,6 +36,7 @@ from windlass.testing.conformance.steps import (
     limited,
     look,
     queue_record,
+    run_now,
     started,
     succeeded,
     throttled,
@@ -321,7 +322,7 @@ class CoolDownConformance:
         await storage.admin.pause("default")
         assert (await ask(storage)).next_at is None
         await storage.admin.resume("default")
-        await storage.admin.run_now(jobs)
+        await run_now(storage, *jobs)
         assert await claim(storage, 10) == []
 
     async def test_a_rest_beyond_the_calendar_ends_within_it(self, storage: Storage) -> None:

@@ -39,6 +39,7 @@ from windlass.testing.conformance.steps import (
     ids,
     limited,
     look,
+    requeue,
     started,
     succeeded,
 )
@@ -146,7 +147,7 @@ class MaxRunningConformance:
         failed = await started(storage)
         await happened(storage, failed, GaveUp(OOPS))
         await started(storage)
-        await storage.admin.requeue([failed.claim.job])
+        await requeue(storage, failed.claim.job)
         assert await claim(storage, 10) == []
 
     async def test_a_job_to_run_alone_counts_and_is_counted(self, storage: Storage) -> None:

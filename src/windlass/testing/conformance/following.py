@@ -43,6 +43,7 @@ from windlass.testing.conformance.steps import (
     keyed,
     limited,
     look,
+    requeue,
     started,
     succeeded,
     total,
@@ -321,7 +322,7 @@ class OnFailureConformance:
         running = await started(storage, a_job(on_failure=FULL))
         await happened(storage, running, GaveUp(OOPS))
         assert (await look(storage, running)).on_failure == FULL
-        (requeued,) = await storage.admin.requeue([running.claim.job])
+        (requeued,) = await requeue(storage, running.claim.job)
         assert requeued.on_failure == FULL
         assert (await claim_one(storage)).on_failure == FULL
 

@@ -36,6 +36,7 @@ from windlass.testing.conformance.steps import (
     keyed,
     limited,
     look,
+    requeue,
     started,
     total,
 )
@@ -343,7 +344,7 @@ class UniqueConformance:
         failed = await started(storage, keyed("k", Window.FOR_A_TIME))
         await happened(storage, failed, GaveUp(OOPS))
         clock.advance(DAY)
-        await storage.admin.requeue([failed.claim.job])
+        await requeue(storage, failed.claim.job)
         clock.advance(HOUR - INSTANT)
         (answer,) = await storage.jobs.insert([keyed("k", Window.FOR_A_TIME)])
         assert answer == Inserted(failed.claim.job, created=False)
@@ -356,6 +357,6 @@ class UniqueConformance:
         failed = await started(storage, keyed("k", Window.FOR_A_TIME))
         await happened(storage, failed, GaveUp(OOPS))
         clock.advance(HOUR / 2)
-        await storage.admin.requeue([failed.claim.job])
+        await requeue(storage, failed.claim.job)
         clock.advance(HOUR / 2)
         await add(storage, keyed("k", Window.FOR_A_TIME))

@@ -24,6 +24,8 @@ from windlass.testing.conformance.steps import (
     ids,
     limited,
     look,
+    requeue,
+    run_now,
     started,
     succeeded,
 )
@@ -113,14 +115,14 @@ class LaneConformance:
         failed = await started(storage, limited("db"))
         await happened(storage, failed, GaveUp(OOPS))
         await started(storage, limited("db"))
-        await storage.admin.requeue([failed.claim.job])
+        await requeue(storage, failed.claim.job)
         assert await claim(storage, 10) == []
 
     async def test_a_job_made_due_now_waits_in_its_lane(self, storage: Storage) -> None:
         await at_most(storage, db=1)
         (later,) = await add(storage, limited("db", delay=HOUR))
         running = await started(storage, limited("db"))
-        await storage.admin.run_now([later])
+        await run_now(storage, later)
         assert await claim(storage, 10) == []
         await succeeded(storage, running)
         assert ids(await claim(storage, 10)) == [later]

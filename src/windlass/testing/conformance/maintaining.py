@@ -22,6 +22,7 @@ from windlass.testing.conformance.steps import (
     keyed,
     limited,
     look,
+    requeue,
     started,
     total,
 )
@@ -144,7 +145,7 @@ class MaintenanceConformance:
     ) -> None:  # TTL-10, H-7
         failed = await started(storage)
         await happened(storage, failed, GaveUp(OOPS))
-        await storage.admin.requeue([failed.claim.job])
+        await requeue(storage, failed.claim.job)
         clock.advance(DAY)
         for state in State:
             assert await storage.maintenance.prune(state=state, older_than=MINUTE, limit=9) == 0

@@ -23,6 +23,8 @@ from windlass.testing.conformance.steps import (
     claim,
     enlist,
     happened,
+    requeue,
+    run_now,
     started,
 )
 
@@ -78,12 +80,12 @@ class WakeupConformance:
         running = await started(storage)
         await happened(storage, running, GaveUp(OOPS))
         async with woken(storage):
-            await storage.admin.requeue([running.claim.job])
+            await requeue(storage, running.claim.job)
 
     async def test_making_a_job_due_wakes(self, storage: Storage) -> None:  # H-16
         jobs = await add(storage, a_job(delay=HOUR))
         async with woken(storage):
-            await storage.admin.run_now(jobs)
+            await run_now(storage, *jobs)
 
     async def test_resuming_a_queue_wakes(self, storage: Storage) -> None:
         await storage.admin.pause("default")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -14,8 +15,9 @@ from windlass.core.limit import LimitSpec
 from windlass.core.outcome import GaveUp, Outcome, Policy, decide
 from windlass.core.transition import Transition, succeed, throttle
 from windlass.core.unique import Unique, Window
+from windlass.errors import JobNotFound, KeyConflict, WrongState
 from windlass.seams import new_job_id
-from windlass.storage.ordering import Order, Ordered
+from windlass.storage.ordering import Discard, Order, Ordered, Requeue, RunNow
 from windlass.storage.protocol import (
     Answer,
     AuditNote,
@@ -177,6 +179,39 @@ async def obeyed(
 ) -> list[Ordered]:
     """What became of an order for each of these jobs."""
     return list(await storage.orders.order(order, jobs, note or a_note()))
+
+
+async def requeue(storage: Storage, *jobs: JobId) -> list[Job]:
+    """Put jobs back to waiting; raises for the first that cannot be."""
+    answers = await obeyed(storage, Requeue(), *jobs)
+    await _require(storage, jobs, answers, "requeue", "failed, cancelled or discarded")
+    return [await look(storage, job) for job in jobs]
+
+
+async def discard(storage: Storage, *jobs: JobId, reason: str = "no use") -> None:
+    """Give up on failed jobs; raises for the first that cannot be."""
+    answers = await obeyed(storage, Discard(reason), *jobs)
+    await _require(storage, jobs, answers, "discard", "failed")
+
+
+async def run_now(storage: Storage, *jobs: JobId) -> list[bool]:
+    """Make waiting jobs due; whether each of them is."""
+    return [answer is Ordered.DONE for answer in await obeyed(storage, RunNow(), *jobs)]
+
+
+async def _require(
+    storage: Storage, jobs: Sequence[JobId], answers: Sequence[Ordered], order: str, needs: str
+) -> None:
+    for job, answer in zip(jobs, answers, strict=True):
+        match answer:
+            case Ordered.UNKNOWN:
+                raise JobNotFound(job)
+            case Ordered.WRONG_STATE:
+                raise WrongState(job, (await look(storage, job)).state, order, needs)
+            case Ordered.CONFLICT:
+                key = (await look(storage, job)).key or ""
+                found = await storage.admin.find(JobFilter(key=key), limit=100)
+                raise KeyConflict(key, next(one.id for one in found if one.key_held))
 
 
 async def throttled(

@@ -124,7 +124,7 @@ class MemoryStage:
                 return [new.id for write in args[0] for new in write.jobs]
             case "leave":
                 return [job for job, view in ledger.jobs.items() if view.worker == args[0]]
-            case "cancel" | "requeue" | "discard" | "run_now":
+            case "cancel":
                 return [*args[0]]
             case "report":
                 return [claim.job for claim, _ in args[0]]

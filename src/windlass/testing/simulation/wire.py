@@ -70,7 +70,7 @@ WAKING = frozenset(
         "maintenance": "promote expire",
         "queues": "change warm",
         "schedules": "write",
-        "admin": "requeue discard run_now resume",
+        "admin": "resume",
         "orders": "requeue discard cancel run_now delete edit insert",
     }.items()
     for name in names.split()

@@ -153,29 +153,6 @@ BEGIN
     UPDATE workers SET state = 'gone', ended_at = v_now WHERE id = p_worker AND state = 'live';
 END $$;
 
--- All of the jobs, locked, in one of the states, or an error before anything has changed: the
--- first of p_ids that is to blame.
-CREATE OR REPLACE FUNCTION require(p_ids uuid[], p_states smallint[]) RETURNS SETOF jobs
-LANGUAGE plpgsql
-SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off
-SET lock_timeout TO '3s' AS $$
-DECLARE
-    v_culprit record;
-BEGIN
-    PERFORM 1 FROM jobs WHERE id = ANY (p_ids) ORDER BY seq FOR UPDATE;
-    SELECT asked.id, j.state INTO v_culprit
-      FROM unnest(p_ids) WITH ORDINALITY AS asked (id, place)
-      LEFT JOIN jobs j ON j.id = asked.id
-     WHERE j.id IS NULL OR j.state <> ALL (p_states)
-     ORDER BY asked.place LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION 'not in the state this needs' USING
-            ERRCODE = CASE WHEN v_culprit.state IS NULL THEN 'WL404' ELSE 'WL409' END,
-            DETAIL = concat_ws(' ', replace(v_culprit.id::text, '-', ''), v_culprit.state);
-    END IF;
-    RETURN QUERY SELECT * FROM jobs WHERE id = ANY (p_ids) ORDER BY seq;
-END $$;
-
 -- One ended job waits again, ready now, with a fresh budget; the caller has locked it. A limited one
 -- is put where due ones wait: the next claim stands it in its lane, and so nobody waits for the
 -- limits here. The answer: NULL; else the number of the job that holds its key, and nothing changed.
@@ -202,42 +179,6 @@ BEGIN
     RETURN NULL;
 END $$;
 
-CREATE OR REPLACE FUNCTION requeue(p_at timestamptz, p_ids uuid[]) RETURNS SETOF jobs
-LANGUAGE plpgsql
-SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off
-SET lock_timeout TO '3s' AS $$
-DECLARE
-    v_at timestamptz := coalesce(p_at, clock_timestamp());
-    v_seqs bigint[];
-    v_row record;
-    v_holder bigint;
-BEGIN
-    PERFORM commit_durably(true);
-    v_seqs := ARRAY(SELECT seq FROM require(p_ids, '{3,4,5}'));
-    FOR v_row IN SELECT seq, key FROM jobs WHERE seq = ANY (v_seqs) ORDER BY key, seq LOOP
-        v_holder := requeue_one(v_row.seq, v_at);
-        IF v_holder IS NOT NULL THEN
-            RAISE EXCEPTION 'the key is held' USING ERRCODE = 'WL423', DETAIL = concat(
-                (SELECT replace(j.id::text, '-', '') FROM jobs j WHERE j.seq = v_holder),
-                ' ', v_row.key);
-        END IF;
-    END LOOP;
-    RETURN QUERY SELECT * FROM jobs WHERE seq = ANY (v_seqs);
-END $$;
-
-CREATE OR REPLACE FUNCTION discard(p_at timestamptz, p_ids uuid[], p_reason text) RETURNS void
-LANGUAGE plpgsql
-SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
-DECLARE
-    v_seqs bigint[];
-BEGIN
-    PERFORM commit_durably(true);
-    v_seqs := ARRAY(SELECT seq FROM require(p_ids, '{3}'));
-    UPDATE jobs
-       SET state = 5, finished_at = coalesce(p_at, clock_timestamp()), reason = p_reason
-     WHERE seq = ANY (v_seqs);
-END $$;
-
 -- Waiting jobs that are due later are due now; the caller has locked them. Limited ones: see
 -- `requeue_one`.
 CREATE OR REPLACE FUNCTION hasten(p_seqs bigint[], p_now timestamptz) RETURNS void
@@ -246,20 +187,6 @@ BEGIN
     UPDATE jobs j
        SET due = p_now, ready = CASE WHEN j.solo THEN 3 WHEN j.gates IS NULL THEN 1 ELSE 0 END
      WHERE j.seq = ANY (p_seqs) AND j.ready + 0 = 0 AND j.due > p_now;
-END $$;
-
--- The waiting ones among the jobs, now due.
-CREATE OR REPLACE FUNCTION run_now(p_at timestamptz, p_ids uuid[]) RETURNS SETOF uuid
-LANGUAGE plpgsql
-SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off
-SET lock_timeout TO '3s' AS $$
-DECLARE
-    v_at timestamptz := coalesce(p_at, clock_timestamp());
-BEGIN
-    PERFORM commit_durably(true);
-    PERFORM 1 FROM jobs WHERE id = ANY (p_ids) AND state = 0 ORDER BY seq FOR UPDATE;
-    PERFORM hasten(ARRAY(SELECT seq FROM jobs WHERE id = ANY (p_ids) AND state = 0), v_at);
-    RETURN QUERY SELECT id FROM jobs WHERE id = ANY (p_ids) AND state = 0;
 END $$;
 
 CREATE OR REPLACE FUNCTION pause(

@@ -102,3 +102,9 @@ DROP FUNCTION IF EXISTS leave_worker(
     timestamptz, boolean, text, bigint[], integer[], text[], text[], bytea[], boolean[], bigint[],
     boolean[], text[], text[], text[], integer[], boolean[], boolean[], text[], text[], boolean[],
     text[], integer[]);
+
+-- What `order_jobs` does now. Only people called them, no worker.
+DROP FUNCTION IF EXISTS requeue(timestamptz, uuid[]);
+DROP FUNCTION IF EXISTS discard(timestamptz, uuid[], text);
+DROP FUNCTION IF EXISTS run_now(timestamptz, uuid[]);
+DROP FUNCTION IF EXISTS require(uuid[], smallint[]);

@@ -58,22 +58,6 @@ SELECT queue, ready, scheduled, running, ended, retrying, oldest_due
 -- Those that are listed whether they have jobs or not.
 SELECT name, paused FROM windlass.queues WHERE paused OR settings IS NOT NULL;
 
--- name: requeue
--- The keys are held again where the window asks for it: that is what was just written.
-SELECT seq, id, state, queue, task, priority, due, attempt, max_attempts, budget, claim_number,
-       cancel_requested, lost, solo, worker, created_at, started_at, finished_at, gates, costs,
-       expires_at, timeout, key,
-       key IS NOT NULL AND key_window <> 'until_started' AS key_held,
-       missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, throttled,
-       on_failure, progress, progress_note, reason, error_kind, error_message, error_traceback, result, payload
-  FROM windlass.requeue($1, $2::uuid[]);
-
--- name: discard
-SELECT windlass.discard($1, $2::uuid[], $3);
-
--- name: run_now
-SELECT windlass.run_now($1, $2::uuid[]);
-
 -- name: pause
 SELECT windlass.pause($1, $2, $3, $4);
 

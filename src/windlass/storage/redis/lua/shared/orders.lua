@@ -6,41 +6,32 @@ local orders = {}
 
 -- The key that a requeued job takes again, and for how long. A window until the start stays released,
 -- whether the job ever started or not.
-function orders.retaken(job)
+local function retaken(job)
   local special = has(job.marks, KEYED) and special_of(job)
   if special and special[1] ~= '' and special[2] ~= 'until_started' then
     return special[1], special[3]
   end
 end
 
-function orders.may_requeue(job)
-  return job.state == FAILED or job.state == CANCELLED or job.state == DISCARDED
-end
-
--- A job that may be, and whose key is free or its own, waits again.
-function orders.put_back(job)
+function orders.requeue(job)
+  if job.state ~= FAILED and job.state ~= CANCELLED and job.state ~= DISCARDED then
+    return WRONG_STATE
+  end
+  local key, period = retaken(job)
+  local holder = key and key_holder(key)
+  if holder and holder ~= job.id then
+    return CONFLICT
+  end
   count(job.queue, job.state, -1)
   count(job.queue, WAITING, 1)
   job.most = job.attempt + job.budget
   job.expires, job.missed, job.lost = 0, 0, 0
   mark(job, CANCEL, false)
   mark(job, SOLO, false)
-  local key, period = orders.retaken(job)
-  if key and key_holder(key) ~= job.id then
+  if key and not holder then
     take_key(job.id, key, period)
   end
   stand(job, now)
-end
-
-function orders.requeue(job)
-  if not orders.may_requeue(job) then
-    return WRONG_STATE
-  end
-  local key = orders.retaken(job)
-  if key and (key_holder(key) or job.id) ~= job.id then
-    return CONFLICT
-  end
-  orders.put_back(job)
   return DONE
 end
 
