@@ -13,6 +13,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
+from tests.cli.desk import empty_file
 from windlass.cli.dashboard import dashboard
 from windlass.cli.main import main
 from windlass.web.credentials import read_line
@@ -27,7 +28,7 @@ def refused(*words: str) -> str:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com"])  # noqa: S104
 def test_others_are_served_only_when_it_is_said_who_they_are(host: str, tmp_path: Path) -> None:
-    said = refused("--url", f"sqlite:///{tmp_path}/jobs.db", "--host", host)
+    said = refused("--url", empty_file(tmp_path), "--host", host)
     assert "--new-user" in said
     assert "127.0.0.1" in said
 
@@ -41,7 +42,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = str(other.getsockname()[1])
-        said = refused("--url", f"sqlite:///{tmp_path}/jobs.db", "--port", port)
+        said = refused("--url", empty_file(tmp_path), "--port", port)
     assert f"127.0.0.1:{port}" in said
     assert "--port" in said
 
@@ -69,7 +70,7 @@ def test_the_command_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
 async def test_it_serves_whoever_has_the_link_until_it_is_told_to_stop(tmp_path: Path) -> None:
     running = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "windlass", "dashboard",
-        "--url", f"sqlite:///{tmp_path}/jobs.db", "--port", "0",
+        "--url", empty_file(tmp_path), "--port", "0",
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
