@@ -1,0 +1,115 @@
+"""A shop whose worker really works: something of everything that a page can show."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import msgspec
+
+from windlass import Backoff, Context, GiveUp, Limit, Rate, Windlass
+from windlass.core.breaker import Breaker
+from windlass.core.job import Job, JobId
+from windlass.core.rules import Cron, Every
+from windlass.core.state import State
+
+__all__ = ["BusyShop", "opened_shop"]
+
+LONG = "a-queue-whose-name-goes-on-and-on-because-somebody-generates-names-for-every-customer"
+
+
+class BusyShop(msgspec.Struct, frozen=True):
+    """The app, and jobs of it to look at."""
+
+    app: Windlass
+    succeeded: JobId
+    failed: JobId
+    retrying: JobId
+    running: JobId
+    scheduled: JobId
+    worker: str
+
+
+@asynccontextmanager
+async def opened_shop() -> AsyncIterator[BusyShop]:
+    """Open, with a worker, until the block ends."""
+    app = Windlass("memory://")
+    held = asyncio.Event()
+
+    @app.task(name="shop.mail.send_receipt", queue="mail")
+    async def send(ctx: Context, to: str, *, subject: str = "") -> dict[str, str]:
+        ctx.log("connected to the mail server")
+        return {"to": to, "subject": subject}
+
+    @app.task(
+        name="shop.billing.charge",
+        queue="billing",
+        max_attempts=1,
+        breaker=Breaker(failures=3, cool_down=timedelta(hours=1)),
+        limits=[Limit("stripe", rate=Rate(25, 1.0, 5), concurrency=4)],
+    )
+    async def charge(order: int, *, card: dict[str, str]) -> None:
+        raise ConnectionRefusedError(f"the bank refused order {order}: " + "try again later " * 12)
+
+    @app.task(
+        name="shop.webhooks.call", queue="webhooks", backoff=Backoff.fixed(timedelta(hours=1))
+    )
+    async def call(url: str) -> None:
+        raise TimeoutError(f"no answer from {url}")
+
+    @app.task(name="shop.imports.catalogue", queue="imports")
+    async def catalogue(ctx: Context, rows: int) -> None:
+        for step in range(1, 60):
+            ctx.log("row %d of %d has no price", step, rows)
+        ctx.progress(0.42, f"row {rows * 42 // 100:,} of {rows:,}")
+        await held.wait()
+
+    @app.task(name="shop.reports.monthly", queue=LONG)
+    async def monthly(number: int) -> None:
+        reason = "there is no such month"
+        raise GiveUp(reason)
+
+    async with app, app.worker(slots=8) as worker:
+        try:
+            jobs = [await send.enqueue(f"{n}@example.org", subject="Thanks") for n in range(12)]
+            wrong = [
+                await charge.options(tags=["vip", "eu"]).enqueue(
+                    n, card={"number": "4242", "password": "hunter22"}
+                )
+                for n in range(3)
+            ]
+            again = await call.enqueue("https://partner.example/hook?" + "x" * 120)
+            await monthly.enqueue(13)
+            slow = await catalogue.enqueue(120_000)
+            later = await send.options(delay=3600, priority=5).enqueue("later@example.org")
+            await send.options(queue="paused-queue").enqueue("never@example.org")
+            await app.admin.acting("ada").pause("paused-queue")
+            await app.admin.set_queue("billing", max_running=8)
+            await app.admin.create_schedule("nightly", Cron("0 3 * * *"), send.call("a@b.example"))
+            await app.admin.create_schedule("often", Every(timedelta(hours=1)), monthly.call(1))
+            await app.admin.pause_schedule("often")
+            async with asyncio.timeout(20):
+                for job in jobs:
+                    await _until(app, job.id, lambda found: found.state is State.SUCCEEDED)
+                for bad in wrong:
+                    await _until(app, bad.id, lambda found: found.state is State.FAILED)
+                await _until(app, again.id, lambda found: found.error is not None)
+                await _until(app, slow.id, lambda found: found.progress is not None)
+            yield BusyShop(
+                app=app,
+                succeeded=jobs[0].id,
+                failed=wrong[0].id,
+                retrying=again.id,
+                running=slow.id,
+                scheduled=later.id,
+                worker=worker.id,
+            )
+        finally:
+            held.set()
+
+
+async def _until(app: Windlass, job: JobId, fits: Callable[[Job], bool]) -> None:
+    while not fits(await app.admin.get(job)):  # noqa: ASYNC110 -- nobody tells the test
+        await asyncio.sleep(0.02)
