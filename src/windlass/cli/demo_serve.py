@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 __all__ = ["TITLE", "past_of", "serve_demo"]
 
-TITLE = "Demo: a small shop"
+TITLE = "Windlass demo"
 _HOUR = timedelta(hours=1)
+_LETTERS = 60
+"""After so many customers a newsletter goes out, which takes its time."""
 _NEAR = timedelta(seconds=1)
 _CALM: Mapping[str, Any] = {
     "heartbeat": timedelta(seconds=15),
@@ -94,7 +96,7 @@ async def past_of(loop: DemoLoop, opened: timedelta) -> AsyncIterator[Shop]:
     seams = Seams(wall=clock.now, boot=lambda: clock.boot().total_seconds())
     shop = Shop(Windlass("memory://", clock=clock, seams=seams, **_CALM))
     async with shop.app:
-        with _hushed():
+        with _hushed(clock):
             async with shop.app.worker(slots=12):
                 await _live_through(shop, clock, began)
         loop.go_live()
@@ -123,6 +125,8 @@ async def _day(shop: Shop, clock: DemoClock, began: datetime) -> None:
         crowd = 0.2 + max(0.0, 1 - abs(passed / _HOUR - 8) / 8)
         await asyncio.sleep(60 / crowd * (0.4 + 1.2 * drawn("gap", number)))
         await shop.app.enqueue_many(shop.customer(number))
+        if number % _LETTERS == 0:
+            await shop.app.enqueue_many(shop.newsletter(number))
 
 
 async def _people(shop: Shop, clock: DemoClock, began: datetime) -> None:
@@ -158,12 +162,22 @@ async def _customers(shop: Shop, number: int) -> None:
 
 
 @contextmanager
-def _hushed() -> Iterator[None]:
-    """A day of log lines in some seconds would only scroll by."""
-    log = logging.getLogger("windlass")
+def _hushed(clock: DemoClock) -> Iterator[None]:
+    """A day of log lines in some seconds would only scroll by. Those kept with their jobs say when
+    they were logged in that day.
+    """
+    log, make = logging.getLogger("windlass"), logging.getLogRecordFactory()
     before = log.level
+
+    def dated(*parts: Any, **more: Any) -> logging.LogRecord:
+        record = make(*parts, **more)
+        record.created = clock.now().timestamp()
+        return record
+
     log.setLevel(logging.CRITICAL)
+    logging.setLogRecordFactory(dated)
     try:
         yield
     finally:
+        logging.setLogRecordFactory(make)
         log.setLevel(before)

@@ -22,6 +22,8 @@ _REFERENCE = "#/components/schemas/{name}"
 _ALWAYS = (400, 401, 403, 408, 413, 414, 422, 500, 503)
 """What any address may answer: another host's name, nobody, too little of a role, too slow, too
 large, too long, what does not fit, a mistake of ours, a storage that is away."""
+_DURATION = r"^-?P(\d+D)?(T(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?$"
+"""ISO 8601."""
 _ABOUT = (
     "Everything the dashboard shows and does, for programs. A bearer token of the setting "
     "`dashboard_auth` says who asks; a browser's session does, too, if whatever changes something "
@@ -62,8 +64,22 @@ def _schemas() -> tuple[Sequence[tuple[Any, Any]], dict[str, Any]]:
     """For each endpoint what is asked and told, and every type they speak of."""
     types = [kind for endpoint in ENDPOINTS for kind in (endpoint.asked, endpoint.told)]
     found, components = msgspec.json.schema_components((*types, Problem), ref_template=_REFERENCE)
-    pairs = list(zip(found[0:-1:2], found[1:-1:2], strict=True))
-    return pairs, components
+    pairs = [_spelled(pair) for pair in zip(found[0:-1:2], found[1:-1:2], strict=True)]
+    return pairs, _spelled(components)
+
+
+def _spelled(part: Any) -> Any:
+    """The same, durations by a pattern: what JSON Schema calls one has no fractions of a second."""
+    match part:
+        case {"format": "duration"}:
+            rest = {name: value for name, value in part.items() if name != "format"}
+            return {**rest, "pattern": _DURATION}
+        case dict():
+            return {name: _spelled(value) for name, value in part.items()}
+        case list() | tuple():
+            return [_spelled(value) for value in part]
+        case _:
+            return part
 
 
 def _with_used(components: Mapping[str, Any], paths: Mapping[str, Any]) -> Mapping[str, Any]:
