@@ -1,0 +1,196 @@
+"""Text from outside, in every field that may hold it, on every page and every address of the API:
+what a browser builds of a page has no element and no attribute more than with harmless text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from tests.web.corpus import MARK
+from tests.web.corpus_wide import CORPUS, HUGE
+from tests.web.rooms import READABLE, Room, opened
+from tests.web.test_hostile import INVISIBLE, Reader
+from windlass.core.breaker import Breaker
+from windlass.core.job import AttemptError, ClaimedJob, JobId, LimitUse, NewJob, Progress
+from windlass.core.limit import LimitSpec, Rate
+from windlass.core.rules import Cron
+from windlass.core.transition import fail, succeed
+from windlass.core.unique import Unique
+from windlass.storage.journal import LogChunk, LogLine
+from windlass.storage.protocol import Storage, Want, WorkerStart
+from windlass.web.headers import SECURITY
+
+Shape = frozenset[tuple[str, tuple[str, ...]]]
+LEADS = {"href", "src", "action", "formaction", "hx-get", "hx-post", "data-live-url", "data-url"}
+
+
+def test_the_corpus_is_large_and_every_string_of_it_can_be_recognised() -> None:
+    assert len(set(CORPUS)) >= 200
+    assert all(MARK in text or text for text in CORPUS)
+
+
+async def filled(room: Room, texts: Sequence[str]) -> list[JobId]:
+    """Every field of everything holds every text."""
+    storage = await room.app.storage()
+    (queue,) = {_name(text) for text in texts[:1]}
+    ids: list[JobId] = []
+    await storage.workers.register(_worker("w1", texts[0], [queue]))
+    for n, text in enumerate(texts):
+        short, name = text[:120], _name(text)
+        ids.append(JobId(f"{n + 1:032x}"))
+        await storage.limits.define([LimitSpec(name=name, rate=Rate(1000, 0.001, 1000))])
+        await storage.jobs.insert([_job(ids[-1], text, short, name, queue)])
+        await room.app.admin.acting(short.replace("\x00", "")).pause(name)
+        if n % 10 == 0:
+            await storage.workers.register(_worker(f"w-{n}", short, [name]))
+            await storage.limits.define(
+                [LimitSpec(name=f"breaker {name}"[:128], breaker=Breaker())]
+            )
+    await _ended(storage, queue, dict(zip(ids, texts, strict=True)))
+    send = room.app.tasks["send"]
+    for name, text in {_name(text): text for text in texts[::20]}.items():
+        await room.app.admin.create_schedule(
+            name, Cron("0 3 * * *"), send.options(tags=[text[:60]]).call(text[:1000])
+        )
+    return ids
+
+
+def _name(text: str) -> str:
+    """As much of it as a name may hold."""
+    return "".join(char if char.isprintable() and char not in " :" else "_" for char in text)[:100]
+
+
+def _worker(worker: str, text: str, queues: Sequence[str]) -> WorkerStart:
+    return WorkerStart(
+        id=worker,
+        host=text[:200],
+        pid=7,
+        version=text[:60],
+        queues=[*queues, text[:100]],
+        tasks=[text[:100]],
+        slots=1000,
+        lease=timedelta(minutes=5),
+    )
+
+
+def _job(job: JobId, text: str, short: str, name: str, queue: str) -> NewJob:
+    return NewJob(
+        id=job,
+        task=short,
+        queue=queue,
+        payload=json.dumps({text[:500]: text, "nested": [{"x": text}]}).encode(),
+        tags=(short, "tag"),
+        tenant=short,
+        principal=short,
+        correlation_id=short,
+        trace=short,
+        unique=Unique(f"{short}{job}"[-200:]),
+        limits=(LimitUse(name, key=short),),
+    )
+
+
+async def _ended(storage: Storage, queue: str, texts: dict[JobId, str]) -> None:
+    """A third has failed, a third has succeeded, a third is running and says how far it is."""
+    for _ in range(len(texts)):
+        reply = await storage.jobs.claim("w1", [Want(queue, 100)], total=100)
+        if not reply.jobs:
+            break
+        await storage.journal.append_logs(
+            [
+                LogChunk(job.claim, 1, [LogLine(reply.at, 30, texts[job.claim.job])])
+                for job in reply.jobs
+            ]
+        )
+        await storage.jobs.apply([_end(job, texts[job.claim.job]) for job in reply.jobs[::2]])
+        running = [
+            (job.claim, Progress(0.5, texts[job.claim.job][:900])) for job in reply.jobs[1::2]
+        ]
+        await storage.jobs.report(running)
+
+
+def _end(job: ClaimedJob, text: str) -> Any:
+    if job.claim.seq % 4 == 0:
+        return succeed(job, by="w1", result=json.dumps({text[:100]: text}).encode())
+    frame = f'  File "{text[:200]}", line 1, in {text[:50]}\n    {text}\n'
+    error = AttemptError(text[:200], text, f"Traceback (most recent call last):\n{frame}{text}")
+    return fail(job, by="w1", error=error)
+
+
+def addresses(ids: Sequence[JobId], texts: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
+    """Every page and every address that reads, for a few of the texts where it is about one."""
+    found: list[tuple[str, dict[str, str]]] = []
+    for route in READABLE:
+        if route.answers == "stream" or route.path == "/":
+            continue
+        for job, text in list(zip(ids, texts, strict=True))[:: max(len(ids) // 2, 1)]:
+            name = _name(text)
+            asked = {
+                **dict.fromkeys(("queue", "limit", "schedule"), name),
+                **dict.fromkeys(("task", "error", "place"), text[:100]),
+                "job": job,
+                "worker": "w1",
+            }
+            if route.path.startswith("/api/"):
+                named = route.path.endswith("/one")
+                word = route.path.split("/")[-2].removesuffix("s") if named else ""
+                asked = {word: name} if named else {}
+            found.append((route.path.replace("{job}", job), asked))
+            if "{job}" not in route.path and route.path.startswith("/api/"):
+                break
+    found += [("/api/v1/jobs", {"size": "1000"}), ("/jobs", {"text": texts[0][:100]})]
+    return list(
+        {(path, tuple(sorted(asked.items()))): (path, asked) for path, asked in found}.values()
+    )
+
+
+async def shapes(texts: Sequence[str]) -> dict[str, Shape]:
+    """What each page is built of when everything holds these texts; each is checked on the way."""
+    built: dict[str, set[tuple[str, tuple[str, ...]]]] = {}
+    async with opened() as room, await room.logged_in() as admin:
+        ids = await filled(room, texts)
+        for path, asked in addresses(ids, texts):
+            answer = await admin.get(path, params=asked, follow_redirects=True)
+            where = re.sub("[0-9a-f]{32}", "{job}", path)
+            assert answer.status_code in {200, 400, 404, 414}, (path, answer.text[:500])
+            for header, value in SECURITY.items():
+                assert answer.headers[header] == value
+            if "json" in answer.headers["content-type"]:
+                json.loads(answer.content)
+                continue
+            read = Reader(answer.text)
+            assert not INVISIBLE.search(answer.text), (where, ascii(INVISIBLE.search(answer.text)))
+            for tag, attributes in read.tags:
+                built.setdefault(where, set()).add((tag, tuple(sorted(attributes))))
+                for name in LEADS & attributes.keys():
+                    lead = attributes[name]
+                    assert lead == "" or re.match(r"/(?!/)|#|\?", lead), (where, tag, name, lead)
+    return {where: frozenset(parts) for where, parts in built.items()}
+
+
+def unlike(shape: Shape) -> set[tuple[str, str]]:
+    """Elements with one attribute each: which of them stand together depends on what is shown."""
+    return {(tag, name) for tag, names in shape for name in (*names, "")}
+
+
+async def test_no_text_adds_an_element_or_an_attribute_to_any_page() -> None:
+    harmless = await shapes([f"plain-{n}" for n in range(60)])
+    hostile = await shapes(CORPUS)
+    everywhere = set().union(*(unlike(shape) for shape in harmless.values()))
+    assert hostile.keys() == harmless.keys()
+    for where, shape in hostile.items():
+        # What an error's page is made of another one may be made of, too.
+        assert unlike(shape) <= everywhere, (where, unlike(shape) - everywhere)
+
+
+async def test_huge_texts_make_no_huge_pages() -> None:
+    async with opened() as room, await room.logged_in() as admin:
+        ids = await filled(room, HUGE)
+        for path, asked in addresses(ids, HUGE):
+            answer = await admin.get(path, params=asked, follow_redirects=True)
+            assert answer.status_code in {200, 400, 404, 414}, path
+            if "html" in answer.headers["content-type"]:
+                assert len(answer.content) < 1_000_000, (path, len(answer.content))
