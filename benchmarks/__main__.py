@@ -18,7 +18,18 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from benchmarks import against as comparing
-from benchmarks import closed, drain, endurance, enqueue, flat, lanes, latency, memory, sleeping
+from benchmarks import (
+    closed,
+    drain,
+    endurance,
+    enqueue,
+    flat,
+    lanes,
+    latency,
+    memory,
+    pages,
+    sleeping,
+)
 from benchmarks.figure import Figure
 from benchmarks.place import BACKENDS, Backend, Place, open_place
 from benchmarks.report import as_json, as_run, machine, show
@@ -37,10 +48,21 @@ MEASURES: Measures = {
     "sleeping": sleeping.measure,
     "memory": memory.measure,
     "endurance": endurance.measure,
+    "pages": pages.measure,
 }
 BY_BACKEND: dict[Backend, tuple[str, ...]] = {
-    "sqlite": ("drain", "enqueue", "latency", "flat", "lanes", "closed", "sleeping", "memory"),
-    "postgres": ("drain", "latency", "flat", "lanes", "closed", "endurance"),
+    "sqlite": (
+        "drain",
+        "enqueue",
+        "latency",
+        "flat",
+        "lanes",
+        "closed",
+        "sleeping",
+        "memory",
+        "pages",
+    ),
+    "postgres": ("drain", "latency", "flat", "lanes", "closed", "endurance", "pages"),
     "redis": ("drain", "latency", "flat", "lanes", "closed"),
 }
 """What is promised about each."""

@@ -25,6 +25,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     memory_jobs: int
     endurance_jobs: int
     closed_jobs: int
+    page_jobs: int
     closed_seconds: float
     against_jobs: int
     against_rounds: int
@@ -46,6 +47,7 @@ FULL = Sizes(
     memory_jobs=300_000,
     endurance_jobs=500_000,
     closed_jobs=100_000,
+    page_jobs=2_000_000,
     closed_seconds=30.0,
     against_jobs=50_000,
     against_rounds=5,
@@ -66,6 +68,7 @@ QUICK = Sizes(
     memory_jobs=30_000,
     endurance_jobs=50_000,
     closed_jobs=20_000,
+    page_jobs=50_000,
     closed_seconds=10.0,
     against_jobs=10_000,
     against_rounds=5,
@@ -86,6 +89,7 @@ TINY = Sizes(
     memory_jobs=500,
     endurance_jobs=1_000,
     closed_jobs=300,
+    page_jobs=3_000,
     closed_seconds=0.5,
     against_jobs=400,
     against_rounds=1,
