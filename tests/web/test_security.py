@@ -249,6 +249,22 @@ async def test_an_order_for_all_without_any_filter_does_nothing(room: Room) -> N
     assert (await room.app.admin.get(A_JOB)).state == "waiting"
 
 
+async def test_an_order_of_a_program_is_bounded_and_narrowed_like_one_of_a_person(
+    room: Room,
+) -> None:
+    async with room.client() as machine:
+        operator = {"authorization": f"Bearer {TOKENS[Role.OPERATOR]}"}
+        for body in (
+            {"order": "delete", "filter": {}},
+            {"order": "delete", "filter": {"queue": "money"}, "most": 10_001},
+            {"order": "delete", "filter": {"queue": "money"}, "most": 0},
+            {"order": "delete", "filter": {"que": "money"}},
+        ):
+            answer = await machine.post("/api/v1/orders", json=body, headers=operator)
+            assert answer.status_code == 422, body
+    assert (await room.app.admin.get(A_JOB)).state == "waiting"
+
+
 # --- whatever goes wrong --------------------------------------------------------------------------
 
 

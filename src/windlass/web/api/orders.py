@@ -23,6 +23,8 @@ __all__ = ["ORDERS"]
 
 _REASON = "discarded by an operator"
 _COUNT_WITHIN = 2.0
+_MOST = 10_000
+"""Jobs of one order, as on the pages: a request must end while somebody still waits for it."""
 Reason = Annotated[str, Meta(min_length=1, max_length=500)]
 Priority = Annotated[int, Meta(ge=-32_768, le=32_767)]
 
@@ -68,7 +70,9 @@ class BulkBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     order: Literal["requeue", "discard", "cancel", "run-now", "delete", "edit"]
     filter: Matching
     dry_run: Annotated[bool, Meta(description="Only count, and change nothing.")] = False
-    most: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    most: Annotated[
+        int, Meta(ge=1, le=_MOST, description="The newest so many; say it again for the rest.")
+    ] = _MOST
     reason: Reason = _REASON
     edit: Annotated[EditBody | None, Meta(description="For edit: what to change.")] = None
 
