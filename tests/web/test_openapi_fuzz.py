@@ -46,7 +46,7 @@ def knock() -> Iterator[Knock]:
         def send(asked: requests.PreparedRequest) -> httpx.Response:
             headers = {
                 "authorization": f"Bearer {TOKENS[Role.ADMIN]}",
-                "content-type": asked.headers.get("content-type", "application/json"),
+                "content-type": str(asked.headers.get("content-type", "application/json")),
             }
             url = httpx.URL(str(asked.url))
             body: Any = asked.body
@@ -67,6 +67,8 @@ def knock() -> Iterator[Knock]:
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-def test_whatever_is_asked_is_answered_as_documented(case: schemathesis.Case, knock: Knock) -> None:
+def test_whatever_is_asked_is_answered_as_documented(
+    case: schemathesis.Case[Any], knock: Knock
+) -> None:
     asked = requests.Request(**case.as_transport_kwargs(base_url=f"http://{HOST}")).prepare()
     case.validate_response(knock(asked), checks=CHECKS)

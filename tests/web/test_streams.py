@@ -6,7 +6,8 @@ from collections import Counter
 
 from tests.web.rooms import opened, shop
 from windlass import Windlass
-from windlass.web.live import MOST, Live
+from windlass.admin import Admin
+from windlass.web.live import MOST, Live, Look
 from windlass.web.routes import LOOKS, LOOKS_AT
 
 
@@ -26,10 +27,10 @@ async def looked(app: Windlass, streams: int) -> Counter[str]:
     return calls
 
 
-def _counting(name: str, look: object, calls: Counter[str]) -> object:
-    async def counted(admin: object) -> object:
+def _counting(name: str, look: Look, calls: Counter[str]) -> Look:
+    async def counted(admin: Admin) -> object:
         calls[name] += 1
-        return await look(admin)  # type: ignore[operator]
+        return await look(admin)
 
     return counted
 
