@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +21,25 @@ if TYPE_CHECKING:
     from tests.servers.fresh import FreshPostgres
 
 Open = Callable[[], Awaitable[Storage]]
+
+_AGAIN = ("test_pgbouncer.py", "test_redis_cluster.py")
+_SHARE = 4
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The same backends once more, behind something else: of what they all passed already, a fixed
+    quarter is run again, unless WINDLASS_TEST_WHOLE asks for everything.
+    """
+    if os.environ.get("WINDLASS_TEST_WHOLE"):
+        return
+    left = [
+        item
+        for item in items
+        if item.path.name in _AGAIN and zlib.crc32(item.name.encode()) % _SHARE
+    ]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in set(left)]
 
 
 @pytest.fixture

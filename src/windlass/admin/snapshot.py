@@ -18,7 +18,7 @@ __all__ = ["JobLine", "JobList", "Snapshot", "SnapshotDesk"]
 
 PAGE = 25
 _LARGEST = 100
-MOST = 10_000
+MOST = 1_000
 """Jobs of one list that are counted, and that its pages reach."""
 _LISTS: Mapping[str, tuple[State, timedelta | None]] = {
     "enqueued": (State.WAITING, None),

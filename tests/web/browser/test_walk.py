@@ -77,9 +77,8 @@ async def test_a_job_is_requeued_edited_cancelled_and_deleted(scene: Scene) -> N
         await page.get_by_role("link", name="Requeue").click()
         await agree(page, "Requeue job", "The job waits again.")
         # The worker runs it, and the page says so by itself.
-        await expect(page.locator("h1 + .badge, h1 .badge, .badge").first).to_contain_text(
-            "succeeded"
-        )
+        badge = page.locator("h1 + .badge, h1 .badge, .badge").first
+        await expect(badge).to_contain_text("succeeded", timeout=30_000)
         await page.get_by_role("link", name="Delete").click()
         # What cannot be undone is not one key press away.
         await expect(page.get_by_role("dialog").get_by_role("link", name="Back")).to_be_focused()
