@@ -46,6 +46,8 @@ def scene() -> Scene:
 async def listening(scene: Scene, *parts: str) -> AsyncGenerator[str, None]:
     stream = scene.live.listen(parts)
     assert "event: hello" in await first(stream)
+    # Whatever happened since the page was made: it looks at all of its parts once more.
+    assert "event: changed" in await first(stream)
     return stream
 
 

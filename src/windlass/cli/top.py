@@ -63,8 +63,12 @@ def top(target: str | None, url: str | None, *, every: timedelta, once: bool, as
         view = _Lines() if as_json else _view(once=once, every=every)
         await _watch(app, view, every.total_seconds(), once=once)
 
-    with suppress(BrokenPipeError, KeyboardInterrupt):
-        ask(place(target, url), watch)
+    try:
+        with suppress(KeyboardInterrupt):
+            ask(place(target, url), watch)
+    except BrokenPipeError:
+        # The reader has enough. What is still in the buffer must not be tried again at the exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

@@ -109,6 +109,9 @@ class Live:
         ends = loop.time() + LONGEST
         try:
             yield "retry: 2000\nevent: hello\ndata: windlass\n\n"
+            # The page is older than its stream: what happened in between nobody has looked for.
+            stream.changed(stream.parts)
+            yield stream.take()
             if self._down:
                 stream.say("down")
             while (left := ends - loop.time()) > 0 and not self._closed:
