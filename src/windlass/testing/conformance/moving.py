@@ -115,9 +115,12 @@ async def _waiting_and_running(storage: Storage) -> list[JobId]:
 async def dumped(storage: Storage, page: int = 3) -> list[StoredJob]:
     """All of them, page by page."""
     found: list[StoredJob] = []
-    while more := await storage.moving.dump(after=found[-1].job.seq if found else 0, limit=page):
+    after = 0
+    while more := await storage.moving.dump(after=after, limit=page):
         assert len(more) <= page
+        assert more[0].job.seq > after, "a page repeats what the page before had: it never ends"
         found += more
+        after = found[-1].job.seq
     return found
 
 
