@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from windlass.cli.reader import while_read
 from windlass.cli.target import ask, json_option, named, url_option
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def logs(
                 _print(chunk, lines, as_json=as_json)
         return kept
 
-    with suppress(BrokenPipeError):
+    with while_read():
         kept = ask(where, question)
         if as_json and not follow:
             from windlass.cli.tables import print_json

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from windlass.cli.reader import while_read
 from windlass.cli.target import ask, json_option, place, target_argument, url_option
 
 if TYPE_CHECKING:
@@ -63,12 +64,8 @@ def top(target: str | None, url: str | None, *, every: timedelta, once: bool, as
         view = _Lines() if as_json else _view(once=once, every=every)
         await _watch(app, view, every.total_seconds(), once=once)
 
-    try:
-        with suppress(KeyboardInterrupt):
-            ask(place(target, url), watch)
-    except BrokenPipeError:
-        # The reader has enough. What is still in the buffer must not be tried again at the exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with while_read(), suppress(KeyboardInterrupt):
+        ask(place(target, url), watch)
     return 0
 
 
