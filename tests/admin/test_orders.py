@@ -11,6 +11,7 @@ from tests.admin.desk import a_failed_job, admin_of, stored
 from windlass.core.event import Event, JobEnqueued, JobMoved
 from windlass.core.limit import LimitSpec, Rate
 from windlass.core.state import State, Verb
+from windlass.core.unique import Window
 from windlass.errors import InvalidArgument, JobNotFound, KeyConflict, WindlassError, WrongState
 from windlass.observe.bus import Bus
 from windlass.seams import new_job_id
@@ -78,6 +79,16 @@ async def test_a_requeue_against_a_held_key_names_the_holder(storage: Storage) -
     with pytest.raises(KeyConflict, match=holder):
         await admin_of(storage).requeue(first.id)
     assert (await stored(storage, job)).state is State.FAILED
+
+
+async def test_a_holder_that_has_ended_is_named_while_its_time_lasts(storage: Storage) -> None:
+    first = keyed("k")
+    await add(storage, first)
+    await admin_of(storage).cancel(first.id)
+    (holder,) = await add(storage, keyed("k", Window.FOR_A_TIME, queue="mail"))
+    await admin_of(storage).cancel(holder)
+    with pytest.raises(KeyConflict, match=holder):
+        await admin_of(storage).requeue(first.id)
 
 
 async def test_a_job_is_run_again_as_a_new_one_and_stays_as_it_ended(storage: Storage) -> None:

@@ -10,7 +10,7 @@ from windlass.admin.jobs import JobDesk
 from windlass.core.event import JobEnqueued, ordered
 from windlass.core.instant import aware
 from windlass.core.job import Job, JobId
-from windlass.core.state import TERMINAL, State, Verb
+from windlass.core.state import TERMINAL, Verb
 from windlass.core.text import check_name
 from windlass.errors import InvalidArgument, JobNotFound, KeyConflict, WrongState
 from windlass.options import check_priority
@@ -174,9 +174,9 @@ class OrderDesk(JobDesk):
 
     async def _holder(self, job: Job) -> str:
         """Who has its key, as far as that can still be told."""
-        wanted = JobFilter(key=job.key, states=[State.WAITING, State.RUNNING])
-        found = await (await self._storage()).admin.find(wanted, limit=1)
-        return found[0].id if found else "another job"
+        alike = await (await self._storage()).admin.find(JobFilter(key=job.key), limit=100)
+        # An ended one, too, may hold its key: for a time.
+        return next((one.id for one in alike if one.key_held), "another job")
 
     async def _tell(self, verb: Verb, ids: Sequence[JobId]) -> None:
         """One event per transition: the jobs are read again only if somebody listens."""
