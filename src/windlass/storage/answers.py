@@ -17,6 +17,7 @@ __all__ = [
     "Beat",
     "CancelAnswer",
     "ClaimReply",
+    "Duty",
     "Ended",
     "Ending",
     "Inserted",
@@ -150,6 +151,16 @@ class WorkerState(StrEnum):
     GONE = "gone"
 
 
+class Duty(StrEnum):
+    """What a worker is asked to do; it hears of it with its next beat."""
+
+    WORK = "work"
+    QUIET = "quiet"
+    """Take nothing new; what runs goes on."""
+    STOP = "stop"
+    """Leave in order, and take nothing new from now on. Never taken back."""
+
+
 class WorkerStart(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker says about itself when it registers."""
 
@@ -181,6 +192,8 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Claims it holds."""
     memory: int | None = None
     """Bytes in use at its last beat that said so."""
+    duty: Duty = Duty.WORK
+    """What it is asked to do."""
 
 
 class Beat(msgspec.Struct, frozen=True):
@@ -193,3 +206,4 @@ class Beat(msgspec.Struct, frozen=True):
     """Claims of this worker whose cancellation is requested."""
     holding: Sequence[Claim] = ()
     """Every claim the store says this worker holds."""
+    duty: Duty = Duty.WORK

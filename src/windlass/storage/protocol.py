@@ -23,6 +23,7 @@ from windlass.storage.answers import (
     Beat,
     CancelAnswer,
     ClaimReply,
+    Duty,
     Ended,
     Ending,
     Inserted,
@@ -63,6 +64,7 @@ __all__ = [
     "CancelAnswer",
     "ClaimReply",
     "DueSchedules",
+    "Duty",
     "Ended",
     "Ending",
     "ErrorLook",
@@ -277,6 +279,15 @@ class WorkerStore(Protocol):
         """Running jobs whose worker's row is missing or not live, at most ``limit``: worker by
         worker, of each the oldest claim first. Without their payload, which is left empty: nobody
         who ends a claim needs it, and it may be large.
+        """
+        ...
+
+    async def assign(
+        self, workers: Sequence[str], duty: Duty, *, audit: AuditNote | None = None
+    ) -> Sequence[str]:
+        """Ask live workers for something else than before; those whose duty it is now, in order.
+
+        A worker that was told to stop stays so: it may have heard of it.
         """
         ...
 

@@ -3,6 +3,7 @@
 from tests.storage.broken import (
     activity,
     administering,
+    assigning,
     auditing,
     breakers,
     cancelling,
@@ -34,6 +35,7 @@ from tests.storage.broken.table import TABLE, broken_storage
 MUTANTS = (
     activity,
     administering,
+    assigning,
     ordering,
     moving,
     journal,

@@ -15,7 +15,7 @@ from windlass.core.queue import QueueSettings
 from windlass.core.rollup import Rollup
 from windlass.core.state import TERMINAL, State, Verb
 from windlass.storage.calendar import after, within
-from windlass.storage.protocol import Settled, WorkerStart, WorkerState
+from windlass.storage.protocol import Duty, Settled, WorkerStart, WorkerState
 
 __all__ = [
     "Ending",
@@ -240,6 +240,7 @@ class WorkerRow(msgspec.Struct, eq=False, kw_only=True):
     state: WorkerState = WorkerState.LIVE
     ended_at: datetime | None = None
     memory: int | None = None
+    duty: Duty = Duty.WORK
 
 
 class Lease(NamedTuple):

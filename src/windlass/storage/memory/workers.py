@@ -13,7 +13,15 @@ from windlass.core.transition import Transition
 from windlass.storage.memory.database import MemoryDatabase
 from windlass.storage.memory.endings import Endings
 from windlass.storage.memory.row import Lease, Row, WorkerRow
-from windlass.storage.protocol import Applied, Beat, WorkerRecord, WorkerStart, WorkerState
+from windlass.storage.protocol import (
+    Applied,
+    AuditNote,
+    Beat,
+    Duty,
+    WorkerRecord,
+    WorkerStart,
+    WorkerState,
+)
 from windlass.storage.pulse import SharedPulse
 
 __all__ = ["MemoryLeader", "MemoryWorkers"]
@@ -51,7 +59,21 @@ class MemoryWorkers:
                 now,
                 cancelled=[job.claim for job in held if job.cancel_requested],
                 holding=[job.claim for job in held],
+                duty=row.duty if row is not None and live else Duty.WORK,
             )
+
+    async def assign(
+        self, workers: Sequence[str], duty: Duty, *, audit: AuditNote | None = None
+    ) -> Sequence[str]:
+        with self._db.moment() as now:
+            live = [worker for worker in workers if self._is_live(worker)]
+            rows = [self._db.workers[worker] for worker in dict.fromkeys(live)]
+            changed = [row for row in rows if row.duty not in (duty, Duty.STOP)]
+            for row in changed:
+                row.duty = duty
+            if changed:
+                self._db.audits.keep(audit, len(changed), now)
+            return [row.start.id for row in rows if row.duty is duty]
 
     async def bury(self, workers: Sequence[str]) -> Sequence[str]:
         with self._db.moment() as now:
@@ -110,6 +132,7 @@ class MemoryWorkers:
                     ended_at=row.ended_at,
                     running=len(self._held(row.start.id)),
                     memory=row.memory,
+                    duty=row.duty,
                 )
                 for row in rows
             ]

@@ -16,10 +16,19 @@ from windlass.storage.postgres.apply import (
     frame_args,
     transition_args,
 )
+from windlass.storage.postgres.audits import noted
 from windlass.storage.postgres.connection import Link, Row
 from windlass.storage.postgres.database import Database
 from windlass.storage.postgres.records import claim_of, orphan_of
-from windlass.storage.protocol import Applied, Beat, WorkerRecord, WorkerStart, WorkerState
+from windlass.storage.protocol import (
+    Applied,
+    AuditNote,
+    Beat,
+    Duty,
+    WorkerRecord,
+    WorkerStart,
+    WorkerState,
+)
 from windlass.storage.queries import load
 
 __all__ = ["PostgresPulse", "PostgresWorkers"]
@@ -27,7 +36,7 @@ __all__ = ["PostgresPulse", "PostgresWorkers"]
 _SQL = load("windlass.storage.postgres.sql", "workers.sql")
 _REGISTER, _BEAT, _BURY, _OVERDUE = _SQL["register"], _SQL["beat"], _SQL["bury"], _SQL["overdue"]
 _ORPHANS, _CANCEL_REQUESTS = _SQL["orphans"], _SQL["cancel_requests"]
-_LEAVE, _LIVE, _WORKERS = _SQL["leave"], _SQL["live"], _SQL["workers"]
+_LEAVE, _LIVE, _WORKERS, _ASSIGN = _SQL["leave"], _SQL["live"], _SQL["workers"], _SQL["assign"]
 
 _BEAT_SECONDS = 10.0
 """A beat that takes longer goes over a new connection: the lease is not much longer."""
@@ -91,6 +100,13 @@ class PostgresWorkers:
         rows = await self._db.fetch_aside(self._db.sql(_ORPHANS), limit)
         return [orphan_of(row) for row in rows]
 
+    async def assign(
+        self, workers: Sequence[str], duty: Duty, *, audit: AuditNote | None = None
+    ) -> Sequence[str]:
+        asked = (self._db.instant(), list(workers), duty.value, noted(audit))
+        having = {row[0] for row in await self._db.fetch_aside(self._db.sql(_ASSIGN), *asked)}
+        return [worker for worker in dict.fromkeys(workers) if worker in having]
+
     async def cancel_requests(self, worker: str) -> Sequence[Claim]:
         rows = await self._db.fetch(self._db.sql(_CANCEL_REQUESTS), worker)
         return [claim_of(row) for row in rows]
@@ -148,6 +164,7 @@ def _beat_of(rows: Sequence[Row]) -> Beat:
             claim for claim, row in zip(holding, held, strict=True) if row["cancel_requested"]
         ],
         holding=holding,
+        duty=Duty(rows[0]["duty"] or Duty.WORK),
     )
 
 
@@ -177,4 +194,5 @@ def _record_of(row: Row) -> WorkerRecord:
         ended_at=row["ended_at"],
         running=row["running"],
         memory=row["memory"],
+        duty=Duty(row["duty"]),
     )

@@ -15,12 +15,15 @@ from windlass.core.transition import Transition
 from windlass.storage.calendar import instant_of
 from windlass.storage.protocol import (
     Applied,
+    AuditNote,
     Beat,
+    Duty,
     WorkerRecord,
     WorkerStart,
     WorkerState,
 )
 from windlass.storage.redis.apply import applied, transition_bytes
+from windlass.storage.redis.audits import note_bytes
 from windlass.storage.redis.claim import claimed_job
 from windlass.storage.redis.database import Database
 from windlass.storage.redis.records import UNREADABLE, job_of
@@ -31,7 +34,7 @@ __all__ = ["RedisPulse", "RedisWorkers"]
 _REGISTER, _BEAT, _CANCEL_REQUESTS = script("register"), script("beat"), script("cancel_requests")
 _BURY, _OVERDUE, _ORPHANS = script("bury"), script("overdue"), script("orphans")
 _LEAVE, _WORKERS = script("leave"), script("workers")
-_LIVE, _STARTS = script("live"), script("starts")
+_LIVE, _STARTS, _ASSIGN = script("live"), script("starts"), script("assign")
 
 _encode_start = msgspec.msgpack.Encoder().encode
 _start_parts = msgspec.msgpack.Decoder(WorkerStart).decode
@@ -56,6 +59,13 @@ class RedisWorkers:
 
     async def beat(self, worker: str, *, memory: int | None = None) -> Beat:
         return _beat_of(await self._db.run(_BEAT, worker, "" if memory is None else memory))
+
+    async def assign(
+        self, workers: Sequence[str], duty: Duty, *, audit: AuditNote | None = None
+    ) -> Sequence[str]:
+        asked = dict.fromkeys(workers)
+        having = await self._db.run_aside(_ASSIGN, duty.value, note_bytes(audit), *asked)
+        return [worker.decode() for worker in having]
 
     async def cancel_requests(self, worker: str) -> Sequence[Claim]:
         return _claims_of(await self._db.run(_CANCEL_REQUESTS, worker))
@@ -143,11 +153,18 @@ def _orphan(asked: bytes, kept: bytes, error: bytes) -> ClaimedJob:
 
 
 def _beat_of(reply: Sequence[Any]) -> Beat:
-    live, now, rows = reply
-    cancelled = [row for row in rows if row[3]]
+    live, now, rows, duty = reply
     return Beat(
-        bool(live), instant_of(now), cancelled=_claims_of(cancelled), holding=_claims_of(rows)
+        bool(live),
+        instant_of(now),
+        cancelled=_claims_of([row for row in rows if row[3]]),
+        holding=_claims_of(rows),
+        duty=_duty_of(duty),
     )
+
+
+def _duty_of(text: bytes | None) -> Duty:
+    return Duty(text.decode()) if text else Duty.WORK
 
 
 def _claims_of(rows: Sequence[Sequence[Any]]) -> list[Claim]:
@@ -157,7 +174,7 @@ def _claims_of(rows: Sequence[Sequence[Any]]) -> list[Claim]:
 
 
 def _record_of(row: Sequence[Any]) -> WorkerRecord:
-    start, state, started_at, beat_at, ended_at, memory, running = row
+    start, state, started_at, beat_at, ended_at, memory, duty, running = row
     return WorkerRecord(
         start=_decode_start(start),
         state=WorkerState(state.decode()),
@@ -166,4 +183,5 @@ def _record_of(row: Sequence[Any]) -> WorkerRecord:
         ended_at=None if ended_at is None else instant_of(int(ended_at)),
         running=running,
         memory=None if memory is None else int(memory),
+        duty=_duty_of(duty),
     )

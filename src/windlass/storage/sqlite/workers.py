@@ -16,7 +16,9 @@ from windlass.storage.calendar import instant_of
 from windlass.storage.protocol import (
     Answer,
     Applied,
+    AuditNote,
     Beat,
+    Duty,
     WorkerRecord,
     WorkerStart,
     WorkerState,
@@ -24,6 +26,7 @@ from windlass.storage.protocol import (
 from windlass.storage.pulse import SharedPulse
 from windlass.storage.queries import load
 from windlass.storage.sqlite.apply import apply
+from windlass.storage.sqlite.audits import keep_audit
 from windlass.storage.sqlite.database import Database
 from windlass.storage.sqlite.rows import Row, claimed_jobs, fetch, fetch_shown, instant, value_of
 
@@ -35,6 +38,7 @@ _OVERDUE, _NEXT_RUNNING = _SQL["overdue"], _SQL["next_running_worker"]
 _IS_LIVE, _CLAIMS_OF, _HELD = _SQL["is_live"], _SQL["claims_of"], _SQL["held"]
 _CANCEL_REQUESTS, _LIVE_STARTS = _SQL["cancel_requests"], _SQL["live_starts"]
 _WORKERS, _LEAD, _RESIGN = _SQL["workers"], _SQL["lead"], _SQL["resign"]
+_ASSIGN, _DUTY = _SQL["assign"], _SQL["duty"]
 
 _names_of = msgspec.json.Decoder(list[str]).decode
 
@@ -80,19 +84,32 @@ class SqliteWorkers:
         return instant_of(await self._db.write(op))
 
     async def beat(self, worker: str, *, memory: int | None = None) -> Beat:
-        def op(connection: apsw.Connection, now: int) -> tuple[bool, int, list[Row]]:
+        def op(connection: apsw.Connection, now: int) -> tuple[str | None, int, list[Row]]:
             values = (worker, now, self._db.boot, self._db.since_boot(), memory)
-            live = bool(fetch(connection, _BEAT, values))
-            return live, now, fetch(connection, _HOLDING, (worker,))
+            duty = value_of(connection, _BEAT, values)
+            return duty, now, fetch(connection, _HOLDING, (worker,))
 
-        live, now, rows = await self._db.write_first(op)
+        duty, now, rows = await self._db.write_first(op)
         holding = [Claim(JobId(uid.hex()), number, seq) for uid, number, seq, _ in rows]
         return Beat(
-            live,
+            duty is not None,
             instant_of(now),
             cancelled=[claim for claim, row in zip(holding, rows, strict=True) if row[3]],
             holding=holding,
+            duty=Duty.WORK if duty is None else Duty(duty),
         )
+
+    async def assign(
+        self, workers: Sequence[str], duty: Duty, *, audit: AuditNote | None = None
+    ) -> Sequence[str]:
+        def op(connection: apsw.Connection, now: int) -> list[str]:
+            asked = list(dict.fromkeys(workers))
+            changed = sum(bool(fetch(connection, _ASSIGN, (one, duty.value))) for one in asked)
+            if changed:
+                keep_audit(connection, audit, changed, now)
+            return [one for one in asked if value_of(connection, _DUTY, (one,)) == duty.value]
+
+        return await self._db.write(op)
 
     async def cancel_requests(self, worker: str) -> Sequence[Claim]:
         rows = self._db.read(lambda connection, _: fetch(connection, _CANCEL_REQUESTS, (worker,)))
@@ -202,7 +219,7 @@ def _start(row: Row) -> WorkerStart:
 
 
 def _record(row: Row) -> WorkerRecord:
-    state, started_at, beat_at, ended_at, memory, running = row[12:]
+    state, started_at, beat_at, ended_at, memory, duty, running = row[12:]
     return WorkerRecord(
         start=_start(row[:12]),
         state=WorkerState(state),
@@ -211,6 +228,7 @@ def _record(row: Row) -> WorkerRecord:
         ended_at=instant(ended_at),
         running=running,
         memory=memory,
+        duty=Duty(duty),
     )
 
 

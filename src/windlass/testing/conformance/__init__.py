@@ -21,6 +21,7 @@ from windlass.testing.conformance.administering import (
     ReadingConformance,
 )
 from windlass.testing.conformance.applying import FenceConformance, OutcomeConformance
+from windlass.testing.conformance.assigning import DutyConformance
 from windlass.testing.conformance.auditing import AuditConformance
 from windlass.testing.conformance.breakers import BreakerConformance
 from windlass.testing.conformance.burying import BurialConformance, SteadyLeaseConformance
@@ -82,6 +83,7 @@ __all__ = [
     "DeletionConformance",
     "DrainConformance",
     "DueConformance",
+    "DutyConformance",
     "EditConformance",
     "ErrorGroupConformance",
     "EventConformance",
@@ -156,6 +158,7 @@ ALL: tuple[type, ...] = (
     CancelConformance,
     HeartbeatConformance,
     BurialConformance,
+    DutyConformance,
     FarewellConformance,
     LeaderConformance,
     ConcurrencyConformance,

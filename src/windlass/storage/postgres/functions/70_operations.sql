@@ -10,25 +10,53 @@ CREATE OR REPLACE FUNCTION beat(
     p_at timestamptz, p_worker text, p_memory bigint DEFAULT NULL
 )
 RETURNS TABLE (live boolean, at timestamptz, id uuid, claim_number integer, seq bigint,
-               cancel_requested boolean)
+               cancel_requested boolean, duty text)
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 DECLARE
     v_at timestamptz := coalesce(p_at, clock_timestamp());
     v_live boolean;
+    v_duty text;
 BEGIN
     -- A beat that a crash of the server takes away does not matter, and one that waited for a
     -- standby that is not there would get the worker buried.
     PERFORM set_config('synchronous_commit', 'off', true);
     UPDATE workers w SET beat_at = v_at, memory = coalesce(p_memory, w.memory)
-     WHERE w.id = p_worker AND w.state = 'live';
+     WHERE w.id = p_worker AND w.state = 'live'
+    RETURNING w.duty INTO v_duty;
     v_live := FOUND;
     RETURN QUERY
-    SELECT v_live, v_at, j.id, j.claim_number, j.seq, j.cancel_requested
+    SELECT v_live, v_at, j.id, j.claim_number, j.seq, j.cancel_requested, v_duty
       FROM (SELECT 1) one
       LEFT JOIN (SELECT * FROM jobs WHERE worker = p_worker AND state = 1) j ON true
      ORDER BY j.seq;
+END $$;
+
+-- What live workers are asked to do from now on. Whoever was told to stop may have heard of it. The
+-- answer: those whose duty it is now.
+CREATE OR REPLACE FUNCTION assign_duty(
+    p_at timestamptz, p_workers text[], p_duty text, p_audit text
+) RETURNS SETOF text
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET lock_timeout TO '3s' AS $$
+DECLARE
+    v_changed integer;
+BEGIN
+    PERFORM commit_durably(true);
+    UPDATE workers SET duty = p_duty
+     WHERE seq = ANY (ARRAY(
+               SELECT w.seq FROM workers w
+                WHERE w.id = ANY (p_workers) AND w.state = 'live'
+                  AND w.duty NOT IN (p_duty, 'stop')
+                ORDER BY w.seq FOR UPDATE));
+    GET DIAGNOSTICS v_changed = ROW_COUNT;
+    IF v_changed > 0 THEN
+        PERFORM keep_audit(p_audit, coalesce(p_at, clock_timestamp()), v_changed);
+    END IF;
+    RETURN QUERY
+    SELECT w.id FROM workers w
+     WHERE w.id = ANY (p_workers) AND w.state = 'live' AND w.duty = p_duty;
 END $$;
 
 -- A worker holds no more claims than it has slots: reading them all is cheap.

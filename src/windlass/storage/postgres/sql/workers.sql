@@ -13,7 +13,10 @@ made AS (
 SELECT at FROM clock;
 
 -- name: beat
-SELECT live, at, id, claim_number, seq, cancel_requested FROM windlass.beat($1, $2, $3);
+SELECT live, at, id, claim_number, seq, cancel_requested, duty FROM windlass.beat($1, $2, $3);
+
+-- name: assign
+SELECT windlass.assign_duty($1, $2::text[], $3, $4);
 
 -- name: cancel_requests
 SELECT id, claim_number, seq FROM windlass.cancel_requests($1);
@@ -45,7 +48,7 @@ SELECT id, host, pid, version, queues, slots, lease, lock_boot, lock_device, loc
 
 -- name: workers
 SELECT id, host, pid, version, queues, slots, lease, lock_boot, lock_device, lock_inode, tasks,
-       clock, memory, state, started_at, beat_at, ended_at,
+       clock, memory, duty, state, started_at, beat_at, ended_at,
        (SELECT count(*) FROM windlass.jobs WHERE jobs.worker = workers.id AND jobs.state = 1)
            AS running
   FROM windlass.workers

@@ -2,15 +2,15 @@
 -- use: room workers
 -- reads only (as far as replicas are concerned: no promise rests on a beat)
 -- ARGV: worker, the bytes it uses ('': it does not say)
--- Returns live, now, claims.
+-- Returns live, now, claims, duty (nothing: work).
 local worker = ARGV[1]
 local live = is_live(worker)
+local row = prefix .. 'worker:' .. worker
 if live then
-  local row = prefix .. 'worker:' .. worker
   redis.call('HSET', row, 'beat', now)
   if ARGV[2] ~= '' then
     redis.call('HSET', row, 'memory', ARGV[2])
   end
   redis.call('ZADD', prefix .. 'live', now + redis.call('HGET', row, 'lease'), worker)
 end
-return { live and 1 or 0, now, claims_of(worker) }
+return { live and 1 or 0, now, claims_of(worker), live and redis.call('HGET', row, 'duty') }

@@ -11,7 +11,15 @@ ON CONFLICT (id) DO NOTHING;
 UPDATE workers
    SET beat_at = ?2, beat_boot = ?3, beat_since_boot = ?4, memory = coalesce(?5, memory)
  WHERE id = ?1 AND state = 'live'
+RETURNING duty;
+
+-- name: assign
+-- Whoever was told to stop may have heard of it.
+UPDATE workers SET duty = ?2 WHERE id = ?1 AND state = 'live' AND duty NOT IN (?2, 'stop')
 RETURNING 1;
+
+-- name: duty
+SELECT duty FROM workers WHERE id = ?1 AND state = 'live';
 
 -- name: holding
 SELECT id, claim_number, seq, cancel_requested FROM jobs
@@ -55,7 +63,7 @@ SELECT id, claim_number, seq, lost, solo FROM jobs WHERE worker = ?1 AND state =
 
 -- name: workers
 SELECT id, host, pid, version, queues, slots, lease, lock_boot, lock_device, lock_inode, tasks,
-       clock, state, started_at, beat_at, ended_at, memory,
+       clock, state, started_at, beat_at, ended_at, memory, duty,
        (SELECT count(*) FROM jobs WHERE jobs.worker = workers.id AND jobs.state = 1)
   FROM workers
  ORDER BY seq DESC;

@@ -1,7 +1,8 @@
 -- Workers' rows, and what they hold.
 -- use: jobs
 --
--- worker:<id>  HASH  start (packed by the caller), lease, state, started, beat, ended, memory
+-- worker:<id>  HASH  start (packed by the caller), lease, state, started, beat, ended, memory,
+--                    duty (none: work)
 -- live         ZSET  worker by the instant from which it is overdue, of those whose row is live
 -- ended        ZSET  worker by the instant its row ended
 -- born         ZSET  worker by the order of its registration
