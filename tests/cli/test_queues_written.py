@@ -8,7 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass.cli.written import (
+from windlass.config import parse_duration
+from windlass.core.backoff import Backoff
+from windlass.core.limit import Rate
+from windlass.errors import ConfigError
+from windlass.written import (
     backoff_in_words,
     read_backoff,
     read_rate,
@@ -16,10 +20,6 @@ from windlass.cli.written import (
     write_duration,
     write_rate,
 )
-from windlass.config import parse_duration
-from windlass.core.backoff import Backoff
-from windlass.core.limit import Rate
-from windlass.errors import ConfigError
 
 spans = st.timedeltas(timedelta(microseconds=1), timedelta(days=30))
 jitters = st.sampled_from(["none", "spread", "full"])

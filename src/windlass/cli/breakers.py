@@ -130,7 +130,7 @@ def _row(breaker: _Breaker) -> tuple[str, ...]:
 
 
 def _numbers(breaker: _Breaker) -> str:
-    from windlass.cli.written import write_duration
+    from windlass.written import write_duration
 
     rule = breaker.report.breaker
     return (
@@ -149,7 +149,7 @@ def _say(breaker: _Breaker, text: str, *, as_json: bool) -> None:
 
 
 def _fields(breaker: _Breaker) -> dict[str, Any]:
-    from windlass.cli.written import write_duration
+    from windlass.written import write_duration
 
     report = breaker.report
     return {

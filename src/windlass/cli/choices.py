@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from windlass.cli.written import read_backoff, read_rate
 from windlass.config import parse_duration
 from windlass.errors import ConfigError, WindlassError
+from windlass.written import read_backoff, read_rate
 
 __all__ = [
     "BACKOFF",

@@ -219,7 +219,7 @@ def _row(limit: _Limit) -> tuple[str, ...]:
 
 
 def _rate(limit: _Limit) -> str:
-    from windlass.cli.written import write_duration
+    from windlass.written import write_duration
 
     rate = limit.report.spec.rate
     if rate is None:
@@ -287,7 +287,7 @@ def _say(limit: _Limit, key: str, what: str, *, as_json: bool) -> None:
 
 def _fields(limit: _Limit) -> dict[str, Any]:
     """The numbers as ``set`` takes them, so that what one prints another can set."""
-    from windlass.cli.written import write_rate
+    from windlass.written import write_rate
 
     spec = limit.report.spec
     return {

@@ -125,7 +125,7 @@ def _granted(grants: Grants) -> Iterator[tuple[str, str]]:
 
 
 def _task_row(task: PluginTaskReport) -> tuple[str, ...]:
-    from windlass.cli.written import write_duration
+    from windlass.written import write_duration
 
     return (
         task.name,
@@ -142,7 +142,7 @@ def _fields(plugin: PluginReport) -> dict[str, Any]:
     """For machines; names stay as they are."""
     import msgspec
 
-    from windlass.cli.written import write_backoff
+    from windlass.written import write_backoff
 
     fields: dict[str, Any] = msgspec.structs.asdict(plugin)
     fields["tasks"] = [

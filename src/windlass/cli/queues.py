@@ -301,8 +301,8 @@ def _say(queue: _Queue, text: str, *, as_json: bool) -> None:
 
 def _tell(queue: _Queue, *, as_json: bool) -> None:
     from windlass.cli.tables import print_json, print_pairs
-    from windlass.cli.written import backoff_in_words, write_duration
     from windlass.core.cooling import DEFAULT_COOL_DOWN
+    from windlass.written import backoff_in_words, write_duration
 
     if as_json:
         print_json(_fields(queue))
@@ -339,7 +339,7 @@ def _fields(queue: _Queue) -> dict[str, Any]:
     """Settings as ``set`` takes them, so that what one prints another can set."""
     import msgspec
 
-    from windlass.cli.written import write_backoff, write_duration
+    from windlass.written import write_backoff, write_duration
 
     settings = queue.record.settings
     written: dict[str, Any] = {"max_running": settings.max_running}

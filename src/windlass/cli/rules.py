@@ -74,7 +74,7 @@ def _instant(text: str) -> datetime:
 
 def written_rule(rule: Rule) -> dict[str, Any]:
     """A rule as the options that make it."""
-    from windlass.cli.written import write_duration
+    from windlass.written import write_duration
 
     match rule:
         case Cron(expression, tz):

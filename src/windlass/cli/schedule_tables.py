@@ -103,7 +103,7 @@ def _job(report: ScheduleReport) -> Sequence[tuple[str, str]]:
 
 
 def _policies(report: ScheduleReport) -> Sequence[tuple[str, str]]:
-    from windlass.cli.written import write_duration
+    from windlass.written import write_duration
 
     plan = report.plan
     if plan is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from windlass.admin import BreakerReport, LimitReport
-from windlass.cli.written import read_rate, write_duration, write_rate
 from windlass.config import parse_duration
 from windlass.core.state import State
 from windlass.errors import BreakerUnknown, InvalidArgument, LimitUnknown
@@ -13,6 +12,7 @@ from windlass.storage.protocol import JobFilter
 from windlass.web.actions import Done, Question
 from windlass.web.forms import Form, Given, count_of
 from windlass.web.visit import Visit
+from windlass.written import read_rate, write_duration, write_rate
 
 __all__ = ["SET_BREAKER", "SET_LIMIT", "holders"]
 

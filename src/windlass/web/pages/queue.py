@@ -9,12 +9,6 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from windlass.cli.written import (
-    backoff_in_words,
-    read_backoff,
-    write_backoff,
-    write_duration,
-)
 from windlass.config import parse_duration
 from windlass.core.backoff import Backoff
 from windlass.core.series import Series
@@ -25,6 +19,12 @@ from windlass.web.actions import Done, Question
 from windlass.web.forms import Form, Given, count_of
 from windlass.web.pages.queues import QueueRow, page_of, rows_of, steady
 from windlass.web.visit import Visit
+from windlass.written import (
+    backoff_in_words,
+    read_backoff,
+    write_backoff,
+    write_duration,
+)
 
 __all__ = ["SETTINGS", "queue"]
 

@@ -11,13 +11,13 @@ import msgspec
 from starlette.responses import Response
 
 from windlass.admin import ScheduleReport
-from windlass.cli.written import write_duration
 from windlass.core.rules import Cron, Rule
 from windlass.core.schedule import Schedule
 from windlass.errors import ScheduleUnknown
 from windlass.storage.ordering import AuditRecord
 from windlass.web.pages.schedules import ScheduleRow
 from windlass.web.visit import Visit
+from windlass.written import write_duration
 
 if TYPE_CHECKING:
     from windlass.admin import Admin

@@ -9,7 +9,6 @@ import msgspec
 from starlette.responses import Response
 
 from windlass.admin import ScheduleReport
-from windlass.cli.written import write_duration
 from windlass.config import parse_duration
 from windlass.core.rules import Cron, Every, Manual, Once, Rule
 from windlass.core.schedule import Overlap, Schedule, planned_slots
@@ -20,6 +19,7 @@ from windlass.web.forms import Given, count_of, finished, instant_of, write_inst
 from windlass.web.pages.schedule import Slot, slots_of
 from windlass.web.pages.schedules import page_of
 from windlass.web.visit import Visit
+from windlass.written import write_duration
 
 __all__ = ["edit"]
 

@@ -1,4 +1,4 @@
-"""Durations, backoffs and rates as a command line takes them, and as people read them."""
+"""Durations, backoffs and rates as commands and forms take them, and as people read them."""
 
 from __future__ import annotations
 
