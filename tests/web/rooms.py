@@ -19,6 +19,7 @@ from windlass.web.attempts import Attempts
 from windlass.web.credentials import token_line
 from windlass.web.dashboard import Dashboard
 from windlass.web.doors import OwnDoor
+from windlass.web.pace import Pace
 from windlass.web.people import Role
 from windlass.web.routes import ROUTES, PageRoute
 from windlass.web.sessions import Sessions
@@ -62,7 +63,9 @@ class Room:
         self.clock = Clock()
         known = [token_line(f"the-{role}", role, TOKENS[role]) for role in Role] if lines else []
         self.door = OwnDoor(known, sessions=Sessions(self.clock), attempts=Attempts(self.clock))
-        self.dashboard = Dashboard(app, settings.pop("door", self.door), **settings)
+        # Where the clock stands still, nobody would ever be allowed the next order.
+        pace = Pace(settings.pop("rate", Rate(1, 1.0, burst=100_000)), self.clock)
+        self.dashboard = Dashboard(app, settings.pop("door", self.door), pace=pace, **settings)
         self.asgi: Starlette = self.dashboard.asgi()
 
     def client(self, *, base: str = f"http://{HOST}", asgi: Any = None) -> httpx.AsyncClient:

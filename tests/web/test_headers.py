@@ -42,6 +42,21 @@ async def test_over_tls_it_stays_over_tls() -> None:
         assert answer.headers["strict-transport-security"].startswith("max-age=")
 
 
+@pytest.mark.parametrize(
+    "host",
+    ["localhost", "LOCALHOST:8443", "jobs.localhost", "localhost.", "127.0.0.1:8383", "[::1]:8383"],
+)
+async def test_a_browser_is_never_told_to_use_tls_for_its_own_machine(host: str) -> None:
+    """It would hold for a year, and for whatever else its owner serves there."""
+    async with opened() as room, room.client(base="https://dashboard.test") as browser:
+        answer = await browser.get("/queues", headers={"host": host})
+        assert answer.status_code == 401
+        assert "strict-transport-security" not in answer.headers
+        for other in ("localhost.example.com", "127.0.0.1.example.com", "notlocalhost"):
+            answer = await browser.get("/queues", headers={"host": other})
+            assert "strict-transport-security" in answer.headers, other
+
+
 async def test_what_is_stored_is_not_cached_and_files_are_for_ever() -> None:
     async with opened() as room, await room.logged_in() as admin:
         assert (await admin.get("/queues")).headers["cache-control"] == "no-store"

@@ -57,7 +57,7 @@ async def test_a_storage_that_does_not_answer_is_taken_for_away(
         raise AssertionError
 
     async with opened() as room, await room.logged_in() as admin:
-        monkeypatch.setattr(gate, "_READ_WITHIN", 0.05)
+        monkeypatch.setattr(gate, "READ_WITHIN", 0.05)
         monkeypatch.setattr(room.app.admin, "_storage", silent)
         assert (await admin.get("/workers")).status_code == 503
 

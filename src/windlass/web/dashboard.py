@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from windlass.core.limit import Rate
 from windlass.errors import ConfigError
 from windlass.web import failures
 from windlass.web.assets import Assets
@@ -20,6 +21,8 @@ from windlass.web.failures import refuse
 from windlass.web.gate import Gate
 from windlass.web.headers import SecurityHeaders
 from windlass.web.live import Live
+from windlass.web.pace import ORDERS, Pace
+from windlass.web.places import Places
 from windlass.web.routes import LOOKS, LOOKS_AT, ROUTES, PageRoute
 from windlass.web.templates import Templates
 from windlass.web.visit import Visit
@@ -45,14 +48,19 @@ class Dashboard:
         title: str = "Windlass",
         login_url: str | None = None,
         hosts: Iterable[str] | None = None,
+        pace: Pace | None = None,
         routes: Sequence[PageRoute] = ROUTES,
     ) -> None:
-        """``hosts``: names it answers to; None: any, since a server in front decides."""
+        """``hosts``: names it answers to; None: any, since a server in front decides. ``pace``: how
+        fast orders may come.
+        """
         self.app = app
         self.door = door
         self.read_only = read_only
         self.login_url = login_url
         self.hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
+        self.pace = pace or Pace()
+        self.places = Places()
         self.routes = routes
         self.paths = frozenset(route.path for route in routes)
         self.assets = Assets()
@@ -102,8 +110,13 @@ def make_dashboard(
     title: str = "Windlass",
     login_url: str | None = None,
     hosts: Iterable[str] | None = None,
+    action_rate: Rate = ORDERS,
 ) -> Starlette:
-    """``app.dashboard(…)``. Without anybody who may come in there is nothing to serve."""
+    """``app.dashboard(…)``. Without anybody who may come in there is nothing to serve.
+
+    ``action_rate``: how fast one person, or one token, may order things; all of them together five
+    times as fast. Whoever is faster is told to wait.
+    """
     made = Dashboard(
         app,
         _door(auth, app.settings.dashboard_auth),
@@ -111,6 +124,7 @@ def make_dashboard(
         title=title,
         login_url=login_url,
         hosts=hosts,
+        pace=Pace(action_rate),
     )
     return made.asgi()
 

@@ -19,7 +19,10 @@ from windlass.web.origin import token_fits
 from windlass.web.people import Person, Role, as_role
 from windlass.web.sessions import Sessions
 
-__all__ = ["Answer", "Ask", "Door", "Entry", "HostDoor", "OwnDoor", "set_cookie"]
+__all__ = ["NAMELESS", "Answer", "Ask", "Door", "Entry", "HostDoor", "OwnDoor", "set_cookie"]
+
+NAMELESS = "somebody"
+"""Whom the host lets in by a role alone."""
 
 Answer = Person | str | None
 Ask = Callable[[Request], Answer | Awaitable[Answer]]
@@ -41,13 +44,24 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 class Door(Protocol):
     """Decides who comes in."""
 
+    @property
+    def look_again(self) -> float:
+        """Seconds between two looks whether whoever reads a stream may still do so."""
+        ...
+
     async def find(self, request: Request) -> Entry | None:
-        """Who this is; None: nobody we know."""
+        """Who this is; None: nobody we know. To be asked for keeps nobody logged in."""
+        ...
+
+    def used(self, request: Request) -> None:
+        """A person is there: they did something by their own hand."""
         ...
 
 
 class OwnDoor:
     """Names and passwords of ours, tokens for machines, and a link that works once."""
+
+    look_again = 2.0
 
     def __init__(
         self,
@@ -69,6 +83,13 @@ class OwnDoor:
             return self._bearer(request, token.strip())
         session = self.sessions.find(request.cookies.get(session_cookie(request), ""))
         return None if session is None else Entry(person=session.person, token=session.token)
+
+    def used(self, request: Request) -> None:
+        self.sessions.use(request.cookies.get(session_cookie(request), ""))
+
+    def ended(self, request: Request) -> bool:
+        """Whether a stranger comes with the cookie of a session that is over."""
+        return bool(request.cookies.get(session_cookie(request)))
 
     def _bearer(self, request: Request, token: str) -> Entry | None:
         address = address_of(request)
@@ -115,6 +136,9 @@ class OwnDoor:
 class HostDoor:
     """The application around us knows its people."""
 
+    look_again = 15.0
+    """Each time may be a query of the host's, for each of a hundred streams."""
+
     def __init__(self, ask: Ask) -> None:
         """``ask``: called for every request."""
         self._ask = ask
@@ -131,12 +155,15 @@ class HostDoor:
         token = request.cookies.get(form_cookie(request), "")
         return Entry(person=person, token=token or new_secret(), new_token=not token)
 
+    def used(self, request: Request) -> None:
+        """The host was asked, and may have taken note of it."""
+
 
 def _person(answer: object) -> Person | None:
     if answer is None or isinstance(answer, Person):
         return answer
     if isinstance(answer, str):
-        return Person("somebody", as_role(answer))
+        return Person(NAMELESS, as_role(answer))
     message = (
         f"auth= of the dashboard must answer a Person, 'viewer', 'operator', 'admin' or None, "
         f"got {type(answer).__name__}"

@@ -25,9 +25,10 @@ from windlass.errors import (
     WrongState,
 )
 from windlass.web.api.problem import MEDIA_TYPE, Problem
+from windlass.web.places import NoPlace
 from windlass.web.visit import TooLarge, TooSlow, Visit
 
-__all__ = ["Failure", "failure_of", "refuse"]
+__all__ = ["Failure", "Overdue", "failure_of", "refuse", "too_fast"]
 
 log = logging.getLogger("windlass")
 
@@ -35,6 +36,10 @@ _MISSING = (JobNotFound, LimitUnknown, BreakerUnknown, ScheduleUnknown, UnknownT
 _CONFLICT = (WrongState, KeyBusy, KeyConflict, ScheduleBusy, ScheduleExists)
 _WRONG = (InvalidArgument, PayloadError)
 _UNFIT = 422
+
+
+class Overdue(Exception):
+    """A page that was given up, since it took too long."""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -68,6 +73,22 @@ STALE = Failure(
 )
 WRONG_HOST = Failure(400, "host", "Wrong host", "This dashboard is not served under that name.")
 LONG = Failure(414, "too_long", "Too long", "This address is too long to be one of ours.")
+BUSY = Failure(
+    503,
+    "busy",
+    "Many pages are being made",
+    "So that the workers keep the storage to themselves, only a few large pages are made at a "
+    "time. This one comes by itself in a moment.",
+    retry_after=2,
+)
+SLOW = Failure(
+    503,
+    "slow",
+    "This takes too long",
+    "The storage has not answered in time, so the question was given up. Jobs go on as ever. This "
+    "page tries again by itself; a narrower filter may help.",
+    retry_after=5,
+)
 AWAY = Failure(
     503,
     "storage_unavailable",
@@ -84,6 +105,15 @@ BROKEN = Failure(
 )
 
 
+def too_fast(wait: int) -> Failure:
+    """For somebody whose orders come faster than they may; ``wait``: seconds."""
+    sentence = (
+        f"So many orders came in such a short time that this one was not carried out. Send it "
+        f"again in {wait} s. For many jobs there is one order for all that match."
+    )
+    return Failure(429, "too_fast", "One after the other", sentence, retry_after=wait)
+
+
 def failure_of(error: Exception) -> Failure:
     """How an error is told. What nobody expected is logged, and told without its words."""
     match error:
@@ -91,6 +121,11 @@ def failure_of(error: Exception) -> Failure:
             return Failure(413, "too_large", "Too large", str(error))
         case TooSlow():
             return Failure(408, "too_slow", "Too slow", str(error))
+        case NoPlace():
+            return BUSY
+        case Overdue():
+            log.warning("the dashboard gave up a page: the storage did not answer in time")
+            return SLOW
         case StorageError() | TimeoutError() | ConnectionError():
             log.warning("the dashboard cannot reach the storage: %s", error)
             return AWAY

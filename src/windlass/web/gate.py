@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,9 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from windlass.web import failures
-from windlass.web.doors import Entry, OwnDoor, form_cookie, set_cookie
-from windlass.web.failures import Failure, failure_of, refuse
-from windlass.web.origin import comes_from_elsewhere, foreign, token_fits
+from windlass.web.bounds import CHECKED_WITHIN, READ_WITHIN
+from windlass.web.doors import NAMELESS, Entry, OwnDoor, address_of, form_cookie, set_cookie
+from windlass.web.failures import Failure, Overdue, failure_of, refuse
+from windlass.web.origin import by_hand, comes_from_elsewhere, foreign, token_fits
 from windlass.web.people import Role
 from windlass.web.visit import Visit
 
@@ -27,8 +30,6 @@ _SAFE = {"GET", "HEAD"}
 _LONGEST_URL = 4096
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 """Anything else would move the borders of the address that is put together with it."""
-_READ_WITHIN = 10.0
-"""A page that takes longer shows the same as one whose storage is away."""
 
 
 class Gate:
@@ -51,9 +52,14 @@ class Gate:
                 person = msgspec.structs.replace(entry.person, role=Role.VIEWER)
                 entry = msgspec.structs.replace(entry, person=person)
             visit = Visit(request, self._dashboard, entry)
-            return await self._pass(visit, entry)
+            response = await self._pass(visit, entry)
         except Exception as error:  # noqa: BLE001 -- whatever it is becomes a page
-            return self._refuse(visit, failure_of(error))
+            response = self._refuse(visit, failure_of(error))
+        if response.status_code < 500 and by_hand(request, page=self._route.answers == "page"):
+            # Not what a page does by itself, nor one that reloads until the storage is back: a
+            # screen that nobody sits at shall be locked some day.
+            self._dashboard.door.used(request)
+        return response
 
     async def _pass(self, visit: Visit, entry: Entry | None) -> Response:
         request, needed = visit.request, self._route.role
@@ -67,12 +73,29 @@ class Gate:
                 return self._refuse(visit, self._too_little(needed))
             if not safe and entry.by_cookie and not await self._has_token(visit, entry):
                 return self._refuse(visit, failures.STALE)
-        limit = _READ_WITHIN if safe and self._route.answers != "stream" else None
-        async with asyncio.timeout(limit):
-            response = await self._route.page(visit)
+            if not safe and self._route.paced:
+                wait = self._dashboard.pace.wait(_orderer(request, entry))
+                if wait > 0:
+                    return self._refuse(visit, failures.too_fast(math.ceil(wait)))
+        response = await self._made(visit)
         if entry is not None and entry.new_token:
             set_cookie(request, response, form_cookie(request), entry.token)
         return response
+
+    async def _made(self, visit: Visit) -> Response:
+        """The page itself, in its turn and within its time."""
+        heavy = visit.method in self._route.heavy
+        reads = visit.method == "GET" and self._route.answers != "stream"
+        within = READ_WITHIN if reads else CHECKED_WITHIN if heavy else None
+        async with self._dashboard.places.one() if heavy else nullcontext():
+            time = asyncio.timeout(within)
+            try:
+                async with time:
+                    return await self._route.page(visit)
+            except TimeoutError:
+                if time.expired():  # ours, and not one that the storage told of
+                    raise Overdue from None
+                raise
 
     async def _has_token(self, visit: Visit, entry: Entry) -> bool:
         given = visit.request.headers.get("x-windlass-token")
@@ -102,7 +125,15 @@ class Gate:
         return Failure(403, "role", "Not for your role", sentence)
 
     def _refuse(self, visit: Visit, failure: Failure) -> Response:
-        return refuse(visit, failure, as_json=self._route.answers == "json")
+        # What asks for a part of a page puts no page of its own into it.
+        as_json = self._route.answers == "json" or (visit.partial and failure is failures.BUSY)
+        return refuse(visit, failure, as_json=as_json)
+
+
+def _orderer(request: Request, entry: Entry) -> str:
+    """Whose orders are counted together, however many browsers and tokens they have."""
+    name = entry.person.name
+    return name if name != NAMELESS else f"{name} at {address_of(request)}"
 
 
 def _unfit(request: Request, hosts: frozenset[str] | None) -> Failure | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 
 from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse
@@ -31,6 +32,12 @@ SECURITY = {
 }
 
 
+_HERE = re.compile(
+    rb"(.*\.)?localhost\.?(:\d+)?|127(\.\d{1,3}){3}(:\d+)?|\[(::1|::ffff:127(\.\d{1,3}){3})\](:\d+)?",
+    re.IGNORECASE,
+)
+
+
 class SecurityHeaders:
     """Around everything: no page can forget them."""
 
@@ -53,7 +60,7 @@ class SecurityHeaders:
                 headers.update(SECURITY)
                 # What is stored must not be found in a cache; files with a hash in their name may.
                 headers.setdefault("Cache-Control", "no-store")
-                if scope.get("scheme") == "https":
+                if scope.get("scheme") == "https" and not _is_own_machine(scope):
                     headers["Strict-Transport-Security"] = "max-age=31536000"
             await send(message)
 
@@ -67,3 +74,11 @@ class SecurityHeaders:
             log.exception("the dashboard could not answer")
             words = "Something went wrong here. The log of this process says more."
             await PlainTextResponse(words, status_code=500)(scope, receive, sending)
+
+
+def _is_own_machine(scope: Scope) -> bool:
+    """Whether a browser reaches us by a name of its own machine. Told to use TLS there for a year,
+    it would refuse whatever else its owner serves on localhost, on every port.
+    """
+    hosts = [value for name, value in scope["headers"] if name == b"host"]
+    return any(_HERE.fullmatch(host) for host in hosts)

@@ -7,6 +7,7 @@ look every two seconds serves all streams together, and nobody looks while nobod
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
@@ -18,7 +19,7 @@ from windlass.errors import StorageError
 if TYPE_CHECKING:
     from windlass.admin import Admin
 
-__all__ = ["Live", "Look", "LookAt", "Stream", "parts_of"]
+__all__ = ["Live", "Look", "LookAt", "Still", "Stream", "parts_of"]
 
 log = logging.getLogger("windlass")
 
@@ -26,6 +27,9 @@ Look = Callable[["Admin"], Awaitable[object]]
 """Something that is another value whenever the part would look different."""
 LookAt = Callable[["Admin", str], Awaitable[object]]
 """The same for parts that show one thing of many: ``job-`` and its id."""
+
+Still = Callable[[], Awaitable[bool]]
+"""Whether whoever reads a stream may still do so."""
 
 EVERY = 2.0
 MOST = 100
@@ -38,6 +42,10 @@ _MOST_THINGS = 2
 _WITHIN = 10.0
 _WHICH = re.compile(r"[0-9a-f]{32}")
 """Part of an event's name in the browser: an id, nothing that somebody may choose."""
+
+
+async def _always() -> bool:
+    return True
 
 
 class Stream:
@@ -100,13 +108,17 @@ class Live:
         """Whether no stream is left to give."""
         return len(self._streams) >= MOST
 
-    async def listen(self, parts: Iterable[str]) -> AsyncGenerator[str, None]:
-        """What to send, for ten minutes at most."""
+    async def listen(
+        self, parts: Iterable[str], *, still: Still = _always, look_again: float = KEEP_ALIVE
+    ) -> AsyncGenerator[str, None]:
+        """What to send, for ten minutes at most, and only while ``still`` lets its reader: that is
+        asked every ``look_again`` seconds.
+        """
         stream = Stream(self._known(parts))
         self._streams.add(stream)
         self._start()
         loop = asyncio.get_running_loop()
-        ends = loop.time() + LONGEST
+        begun = heard = asked = loop.time()
         try:
             yield "retry: 2000\nevent: hello\ndata: windlass\n\n"
             # The page is older than its stream: what happened in between nobody has looked for.
@@ -114,14 +126,17 @@ class Live:
             yield stream.take()
             if self._down:
                 stream.say("down")
-            while (left := ends - loop.time()) > 0 and not self._closed:
-                try:
-                    async with asyncio.timeout(min(left, KEEP_ALIVE)):
-                        await stream.told.wait()
-                except TimeoutError:
-                    yield ": still here\n\n"
-                else:
-                    yield stream.take()
+            while (now := loop.time()) < begun + LONGEST and not self._closed:
+                if now >= asked + look_again:
+                    asked = now
+                    if not await still():
+                        yield "event: out\ndata: session\n\n"
+                        return
+                if stream.told.is_set() or now >= heard + KEEP_ALIVE:
+                    heard = now
+                    yield stream.take() or ": still here\n\n"
+                next_turn = min(begun + LONGEST, heard + KEEP_ALIVE, asked + look_again)
+                await _until(stream.told, next_turn)
         finally:
             self._streams.discard(stream)
             if not self._streams and self._looking is not None:
@@ -197,6 +212,13 @@ class Live:
     def _say(self, word: str) -> None:
         for stream in list(self._streams):
             stream.say(word)
+
+
+async def _until(told: asyncio.Event, at: float) -> None:
+    """Wait for it, no longer than to this time of the loop."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout_at(at):
+            await told.wait()
 
 
 def parts_of(text: str) -> list[str]:

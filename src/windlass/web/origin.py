@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
-__all__ = ["comes_from_elsewhere", "foreign", "token_fits"]
+__all__ = ["by_hand", "comes_from_elsewhere", "foreign", "token_fits"]
 
 _OWN = {"same-origin", "none"}
 """``none``: typed, bookmarked, or reloaded by the person."""
@@ -38,6 +38,18 @@ def comes_from_elsewhere(request: Request) -> bool:
         and request.headers.get("sec-fetch-site") in {"cross-site", "same-site"}
         and request.headers.get("sec-fetch-mode") == "navigate"
     )
+
+
+def by_hand(request: Request, *, page: bool) -> bool:
+    """Whether a person did this: sent a form or opened a page. Parts that fetch themselves anew,
+    streams and files are the page's own doing. ``page``: whether this is the address of one.
+    """
+    if request.method not in {"GET", "HEAD"}:
+        return True
+    mode = request.headers.get("sec-fetch-mode")
+    if mode is not None:
+        return mode == "navigate"
+    return page and request.method == "GET" and request.headers.get("hx-request") != "true"
 
 
 def token_fits(given: str, expected: str) -> bool:

@@ -47,10 +47,15 @@ class PageRoute(msgspec.Struct, frozen=True):
     methods: tuple[str, ...] = ("GET",)
     answers: Literal["page", "json", "stream", "file"] = "page"
     """How it says that something is wrong. Only pages may be opened from another site."""
+    heavy: tuple[str, ...] = ()
+    """Methods by which it counts, searches or sums up: few of these are answered at a time."""
+    paced: bool = True
+    """Whether what is sent here counts as an order, of which there may be so many a second."""
 
 
 _BOTH = ("GET", "POST")
 """GET asks, POST does."""
+_READ = ("GET",)
 
 ROUTES: tuple[PageRoute, ...] = (
     # --- for anybody: how to come in, and files that hold no secret ---
@@ -59,32 +64,32 @@ ROUTES: tuple[PageRoute, ...] = (
     PageRoute("/assets/{name}", streams.asset, role=None, answers="file"),
     # --- for everybody who was let in ---
     PageRoute("/", entrance.home),
-    PageRoute("/logout", entrance.logout, methods=("POST",)),
+    PageRoute("/logout", entrance.logout, methods=("POST",), paced=False),
     PageRoute("/live", streams.live, answers="stream"),
-    PageRoute("/overview", overview.overview),
-    PageRoute("/jobs", jobs.jobs),
-    PageRoute("/errors", errors.errors),
-    PageRoute("/queues", queues.queues),
-    PageRoute("/queues/one", queue.queue),
-    PageRoute("/schedules", schedules.schedules),
-    PageRoute("/schedules/one", schedule.schedule),
+    PageRoute("/overview", overview.overview, heavy=_READ),
+    PageRoute("/jobs", jobs.jobs, heavy=_READ),
+    PageRoute("/errors", errors.errors, heavy=_READ),
+    PageRoute("/queues", queues.queues, heavy=_READ),
+    PageRoute("/queues/one", queue.queue, heavy=_READ),
+    PageRoute("/schedules", schedules.schedules, heavy=_READ),
+    PageRoute("/schedules/one", schedule.schedule, heavy=_READ),
     PageRoute("/workers", workers.workers),
     PageRoute("/workers/one", workers.worker),
-    PageRoute("/limits", limits.limits),
+    PageRoute("/limits", limits.limits, heavy=_READ),
     PageRoute("/limits/holders", limits_change.holders),
     PageRoute("/audit", audit.audit),
     PageRoute("/storage", storage.storage),
     PageRoute("/plugins", plugins.plugins),
     # --- orders ---
-    PageRoute("/jobs/requeue", jobs_orders.REQUEUE, Role.OPERATOR, _BOTH),
-    PageRoute("/jobs/discard", jobs_orders.DISCARD, Role.OPERATOR, _BOTH),
-    PageRoute("/jobs/cancel", jobs_orders.CANCEL, Role.OPERATOR, _BOTH),
-    PageRoute("/jobs/run-now", jobs_orders.RUN_NOW, Role.OPERATOR, _BOTH),
-    PageRoute("/jobs/delete", jobs_orders.DELETE, Role.OPERATOR, _BOTH),
-    PageRoute("/jobs/edit", jobs_orders.EDIT, Role.OPERATOR, _BOTH),
+    PageRoute("/jobs/requeue", jobs_orders.REQUEUE, Role.OPERATOR, _BOTH, heavy=_READ),
+    PageRoute("/jobs/discard", jobs_orders.DISCARD, Role.OPERATOR, _BOTH, heavy=_READ),
+    PageRoute("/jobs/cancel", jobs_orders.CANCEL, Role.OPERATOR, _BOTH, heavy=_READ),
+    PageRoute("/jobs/run-now", jobs_orders.RUN_NOW, Role.OPERATOR, _BOTH, heavy=_READ),
+    PageRoute("/jobs/delete", jobs_orders.DELETE, Role.OPERATOR, _BOTH, heavy=_READ),
+    PageRoute("/jobs/edit", jobs_orders.EDIT, Role.OPERATOR, _BOTH, heavy=_READ),
     PageRoute("/jobs/copy", jobs_orders.COPY, Role.OPERATOR, _BOTH),
-    PageRoute("/errors/requeue", errors.REQUEUE, Role.OPERATOR, _BOTH),
-    PageRoute("/errors/discard", errors.DISCARD, Role.OPERATOR, _BOTH),
+    PageRoute("/errors/requeue", errors.REQUEUE, Role.OPERATOR, _BOTH, heavy=_READ),
+    PageRoute("/errors/discard", errors.DISCARD, Role.OPERATOR, _BOTH, heavy=_READ),
     PageRoute("/queues/pause", queues.PAUSE, Role.OPERATOR, _BOTH),
     PageRoute("/queues/resume", queues.RESUME, Role.OPERATOR, _BOTH),
     PageRoute("/queues/warm", queues.WARM, Role.OPERATOR, _BOTH),
@@ -101,15 +106,22 @@ ROUTES: tuple[PageRoute, ...] = (
     PageRoute("/limits/set", limits_change.SET_LIMIT, Role.ADMIN, _BOTH),
     PageRoute("/breakers/close", limits.CLOSE, Role.OPERATOR, _BOTH),
     PageRoute("/breakers/set", limits_change.SET_BREAKER, Role.ADMIN, _BOTH),
-    PageRoute("/storage/checks", storage.checks, Role.OPERATOR, _BOTH),
+    PageRoute("/storage/checks", storage.checks, Role.OPERATOR, _BOTH, heavy=("POST",)),
     # --- one job, whose id is none of the words above ---
-    PageRoute("/jobs/{job}", job.job),
+    PageRoute("/jobs/{job}", job.job, heavy=_READ),
     PageRoute("/jobs/{job}/arguments.json", job.arguments, Role.OPERATOR, answers="json"),
     PageRoute("/jobs/{job}/result.json", job.result, Role.OPERATOR, answers="json"),
     # --- for machines: a table of their own, which OpenAPI reads, too ---
     PageRoute("/api/openapi.json", openapi, answers="json"),
     *(
-        PageRoute(line.address, line, line.role, (line.method,), answers="json")
+        PageRoute(
+            line.address,
+            line,
+            line.role,
+            (line.method,),
+            answers="json",
+            heavy=(line.method,) if line.heavy else (),
+        )
         for line in ENDPOINTS
     ),
 )

@@ -51,9 +51,15 @@ class Sessions:
         if session is None or self._over(session):
             self._open.pop(key, None)
             return None
-        session.seen = self._clock()
-        self._open[key] = self._open.pop(key)  # in the order of use: those in front go first
         return session
+
+    def use(self, cookie: str) -> None:
+        """Somebody is there: it is not unused until half an hour from now."""
+        session = self.find(cookie)
+        if session is not None:
+            session.seen = self._clock()
+            key = _digest(cookie)
+            self._open[key] = self._open.pop(key)  # in the order of use: those in front go first
 
     def close(self, cookie: str) -> None:
         """Log out: the cookie is worth nothing from here on, wherever a copy of it is."""

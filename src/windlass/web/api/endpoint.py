@@ -45,6 +45,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     code: int = 200
     refusals: tuple[int, ...] = ()
     """404: it may be about something that is not there. 409: about something in another state."""
+    heavy: bool = False
+    """It counts, searches or sums up: few such are answered at a time."""
 
     @property
     def address(self) -> str:

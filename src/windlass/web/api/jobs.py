@@ -83,6 +83,7 @@ JOBS = (
         asked=JobQuery,
         told=JobPage,
         title="Find jobs by any filter, newest first, page by page",
+        heavy=True,
     ),
     Endpoint(
         method="GET",
@@ -91,6 +92,7 @@ JOBS = (
         asked=Matching,
         told=Count,
         title="Count jobs that match, to ten thousand",
+        heavy=True,
     ),
     Endpoint(
         method="GET",

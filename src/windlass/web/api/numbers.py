@@ -193,6 +193,7 @@ NUMBERS = (
         asked=SnapshotQuery,
         told=SnapshotBody,
         title="A list of jobs for each state, and the schedules",
+        heavy=True,
     ),
     Endpoint(
         method="GET",
@@ -200,6 +201,7 @@ NUMBERS = (
         answer=counts,
         told=Sequence[QueueCounts],
         title="How many jobs of each queue are where, to ten thousand each",
+        heavy=True,
     ),
     Endpoint(
         method="GET",
@@ -208,6 +210,7 @@ NUMBERS = (
         asked=SeriesQuery,
         told=Series,
         title="Throughput, waits and runs over time",
+        heavy=True,
     ),
     Endpoint(
         method="GET",
@@ -216,6 +219,7 @@ NUMBERS = (
         asked=ActivityQuery,
         told=Sequence[Activity],
         title="Outcomes, waits and runs of each task or queue",
+        heavy=True,
     ),
     Endpoint(
         method="GET",
@@ -224,6 +228,7 @@ NUMBERS = (
         asked=ErrorQuery,
         told=ErrorLook,
         title="Failed jobs by exception and place, the most recent first",
+        heavy=True,
     ),
     Endpoint(
         method="GET",
@@ -265,5 +270,6 @@ NUMBERS = (
         told=Sequence[Finding],
         role=Role.OPERATOR,
         title="Check the storage, the workers and what waits",
+        heavy=True,
     ),
 )

@@ -19,9 +19,10 @@ from windlass.web.visit import Visit
 __all__ = ["document", "openapi"]
 
 _REFERENCE = "#/components/schemas/{name}"
-_ALWAYS = (400, 401, 403, 408, 413, 414, 422, 500, 503)
+_ALWAYS = (400, 401, 403, 408, 413, 414, 422, 429, 500, 503)
 """What any address may answer: another host's name, nobody, too little of a role, too slow, too
-large, too long, what does not fit, a mistake of ours, a storage that is away."""
+large, too long, what does not fit, too many orders, a mistake of ours, a storage that is away or too
+many who look at once."""
 _DURATION = r"^-?P(\d+D)?(T(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?$"
 """ISO 8601."""
 _ABOUT = (
@@ -29,7 +30,7 @@ _ABOUT = (
     "`dashboard_auth` says who asks; a browser's session does, too, if whatever changes something "
     "carries the header `X-Windlass-Token` with the token of `/api/v1/me`. Instants are RFC 3339, "
     "durations ISO 8601 (`PT90S`), names of queues, limits and tasks travel in the query or the "
-    "body. Errors are problem+json (RFC 9457)."
+    "body. Errors are problem+json (RFC 9457); 429 and 503 say in `Retry-After` when to come back."
 )
 
 

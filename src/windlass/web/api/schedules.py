@@ -143,6 +143,7 @@ SCHEDULES = (
         asked=SchedulesQuery,
         told=Sequence[ScheduleBody],
         title="Every schedule with its next slots and last runs",
+        heavy=True,
     ),
     Endpoint(
         method="GET",

@@ -5,12 +5,13 @@
 const switches = () => document.querySelectorAll("[data-live]");
 const outage = document.getElementById("outage");
 const parts = [...new Set([...document.querySelectorAll("[data-part]")].map((part) => part.dataset.part))];
-const WORDS = { on: "Live", off: "Paused", lost: "Reconnecting…", wait: "Connecting…" };
+const WORDS = { on: "Live", off: "Paused", lost: "Reconnecting…", wait: "Connecting…", out: "Signed out" };
 const SLOWEST = 30_000;
 
 let source = null;
 let retry = null;
 let wait = 1_000;
+let later = null;
 
 const stored = () => {
   try {
@@ -34,9 +35,22 @@ function refetch(names) {
   for (const name of names) document.body.dispatchEvent(new CustomEvent(`windlass:${name}`));
 }
 
+// Parts that could not be made now are asked for again, all of them together.
+function again(seconds) {
+  clearTimeout(later);
+  later = setTimeout(() => source && refetch(parts), seconds * 1_000);
+}
+
 function reachable(yes) {
   outage.hidden = yes;
   document.body.classList.toggle("stale", !yes);
+}
+
+// The page that asks to log in hides what nobody may see any more, and leads back here.
+function signedOut() {
+  close();
+  show("out");
+  location.replace(location.pathname + location.search);
 }
 
 function close() {
@@ -62,23 +76,31 @@ function open({ missed }) {
     reachable(true);
     refetch(parts);
   });
-  source.addEventListener("error", () => {
-    show("lost");
-    if (source?.readyState !== EventSource.CLOSED) return; // the browser tries again by itself
+  source.addEventListener("out", signedOut);
+  source.addEventListener("error", async () => {
+    if (source?.readyState !== EventSource.CLOSED) {
+      show("lost");
+      return; // the browser tries again by itself
+    }
     close(); // it was refused: logged out, too many streams, or the server is starting
-    retry = setTimeout(again, wait);
+    if (await refused()) {
+      signedOut();
+      return;
+    }
+    if (source || !wanted) return; // somebody was faster
+    show("lost");
+    retry = setTimeout(() => open({ missed: true }), wait);
     wait = Math.min(wait * 2, SLOWEST);
   });
 }
 
-async function again() {
+async function refused() {
   try {
     const answer = await fetch(document.body.dataset.liveUrl, { method: "HEAD", credentials: "same-origin" });
-    if (answer.status === 401) location.reload(); // the page asks to log in, and comes back here
+    return answer.status === 401;
   } catch {
-    // Not reachable: the next try may be luckier.
+    return false; // not reachable: the next try may be luckier
   }
-  open({ missed: true });
 }
 
 function toggle() {
@@ -102,7 +124,9 @@ document.addEventListener("click", (event) => {
 });
 document.addEventListener("windlass:toggle-live", toggle);
 document.addEventListener("htmx:response:error", (event) => {
-  if (event.detail?.ctx?.response?.status === 401) location.reload();
+  const answer = event.detail?.ctx?.response;
+  if (answer?.status === 401) signedOut();
+  if (answer?.status === 503 && source) again(Number(answer.headers.get("Retry-After")) || 5);
 });
 document.addEventListener("visibilitychange", () => (document.hidden ? close() : open({ missed: true })));
 

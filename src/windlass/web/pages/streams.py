@@ -32,7 +32,14 @@ async def live(visit: Visit) -> Response:
         return Response(media_type="text/event-stream")
     if visit.dashboard.live.full:
         return refuse(visit, _FULL, as_json=True)
-    stream = visit.dashboard.live.listen(parts_of(visit.asked("parts")))
+    door = visit.dashboard.door
+
+    async def still() -> bool:
+        return await door.find(visit.request) is not None
+
+    stream = visit.dashboard.live.listen(
+        parts_of(visit.asked("parts")), still=still, look_again=door.look_again
+    )
     # A proxy that buffers would keep every event until the stream ends.
     return StreamingResponse(
         stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"}

@@ -1,0 +1,163 @@
+"""Few large pages are made at once; one more waits a little and is asked to come back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.web.rooms import BROWSER, TOKENS, Room, form_token, opened, sample, stocked
+from windlass.admin import Admin
+from windlass.web import gate, places
+from windlass.web.people import Role
+from windlass.web.places import NoPlace, Places
+from windlass.web.routes import ROUTES
+
+LARGE = ("count", "search", "series", "activity", "snapshot", "errors", "doctor", "counts")
+BEARER = {"authorization": f"Bearer {TOKENS[Role.ADMIN]}"}
+
+
+@asynccontextmanager
+async def taken(room: Room, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[asyncio.Event]:
+    """Every place is taken by a page whose storage is slow, until the event is set."""
+    go_on, begun = asyncio.Event(), asyncio.Semaphore(0)
+    errors = room.app.admin.errors
+
+    async def slow(**asked: Any) -> object:
+        begun.release()
+        await go_on.wait()
+        return await errors(**asked)
+
+    monkeypatch.setattr(room.app.admin, "errors", slow)
+    monkeypatch.setattr(gate, "READ_WITHIN", 30.0)
+    room.dashboard.places = Places(waits=0.02)
+    async with room.client() as program:
+        paths = ["/errors", "/api/v1/errors"] * 2
+        asked = [asyncio.create_task(program.get(path, headers=BEARER)) for path in paths]
+        for _ in asked:
+            await begun.acquire()
+        yield go_on
+        go_on.set()
+        assert [answer.status_code for answer in await asyncio.gather(*asked)] == [200] * 4
+
+
+async def test_a_fifth_large_page_is_asked_to_come_back_and_small_ones_and_orders_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with opened() as room, await room.logged_in() as admin:
+        await stocked(room)
+        token = form_token((await admin.get("/queues")).text)
+        async with taken(room, monkeypatch) as go_on:
+            page = await admin.get("/overview")
+            assert page.status_code == 503
+            assert page.headers["retry-after"] == "2"
+            assert 'http-equiv="refresh" content="2"' in page.text
+            assert "comes by itself" in page.text
+            part = await admin.get("/overview", headers={"hx-request": "true"})
+            assert part.status_code == 503
+            assert part.headers["retry-after"] == "2"
+            assert part.headers["content-type"] == "application/problem+json"
+            told = await admin.get("/api/v1/series")
+            assert (told.status_code, told.json()["code"]) == (503, "busy")
+            for small in ("/audit", "/workers", "/api/v1/me", "/queues/pause?queue=mail"):
+                assert (await admin.get(small)).status_code == 200
+            for order in ("/queues/pause?queue=mail", "/jobs/cancel?scope=all&queue=money"):
+                sent = {"token": token, "upto": "9" * 9}
+                assert (await admin.post(order, data=sent, headers=BROWSER)).status_code == 303
+            go_on.set()
+        assert (await admin.get("/overview")).status_code == 200
+
+
+async def test_whoever_waits_gets_the_place_that_becomes_free_in_their_turn() -> None:
+    room = Places(2, waits=30)
+    order: list[int] = []
+    go_on = [asyncio.Event() for _ in range(4)]
+
+    async def look(n: int) -> None:
+        async with room.one():
+            order.append(n)
+            await go_on[n].wait()
+
+    tasks = []
+    for n in range(4):
+        tasks.append(asyncio.create_task(look(n)))
+        await asyncio.sleep(0)
+    assert order == [0, 1]
+    go_on[1].set()
+    await tasks[1]
+    await asyncio.sleep(0)
+    assert order == [0, 1, 2]
+    tasks[3].cancel()  # who leaves the line takes no place with them
+    for event in go_on:
+        event.set()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    async with room.one(), room.one():
+        pass
+
+
+async def test_the_line_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "IN_LINE", 1)
+    room = Places(1, waits=30)
+    async with room.one():
+        waiting = asyncio.create_task(_seen(room))
+        await asyncio.sleep(0)
+        with pytest.raises(NoPlace):
+            await _seen(room)
+    await waiting
+
+
+async def _seen(room: Places) -> None:
+    async with room.one():
+        pass
+
+
+async def test_a_page_that_takes_too_long_is_given_up_and_leaves_its_place(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened() as room, await room.logged_in() as admin:
+        monkeypatch.setattr(gate, "READ_WITHIN", 0.02)
+        with monkeypatch.context() as patch:
+            patch.setattr(room.app.admin, "counts", asyncio.Event().wait)
+            for _ in range(6):
+                page = await admin.get("/overview")
+                assert page.status_code == 503
+                assert page.headers["retry-after"] == "5"
+                assert "takes too long" in page.text
+        monkeypatch.setattr(gate, "READ_WITHIN", 30.0)
+        assert (await admin.get("/overview")).status_code == 200
+    assert "did not answer in time" in caplog.text
+
+
+async def test_whatever_counts_searches_or_sums_up_is_marked_in_the_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Asked of the pages themselves: one that begins to count is found here."""
+    called: list[str] = []
+    for name in LARGE:
+        monkeypatch.setattr(Admin, name, _noting(name, getattr(Admin, name), called))
+    async with opened() as room, room.client() as program:
+        await stocked(room)
+        found = set()
+        for route in ROUTES:
+            if route.answers == "stream":
+                continue
+            for method in route.methods:
+                called.clear()
+                more = "&text=x" if route.path == "/jobs" else ""
+                await program.request(method, sample(route) + more, headers=BEARER)
+                # What somebody orders is never kept waiting by what others look at.
+                if called and (method == "GET" or "GET" not in route.methods):
+                    assert method in route.heavy, (method, route.path, called)
+                    found.update(called)
+        assert found == set(LARGE)
+
+
+def _noting(name: str, method: Any, called: list[str]) -> Any:
+    def noting(*given: Any, **asked: Any) -> Any:
+        called.append(name)
+        return method(*given, **asked)
+
+    return noting
