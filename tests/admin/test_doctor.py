@@ -197,6 +197,20 @@ async def test_jobs_without_workers_tasks_or_fitting_arguments_are_found() -> No
     assert "copies" in misfit.text
 
 
+async def test_a_queue_whose_workers_are_quiet_is_found_with_the_way_back() -> None:
+    app = an_app()
+    with isolated(app):
+        async with app:
+            storage = await app.storage()
+            await enlisted(storage, "w1", queues=["mail"], tasks=["mail"], lease=HOUR)
+            await stored(storage, "mail", "mail", b'{"to":"ada","copies":1}')
+            await app.admin.quiet_workers("w1")
+            found = await app.admin.doctor(tasks=app.tasks)
+    deserted = named(found, "queue_without_worker")
+    assert "whose workers take nothing new" in deserted.text
+    assert "windlass workers resume w1" in deserted.fix
+
+
 async def test_a_worker_that_does_not_say_what_it_has_may_have_anything() -> None:
     app = an_app()
     with isolated(app):

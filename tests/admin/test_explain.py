@@ -28,7 +28,7 @@ from windlass.errors import JobNotFound
 from windlass.limits import breaker_name
 from windlass.observe.bus import Bus
 from windlass.seams import Seams, new_job_id
-from windlass.storage.protocol import CancelAnswer, Storage
+from windlass.storage.protocol import CancelAnswer, Duty, Storage
 from windlass.testing.clock import START, VirtualClock
 from windlass.testing.conformance.steps import (
     HOUR,
@@ -286,6 +286,20 @@ async def test_a_worker_that_fell_silent_does_not_count(
     cause = await why(storage, job, "no_worker")
     assert "the last that did has not been heard of for 1 m" in cause.sentence
     assert cause.evidence["silent"][0]["worker"] == "w1"
+
+
+async def test_workers_that_take_nothing_new_are_named_with_the_way_back(storage: Storage) -> None:
+    await enlist(storage, "w1", "w2")
+    (job,) = await add(storage, a_job())
+    await storage.workers.assign(["w1"], Duty.QUIET)
+    assert "workers_quiet" not in {cause.code for cause in (await explain(storage, job)).causes}
+    await storage.workers.assign(["w2"], Duty.STOP)
+    cause = await why(storage, job, "workers_quiet")
+    assert "All 2 workers of queue default were told to take nothing new" in cause.sentence
+    assert cause.evidence["workers"] == {"w2": "stop", "w1": "quiet"}
+    assert "windlass workers resume w1" in cause.fix
+    await storage.workers.assign(["w1"], Duty.STOP)
+    assert "windlass worker MODULE:APP" in (await why(storage, job, "workers_quiet")).fix
 
 
 async def test_a_task_nobody_knows_is_named_with_its_error(storage: Storage) -> None:

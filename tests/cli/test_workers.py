@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from datetime import timedelta
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.architecture.source import ROOT
 from tests.cli.desk import Desk
@@ -86,3 +89,59 @@ def test_without_workers_the_next_step_is_said(everywhere: Desk) -> None:
 def test_the_page_tells_every_field() -> None:
     text = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
     assert [field for field in FIELDS if f"`{field}`" not in text] == []
+
+
+def states(desk: Desk) -> dict[str, str]:
+    return {one["id"]: one["state"] for one in desk("workers", "list", "--json").json}
+
+
+def test_workers_are_told_to_be_quiet_to_go_on_and_to_stop(everywhere: Desk) -> None:
+    desk = everywhere
+    desk.run(a_crew(desk))
+    said = desk("workers", "quiet", "live")
+    assert said.code == 0
+    assert "Worker live is asked to take nothing new." in said.out
+    assert states(desk)["live"] == "quiet"
+    assert desk("workers", "resume", "live", "--json").json == {
+        "order": "resume",
+        "workers": ["live"],
+    }
+    assert states(desk)["live"] == "live"
+    assert "asked to stop" in desk("workers", "stop", "live", "--yes").out
+    assert states(desk)["live"] == "stopping"
+    (order, *_) = desk("audit", "--json").json
+    assert (order["what"], order["subject"]) == ("workers.stop", "worker live")
+
+
+def test_all_workers_that_match_are_told_and_those_that_cannot_hear_are_not(
+    everywhere: Desk,
+) -> None:
+    desk = everywhere
+    desk.run(a_crew(desk))
+    desk.run(_another(desk))
+    assert desk("workers", "quiet", "--all", "--json").json["workers"] == ["other", "live"]
+    told = desk("workers", "resume", "--all", "--queue", "mail", "--json").json
+    assert told["workers"] == ["live"]
+    told = desk("workers", "stop", "--all", "--host", "elsewhere", "--yes", "--json").json
+    assert told["workers"] == ["other"]
+    nobody = desk("workers", "quiet", "--all", "--queue", "none")
+    assert nobody.code == 1
+    assert "windlass workers list" in nobody.err
+
+
+async def _another(desk: Desk) -> None:
+    await registered(await desk.app.storage(), "other", host="elsewhere", lease=timedelta(hours=1))
+
+
+def test_a_stop_is_asked_about_and_wrong_words_are_refused(
+    everywhere: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = everywhere
+    desk.run(a_crew(desk))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+    assert desk("workers", "stop", "live").code != 0
+    assert states(desk)["live"] == "live"
+    assert "is dead" in desk("workers", "quiet", "dead").err
+    assert "name workers, or say --all" in desk("workers", "quiet", "live", "--all").err
+    assert "go with --all" in desk("workers", "quiet", "live", "--queue", "mail").err
+    assert "say which worker" in desk("workers", "quiet").err

@@ -12,6 +12,7 @@ from windlass.admin.plugins import PluginDesk
 from windlass.admin.queues import QueueDesk
 from windlass.admin.schedules import ScheduleReport
 from windlass.admin.snapshot import SnapshotDesk
+from windlass.admin.workers import WorkerDesk
 
 __all__ = ["Admin", "BreakerReport", "LimitReport", "ScheduleReport"]
 
@@ -22,6 +23,7 @@ class Admin(
     QueueDesk,
     NumberDesk,
     PlaceDesk,
+    WorkerDesk,
     SnapshotDesk,
     PluginDesk,
     EnqueueDesk,

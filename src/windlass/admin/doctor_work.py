@@ -15,7 +15,8 @@ from windlass.core.job import Job
 from windlass.core.text import shown
 from windlass.observe.log import brief
 from windlass.seams import monotonic
-from windlass.storage.protocol import QueueCounts, Storage, WorkerRecord, WorkerState
+from windlass.storage.answers import HEARD, Standing
+from windlass.storage.protocol import Duty, QueueCounts, Storage, WorkerRecord
 from windlass.task import TaskRegistry
 
 __all__ = ["Crew", "clocks", "notified", "payloads", "queues", "tasks", "workers"]
@@ -36,13 +37,19 @@ class Crew(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, records: Sequence[WorkerRecord], now: datetime) -> Crew:
         """Those that are not dead or gone, by whether they were heard of in time."""
-        kept = [one for one in records if one.state is WorkerState.LIVE]
-        quiet = [one for one in kept if now - one.beat_at > one.start.lease]
-        return cls([one for one in kept if one not in quiet], quiet)
+        return cls(
+            [one for one in records if one.standing(now) in HEARD],
+            [one for one in records if one.standing(now) is Standing.SILENT],
+        )
 
     def serving(self, queue: str) -> list[WorkerRecord]:
         """Who would run a job of this queue."""
-        return [one for one in self.live if queue in one.start.queues]
+        return [one for one in self.live if queue in one.start.queues and one.duty is Duty.WORK]
+
+    def resting(self, queue: str) -> WorkerRecord | None:
+        """One that would, had it not been told to take nothing new."""
+        resting = (one for one in self.live if one.duty is Duty.QUIET)
+        return next((one for one in resting if queue in one.start.queues), None)
 
 
 def workers(crew: Crew) -> Iterator[Finding]:
@@ -83,6 +90,9 @@ def queues(counts: Sequence[QueueCounts], crew: Crew) -> Iterator[Finding]:
         one = waiting[name]
         text = f"{_many(one)} on queue {shown(name)}, which no live worker serves."
         fix = f"Start one: {command('worker', 'MODULE:APP', '--queue', name)}"
+        if (resting := crew.resting(name)) is not None:
+            text = f"{_many(one)} on queue {shown(name)}, whose workers take nothing new."
+            fix = f"Let one go on: {command('workers', 'resume', resting.start.id)}"
         yield (
             bad("queue_without_worker", text, fix)
             if one.ready

@@ -26,6 +26,7 @@ _NO_KNOWN_END = (
     "expired",
     "queue_paused",
     "no_worker",
+    "workers_quiet",
     "unknown_task",
     "breaker_trial",
     "limit_full",

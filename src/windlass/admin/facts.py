@@ -11,6 +11,7 @@ from windlass.core.job import Attempt, Job, LimitUse
 from windlass.core.limit import LimitSpec
 from windlass.core.rollup import minute_of
 from windlass.core.state import State
+from windlass.storage.answers import HEARD, Standing
 from windlass.storage.ordering import AuditRecord
 from windlass.storage.protocol import (
     JobFilter,
@@ -18,7 +19,6 @@ from windlass.storage.protocol import (
     QueueRecord,
     Storage,
     WorkerRecord,
-    WorkerState,
 )
 
 __all__ = ["LOOK", "Budget", "Crew", "Facts", "Line", "gather"]
@@ -52,6 +52,8 @@ class Crew(msgspec.Struct, frozen=True):
     """The workers whose rows are live, as far as one queue goes."""
 
     serving: Sequence[WorkerRecord] = ()
+    quiet: Sequence[WorkerRecord] = ()
+    """They would serve it, but were told to take nothing new."""
     silent: Sequence[WorkerRecord] = ()
     """They would serve it, but their lease has run out."""
     elsewhere: Sequence[WorkerRecord] = ()
@@ -147,12 +149,18 @@ async def _paused_by(storage: Storage, queue: str) -> AuditRecord | None:
 
 
 def _crew(records: Sequence[WorkerRecord], queue: str, now: datetime) -> Crew:
-    live = [record for record in records if record.state is WorkerState.LIVE]
-    heard = [record for record in live if now - record.beat_at <= record.start.lease]
+    def who(*standings: Standing, serve: bool = True) -> list[WorkerRecord]:
+        return [
+            record
+            for record in records
+            if record.standing(now) in standings and (queue in record.start.queues) is serve
+        ]
+
     return Crew(
-        serving=[record for record in heard if queue in record.start.queues],
-        silent=[one for one in live if one not in heard and queue in one.start.queues],
-        elsewhere=[record for record in heard if queue not in record.start.queues],
+        serving=who(Standing.LIVE),
+        quiet=who(Standing.QUIET, Standing.STOPPING),
+        silent=who(Standing.SILENT),
+        elsewhere=who(*HEARD, serve=False),
     )
 
 

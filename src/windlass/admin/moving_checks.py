@@ -10,8 +10,9 @@ import msgspec
 from windlass.admin.cause import counted, few
 from windlass.core.unique import Window
 from windlass.errors import WindlassError
+from windlass.storage.answers import HEARD
 from windlass.storage.moving import StoredJob
-from windlass.storage.protocol import Storage, WorkerState
+from windlass.storage.protocol import Storage
 
 __all__ = ["Tally", "refuse_workers"]
 
@@ -27,9 +28,7 @@ async def refuse_workers(storage: Storage, refusal: type[WindlassError]) -> None
     live = [
         f"{one.start.id} (process {one.start.pid} on {one.start.host})"
         for one in await storage.workers.workers()
-        if one.state is WorkerState.LIVE
-        and now - one.beat_at <= one.start.lease
-        and not storage.prove_dead(one.start)
+        if one.standing(now) in HEARD and not storage.prove_dead(one.start)
     ]
     if live:
         message = (

@@ -8,14 +8,10 @@ from datetime import datetime, timedelta
 import msgspec
 
 from windlass.admin.desk import Desk
-from windlass.admin.redact import redacted_page
 from windlass.core.job import JobId
-from windlass.core.state import State
 from windlass.seams import monotonic
 from windlass.storage.journal import EventRecord
-from windlass.storage.looks import JobFilter, Page
 from windlass.storage.ordering import AuditRecord
-from windlass.storage.protocol import WorkerRecord
 from windlass.storage.timing import Spread, timings_of
 
 __all__ = ["PlaceDesk", "StorageReport"]
@@ -37,7 +33,7 @@ class StorageReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlaceDesk(Desk):
-    """The part of ``app.admin`` about the storage, its workers and its records."""
+    """The part of ``app.admin`` about the storage and its records."""
 
     async def storage(self) -> StorageReport:
         """How the storage is."""
@@ -54,22 +50,6 @@ class PlaceDesk(Desk):
             answered_in=took,
             timings={} if timings is None else timings.spread(),
         )
-
-    async def workers(self, *, ended_within: timedelta | None = None) -> Sequence[WorkerRecord]:
-        """Every worker's row, newest first; of those that have ended, the ones that did so
-        ``ended_within`` this time (None: all that are kept).
-        """
-        storage = await self._storage()
-        rows = await storage.workers.workers()
-        if ended_within is None:
-            return rows
-        oldest = await storage.now() - ended_within
-        return [row for row in rows if row.ended_at is None or row.ended_at >= oldest]
-
-    async def jobs_of(self, worker: str, *, limit: int = 100) -> Page:
-        """What a worker is running."""
-        wanted = JobFilter(states=[State.RUNNING], worker=worker)
-        return redacted_page(await (await self._storage()).admin.find(wanted, limit=limit))
 
     async def audits(
         self, *, limit: int = 50, before: int | None = None, subject: str | None = None

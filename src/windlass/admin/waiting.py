@@ -13,7 +13,7 @@ from windlass.core.job import Job
 from windlass.core.state import Verb
 from windlass.observe.log import brief, one_line, printable
 from windlass.plugins.names import plugin_of
-from windlass.storage.protocol import WorkerRecord
+from windlass.storage.protocol import Duty, WorkerRecord
 
 __all__ = ["before", "of_the_crew", "of_the_queue", "of_the_time"]
 
@@ -186,7 +186,7 @@ def of_the_crew(facts: Facts) -> Iterator[Cause]:
     """Nobody there, nobody free, or not the same of all of them."""
     job, crew = facts.job, facts.crew
     if not crew.serving:
-        yield _no_worker(facts)
+        yield _told_to_be_quiet(facts) if crew.quiet else _no_worker(facts)
         return
     if job.due <= facts.now:
         if job.solo:
@@ -221,6 +221,24 @@ def _no_worker(facts: Facts) -> Cause:
             },
         },
         fix=f"Start one: {command('worker', 'MODULE:APP', '--queue', job.queue)}",
+    )
+
+
+def _told_to_be_quiet(facts: Facts) -> Cause:
+    job, quiet = facts.job, facts.crew.quiet
+    resting = [worker.start.id for worker in quiet if worker.duty is Duty.QUIET]
+    who = "The worker" if len(quiet) == 1 else f"All {len(quiet):,} workers"
+    return Cause(
+        code="workers_quiet",
+        sentence=f"{who} of queue {job.queue} {'was' if len(quiet) == 1 else 'were'} told to take "
+        f"nothing new: {few([worker.start.id for worker in quiet])}.",
+        evidence={
+            "queue": job.queue,
+            "workers": {worker.start.id: worker.duty.value for worker in quiet[:_NAMED]},
+        },
+        fix=f"Let it go on: {command('workers', 'resume', resting[0])}"
+        if resting
+        else f"Start another: {command('worker', 'MODULE:APP', '--queue', job.queue)}",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +11,7 @@ import click
 from windlass.cli.bulk import order_all
 from windlass.cli.job_filters import filter_of, filter_options, instant_of, narrows
 from windlass.cli.job_tables import Answered, answered
-from windlass.cli.target import Place, ask, json_option, named, place, url_option
+from windlass.cli.target import ask, json_option, place, several, url_option
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
@@ -188,7 +188,7 @@ def _carry_out(words: tuple[str, ...], given: Mapping[str, Any], wish: _Wish) ->
         return _for_all(words, given, wish)
     if narrows(given) or given["limit"] or given["dry_run"]:
         raise click.UsageError("filters, --limit and --dry-run go with --all")
-    where, names = _several(words, given["url"])
+    where, names = several(words, given["url"], "id")
     if wish.asks and not given["yes"]:
         what = f"job {names[0]}" if len(names) == 1 else f"{len(names):,} jobs"
         click.confirm(f"{wish.verb} {what}?", abort=True, err=True)
@@ -215,22 +215,6 @@ def _for_all(words: tuple[str, ...], given: Mapping[str, Any], wish: _Wish) -> i
         yes=given["yes"],
         as_json=given["as_json"],
     )
-
-
-def _several(words: tuple[str, ...], url: str | None) -> tuple[Place, list[str]]:
-    """``[MODULE:APP] ID...``: no id has a colon, so the first word tells itself."""
-    if len(words) < 2:
-        where, name = named(words, url, "id")
-        return where, [name]
-    app, *rest = words
-    if ":" in app:
-        return place(app, url), _once(rest)
-    return place(None, url), _once(words)
-
-
-def _once(names: Sequence[str]) -> list[str]:
-    """A job is not told the same thing twice."""
-    return list(dict.fromkeys(names))
 
 
 async def _one(app: Windlass, name: str, single: Single) -> Answered:

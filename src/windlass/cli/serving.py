@@ -254,6 +254,7 @@ class _Serving:
             self._line.report({"ended": reason.value, "left": left, "counts": counts})
         why = {
             StopReason.ASKED: "stopped in order",
+            StopReason.ORDERED: "stopped by order of an operator",
             StopReason.EMPTY: left,
             StopReason.WORN_OUT: "worn out",
             StopReason.STORAGE_LOST: "ended because its database was deleted or replaced",

@@ -230,6 +230,8 @@ class Supervisor:
             self._ended_while_stopping(child, code, what)
         elif child.reason == StopReason.EMPTY:
             log.info("%s: %s", what, child.left)
+        elif child.reason == StopReason.ORDERED:
+            log.info("%s: an operator ordered it, so it is not replaced", what)
         elif code == WORN_OUT and child.counts:
             log.info("%s and is replaced at once", what)
             child.due = now

@@ -23,6 +23,7 @@ __all__ = [
     "opened",
     "place",
     "refuse_missing",
+    "several",
     "target_argument",
     "url_option",
 ]
@@ -68,6 +69,17 @@ def named(words: tuple[str, ...], url: str | None, what: str) -> tuple[Place, st
         case _:
             message = f"one {what} at a time, got {' '.join(words)}"
             raise click.UsageError(message)
+
+
+def several(words: tuple[str, ...], url: str | None, what: str) -> tuple[Place, list[str]]:
+    """``[MODULE:APP] NAME...``, each once. None of these names has a colon, so the first word tells
+    itself.
+    """
+    if len(words) < 2:
+        where, name = named(words, url, what)
+        return where, [name]
+    app, *rest = dict.fromkeys(words)
+    return (place(app, url), rest) if ":" in app else (place(None, url), [app, *rest])
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from windlass.cli.tables import NUMBER, cell, left, table_of
-from windlass.cli.top_look import Look, QueueLook, worker_state
+from windlass.cli.top_look import Look, QueueLook
 from windlass.core.job import AttemptError
 from windlass.observe.log import brief, one_line
 from windlass.storage.protocol import WorkerRecord
@@ -127,7 +127,7 @@ def _worker_row(one: WorkerRecord, seen: Look) -> tuple[str, ...]:
     start = one.start
     return (
         start.id,
-        worker_state(one, seen.at),
+        one.standing(seen.at).value,
         start.host,
         str(start.pid),
         ", ".join(start.queues),
@@ -166,7 +166,7 @@ def fields(seen: Look) -> dict[str, Any]:
         "workers": [
             {
                 "id": one.start.id,
-                "state": worker_state(one, seen.at),
+                "state": one.standing(seen.at).value,
                 "host": one.start.host,
                 "pid": one.start.pid,
                 "queues": list(one.start.queues),

@@ -10,13 +10,14 @@ import msgspec
 
 from windlass.core.rollup import Rollup, minute_of
 from windlass.core.state import Verb
+from windlass.storage.answers import Standing
 from windlass.storage.looks import ErrorGroup, QueueCounts, QueueRecord
 from windlass.storage.protocol import WorkerRecord, WorkerState
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
 
-__all__ = ["Look", "QueueLook", "look", "worker_state"]
+__all__ = ["Look", "QueueLook", "look"]
 
 _MINUTES = 60
 """How far the throughput goes back."""
@@ -71,7 +72,7 @@ async def look(app: Windlass) -> Look:
     records = {one.queue: one for one in await admin.queues()}
     counts = {one.queue: one for one in await admin.counts(cap=_CAP)}
     rates = _Rates(rollups, now)
-    live = [one for one in workers if worker_state(one, now) == "live"]
+    live = [one for one in workers if one.standing(now) is Standing.LIVE]
     names = {*counts, *records, *(name for one in live for name in one.start.queues)}
     return Look(
         at=now,
@@ -91,12 +92,6 @@ async def look(app: Windlass) -> Look:
         ended=_per_minute(rollups, since, _is_end),
         failing=_per_minute(rollups, since, _is_failure),
     )
-
-
-def worker_state(worker: WorkerRecord, now: datetime) -> str:
-    """As people see it: a live one that was not heard of within its lease is silent."""
-    silent = worker.state is WorkerState.LIVE and now - worker.beat_at > worker.start.lease
-    return "silent" if silent else worker.state.value
 
 
 def _lately(worker: WorkerRecord, now: datetime) -> bool:

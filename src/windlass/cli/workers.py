@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from windlass.cli import worker_orders
 from windlass.cli.target import ask, json_option, place, target_argument, url_option
 
 if TYPE_CHECKING:
@@ -19,7 +20,11 @@ __all__ = ["workers"]
 
 @click.group()
 def workers() -> None:
-    """Look at workers. To stop one, send SIGTERM to its process."""
+    """Look at workers, let them rest, stop them."""
+
+
+for _command in (worker_orders.quiet, worker_orders.resume, worker_orders.stop):
+    workers.add_command(_command)
 
 
 @workers.command("list")
@@ -30,10 +35,12 @@ def list_workers(target: str | None, url: str | None, *, as_json: bool) -> int:
     """Every worker, the newest first; also those that have left or died, for a while.
 
     \b
-    live    it was heard of within its lease
-    silent  it was not; others are about to take it for dead
-    dead    it was taken for dead, and its jobs were given to others
-    gone    it has left in order
+    live      it was heard of within its lease
+    quiet     it was told to take nothing new
+    stopping  it was told to stop
+    silent    it was not heard of; others are about to take it for dead
+    dead      it was taken for dead, and its jobs were given to others
+    gone      it has left in order
     """  # noqa: D301 -- click's mark for lines that stay as they are
     from windlass.cli.tables import NUMBER, print_json, print_table
 
@@ -55,18 +62,13 @@ def list_workers(target: str | None, url: str | None, *, as_json: bool) -> int:
     return 0
 
 
-def _state(worker: WorkerRecord, now: datetime) -> str:
-    silent = worker.state.value == "live" and now - worker.beat_at > worker.start.lease
-    return "silent" if silent else worker.state.value
-
-
 def _row(worker: WorkerRecord, now: datetime) -> tuple[str, ...]:
     from windlass.cli.tables import left
 
     start = worker.start
     return (
         start.id,
-        _state(worker, now),
+        worker.standing(now).value,
         start.host,
         str(start.pid),
         start.version,
@@ -82,7 +84,7 @@ def _fields(worker: WorkerRecord, now: datetime) -> dict[str, Any]:
     start = worker.start
     return {
         "id": start.id,
-        "state": _state(worker, now),
+        "state": worker.standing(now).value,
         "host": start.host,
         "pid": start.pid,
         "version": start.version,

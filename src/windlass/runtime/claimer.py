@@ -89,6 +89,8 @@ class Claimer:
         self._polite_until = 0.0
         self.quiet = False
         """Set to take nothing more."""
+        self.resting = False
+        """Set by `rest`: nothing for now."""
         self.claimed = 0
         """Jobs taken since the start."""
 
@@ -129,6 +131,12 @@ class Claimer:
         self.quiet = True
         self._wake.set()
 
+    def rest(self, *, resting: bool) -> None:
+        """Take nothing until told otherwise, or go on."""
+        if resting is not self.resting:
+            self.resting, self._dry = resting, False
+            self._wake.set()
+
     # --- what it does ---
 
     async def run(self) -> None:
@@ -167,6 +175,9 @@ class Claimer:
         self._wake.clear()  # first: whatever happens from here on ends the sleep below
         if self._holding:
             await self._give_back_strays()
+        if self.resting:
+            await self._wake.wait()
+            return
         if self._dry and asyncio.get_running_loop().time() < self._polite_until:
             await self._wait_out(_HEAD_START * (0.5 + self._chance()))
         if not self._dry or await self._worth_it():
@@ -207,7 +218,7 @@ class Claimer:
                 self._home.buried()
             self._dry = False
             return 0
-        if worker != self._identity.id or self.quiet:
+        if worker != self._identity.id or self.quiet or self.resting:
             # Answered under a former identity, or too late: nobody here may start it.
             await self._release(reply.jobs, worker)
             await self._home.expired(reply.expired, reply.at)

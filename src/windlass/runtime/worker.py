@@ -33,7 +33,7 @@ from windlass.runtime.scheduler import Scheduler
 from windlass.runtime.shutdown import Shutdown
 from windlass.runtime.watchdog import Watchdog
 from windlass.schedules import Schedules
-from windlass.storage.protocol import Beat
+from windlass.storage.protocol import Beat, Duty
 
 __all__ = ["StopReason", "Worker"]
 
@@ -52,6 +52,8 @@ class StopReason(StrEnum):
     """Why a worker ended."""
 
     ASKED = "asked"
+    ORDERED = "ordered"
+    """Somebody ordered it through the store: ``windlass workers stop``, the dashboard."""
     EMPTY = "empty"
     WORN_OUT = "worn out"
     STORAGE_LOST = "storage lost"
@@ -297,6 +299,20 @@ class Worker:
         for claim in beat.cancelled:
             self.engine.runner.stop(claim, Why.CANCEL)
         self.engine.claimer.compare(beat.holding)
+        self._obey(beat.duty)
+
+    def _obey(self, duty: Duty) -> None:
+        """What people ask of this worker."""
+        claimer, resting = self.engine.claimer, duty is Duty.QUIET
+        if duty is Duty.STOP:
+            if not self._stop.is_set():
+                log.info("this worker was told to stop: it takes nothing new and leaves in order")
+            self._end(StopReason.ORDERED)
+        elif resting is not claimer.resting:
+            claimer.rest(resting=resting)
+            log.info("this worker was told to %s", "take nothing new" if resting else "go on")
+            what = "quiet" if resting else "resumed"
+            self._around.bus.publish(WorkerChanged(worker=self.id, what=what))
 
     def _look_for_cancels(self) -> None:
         """Something changed: a cancel may be among it, and need not wait for the next beat."""
@@ -328,9 +344,12 @@ class Worker:
         former = self.id
         log.warning("this worker (%s) was buried: it takes a new identity and goes on", former)
         self.engine.runner.stop_all(Why.LOST)
+        quiet = self.engine.claimer.resting
         while True:
             try:
                 await self.engine.identity.register()
+                if quiet:  # whoever asked for it meant the process, not its name
+                    await self._around.storage.workers.assign([self.id], Duty.QUIET)
                 break
             except StorageReplaced as error:
                 self._storage_lost(error)

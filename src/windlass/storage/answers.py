@@ -12,6 +12,7 @@ from windlass.core.job import Claim, ClaimedJob, JobId
 from windlass.core.state import State, Verb
 
 __all__ = [
+    "HEARD",
     "Answer",
     "Applied",
     "Beat",
@@ -22,6 +23,7 @@ __all__ = [
     "Ending",
     "Inserted",
     "Settled",
+    "Standing",
     "Verdict",
     "Want",
     "WorkerRecord",
@@ -161,6 +163,28 @@ class Duty(StrEnum):
     """Leave in order, and take nothing new from now on. Never taken back."""
 
 
+class Standing(StrEnum):
+    """How a worker is, as people ask: its row, its last beat and its duty in one word."""
+
+    LIVE = "live"
+    QUIET = "quiet"
+    STOPPING = "stopping"
+    SILENT = "silent"
+    """Not heard of within its lease: others are about to take it for dead."""
+    DEAD = "dead"
+    GONE = "gone"
+
+
+HEARD = frozenset({Standing.LIVE, Standing.QUIET, Standing.STOPPING})
+"""How those are that were heard of within their lease."""
+
+_OF_DUTY = {
+    Duty.WORK: Standing.LIVE,
+    Duty.QUIET: Standing.QUIET,
+    Duty.STOP: Standing.STOPPING,
+}
+
+
 class WorkerStart(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker says about itself when it registers."""
 
@@ -193,6 +217,13 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     memory: int | None = None
     """Bytes in use at its last beat that said so."""
     duty: Duty = Duty.WORK
+
+    def standing(self, now: datetime) -> Standing:
+        """How it is at this instant of the store's clock."""
+        if self.state is not WorkerState.LIVE:
+            return Standing(self.state.value)
+        silent = now - self.beat_at > self.start.lease
+        return Standing.SILENT if silent else _OF_DUTY[self.duty]
     """What it is asked to do."""
 
 

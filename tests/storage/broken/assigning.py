@@ -23,7 +23,7 @@ class NewcomersAreQuiet(MemoryWorkers):
         return at
 
 
-@fails(DutyConformance.test_a_beat_tells_a_worker_what_it_is_asked_to_do)
+@fails(DutyConformance.test_a_beat_tells_a_worker_its_duty)
 class BeatsTellNothing(MemoryWorkers):
     """A beat does not carry the duty."""
 

@@ -30,7 +30,7 @@ class DutyConformance:
         assert await duties(storage) == {"w1": Duty.WORK}
         assert (await storage.workers.beat("w1")).duty is Duty.WORK
 
-    async def test_a_beat_tells_a_worker_what_it_is_asked_to_do(self, storage: Storage) -> None:
+    async def test_a_beat_tells_a_worker_its_duty(self, storage: Storage) -> None:
         await enlist(storage, "w1", "w2")
         for duty in (Duty.QUIET, Duty.WORK, Duty.STOP):
             assert await storage.workers.assign(["w1"], duty) == ["w1"]

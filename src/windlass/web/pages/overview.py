@@ -13,7 +13,8 @@ from windlass.core.job import Job
 from windlass.core.rollup import minute_of
 from windlass.core.series import Latency, Point, Series
 from windlass.core.state import State
-from windlass.storage.protocol import JobFilter, WorkerRecord, WorkerState
+from windlass.storage.answers import HEARD
+from windlass.storage.protocol import JobFilter, WorkerRecord
 from windlass.web.pages.overview_queues import QueueLine, Total, line_rows, totals
 from windlass.web.pages.overview_verdict import Verdict, verdicts
 from windlass.web.visit import Visit
@@ -131,11 +132,7 @@ def _ranges(visit: Visit, chosen: str) -> list[tuple[str, str, bool]]:
 
 
 def _crew(records: Sequence[WorkerRecord], now: datetime) -> Crew:
-    live = [
-        one
-        for one in records
-        if one.state is WorkerState.LIVE and now - one.beat_at <= one.start.lease
-    ]
+    live = [one for one in records if one.standing(now) in HEARD]
     return Crew(
         workers=len(live),
         slots=sum(one.start.slots for one in live),

@@ -17,6 +17,7 @@ from windlass.storage.ordering import AuditRecord
 from windlass.storage.protocol import JobFilter, QueueCounts, QueueRecord, WorkerRecord, WorkerState
 from windlass.web.actions import Done, Question
 from windlass.web.forms import Form, Given, count_of
+from windlass.web.pages.queue_limits import gates_of
 from windlass.web.pages.queues import QueueRow, page_of, rows_of, steady
 from windlass.web.visit import Visit
 from windlass.written import (
@@ -89,6 +90,7 @@ async def queue(visit: Visit) -> Response:
         ),
         paused_by=_paused_by(orders) if row.record.paused else None,
         orders=orders[:_ORDERS],
+        gates=await gates_of(visit, name, now),
         workers=_serving(await admin.workers(ended_within=timedelta(0)), name),
     )
 
@@ -105,11 +107,11 @@ def _paused_by(orders: Sequence[AuditRecord]) -> AuditRecord | None:
 
 
 def _serving(workers: Sequence[WorkerRecord], name: str) -> list[WorkerRecord]:
-    return [one for one in workers if one.state is WorkerState.LIVE and name in one.start.queues]
+    return [one for one in workers if one.ended_at is None and name in one.start.queues]
 
 
 def _chart(series: Series) -> dict[str, Any]:
-    lines = (("Succeeded", "succeed", "green"), ("Failed", "fail", "red"))
+    lines = (("Succeeded", "succeed", "green-fill"), ("Failed", "fail", "red-fill"))
     return {
         "times": [int(point.at.timestamp()) for point in series.points],
         "unit": "",

@@ -10,7 +10,8 @@ import msgspec
 from starlette.responses import Response
 
 from windlass.core.rollup import Rollup, minute_of
-from windlass.storage.protocol import QueueCounts, QueueRecord, WorkerRecord, WorkerState
+from windlass.storage.answers import Standing
+from windlass.storage.protocol import QueueCounts, QueueRecord, WorkerRecord
 from windlass.web.actions import Action, Done, Question
 from windlass.web.forms import address
 from windlass.web.visit import Visit
@@ -148,7 +149,7 @@ async def rows_of(visit: Visit, now: datetime) -> list[QueueRow]:
 
 
 def _serves(worker: WorkerRecord, now: datetime) -> bool:
-    return worker.state is WorkerState.LIVE and now - worker.beat_at <= worker.start.lease
+    return worker.standing(now) is Standing.LIVE
 
 
 def _pace(rollups: Sequence[Rollup], now: datetime) -> float:
