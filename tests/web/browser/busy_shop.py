@@ -9,13 +9,13 @@ from datetime import timedelta
 
 import msgspec
 
-from windlass import Backoff, Context, GiveUp, Limit, Rate, Windlass
+from windlass import Backoff, Context, GiveUp, Limit, Rate, Throttled, Windlass
 from windlass.core.breaker import Breaker
 from windlass.core.job import Job, JobId
 from windlass.core.rules import Cron, Every
 from windlass.core.state import State
 
-__all__ = ["BusyShop", "opened_shop"]
+__all__ = ["BusyShop", "opened_shop", "until"]
 
 LONG = "a-queue-whose-name-goes-on-and-on-because-somebody-generates-names-for-every-customer"
 
@@ -29,6 +29,7 @@ class BusyShop(msgspec.Struct, frozen=True):
     retrying: JobId
     running: JobId
     scheduled: JobId
+    huge: JobId
     worker: str
 
 
@@ -71,6 +72,18 @@ async def opened_shop() -> AsyncIterator[BusyShop]:
         reason = "there is no such month"
         raise GiveUp(reason)
 
+    @app.task(name="shop.billing.refund", queue="refunds", max_attempts=1)
+    async def refund(order: int) -> None:
+        raise LookupError(order)
+
+    @app.task(name="shop.partners.poll", queue="partners")
+    async def poll() -> None:
+        raise Throttled(3600)
+
+    @app.schedule(Every(timedelta(days=9)), name="stock-taking")
+    @app.task(name="shop.stock.take", queue="stock")
+    async def take() -> None: ...
+
     async with app, app.worker(slots=8) as worker:
         try:
             jobs = [await send.enqueue(f"{n}@example.org", subject="Thanks") for n in range(12)]
@@ -84,6 +97,8 @@ async def opened_shop() -> AsyncIterator[BusyShop]:
             await monthly.enqueue(13)
             slow = await catalogue.enqueue(120_000)
             later = await send.options(delay=3600, priority=5).enqueue("later@example.org")
+            huge = await send.options(delay=3600).enqueue("big@example.org", subject="x" * 900_000)
+            await poll.enqueue()
             await send.options(queue="paused-queue").enqueue("never@example.org")
             await app.admin.acting("ada").pause("paused-queue")
             await app.admin.set_queue("billing", max_running=8)
@@ -92,11 +107,11 @@ async def opened_shop() -> AsyncIterator[BusyShop]:
             await app.admin.pause_schedule("often")
             async with asyncio.timeout(20):
                 for job in jobs:
-                    await _until(app, job.id, lambda found: found.state is State.SUCCEEDED)
+                    await until(app, job.id, lambda found: found.state is State.SUCCEEDED)
                 for bad in wrong:
-                    await _until(app, bad.id, lambda found: found.state is State.FAILED)
-                await _until(app, again.id, lambda found: found.error is not None)
-                await _until(app, slow.id, lambda found: found.progress is not None)
+                    await until(app, bad.id, lambda found: found.state is State.FAILED)
+                await until(app, again.id, lambda found: found.error is not None)
+                await until(app, slow.id, lambda found: found.progress is not None)
             yield BusyShop(
                 app=app,
                 succeeded=jobs[0].id,
@@ -104,12 +119,14 @@ async def opened_shop() -> AsyncIterator[BusyShop]:
                 retrying=again.id,
                 running=slow.id,
                 scheduled=later.id,
+                huge=huge.id,
                 worker=worker.id,
             )
         finally:
             held.set()
 
 
-async def _until(app: Windlass, job: JobId, fits: Callable[[Job], bool]) -> None:
+async def until(app: Windlass, job: JobId, fits: Callable[[Job], bool]) -> None:
+    """Wait for the worker to come so far."""
     while not fits(await app.admin.get(job)):  # noqa: ASYNC110 -- nobody tells the test
         await asyncio.sleep(0.02)

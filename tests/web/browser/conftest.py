@@ -37,6 +37,7 @@ class Scene(msgspec.Struct, frozen=True):
             "job-retrying": f"/jobs/{shop.retrying}",
             "job-running": f"/jobs/{shop.running}",
             "job-scheduled": f"/jobs/{shop.scheduled}",
+            "job-huge": f"/jobs/{shop.huge}",
             "errors": "/errors",
             "queues": "/queues",
             "queue": "/queues/one?queue=billing",

@@ -20,7 +20,15 @@ AXE = (Path(__file__).parent / "vendor/axe.min.js").read_text(encoding="utf-8")
 ALL = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 COLOURS = ["color-contrast", "link-in-text-block"]
 """What the theme alone decides."""
-ALIKE = {"jobs-failed", "job-retrying", "job-scheduled", "requeue", "schedule-run", "breaker-set"}
+ALIKE = {
+    "jobs-failed",
+    "job-retrying",
+    "job-scheduled",
+    "job-huge",
+    "requeue",
+    "schedule-run",
+    "breaker-set",
+}
 """Made of the same parts as others."""
 THEMES: list[tuple[Literal["light", "dark"], list[str]]] = [("light", ALL), ("dark", COLOURS)]
 RUN = """async (rules) => {

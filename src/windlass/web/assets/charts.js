@@ -56,6 +56,17 @@ function instants(_, ticks, __, ___, step) {
   });
 }
 
+// The moment that is pointed at, beside the legend; nothing while nothing is.
+function moment(_, seconds) {
+  if (seconds == null) return "";
+  const at = new Date(seconds * 1000);
+  return `${at.toLocaleDateString(undefined, { month: "short", day: "numeric" })} ${pad(at.getHours())}:${pad(at.getMinutes())}`;
+}
+
+// As wide as what is written there, so that no chart begins with a gap.
+const besides = (_, labels) => (labels ? 18 + 6.5 * Math.max(...labels.map((label) => label.length)) : 40);
+const below = (_, labels) => (labels?.some((label) => label.includes("\n")) ? 40 : 28);
+
 // A line through one value is nothing to see: it gets a dot.
 function lonely(chart, place) {
   const values = chart.data[place];
@@ -85,10 +96,13 @@ function aroundBars(plot, low, high) {
 
 function options(figure, told, width, height) {
   const bars = (one) => told.stack || one.bars;
-  // The legend says what is one's own, also after the values were replaced in place.
+  // The legend says what is one's own, also after the values were replaced in place; of counts the
+  // sum of all while nothing is pointed at.
   const own = (place) => (_, __, ___, at) => {
     const now = charts.get(figure)?.told ?? told;
-    return shown(at == null ? null : order(now)[place].values[at], now.unit ?? "");
+    const { values } = order(now)[place];
+    if (at == null) return now.stack ? shown(values.reduce((sum, value) => sum + (value ?? 0), 0), now.unit ?? "") : "";
+    return shown(values[at], now.unit ?? "");
   };
   const axis = {
     stroke: colour("ink-faint"),
@@ -103,9 +117,9 @@ function options(figure, told, width, height) {
     cursor: { points: { size: 7 }, y: false, drag: { x: false, y: false } },
     legend: { live: true },
     scales: { x: { range: told.stack ? aroundBars : undefined }, y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.1 : 1] } },
-    axes: [{ ...axis, size: 40, values: instants }, { ...axis, size: 62, values: (_, ticks) => ticks.map((tick) => shown(tick, told.unit ?? "")) }],
+    axes: [{ ...axis, size: below, values: instants }, { ...axis, size: besides, gap: 8, values: (_, ticks) => ticks.map((tick) => shown(tick, told.unit ?? "")) }],
     series: [
-      { label: "Time", value: "{YYYY}-{MM}-{DD} {HH}:{mm}" },
+      { label: "Time", value: moment },
       ...order(told).map((one, place) => ({
         label: one.label,
         stroke: colour(one.colour),
@@ -132,8 +146,12 @@ function draw(figure, told) {
   old?.plot.destroy();
   const canvas = figure.querySelector(".canvas");
   canvas.replaceChildren();
-  const height = Math.max(figure.clientHeight - 40, 160);
-  charts.set(figure, { told, plot: new uPlot(options(figure, told, canvas.clientWidth, height), rows, canvas), stale: false });
+  const height = Math.max(figure.clientHeight - 28, 160);
+  const plot = new uPlot(options(figure, told, canvas.clientWidth, height), rows, canvas);
+  charts.set(figure, { told, plot, stale: false });
+  if (told.stack) { // drawn the highest first, told the lowest first
+    [...canvas.querySelectorAll(".u-legend tr")].slice(1).forEach((row, at) => (row.style.order = -at));
+  }
 }
 
 async function load(figure) {

@@ -29,6 +29,7 @@ document.addEventListener("click", async (event) => {
   dialog.replaceChildren(content);
   dialog.setAttribute("aria-labelledby", content.querySelector("h1").id);
   dialog.showModal();
+  content.querySelector("input:not([type=hidden]), select, textarea")?.focus(); // what is to be filled in comes first
 });
 
 dialog.addEventListener("click", (event) => {

@@ -56,6 +56,11 @@ class JobOrder(msgspec.Struct, frozen=True, kw_only=True):
     def kind(self) -> type[Any]:
         return type(self.sample)
 
+    def of(self, what: str) -> str:
+        """Requeue 3 jobs, run 3 jobs now."""
+        verb, _, rest = self.verb.partition(" ")
+        return f"{verb} {what} {rest}".rstrip()
+
     async def __call__(self, visit: Visit) -> Response:
         if not _ids(visit) and not _all(visit):
             words = "Tick the jobs first, or choose all that match."
@@ -74,10 +79,10 @@ class JobOrder(msgspec.Struct, frozen=True, kw_only=True):
         ids = _ids(visit)
         what = f"{len(ids):,} jobs" if len(ids) > 1 else await _called(visit, ids[0])
         return JobQuestion(
-            title=f"{self.verb} {what}?",
+            title=f"{self.of(what)}?",
             sentence=self.words,
             facts=[_only(self.kind, len(ids))],
-            button=f"{self.verb} {'job' if len(ids) == 1 else f'{len(ids):,} jobs'}",
+            button=self.of("job" if len(ids) == 1 else f"{len(ids):,} jobs"),
             back=back,
             danger=self.danger,
             edits=self.kind is Edit,
@@ -98,10 +103,10 @@ class JobOrder(msgspec.Struct, frozen=True, kw_only=True):
         if not asked.words:
             facts = ["Choose a state, a queue or any other filter first: nothing was chosen."]
         return JobQuestion(
-            title=f"{self.verb} all {number} matching jobs?",
+            title=f"{self.of(f'all {number} matching jobs')}?",
             sentence=self.words,
             facts=facts,
-            button=f"{self.verb} {number} jobs",
+            button=self.of(f"{number} jobs"),
             back=back,
             danger=self.danger,
             upto=newest[0].seq + 1 if newest else None,

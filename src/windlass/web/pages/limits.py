@@ -41,9 +41,15 @@ class LimitRow(msgspec.Struct, frozen=True):
         return "" if self.report.spec.rate is None else rate_in_words(self.report.spec.rate)
 
     @property
+    def running(self) -> int:
+        """Under all of its keys."""
+        return sum(one.running for one in self.report.budgets)
+
+    @property
     def budgets(self) -> list[LimitState]:
-        """Those that hold most, first."""
-        found = sorted(self.report.budgets, key=lambda one: (-one.running, one.key))
+        """Those that hold most, first. One that nobody draws on yet can be emptied, too."""
+        at_rest = LimitState(name=self.name, key="", running=0)
+        found = sorted(self.report.budgets or [at_rest], key=lambda one: (-one.running, one.key))
         return found[:_SHOWN]
 
     @property

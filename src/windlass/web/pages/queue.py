@@ -14,7 +14,7 @@ from windlass.core.backoff import Backoff
 from windlass.core.series import Series
 from windlass.core.text import check_name
 from windlass.storage.ordering import AuditRecord
-from windlass.storage.protocol import JobFilter, QueueCounts, QueueRecord, WorkerRecord, WorkerState
+from windlass.storage.protocol import JobFilter, QueueCounts, QueueRecord, WorkerRecord
 from windlass.web.actions import Done, Question
 from windlass.web.forms import Form, Given, count_of
 from windlass.web.pages.queue_limits import gates_of
