@@ -81,6 +81,14 @@ def postgres_url(fresh_postgres: FreshPostgres) -> Iterator[str]:
 
 
 @pytest.fixture
+def clean_database(fresh_postgres: FreshPostgres) -> Iterator[str]:
+    """The same, cheaper: our tables may be there, empty, and must be left as they are."""
+    url = fresh_postgres.take_database()
+    yield url
+    fresh_postgres.give_back_database(url)
+
+
+@pytest.fixture
 def postgres_schema(fresh_postgres: FreshPostgres) -> Iterator[tuple[str, str]]:
     """A URL, and the name of a schema there that is this test's own: cheaper than a database."""
     schema = fresh_postgres.new_schema()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from itertools import count
+from typing import Any
 
 import psycopg
 import redis
@@ -12,6 +13,12 @@ from psycopg import sql
 from tests.servers.shared import SharedServers
 
 _numbers = count(1)
+
+_TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = %s AND tablename <> %s"
+_END_OTHERS = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+ WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
 
 
 def new_name() -> str:
@@ -29,6 +36,7 @@ class FreshPostgres:
         """A database of this process alone: tests that take a schema share it."""
         self._home = psycopg.connect(self.home, autocommit=True)
         self._clean: list[str] = []
+        self._clean_databases: list[str] = []
 
     def new_database(self) -> str:
         """The URL of an empty one."""
@@ -42,6 +50,19 @@ class FreshPostgres:
         """With everybody who is still in it."""
         name = sql.Identifier(url.rpartition("/")[2])
         self._line.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+    def take_database(self) -> str:
+        """The URL of one that may have been used before and is empty again, but for our tables."""
+        return self._clean_databases.pop() if self._clean_databases else self.new_database()
+
+    def give_back_database(self, url: str) -> None:
+        """End every session there, delete the rows of our tables, and drop everybody else's."""
+        with psycopg.connect(url, autocommit=True) as line:
+            line.execute(_END_OTHERS)
+            for (table,) in line.execute(_TABLES, ("public", "")).fetchall():
+                line.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier("public", table)))
+            _delete_rows(line, "windlass")
+        self._clean_databases.append(url)
 
     def new_schema(self) -> str:
         """The name of one that does not exist yet, in the database `home`."""
@@ -57,17 +78,22 @@ class FreshPostgres:
 
     def give_back_schema(self, name: str) -> None:
         """Delete every row; TRUNCATE takes half as long as making the tables anew."""
-        found = "SELECT tablename FROM pg_tables WHERE schemaname = %s AND tablename <> %s"
-        tables = self._home.execute(found, (name, "schema_versions")).fetchall()
-        delete = sql.SQL("DELETE FROM {}")
-        orders = [delete.format(sql.Identifier(name, table)) for (table,) in tables]
-        if orders:
-            self._home.execute(sql.SQL(";").join(orders))
+        if _delete_rows(self._home, name):
             self._clean.append(name)
 
     def close(self) -> None:
         self._home.close()
         self._line.close()
+
+
+def _delete_rows(line: psycopg.Connection[Any], schema: str) -> bool:
+    """Of every table of ours; whether there are any."""
+    tables = line.execute(_TABLES, (schema, "schema_versions")).fetchall()
+    delete = sql.SQL("DELETE FROM {}")
+    orders = [delete.format(sql.Identifier(schema, table)) for (table,) in tables]
+    if orders:
+        line.execute(sql.SQL(";").join(orders))
+    return bool(orders)
 
 
 def new_redis_database(servers: SharedServers) -> str:

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import psycopg
 import pytest
 
+from tests.servers.fresh import FreshPostgres
 from tests.transactions.drivers import DRIVERS, Open
 from windlass import Windlass
+
+
+@pytest.fixture
+def empty_database(fresh_postgres: FreshPostgres) -> Iterator[str]:
+    """Where nobody has made our tables."""
+    url = fresh_postgres.new_database()
+    yield url
+    fresh_postgres.drop_database(url)
+
+
+@pytest.fixture
+def postgres_url(clean_database: str) -> str:
+    """For everybody else they may stand already."""
+    return clean_database
 
 
 @pytest.fixture

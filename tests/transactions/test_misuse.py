@@ -87,18 +87,18 @@ async def test_anything_else_is_refused_with_what_is_accepted(
     line.close()
 
 
-def test_the_user_s_own_subclass_is_recognised(postgres_url: str) -> None:
+def test_the_user_s_own_subclass_is_recognised(empty_database: str) -> None:
     class Traced(psycopg.Connection[Any]):
         pass
 
-    with Traced.connect(postgres_url) as line, pytest.raises(SchemaMissing):
+    with Traced.connect(empty_database) as line, pytest.raises(SchemaMissing):
         UserTransactions("windlass").insert_sync(line, [])
 
 
-async def test_without_the_tables_the_message_says_how_to_make_them(postgres_url: str) -> None:
-    app = Windlass(postgres_url)
+async def test_without_the_tables_the_message_says_how_to_make_them(empty_database: str) -> None:
+    app = Windlass(empty_database)
     work = plain(app)
-    with psycopg.connect(postgres_url) as line:
+    with psycopg.connect(empty_database) as line:
         with pytest.raises(SchemaMissing, match="windlass db migrate"):
             work.options(connection=line).enqueue_sync()
         line.rollback()
@@ -108,9 +108,9 @@ async def test_without_the_tables_the_message_says_how_to_make_them(postgres_url
             assert (await job.refresh()).task == "plain"
 
 
-async def test_an_awaited_connection_opens_the_app_first(postgres_url: str) -> None:
-    app = Windlass(postgres_url)
-    connection = await asyncpg.connect(postgres_url)
+async def test_an_awaited_connection_opens_the_app_first(empty_database: str) -> None:
+    app = Windlass(empty_database)
+    connection = await asyncpg.connect(empty_database)
     try:
         job = await plain(app).options(connection=connection).enqueue()
         assert (await job.refresh()).task == "plain"
