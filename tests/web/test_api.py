@@ -11,6 +11,7 @@ import pytest
 from tests.web.rooms import A_JOB, BROWSER, TOKENS, Room, opened, stocked
 from windlass.core.job import JobId, NewJob
 from windlass.errors import StorageUnavailable
+from windlass.testing.conformance.steps import enlist
 from windlass.web.people import Role
 
 V1 = "/api/v1"
@@ -186,6 +187,17 @@ async def test_queues_limits_and_breakers_are_steered(room: Room) -> None:
         assert closed.json()[0]["state"] == "closed"
         set_to = await admin.post(f"{V1}/breakers/set", json={"task": "pay", "failures": 9})
         assert set_to.json()["failures"] == 9
+
+
+async def test_workers_are_steered(room: Room) -> None:
+    await enlist(await room.app.storage(), "w7")
+    worker = {"worker": "w7"}
+    async with program(room) as admin:
+        for order, duty in (("quiet", "quiet"), ("resume", "work"), ("stop", "stop")):
+            (told,) = (await admin.post(f"{V1}/workers/{order}", json=worker)).json()
+            assert (told["start"]["id"], told["duty"]) == ("w7", duty)
+        problem(await admin.post(f"{V1}/workers/resume", json=worker), 422)
+        problem(await admin.post(f"{V1}/workers/quiet", json={"worker": "nobody"}), 422)
 
 
 async def test_schedules_are_steered(room: Room) -> None:

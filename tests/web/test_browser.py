@@ -184,7 +184,7 @@ async def test_the_keyboard_and_the_palette_lead_everywhere(
         await page.keyboard.press("Enter")
         await page.wait_for_url(re.compile("/queues$"))
         await page.keyboard.press("j")
-        await expect(page.locator("tr.marked")).to_have_count(1)
+        await expect(page.locator("tr:has(a:focus)")).to_have_count(1)
         await page.keyboard.press("Control+k")
         await page.keyboard.type("pause queue mail")
         await page.keyboard.press("Enter")

@@ -42,6 +42,40 @@ async def test_dead_and_silent_workers_say_why() -> None:
         assert "Runs now" not in page
 
 
+async def test_a_worker_is_told_to_be_quiet_to_go_on_and_to_stop() -> None:
+    async with opened() as room, await room.logged_in() as admin:
+        await enlist(await room.app.storage(), "w1")
+        one = "/workers/one?worker=w1"
+        listed = (await admin.get("/workers")).text
+        assert links(listed, "/workers/quiet?worker=w1")
+        assert not links(listed, "/workers/resume?worker=w1")
+        await room.order(admin, "/workers/quiet", {"worker": "w1"})
+        page = (await admin.get(one)).text
+        assert "Quiet: it was told to take nothing new" in words(page)
+        assert not links(page, "/workers/quiet?")
+        assert "1 take nothing new" in words((await admin.get("/workers")).text)
+        await room.order(admin, "/workers/resume", {"worker": "w1"})
+        assert "Quiet:" not in words((await admin.get(one)).text)
+        await room.order(admin, "/workers/stop", {"worker": "w1"})
+        page = (await admin.get(one)).text
+        assert "Stopping: it was told to stop" in words(page)
+        assert not links(page, "/workers/resume?")
+        told = [audit.note.what for audit in await room.app.admin.audits()]
+        assert told == ["workers.stop", "workers.resume", "workers.quiet"]
+
+
+async def test_what_cannot_be_asked_of_a_worker_is_said() -> None:
+    async with opened() as room, await room.logged_in() as admin:
+        storage = await room.app.storage()
+        await enlist(storage, "w1", "dead")
+        await storage.workers.bury(["dead"])
+        await room.order(admin, "/workers/stop", {"worker": "dead"})
+        assert "Worker 'dead' is dead." in words((await admin.get("/workers")).text)
+        async with await room.logged_in(Role.VIEWER) as viewer:
+            assert "/workers/stop" not in (await viewer.get("/workers")).text
+            assert (await viewer.get("/workers/stop?worker=w1")).status_code == 403
+
+
 async def held(room: Room, limit: str) -> str:
     storage = await room.app.storage()
     await storage.limits.define([LimitSpec(name="elsewhere", concurrency=3)])

@@ -1,4 +1,4 @@
-"""Queues, limits, breakers and schedules: how they stand, and orders for them."""
+"""Queues, workers, limits and breakers: how they stand, and orders for them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from windlass.admin.limits import BreakerReport, LimitReport
 from windlass.core.backoff import Backoff
 from windlass.core.breaker import Breaker
 from windlass.core.limit import LimitSpec, Rate
+from windlass.storage.answers import WorkerRecord
 from windlass.storage.looks import QueueRecord
 from windlass.web.api.endpoint import Endpoint, Nothing
 from windlass.web.people import Role
@@ -37,6 +38,12 @@ class QueueChange(QueueName, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     cool_down: Backoff | UnsetType | None = UNSET
     keep_succeeded: timedelta | UnsetType | None = UNSET
     keep_failed: timedelta | UnsetType | None = UNSET
+
+
+class WorkerName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which worker, by its id."""
+
+    worker: str
 
 
 class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -109,6 +116,28 @@ async def set_queue(visit: Visit, asked: QueueChange) -> QueueRecord:
     )
 
 
+async def quiet_worker(visit: Visit, asked: WorkerName) -> Sequence[WorkerRecord]:
+    """It takes nothing new."""
+    await visit.orders.quiet_workers(asked.worker)
+    return await _worker(visit, asked.worker)
+
+
+async def resume_worker(visit: Visit, asked: WorkerName) -> Sequence[WorkerRecord]:
+    """It goes on."""
+    await visit.orders.resume_workers(asked.worker)
+    return await _worker(visit, asked.worker)
+
+
+async def stop_worker(visit: Visit, asked: WorkerName) -> Sequence[WorkerRecord]:
+    """It leaves in order."""
+    await visit.orders.stop_workers(asked.worker)
+    return await _worker(visit, asked.worker)
+
+
+async def _worker(visit: Visit, name: str) -> Sequence[WorkerRecord]:
+    return [record for record in await visit.admin.workers() if record.start.id == name]
+
+
 async def limits(visit: Visit, _: Nothing) -> Sequence[LimitReport]:
     """All of them."""
     return await visit.admin.limits()
@@ -167,6 +196,7 @@ def _order(path: str, answer: Any, told: Any, title: str, **line: Any) -> Endpoi
 
 
 _QUEUE: dict[str, Any] = {"told": QueueRecord, "asked": QueueName}
+_WORKER: dict[str, Any] = {"told": Sequence[WorkerRecord], "asked": WorkerName}
 _BUDGET: dict[str, Any] = {"told": Sequence[LimitReport], "asked": Budget, "refusals": (404,)}
 
 STEERING = (
@@ -183,6 +213,9 @@ STEERING = (
         asked=QueueChange,
         role=Role.ADMIN,
     ),
+    _order("/workers/quiet", quiet_worker, title="Let a worker take nothing new", **_WORKER),
+    _order("/workers/resume", resume_worker, title="Let a quiet worker go on", **_WORKER),
+    _order("/workers/stop", stop_worker, title="Let a worker leave in order", **_WORKER),
     _read("/limits", limits, Sequence[LimitReport], "Limits and their budgets in use"),
     _order("/limits/fill", fill_limit, title="Fill the bucket of a rate", **_BUDGET),
     _order("/limits/drain", drain_limit, title="Empty the bucket of a rate", **_BUDGET),

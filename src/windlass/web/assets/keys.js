@@ -6,13 +6,12 @@ let waiting = false;
 const typing = (target) => target.closest?.("input, textarea, select, [contenteditable]");
 const rows = () => [...document.querySelectorAll("main tbody tr")].filter((row) => row.querySelector("a"));
 
+// The row one is at is the one with the focus, which stays where it is when the table is fetched anew.
 function move(step) {
   const all = rows();
   if (all.length === 0) return;
-  const at = all.findIndex((row) => row.classList.contains("marked"));
+  const at = all.findIndex((row) => row.contains(document.activeElement));
   const next = at < 0 ? (step > 0 ? 0 : all.length - 1) : Math.min(Math.max(at + step, 0), all.length - 1);
-  all[at]?.classList.remove("marked");
-  all[next].classList.add("marked");
   all[next].querySelector("a").focus({ preventScroll: true });
   all[next].scrollIntoView({ block: "nearest" });
 }

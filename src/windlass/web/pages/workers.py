@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -11,19 +11,23 @@ from starlette.responses import Response
 
 from windlass.core.job import Job
 from windlass.observe.log import brief
-from windlass.storage.protocol import JobFilter, WorkerRecord, WorkerState
+from windlass.storage.answers import HEARD, Standing
+from windlass.storage.protocol import JobFilter, WorkerRecord
+from windlass.web.actions import Action, Done, Question
+from windlass.web.forms import address
 from windlass.web.visit import Visit
 
 if TYPE_CHECKING:
     from windlass.admin import Admin
 
-__all__ = ["look", "worker", "workers"]
+__all__ = ["QUIET", "RESUME", "STOP", "look", "worker", "workers"]
 
 _SHOWN = timedelta(days=1)
 """How long those that have ended stay on the page."""
 _JOBS = 100
 _PAST = 10
-_ORDER = ("live", "silent", "dead", "gone")
+_ORDER = tuple(Standing)
+_PAGE = "/workers"
 
 
 class WorkerRow(msgspec.Struct, frozen=True):
@@ -33,32 +37,45 @@ class WorkerRow(msgspec.Struct, frozen=True):
     now: datetime
 
     @property
-    def state(self) -> str:
-        """``silent``: not heard of within its lease; others are about to take it for dead."""
-        record = self.record
-        silent = self.now - record.beat_at > record.start.lease
-        return "silent" if record.state is WorkerState.LIVE and silent else record.state.value
+    def state(self) -> Standing:
+        return self.record.standing(self.now)
 
     @property
     def works(self) -> bool:
-        return self.state in {"live", "silent"}
+        """Whether it may still be running something."""
+        return self.state in HEARD or self.state is Standing.SILENT
 
     @property
     def why(self) -> str:
-        """What became of one that is not live, in words."""
+        """How one that is not simply live came to be so."""
         lease = brief(self.record.start.lease)
         match self.state:
-            case "silent":
+            case Standing.LIVE:
+                return ""
+            case Standing.QUIET:
+                return "it was told to take nothing new; what it runs goes on"
+            case Standing.STOPPING:
+                return "it was told to stop, and leaves when what it runs has ended"
+            case Standing.SILENT:
                 return f"not heard of within its lease of {lease}; others take over what it holds"
-            case "dead":
+            case Standing.DEAD:
                 return (
                     f"it went without a word, or was not heard of within its lease of {lease}; "
                     f"what it ran went to others"
                 )
-            case "gone":
+            case Standing.GONE:
                 return "it stopped, and said so"
+
+    @property
+    def orders(self) -> Sequence[str]:
+        """What can be asked of it now."""
+        match self.state:
+            case Standing.LIVE | Standing.SILENT:
+                return ("quiet", "stop")
+            case Standing.QUIET:
+                return ("resume", "stop")
             case _:
-                return ""
+                return ()
 
     @property
     def lived(self) -> timedelta:
@@ -70,6 +87,8 @@ class Crew(msgspec.Struct, frozen=True):
     """All of them together."""
 
     live: int
+    resting: int
+    """Of those: told to take nothing new, or to stop."""
     silent: int
     dead: int
     slots: int
@@ -115,12 +134,68 @@ async def worker(visit: Visit) -> Response:
 def _crew(rows: Iterable[WorkerRow]) -> Crew:
     rows = list(rows)
     states = [row.state for row in rows]
-    live = [row.record for row in rows if row.state == "live"]
+    live = [row.record for row in rows if row.state in HEARD]
     return Crew(
         live=len(live),
-        silent=states.count("silent"),
-        dead=states.count("dead"),
+        resting=len(live) - states.count(Standing.LIVE),
+        silent=states.count(Standing.SILENT),
+        dead=states.count(Standing.DEAD),
         slots=sum(record.start.slots for record in live),
         running=sum(record.running for record in live),
         versions=tuple(sorted({record.start.version for record in live})),
     )
+
+
+# --- orders ---------------------------------------------------------------------------------------
+
+
+def _back(visit: Visit) -> str:
+    """The page it was ordered on."""
+    if visit.asked("back") != "worker":
+        return _PAGE
+    return address("/workers/one", worker=visit.needed("worker"))
+
+
+def _order(
+    verb: str, *, sentence: str, told: str, act: Callable[[Admin, str], Awaitable[None]]
+) -> Action:
+    async def ask(visit: Visit) -> Question:
+        wanted = visit.needed("worker")
+        known = {one.start.id: one.start for one in await visit.admin.workers()}
+        place = f" on {known[wanted].host}" if wanted in known else ""
+        return Question(
+            title=f"{verb} worker {wanted}{place}?",
+            sentence=sentence,
+            button=f"{verb} worker",
+            back=_back(visit),
+        )
+
+    async def carry_out(visit: Visit) -> Done:
+        wanted = visit.needed("worker")
+        await act(visit.orders, wanted)
+        return Done(told.format(worker=wanted), _back(visit))
+
+    return Action(ask=ask, act=carry_out)
+
+
+QUIET = _order(
+    "Quiet",
+    sentence="It takes nothing new; what it runs goes on. It stays, and Resume lets it go on. It "
+    "hears of this with its next heartbeat, within seconds.",
+    told="Worker {worker} is asked to take nothing new.",
+    act=lambda admin, worker: admin.quiet_workers(worker),
+)
+RESUME = _order(
+    "Resume",
+    sentence="It takes jobs again, from its next heartbeat on.",
+    told="Worker {worker} is asked to go on.",
+    act=lambda admin, worker: admin.resume_workers(worker),
+)
+STOP = _order(
+    "Stop",
+    sentence="It takes nothing new and its process ends once what it runs has ended; what takes "
+    "longer than its grace period is interrupted and given back with its attempt. It cannot be "
+    "taken back. What keeps the process alive, such as systemd or Kubernetes, may start another.",
+    told="Worker {worker} is asked to stop.",
+    act=lambda admin, worker: admin.stop_workers(worker),
+)
