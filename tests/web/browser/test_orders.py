@@ -19,6 +19,7 @@ from windlass.core.job import JobId
 from windlass.core.rules import Every
 from windlass.core.state import State
 from windlass.errors import JobNotFound
+from windlass.storage.answers import Duty
 from windlass.web.routes import ROUTES
 
 pytestmark = [
@@ -40,6 +41,9 @@ ORDERS: Mapping[str, str] = {
     "/queues/resume": "queues.resume",
     "/queues/warm": "queues.warm",
     "/queues/settings": "queues.set",
+    "/workers/quiet": "workers.quiet",
+    "/workers/resume": "workers.resume",
+    "/workers/stop": "workers.stop",
     "/schedules/run": "schedules.trigger",
     "/schedules/pause": "schedules.pause",
     "/schedules/resume": "schedules.resume",
@@ -236,6 +240,26 @@ async def test_a_queue_is_paused_resumed_warmed_and_set(scene: Scene) -> None:
         )
         assert (await admin.queue("partners")).settings.max_running == 5
         await expect(clerk.page.locator("main")).to_contain_text("5 in the whole cluster")
+
+
+async def test_a_worker_is_told_to_rest_to_go_on_and_to_stop(scene: Scene) -> None:
+    app = scene.shop.app
+    async with (
+        app.worker(queues=["nobody-uses-it"]) as other,
+        ordering(scene, "/workers/") as clerk,
+    ):
+        await clerk.tab.open(f"/workers/one?worker={other.id}")
+        await clerk.order("/workers/quiet", "Quiet", "Quiet worker", "asked to take nothing new")
+        assert await duty_of(app, other.id) is Duty.QUIET
+        await clerk.order("/workers/resume", "Resume", "Resume worker", "asked to go on")
+        assert await duty_of(app, other.id) is Duty.WORK
+        await clerk.order("/workers/stop", "Stop", "Stop worker", "asked to stop")
+        assert await duty_of(app, other.id) is Duty.STOP
+
+
+async def duty_of(app: Windlass, worker: str) -> Duty:
+    (found,) = [one for one in await app.admin.workers() if one.start.id == worker]
+    return found.duty
 
 
 async def test_a_schedule_is_run_paused_edited_reset_removed_and_forgotten(scene: Scene) -> None:
