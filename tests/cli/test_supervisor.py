@@ -254,6 +254,19 @@ def test_a_worker_that_is_worn_out_by_starting_is_not_replaced_in_a_tight_loop(s
         )
 
 
+def test_workers_that_are_told_to_stop_are_not_replaced(shop: Shop) -> None:
+    often = {"WINDLASS_HEARTBEAT": "100ms"}
+    with Running(
+        "worker", "shop:app", "--processes", "2", cwd=shop.folder, env=often
+    ) as supervisor:
+        started(supervisor)
+        told = windlass("workers", "stop", "shop:app", "--all", "--yes", cwd=shop.folder)
+        assert "2 workers are asked to stop." in told.stdout
+        for _ in range(2):
+            supervisor.wait_for(r"worker \d \(pid \d+\) .*: an operator ordered it, so it is not")
+        assert supervisor.wait() == 0
+
+
 def test_json_lines_of_all_processes_parse(shop: Shop) -> None:
     for number in range(10):
         shop.enqueue("add", number, 1)
