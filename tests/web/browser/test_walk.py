@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import urlsplit
 
 import pytest
@@ -66,3 +67,39 @@ async def test_without_scripts_every_page_can_be_read(scene: Scene) -> None:
         for path in {*scene.pages.values(), *scene.questions.values()} - OPENED:
             page = await tab.open(path)
             assert await page.get_by_role("heading", level=1).is_visible(), path
+
+
+async def test_keys_the_palette_copying_and_times_work_as_they_say(scene: Scene) -> None:
+    allowed = ["clipboard-read", "clipboard-write"]
+    async with walking(scene, permissions=allowed) as tab:
+        page = await tab.open("/jobs?task=shop.mail.send_receipt")
+        await page.keyboard.press("/")
+        await expect(page.get_by_label("Text in arguments or error")).to_be_focused()
+        await page.keyboard.press("Escape")
+        await page.locator("main h1").click()  # away from the field
+        await page.keyboard.press("j")
+        await page.keyboard.press("j")
+        await page.keyboard.press("k")
+        await expect(page.locator("tbody tr").first.locator("a.name")).to_be_focused()
+        await page.keyboard.press("l")
+        switch = page.locator(".side > .side-end [data-live]")
+        await expect(switch).to_have_text("Paused")
+        await page.keyboard.press("l")
+        await expect(switch).to_have_text("Live")
+        when = page.locator("tbody time").first
+        assert re.fullmatch(r"(in )?\d+ \w+( \d+ \w+)?( ago)?|now", await when.inner_text())
+        assert re.search(r"20\d\d", await when.get_attribute("title") or ""), "the exact one"
+        await page.keyboard.press("?")
+        await page.get_by_role("combobox", name="Find or do").fill("big@example.org")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_label("Text in arguments or error")).to_have_value(
+            "big@example.org"
+        )
+        await page.keyboard.press("Control+k")
+        await page.keyboard.type(scene.shop.succeeded)
+        await page.keyboard.press("Enter")
+        await expect(page.locator("#job-id")).to_have_text(scene.shop.succeeded)
+        copy = page.locator("[data-copy='#job-id']")
+        await copy.click()
+        await expect(copy).to_have_text("Copied")
+        assert await page.evaluate("() => navigator.clipboard.readText()") == scene.shop.succeeded

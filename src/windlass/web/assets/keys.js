@@ -20,15 +20,20 @@ function go(letter) {
   document.querySelector(`.nav a[data-key="${CSS.escape(letter)}"]`)?.click();
 }
 
+function search() {
+  (document.querySelector("main input[type=search]") ?? document.querySelector("main .filters input"))?.focus();
+}
+
 const KEYS = {
   j: () => move(1),
   k: () => move(-1),
   l: () => document.dispatchEvent(new CustomEvent("windlass:toggle-live")),
-  "/": () => (document.querySelector("main input[type=search]") ?? document.querySelector("main .filters input"))?.focus(),
+  "/": () => search(),
   "?": () => document.dispatchEvent(new CustomEvent("windlass:palette")),
 };
 
 document.addEventListener("windlass:next-row", () => move(1));
+document.addEventListener("windlass:search", search);
 document.addEventListener("keydown", (event) => {
   if ((event.metaKey || event.ctrlKey) && event.key.toLowerCase() === "k") {
     event.preventDefault();

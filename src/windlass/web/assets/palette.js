@@ -1,5 +1,5 @@
 // Everything this page can do, found by typing: the links of the navigation, every action on the
-// page, the theme, and any job by its id.
+// page, the theme, any job by its id, and jobs by a word in them.
 
 const palette = document.getElementById("palette");
 const input = palette.querySelector("input");
@@ -22,7 +22,7 @@ function commands() {
   const live = document.querySelector("[data-live]:not([hidden])");
   if (live) found.push({ text: "Pause or resume live updates", hint: "l", run: () => live.click() });
   found.push({ text: "Move through rows", hint: "j k", run: () => document.dispatchEvent(new CustomEvent("windlass:next-row")) });
-  found.push({ text: "Search on this page", hint: "/", run: () => document.querySelector("main input[type=search]")?.focus() });
+  found.push({ text: "Search on this page", hint: "/", run: () => document.dispatchEvent(new CustomEvent("windlass:search")) });
   return found;
 }
 
@@ -42,6 +42,10 @@ function fill() {
     const url = `${document.body.dataset.root}/jobs/${text}`;
     shown.unshift({ text: `Open job ${text}`, hint: "", run: () => location.assign(url) });
   }
+  if (text) {
+    const url = `${document.body.dataset.root}/jobs?text=${encodeURIComponent(input.value.trim())}`;
+    shown.push({ text: `Find jobs with “${input.value.trim()}”`, hint: "", run: () => location.assign(url) });
+  }
   list.replaceChildren(...shown.map((command, at) => {
     const row = document.createElement("li");
     row.id = `command-${at}`;
@@ -57,12 +61,6 @@ function fill() {
     row.addEventListener("click", () => run(at));
     return row;
   }));
-  if (shown.length === 0) {
-    const row = document.createElement("li");
-    row.className = "nothing";
-    row.textContent = "Nothing is called that. A job opens by its whole id.";
-    list.append(row);
-  }
   choose(0);
 }
 

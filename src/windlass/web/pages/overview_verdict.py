@@ -39,7 +39,8 @@ def verdicts(
     for row in rows:
         if row.counts.paused and row.counts.ready:
             sentence = f"Queue {row.name} is paused while jobs are ready in it."
-            found.append(Verdict("warn", sentence, "Queues", url("/queues")))
+            where = url("/queues/one", queue=row.name)
+            found.append(Verdict("warn", sentence, "The queue", where))
         elif workers and (late := _late(row, now)) is not None:
             busy = "; every slot is busy" if not free else ""
             sentence = f"In queue {row.name} a job has been ready for {brief(late)}{busy}."
