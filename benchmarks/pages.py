@@ -38,7 +38,7 @@ PAGES = (
     *("/overview", "/overview?range=30d", "/jobs", "/jobs?state=failed", "/jobs?state=scheduled"),
     *(f"/jobs?queue={_QUEUE}&task=noop", "/jobs?tag=none", "/jobs?text=12345%40example", "/errors"),
     *("/queues", f"/queues/one?queue={_QUEUE}", "/schedules", "/workers", "/limits", "/audit"),
-    *("/storage", "/plugins", "/api/v1/snapshot", "/api/v1/jobs?size=1000", "/api/v1/counts"),
+    *("/storage", "/plugins", "/api/v1/snapshot", "/api/v1/jobs?size=200", "/api/v1/counts"),
 )
 
 

@@ -13,10 +13,11 @@ from tests.web.corpus import HOSTILE, MARK
 from tests.web.rooms import BROWSER, Room, form_token, opened
 from tests.web.shapes import shape
 from tests.web.test_pages import words
+from windlass.admin.jobs import JobDesk
 from windlass.core.job import AttemptError, JobId
 from windlass.core.outcome import GaveUp, Raised
 from windlass.core.state import State
-from windlass.storage.protocol import JobFilter, Storage
+from windlass.storage.protocol import JobFilter, Page, Storage
 from windlass.testing.conformance.steps import (
     OOPS,
     a_job,
@@ -27,6 +28,7 @@ from windlass.testing.conformance.steps import (
     started,
     succeeded,
 )
+from windlass.web.pages import jobs as jobs_page
 from windlass.web.people import Role
 
 
@@ -218,7 +220,23 @@ async def test_ticked_jobs_are_ordered_and_each_is_on_record() -> None:
         assert {note.who for note in notes} == {"dashboard:the-operator"}
 
 
-async def test_all_that_match_are_counted_asked_for_and_ordered() -> None:
+async def test_what_takes_too_long_to_find_is_not_counted_besides(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with opened() as room, await room.logged_in(Role.OPERATOR) as operator:
+        storage = await storage_of(room)
+        await storage.jobs.insert([a_job(tags=("rare",))])
+        (job,) = await room.app.admin.find()
+        in_time = Page([job], job.seq, job.created_at)
+
+        async def found(*_: object, **__: object) -> Page:
+            return in_time
+
+        monkeypatch.setattr(jobs_page, "found", found)
+        with monkeypatch.context() as patch:
+            patch.delattr(JobDesk, "count")
+            page = words((await operator.get("/jobs?tag=rare")).text)
+        assert "All that match" in page
     async with opened() as room, await room.logged_in(Role.OPERATOR) as operator:
         storage = await storage_of(room)
         for _ in range(3):

@@ -44,11 +44,18 @@ class JobDesk(Desk):
             raise JobNotFound(job_id)
         return redacted_job(job)
 
-    async def find(self, wanted: JobFilter | None = None, *, limit: int = 25) -> Page:
+    async def find(
+        self,
+        wanted: JobFilter | None = None,
+        *,
+        limit: int = 25,
+        within: timedelta | float = _QUICK,
+    ) -> Page:
         """Matching jobs, newest first. The next page: the same filter with ``before=`` the
-        page's ``next``, until that is None; a page may hold fewer jobs than asked for.
+        page's ``next``, until that is None; a page may hold fewer jobs than asked for. Where
+        matches are rare it looks back for ``within``.
         """
-        return await self._find(wanted or JobFilter(), limit, _QUICK)
+        return await self._find(wanted or JobFilter(), limit, duration(within, "within"))
 
     async def search(
         self,

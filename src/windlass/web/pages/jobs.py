@@ -14,6 +14,7 @@ from windlass.core.job import Job
 from windlass.core.state import TERMINAL, Shown, State, shown_state
 from windlass.storage.looks import Page
 from windlass.storage.protocol import JobFilter, QueueCounts
+from windlass.web.finding import found
 from windlass.web.pages.jobs_asked import INSTANTS, STATES, WORDS, Asked, asked_of
 from windlass.web.visit import Visit
 
@@ -26,7 +27,7 @@ PAGE = 50
 _COUNTED = 1_000
 """Jobs that are read to count what only reading them can tell."""
 _WITHIN = timedelta(milliseconds=100)
-_SEARCHED = timedelta(milliseconds=200)
+_SEARCHED = timedelta(milliseconds=150)
 _PREVIEW = 160
 _NAMES = 200
 """Names of queues and tasks that the fields offer."""
@@ -120,10 +121,7 @@ def job_rows(jobs: Sequence[Job], now: datetime) -> list[JobRow]:
 
 async def _page(admin: Admin, asked: Asked) -> Page:
     wanted = msgspec.structs.replace(asked.wanted, before=asked.before)
-    if wanted.text is not None:
-        text, wanted = wanted.text, msgspec.structs.replace(wanted, text=None)
-        return await admin.search(text, wanted, limit=PAGE, within=_SEARCHED)
-    return await admin.find(wanted, limit=PAGE)
+    return await found(admin, wanted, PAGE, within=_SEARCHED)
 
 
 # --- counts ---------------------------------------------------------------------------------------
@@ -154,8 +152,8 @@ async def _matching(
     """How many jobs all pages of this list have together; None: counting them takes too long."""
     if asked.before is None and page.next is None:
         return Count(len(page), exact=True)
-    if asked.wanted.text is not None:
-        return None
+    if asked.wanted.text is not None or (page.next is not None and len(page) < PAGE):
+        return None  # not even one page was found in time
     if asked.state != "waiting" and not asked.narrow:
         return await _tab_count(admin, asked, counts, asked.state)
     return await admin.count(asked.wanted, most=_COUNTED, within=_WITHIN)
