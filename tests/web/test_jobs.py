@@ -237,6 +237,9 @@ async def test_what_takes_too_long_to_find_is_not_counted_besides(
             patch.delattr(JobDesk, "count")
             page = words((await operator.get("/jobs?tag=rare")).text)
         assert "All that match" in page
+
+
+async def test_all_that_match_are_counted_asked_for_and_ordered() -> None:
     async with opened() as room, await room.logged_in(Role.OPERATOR) as operator:
         storage = await storage_of(room)
         for _ in range(3):
