@@ -216,6 +216,7 @@ def bound_to(host: str, port: int) -> socket.socket:
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)
+            listening.listen()  # whoever is quick with the printed link waits, and is not refused
         except OSError:
             listening.close()
             raise

@@ -30,6 +30,8 @@ _HOUR = timedelta(hours=1)
 _LETTERS = 60
 """After so many customers a newsletter goes out, which takes its time."""
 _NEAR = timedelta(seconds=1)
+_SELDOM = timedelta(seconds=30)
+_SLOTS = 12
 _CALM: Mapping[str, Any] = {
     "heartbeat": timedelta(seconds=15),
     "lease": timedelta(minutes=2),
@@ -65,7 +67,7 @@ async def _serve(loop: DemoLoop, host: str, port: int, opened: timedelta) -> Non
         with bound_to(host, port) as listening:
             _greet(made, shown_address(listening, host))
             customers = asyncio.create_task(_customers(shop, 1_000_000))
-            async with shop.app.worker(slots=12):
+            async with shop.app.worker(slots=_SLOTS):
                 try:
                     server = Server(made, root_path="", proxies=())
                     await server.serve(sockets=[listening])
@@ -97,10 +99,23 @@ async def past_of(loop: DemoLoop, opened: timedelta) -> AsyncIterator[Shop]:
     shop = Shop(Windlass("memory://", clock=clock, seams=seams, **_CALM))
     async with shop.app:
         with _hushed(clock):
-            async with shop.app.worker(slots=12):
+            async with _worked(shop.app):
                 await _live_through(shop, clock, began)
         loop.go_live()
         yield shop
+
+
+@asynccontextmanager
+async def _worked(app: Windlass) -> AsyncIterator[None]:
+    """An ordinary worker that seldom looks whether somebody has changed something: most of what a
+    quiet day costs are looks, and there are only a few changes in this one.
+    """
+    worker = await app.make_worker(app.worker_settings(slots=_SLOTS), look=_SELDOM)
+    async with asyncio.TaskGroup() as running:
+        running.create_task(worker.run())
+        await worker.started.wait()
+        yield
+        worker.stop()
 
 
 async def _live_through(shop: Shop, clock: DemoClock, began: datetime) -> None:

@@ -69,14 +69,17 @@ class Worker:
         *,
         aside: Callable[[str, Main], Aside] = on_thread,
         watch_loop: bool = True,
+        look: timedelta = _LOOK,
     ) -> None:
         """``aside`` runs the heartbeat; a simulation gives another one, and watches neither the
-        loop nor the memory of the process that all its workers share.
+        loop nor the memory of the process that all its workers share. ``look``: how soon it sees
+        what others have changed.
         """
         self._around = around
         self._settings = settings
         self._aside = aside
         self._watch_loop = watch_loop
+        self._often = look
         self.engine = Engine(around, settings, self._buried)
         self._shutdown = Shutdown(self.engine, around)
         storage = around.storage
@@ -270,10 +273,10 @@ class Worker:
         steps: list[tuple[str, timedelta, Callable[[], Awaitable[object]]]] = [
             ("the leader's lease", settings.heartbeat, leader.step),
             ("the reaper", settings.reap_every, reaper.step),
-            ("the watch for proven deaths", min(settings.reap_every, _LOOK), reaper.watch),
-            ("the look at queue settings", min(settings.poll, _LOOK), queues.step),
+            ("the watch for proven deaths", min(settings.reap_every, self._often), reaper.watch),
+            ("the look at queue settings", min(settings.poll, self._often), queues.step),
             ("the promoter", settings.poll, promoter.step),
-            ("the worker's own look", _LOOK, lambda: self._look(presence)),
+            ("the worker's own look", self._often, lambda: self._look(presence)),
         ]
         parts = [partial(every, span, step, stop=end, what=what) for what, span, step in steps]
 
