@@ -29,6 +29,7 @@ from benchmarks import (
     memory,
     pages,
     sleeping,
+    streams,
 )
 from benchmarks.figure import Figure
 from benchmarks.place import BACKENDS, Backend, Place, open_place
@@ -49,6 +50,7 @@ MEASURES: Measures = {
     "memory": memory.measure,
     "endurance": endurance.measure,
     "pages": pages.measure,
+    "streams": streams.measure,
 }
 BY_BACKEND: dict[Backend, tuple[str, ...]] = {
     "sqlite": (
@@ -61,9 +63,10 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
         "sleeping",
         "memory",
         "pages",
+        "streams",
     ),
-    "postgres": ("drain", "latency", "flat", "lanes", "closed", "endurance", "pages"),
-    "redis": ("drain", "latency", "flat", "lanes", "closed"),
+    "postgres": ("drain", "latency", "flat", "lanes", "closed", "endurance", "pages", "streams"),
+    "redis": ("drain", "latency", "flat", "lanes", "closed", "pages", "streams"),
 }
 """What is promised about each."""
 
