@@ -46,7 +46,9 @@ def test_help_for_a_worker_tells_signals_and_exit_codes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["wroker"], "No such command 'wroker'"),
+        (["wroker"], "No such command 'wroker'. Did you mean 'worker'?"),
+        (["jobs", "requue"], "No such command 'requue'. Did you mean 'requeue'?"),
+        (["schedules", "xyzzy"], "No such command 'xyzzy'.\n"),
         (["worker"], "Missing argument 'MODULE:APP'"),
         (["worker", "shop:app", "--slots", "0"], "0 is not in the range x>=1"),
         (["worker", "shop:app", "--colour"], "No such option"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from windlass.cli import choices, completing
+from windlass.cli.commands import Commands
 from windlass.cli.target import ask, json_option, named, place, target_argument, url_option
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class _Breaker(NamedTuple):
     now: datetime
 
 
-@click.group()
+@click.group(cls=Commands)
 def breakers() -> None:
     """Look at circuit breakers, close them, and change their numbers."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from windlass.cli.commands import Commands
 from windlass.cli.copying import copy
 from windlass.cli.target import json_option, place, refuse_missing, target_argument, url_option
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["db"]
 
 
-@click.group()
+@click.group(cls=Commands)
 def db() -> None:
     """Make a storage ready, say what it is, move it elsewhere."""
 

@@ -11,6 +11,7 @@ import click
 
 from windlass.cli import completing
 from windlass.cli.bulk import order_all
+from windlass.cli.commands import Commands
 from windlass.cli.target import Place, ask, json_option, named, place, target_argument, url_option
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _name = click.argument("words", metavar="[MODULE:APP] GROUP", nargs=-1)
 _SOME = 10
 
 
-@click.group()
+@click.group(cls=Commands)
 def errors() -> None:
     """Failed jobs by exception and place: one fault is one line, however many jobs it cost.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from windlass.cli.commands import Commands
 from windlass.cli.job_filters import filter_of, filter_options
 from windlass.cli.job_logs import logs
 from windlass.cli.job_orders import cancel, delete, discard, edit, requeue, run_now
@@ -28,7 +29,7 @@ _PAGE = 1000
 _name = click.argument("words", metavar="[MODULE:APP] ID", nargs=-1)
 
 
-@click.group()
+@click.group(cls=Commands)
 def jobs() -> None:
     """Find jobs, see what happened to them and why, run them again, stop them.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from windlass.cli import choices, completing
+from windlass.cli.commands import Commands
 from windlass.cli.target import ask, json_option, named, place, target_argument, url_option
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class _Limit(NamedTuple):
         return sum(budget.parked for budget in self.report.budgets)
 
 
-@click.group()
+@click.group(cls=Commands)
 def limits() -> None:
     """Look at limits, change their numbers, empty and fill their buckets.
 

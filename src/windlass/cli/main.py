@@ -11,6 +11,7 @@ import click
 
 from windlass._version import __version__
 from windlass.cli.codes import COULD_NOT_START
+from windlass.cli.commands import Commands
 from windlass.errors import WindlassError
 
 __all__ = ["cli", "main"]
@@ -27,7 +28,7 @@ _COMMANDS = {
         "windlass.cli.demo:demo", "See it work: a small shop's jobs, on a scratch file."
     ),
     "jobs": _Entry("windlass.cli.jobs:jobs", "Find jobs, explain them, run them again, stop them."),
-    "workers": _Entry("windlass.cli.workers:workers", "Look at workers, live and dead."),
+    "workers": _Entry("windlass.cli.workers:workers", "Look at workers, let them rest, stop them."),
     "queues": _Entry("windlass.cli.queues:queues", "Look at queues, pause them, change them."),
     "limits": _Entry("windlass.cli.limits:limits", "Look at limits and change their numbers."),
     "breakers": _Entry("windlass.cli.breakers:breakers", "Look at circuit breakers, close them."),
@@ -62,7 +63,7 @@ First steps:
 """
 
 
-class _Lazy(click.Group):
+class _Lazy(Commands):
     """Knows its commands by name and one line; what they need is imported when they run."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- click's signature

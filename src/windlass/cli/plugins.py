@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from windlass.cli.commands import Commands
 from windlass.cli.target import ask, json_option, named, place, target_argument, url_option
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ __all__ = ["plugins"]
 _NONE = "–"
 
 
-@click.group()
+@click.group(cls=Commands)
 def plugins() -> None:
     """Look at plugins. They are part of an app's code: name the app to see more than our own."""
 

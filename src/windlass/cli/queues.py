@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from windlass.cli import choices, completing
+from windlass.cli.commands import Commands
 from windlass.cli.target import Place, ask, json_option, named, place, target_argument, url_option
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class _Queue(NamedTuple):
         return until is not None and until > self.now
 
 
-@click.group()
+@click.group(cls=Commands)
 def queues() -> None:
     """Look at queues, pause them, and change what holds for them while workers run.
 

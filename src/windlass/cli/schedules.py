@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from windlass.cli import choices, completing
+from windlass.cli.commands import Commands
 from windlass.cli.rules import json_arguments, rule_of, rule_options
 from windlass.cli.schedule_tables import Shown, fields, instant, next_slot_in_words, row, say, tell
 from windlass.cli.target import Place, ask, json_option, named, place, target_argument, url_option
@@ -26,7 +27,7 @@ _names = click.argument(
 _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
-@click.group()
+@click.group(cls=Commands)
 def schedules() -> None:
     """Look at schedules, run them now, pause them, change them.
 

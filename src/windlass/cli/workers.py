@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from windlass.cli import worker_orders
+from windlass.cli.commands import Commands
 from windlass.cli.target import ask, json_option, place, target_argument, url_option
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["workers"]
 
 
-@click.group()
+@click.group(cls=Commands)
 def workers() -> None:
     """Look at workers, let them rest, stop them."""
 
