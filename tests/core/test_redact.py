@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypedDict
@@ -58,6 +59,9 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 )
 def test_a_name_that_sounds_like_a_secret_is_one(name: str) -> None:
     assert looks_secret(name)
+    assert redacted_json(msgspec.json.encode({name: "hunter22"})) == msgspec.json.encode(
+        {name: MASK}
+    )
 
 
 @pytest.mark.parametrize(
@@ -89,6 +93,7 @@ def test_a_name_that_does_not_is_none(name: str) -> None:
 )
 def test_what_looks_like_a_secret_in_a_text_is_masked(text: str, shown: str) -> None:
     assert redacted_text(text) == shown
+    assert redacted_json(msgspec.json.encode([text])) == msgspec.json.encode([shown])
 
 
 def test_a_private_key_is_masked_whole() -> None:
@@ -145,6 +150,39 @@ def test_arguments_are_masked_at_any_depth_by_their_names() -> None:
         "cookie": False,
         "card": MASK,
     }
+
+
+@pytest.mark.parametrize(
+    ("stored", "hidden"),
+    [
+        (rb'{"p\u0061ssword": "hunter22"}', "hunter22"),
+        (rb'{"\u0061p\u0069_\u006bey": "hunter22"}', "hunter22"),
+        (rb'{"url": "postgres:\/\/ada:hunter22@db"}', "hunter22"),
+        ('{"api\u212aey": "hunter22"}'.encode(), "hunter22"),
+        (b'{"OTP": "123456"}', "123456"),
+        (b'{"a": [{"userPwd": "hunter22"}]}', "hunter22"),
+        (b'{"said": "api_key=\\"hunter22\\""}', "hunter22"),
+        (b'{"said": "BEARER abc123def456"}', "abc123def456"),
+    ],
+)
+def test_a_secret_is_found_however_its_json_is_written(stored: bytes, hidden: str) -> None:
+    assert hidden in msgspec.json.encode(msgspec.json.decode(stored)).decode()
+    shown = redacted_json(stored)
+    assert hidden.encode() not in shown
+    assert MASK.encode() in shown
+
+
+def test_large_arguments_without_secrets_are_looked_through_once_and_not_read() -> None:
+    rows = [{"id": n, "name": f"n{n}", "price": n / 8} for n in range(25_000)]
+    payload = msgspec.json.encode(rows)
+    begun = time.process_time()
+    for _ in range(3):
+        assert redacted_json(payload) is payload
+        assert secret_values(payload) == ()
+    quick = time.process_time() - begun
+    begun = time.process_time()
+    assert redacted_json(payload, {"nothing"}) is payload  # a name to look for: it is read whole
+    assert quick < 3 * (time.process_time() - begun)
 
 
 def test_arguments_without_secrets_stay_the_same_bytes() -> None:

@@ -100,7 +100,7 @@ async def test_one_job_is_told_with_all_there_is_to_it(room: Room) -> None:
 
 async def test_arguments_that_are_no_json_do_no_harm(room: Room) -> None:
     storage = await room.app.storage()
-    for n, payload in enumerate((b"{", b"\xff\xfe", b"[" * 5000, b'"\\ud800"')):
+    for n, payload in enumerate((b"{", b"\xff\xfe", b"[" * 4000, b'"\\ud800"')):
         await storage.jobs.insert(
             [NewJob(id=JobId(f"{200 + n:032x}"), task="odd", payload=payload)]
         )

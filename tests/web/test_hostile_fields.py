@@ -141,7 +141,7 @@ def addresses(ids: Sequence[JobId], texts: Sequence[str]) -> list[tuple[str, dic
             found.append((route.path.replace("{job}", job), asked))
             if "{job}" not in route.path and route.path.startswith("/api/"):
                 break
-    found += [("/api/v1/jobs", {"size": "1000"}), ("/jobs", {"text": texts[0][:100]})]
+    found += [("/api/v1/jobs", {"size": "200"}), ("/jobs", {"text": texts[0][:100]})]
     return list(
         {(path, tuple(sorted(asked.items()))): (path, asked) for path, asked in found}.values()
     )

@@ -90,7 +90,7 @@ async def test_a_failed_job_is_told_whole() -> None:
         assert "Trace id 0af7651916cd43dd8448eb211c80319c" in page
         assert 'href="/jobs?correlation_id=req-1"' in answer.text
         assert "secret:card" not in page
-        assert "runs ended in the last 24 hours" in page
+        assert "1 run ended in the last 24 hours" in page
         for verb in ("requeue", "discard", "copy", "delete"):
             assert f'href="/jobs/{verb}?job={new.id}&amp;from=job"' in answer.text
 

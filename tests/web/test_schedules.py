@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -16,7 +17,10 @@ from windlass.core.outcome import GaveUp
 from windlass.core.rules import Cron, Every, Manual
 from windlass.core.schedule import Missed
 from windlass.errors import ScheduleUnknown
+from windlass.storage.protocol import ScheduleWrite
 from windlass.testing.conformance.steps import OOPS, claim, enlist, happened
+from windlass.web.pages import schedules as pages
+from windlass.web.pages.schedules import look
 from windlass.web.people import Role
 
 NIGHTLY = {"schedule": "nightly"}
@@ -93,6 +97,33 @@ async def test_what_is_ordered_is_done_and_on_record(room: Room) -> None:
         verbs = ["delete", "remove", "resume", "pause", "trigger", "create"]
         assert [one.note.what for one in records] == [f"schedules.{verb}" for verb in verbs]
         assert {one.note.who for one in records[:-1]} == {"dashboard:the-admin"}
+
+
+async def test_what_happens_to_schedules_is_noticed_without_reading_all_of_them(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin, storage = room.app.admin, await room.app.storage()
+    await made(room, "by-hand", Manual(), "b@example.com")
+    monkeypatch.setattr(pages, "minute_of", lambda _: None)  # whatever the time is
+    with monkeypatch.context() as patch:  # neither their jobs nor what their tasks wait for
+        for store, name in ((storage.admin, "get"), (storage.limits, "states")):
+            patch.setattr(store, name, None)
+        seen = [await look(admin)]
+        assert seen == [await look(admin)]
+        job = await admin.trigger_schedule("by-hand")
+        seen.append(await look(admin))
+        await enlist(storage)
+        (claimed,) = await claim(storage, 1, queue="mail")
+        assert claimed.claim.job == job
+        assert await look(admin) == seen[-1]
+        await happened(storage, claimed, GaveUp(OOPS))
+        seen.append(await look(admin))
+        await storage.schedules.write([ScheduleWrite(name="odd", revision=0, body=b"{")])
+        seen.append(await look(admin))
+    await admin.pause_schedule("nightly")
+    seen.append(await look(admin))
+    for before, after in itertools.pairwise(seen):
+        assert before != after
 
 
 async def test_reset_of_what_no_code_declares_says_why_not(room: Room) -> None:

@@ -23,6 +23,9 @@ __all__ = ["Count", "JobDesk"]
 
 _PAGE = 1_000
 """Jobs on a page at most."""
+_FIRST, _LIGHT = 50, 1024 * 1024
+"""Jobs of the first look of a count, and how many bytes these may carry for it to go on by pages: a
+thousand jobs of a megabyte each would fill the memory of whoever only asked how many there are."""
 _QUICK = timedelta(milliseconds=250)
 
 
@@ -103,12 +106,15 @@ class JobDesk(Desk):
             return told
         store = (await self._storage()).admin
         until = None if within is None else monotonic() + duration(within, "within").total_seconds()
+        step = _FIRST
         while number < most and (until is None or monotonic() < until):
-            page = await store.find(asked, limit=min(_PAGE, most - number))
+            page = await store.find(asked, limit=min(step, most - number))
             number += sum(shows(job, asked.text) for job in page)
             if page.next is None:
                 return Count(number, exact=True)
             asked = msgspec.structs.replace(asked, before=page.next)
+            if sum(len(job.payload) + len(job.result or b"") for job in page) < _LIGHT:
+                step = _PAGE
         return Count(number, exact=False)
 
     async def _counted(self, wanted: JobFilter, most: int) -> Count | None:

@@ -20,13 +20,15 @@ from windlass.core.words import in_words
 from windlass.declared import check_schedule_name, planned, turn_limit
 from windlass.errors import InvalidArgument, suggestion
 from windlass.limits import Definitions, breaker_name
-from windlass.schedules import UNDECLARED, Broken, Known, Schedules
+from windlass.schedules import UNDECLARED, Broken, Known, Schedules, decoded
 from windlass.storage.protocol import Storage
 from windlass.task import Call
 
 __all__ = ["ScheduleDesk", "ScheduleReport"]
 
 _AHEAD = 5
+_WATCHED = 500
+"""Runs that had not ended when their schedules were written."""
 _ACTIVE = (State.WAITING, State.RUNNING)
 _EDITABLE = ("rule", "missed", "most_missed", "overlap", "jitter", "starts", "ends")
 
@@ -99,6 +101,25 @@ class ScheduleDesk(Desk):
                 return await self._report(storage, found, await storage.now())
         known = await self._book(storage).get(name)
         return await self._report(storage, known, await storage.now())
+
+    async def schedule_marks(self) -> Sequence[object]:
+        """Something that compares unequal once any schedule has changed, has fired, or a run of
+        it has ended: for whoever keeps looking, at a small part of the cost of `schedules`.
+        """
+        storage = await self._storage()
+        rows = await storage.schedules.rows()
+        runs = [
+            run.job
+            for row in rows
+            if isinstance(known := decoded(row), Known)
+            for run in known.state.runs
+            if run.active and run.job is not None
+        ]
+        ended = await storage.jobs.settled(runs[-_WATCHED:]) if runs else ()
+        return (
+            [(row.name, row.revision, row.next_at) for row in rows],
+            [(job.id, job.state) for job in ended],
+        )
 
     async def preview(self, rule: Rule, most: int = _AHEAD) -> Sequence[datetime]:
         """When a rule would fire next: a look before it is used."""

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from windlass.errors import InvalidArgument
-from windlass.web.doors import Entry, OwnDoor, notice_cookie, set_cookie
+from windlass.web.doors import Entry, notice_cookie, set_cookie
 from windlass.web.people import Person, Role
 
 if TYPE_CHECKING:
@@ -80,12 +80,6 @@ class Visit:
     def method(self) -> str:
         """HEAD asks the same as GET."""
         return "GET" if self.request.method == "HEAD" else self.request.method
-
-    @property
-    def signed_out(self) -> bool:
-        """Whether whoever asks was logged in here, and is so no more."""
-        door = self.dashboard.door
-        return self.entry is None and isinstance(door, OwnDoor) and door.ended(self.request)
 
     @property
     def partial(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from windlass.errors import InvalidArgument, JobNotFound
 from windlass.web.people import Role
 from windlass.web.visit import Visit
 
-__all__ = ["PREFIX", "Endpoint", "Nothing", "asked_job"]
+__all__ = ["PREFIX", "Endpoint", "Nothing", "Part", "asked_job"]
 
 PREFIX = "/api/v1"
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -26,6 +26,14 @@ _JSON = "application/json"
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Nothing is asked beside the address."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Some lines of a list, and where it goes on."""
+
+    lines: Sequence[Any]
+    after: str | None
+    """What the next part comes after; None: this is the last."""
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +63,13 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     async def __call__(self, visit: Visit) -> Response:
         given = await self._given(visit)
-        return _respond(await self.answer(visit, given), self.code)
+        told = await self.answer(visit, given)
+        if not isinstance(told, Part):
+            return _respond(told, self.code)
+        response = _respond(told.lines, self.code)
+        if told.after is not None:
+            response.headers["Link"] = f'<{visit.changed(after=told.after)}>; rel="next"'
+        return response
 
     async def _given(self, visit: Visit) -> msgspec.Struct:
         if self.method == "GET":

@@ -11,12 +11,13 @@ from msgspec import Meta
 from windlass.core.job import JobId
 from windlass.core.state import Shown
 from windlass.storage.looks import JobFilter
+from windlass.web.bounds import ROWS
 
 __all__ = ["Cursor", "Instant", "JobQuery", "Matching", "Size", "filter_of"]
 
 Instant = Annotated[datetime, Meta(tz=True, description="RFC 3339, with its offset.")]
 Cursor = Annotated[int, Meta(ge=0, le=2**53, description="`next` of the page before.")]
-Size = Annotated[int, Meta(ge=1, le=1000, description="How many at most.")]
+Size = Annotated[int, Meta(ge=1, le=ROWS, description=f"How many at most; {ROWS} at most.")]
 Word = Literal[
     "waiting",
     "scheduled",

@@ -20,16 +20,18 @@ from windlass.web.api.shapes import (
     explanation_body,
     job_body,
 )
+from windlass.web.api.shortening import attempt_lines, first_of, job_line
+from windlass.web.bounds import COUNTED_WITHIN
+from windlass.web.finding import found
 from windlass.web.visit import Visit
 
 __all__ = ["JOBS"]
 
-_COUNT_WITHIN = 2.0
-"""Seconds. A count that takes longer says how far it came."""
-
 
 class LogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where to go on, to follow a run: the last chunk's claim number and number."""
+    """Where to go on, to follow a run or for the rest of a long log: the last chunk's claim number
+    and number.
+    """
 
     after_claim: Annotated[int, Meta(ge=0, le=2**31)] = 0
     after_number: Annotated[int, Meta(ge=0, le=2**31)] = 0
@@ -37,19 +39,17 @@ class LogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 async def find_jobs(visit: Visit, asked: JobQuery) -> JobPage:
     """By any filter, newest first."""
-    wanted = filter_of(asked)
-    if wanted.text is not None:
-        rest = msgspec.structs.replace(wanted, text=None)
-        page = await visit.admin.search(wanted.text, rest, limit=asked.size)
-    else:
-        page = await visit.admin.find(wanted, limit=asked.size)
+    page = await found(visit.admin, filter_of(asked), asked.size)
     now = await visit.admin.now()
-    return JobPage(jobs=[job_body(job, now) for job in page], next=page.next, reached=page.reached)
+    jobs = first_of(job_line(job, now) for job in page)
+    if len(jobs) < len(page):  # the others are on the next page
+        return JobPage(jobs=jobs, next=jobs[-1].seq, reached=None)
+    return JobPage(jobs=jobs, next=page.next, reached=page.reached)
 
 
 async def count_jobs(visit: Visit, asked: Matching) -> Count:
     """How many match, to ten thousand."""
-    return await visit.admin.count(filter_of(asked), within=_COUNT_WITHIN)
+    return await visit.admin.count(filter_of(asked), within=COUNTED_WITHIN)
 
 
 async def get_job(visit: Visit, _: Nothing) -> JobBody:
@@ -61,13 +61,14 @@ async def get_job(visit: Visit, _: Nothing) -> JobBody:
 async def job_history(visit: Visit, _: Nothing) -> Sequence[Attempt]:
     """Its attempts that did not succeed."""
     job = await visit.admin.get(asked_job(visit))
-    return await visit.admin.history(job.id)
+    return attempt_lines(await visit.admin.history(job.id))
 
 
 async def job_logs(visit: Visit, asked: LogQuery) -> Sequence[LogChunk]:
     """What its runs have logged."""
     job = await visit.admin.get(asked_job(visit))
-    return await visit.admin.logs(job.id, after=(asked.after_claim, asked.after_number))
+    chunks = await visit.admin.logs(job.id, after=(asked.after_claim, asked.after_number))
+    return first_of(chunks)
 
 
 async def explain_job(visit: Visit, _: Nothing) -> ExplanationBody:

@@ -12,19 +12,32 @@ from msgspec import Meta
 from windlass.admin.doctor import Finding
 from windlass.admin.place import StorageReport
 from windlass.admin.plugins import PluginReport
+from windlass.admin.snapshot import JobList
 from windlass.core.series import Activity, Series
 from windlass.storage.answers import WorkerRecord
-from windlass.storage.looks import ErrorLook, QueueCounts
+from windlass.storage.looks import ErrorGroup, ErrorLook, QueueCounts
 from windlass.storage.ordering import AuditRecord
-from windlass.web.api.endpoint import Endpoint, Nothing
+from windlass.web.api.endpoint import Endpoint, Nothing, Part
 from windlass.web.api.filters import Cursor, Instant, Size
 from windlass.web.api.shapes import SnapshotBody, snapshot_body
+from windlass.web.api.shortening import (
+    Names,
+    brief_text,
+    first_of,
+    part_of,
+    schedule_line,
+)
+from windlass.web.bounds import ANSWER, ROWS
 from windlass.web.people import Role
 from windlass.web.visit import Visit
 
 __all__ = ["NUMBERS"]
 
 _HOUR = timedelta(hours=1)
+_ERROR = 500
+"""Characters of an error in a list of hundreds."""
+_TASKS = 20
+"""Tasks, and queues, that are named of a group of errors."""
 PageNumber = Annotated[int, Meta(ge=1, le=10_000)]
 
 
@@ -63,9 +76,12 @@ class SeriesQuery(Between, frozen=True, kw_only=True, forbid_unknown_fields=True
     step: Annotated[int, Meta(ge=60, le=86_400, description="Seconds.")] | None = None
 
 
-class ActivityQuery(Between, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Grouped by one or the other."""
+class ActivityQuery(Names, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Grouped by one or the other; a span of time, without any the last hour."""
 
+    since: Instant | None = None
+    until: Instant | None = None
+    queue: str | None = None
     by: Literal["queue", "task"] = "task"
 
 
@@ -75,6 +91,7 @@ class ErrorQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     queue: str | None = None
     task: str | None = None
     since: Instant | None = None
+    size: Annotated[Size, Meta(description="How many groups at most.")] = ROWS
 
 
 class AuditQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,7 +105,7 @@ class AuditQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     size: Size = 50
 
 
-class WorkerQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WorkerQuery(Names, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which workers."""
 
     ended_within: Annotated[
@@ -109,20 +126,38 @@ async def who_asks(visit: Visit, _: Nothing) -> Me:
 async def snapshot(visit: Visit, asked: SnapshotQuery) -> SnapshotBody:
     """Everything at once; a store that is away is told as such, unlike by the admin's own."""
     await visit.admin.now()
-    return snapshot_body(
-        await visit.admin.snapshot(
-            page_size=asked.page_size,
-            enqueued=asked.enqueued,
-            running=asked.running,
-            completed=asked.completed,
-            failed=asked.failed,
-        )
+    told = await visit.admin.snapshot(
+        page_size=asked.page_size,
+        enqueued=asked.enqueued,
+        running=asked.running,
+        completed=asked.completed,
+        failed=asked.failed,
     )
+    schedules = (schedule_line(report) for report in told.schedules[:ROWS])
+    brief = msgspec.structs.replace(
+        told,
+        enqueued=_brief(told.enqueued),
+        running=_brief(told.running),
+        completed=_brief(told.completed),
+        failed=_brief(told.failed),
+    )
+    return snapshot_body(brief, first_of(schedules, ANSWER // 2))
 
 
-async def counts(visit: Visit, _: Nothing) -> Sequence[QueueCounts]:
+def _brief(jobs: JobList) -> JobList:
+    """Errors by their first words: there may be four hundred of them."""
+    lines = [
+        line
+        if line.last_error is None
+        else msgspec.structs.replace(line, last_error=brief_text(line.last_error, _ERROR))
+        for line in jobs.jobs
+    ]
+    return msgspec.structs.replace(jobs, jobs=lines)
+
+
+async def counts(visit: Visit, asked: Names) -> Part:
     """By queue."""
-    return await visit.admin.counts()
+    return part_of(await visit.admin.counts(), asked, name=lambda one: one.queue)
 
 
 async def series(visit: Visit, asked: SeriesQuery) -> Series:
@@ -132,13 +167,14 @@ async def series(visit: Visit, asked: SeriesQuery) -> Series:
     return await visit.admin.series(since, until, step=step, queue=asked.queue, task=asked.task)
 
 
-async def activity(visit: Visit, asked: ActivityQuery) -> Sequence[Activity]:
+async def activity(visit: Visit, asked: ActivityQuery) -> Part:
     """What happened, by name."""
     since, until = await _span(visit, asked)
-    return await visit.admin.activity(since, until, by=asked.by, queue=asked.queue)
+    found = await visit.admin.activity(since, until, by=asked.by, queue=asked.queue)
+    return part_of(found, asked, name=lambda one: one.name)
 
 
-async def _span(visit: Visit, asked: Between) -> tuple[datetime, datetime]:
+async def _span(visit: Visit, asked: Between | ActivityQuery) -> tuple[datetime, datetime]:
     until = asked.until or await visit.admin.now()
     if asked.since is not None:
         return asked.since, until
@@ -150,23 +186,33 @@ async def _span(visit: Visit, asked: Between) -> tuple[datetime, datetime]:
 
 async def errors(visit: Visit, asked: ErrorQuery) -> ErrorLook:
     """What fails, by class and place."""
-    return await visit.admin.errors(queue=asked.queue, task=asked.task, since=asked.since)
+    look = await visit.admin.errors(queue=asked.queue, task=asked.task, since=asked.since)
+    groups = first_of(_group_line(group) for group in look.groups[: asked.size])
+    return ErrorLook(groups, complete=look.complete and len(groups) == len(look.groups))
 
 
-async def workers(visit: Visit, asked: WorkerQuery) -> Sequence[WorkerRecord]:
+def _group_line(group: ErrorGroup) -> ErrorGroup:
+    """Thousands of tasks may have failed by the same error."""
+    return msgspec.structs.replace(group, tasks=group.tasks[:_TASKS], queues=group.queues[:_TASKS])
+
+
+async def workers(visit: Visit, asked: WorkerQuery) -> Part:
     """Those that live, and those that have ended lately."""
-    return await visit.admin.workers(ended_within=timedelta(seconds=asked.ended_within))
+    found = await visit.admin.workers(ended_within=timedelta(seconds=asked.ended_within))
+    return part_of(found, asked, name=lambda one: one.start.id)
 
 
-async def tasks(visit: Visit, _: Nothing) -> Sequence[str]:
+async def tasks(visit: Visit, asked: Names) -> Part:
     """Names."""
     known = {task.name for task in visit.dashboard.app.tasks}
-    return sorted({*known, *await visit.admin.tasks()})
+    return part_of({*known, *await visit.admin.tasks()}, asked, name=str)
 
 
 async def audits(visit: Visit, asked: AuditQuery) -> Sequence[AuditRecord]:
     """Who ordered what."""
-    return await visit.admin.audits(limit=asked.size, before=asked.before, subject=asked.subject)
+    return first_of(
+        await visit.admin.audits(limit=asked.size, before=asked.before, subject=asked.subject)
+    )
 
 
 async def storage(visit: Visit, _: Nothing) -> StorageReport:
@@ -199,6 +245,7 @@ NUMBERS = (
         method="GET",
         path="/counts",
         answer=counts,
+        asked=Names,
         told=Sequence[QueueCounts],
         title="How many jobs of each queue are where, to ten thousand each",
         heavy=True,
@@ -242,6 +289,7 @@ NUMBERS = (
         method="GET",
         path="/tasks",
         answer=tasks,
+        asked=Names,
         told=Sequence[str],
         title="Names of tasks that this process or the workers know",
     ),

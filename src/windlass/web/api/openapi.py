@@ -13,7 +13,9 @@ from starlette.responses import Response
 from windlass import __version__
 from windlass.web.api.endpoint import Endpoint
 from windlass.web.api.problem import MEDIA_TYPE, Problem
+from windlass.web.api.shortening import Names
 from windlass.web.api.table import ENDPOINTS
+from windlass.web.bounds import ANSWER, PREVIEW, ROWS
 from windlass.web.visit import Visit
 
 __all__ = ["document", "openapi"]
@@ -21,8 +23,8 @@ __all__ = ["document", "openapi"]
 _REFERENCE = "#/components/schemas/{name}"
 _ALWAYS = (400, 401, 403, 408, 413, 414, 422, 429, 500, 503)
 """What any address may answer: another host's name, nobody, too little of a role, too slow, too
-large, too long, what does not fit, too many orders, a mistake of ours, a storage that is away or too
-many who look at once."""
+large, too long, what does not fit, too many orders, a mistake of ours, a storage that is away
+or too many who look at once."""
 _DURATION = r"^-?P(\d+D)?(T(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?$"
 """ISO 8601."""
 _ABOUT = (
@@ -30,7 +32,11 @@ _ABOUT = (
     "`dashboard_auth` says who asks; a browser's session does, too, if whatever changes something "
     "carries the header `X-Windlass-Token` with the token of `/api/v1/me`. Instants are RFC 3339, "
     "durations ISO 8601 (`PT90S`), names of queues, limits and tasks travel in the query or the "
-    "body. Errors are problem+json (RFC 9457); 429 and 503 say in `Retry-After` when to come back."
+    "body. "
+    f"A list has at most {ROWS} lines and {ANSWER // 1_000_000} MB: it says where it goes on, by "
+    f"`next` or the header `Link`, and tells only a part of what is longer than {PREVIEW // 1024} "
+    "KiB; the address of the thing itself has all of it. Errors are problem+json (RFC 9457); 429 "
+    "and 503 say in `Retry-After` when to come back."
 )
 
 
@@ -111,10 +117,12 @@ def _name(reference: Mapping[str, str]) -> str:
 
 
 def _operation(endpoint: Endpoint, asked: Mapping[str, Any], told: Any) -> Mapping[str, Any]:
-    answer = {
+    answer: dict[str, Any] = {
         "description": HTTPStatus(endpoint.code).phrase,
         "content": {"application/json": {"schema": told}},
     }
+    if issubclass(endpoint.asked, Names):
+        answer["headers"] = {"Link": _NEXT}
     codes = sorted({*_ALWAYS, *endpoint.refusals})
     line: dict[str, Any] = {
         "operationId": endpoint.answer.__name__,
@@ -140,6 +148,10 @@ def _operation(endpoint: Endpoint, asked: Mapping[str, Any], told: Any) -> Mappi
     return line
 
 
+_NEXT = {
+    "description": 'Where the list goes on (rel="next"), if this is not the end of it.',
+    "schema": {"type": "string"},
+}
 _JOB = {
     "name": "job",
     "in": "path",

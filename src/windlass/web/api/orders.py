@@ -16,13 +16,13 @@ from windlass.storage.ordering import Cancel, Delete, Discard, Order, Requeue, R
 from windlass.web.api.endpoint import Endpoint, Nothing, asked_job
 from windlass.web.api.filters import Instant, Matching, filter_of
 from windlass.web.api.shapes import JobBody, job_body
+from windlass.web.bounds import COUNTED_WITHIN
 from windlass.web.people import Role
 from windlass.web.visit import Visit
 
 __all__ = ["ORDERS"]
 
 _REASON = "discarded by an operator"
-_COUNT_WITHIN = 2.0
 _MOST = 10_000
 """Jobs of one order, as on the pages: a request must end while somebody still waits for it."""
 Reason = Annotated[str, Meta(min_length=1, max_length=500)]
@@ -150,7 +150,7 @@ async def order_jobs(visit: Visit, asked: BulkBody) -> BulkReport:
         filter_of(asked.filter),
         dry_run=asked.dry_run,
         most=asked.most,
-        within=_COUNT_WITHIN if asked.dry_run else None,
+        within=COUNTED_WITHIN if asked.dry_run else None,
     )
 
 

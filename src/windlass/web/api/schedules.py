@@ -10,9 +10,10 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from windlass.core.rules import Rule
-from windlass.web.api.endpoint import Endpoint
+from windlass.web.api.endpoint import Endpoint, Part
 from windlass.web.api.filters import Instant
 from windlass.web.api.shapes import ScheduleBody, schedule_body
+from windlass.web.api.shortening import Names, part_of, schedule_line
 from windlass.web.people import Role
 from windlass.web.visit import Visit
 
@@ -21,7 +22,7 @@ __all__ = ["SCHEDULES"]
 Active = Annotated[int, Meta(ge=1, le=1000)]
 
 
-class SchedulesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SchedulesQuery(Names, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which of them."""
 
     removed: Annotated[bool, Meta(description="Also those that were removed.")] = False
@@ -71,10 +72,10 @@ class Forgotten(msgspec.Struct, frozen=True):
     schedule: str
 
 
-async def schedules(visit: Visit, asked: SchedulesQuery) -> Sequence[ScheduleBody]:
+async def schedules(visit: Visit, asked: SchedulesQuery) -> Part:
     """By name."""
     found = await visit.admin.schedules(removed=asked.removed)
-    return [schedule_body(report) for report in found]
+    return part_of(found, asked, name=lambda one: one.name, line=schedule_line)
 
 
 async def schedule(visit: Visit, asked: ScheduleName) -> ScheduleBody:

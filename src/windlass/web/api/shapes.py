@@ -4,35 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from windlass.admin.cause import Cause
 from windlass.admin.explain import Explanation
+from windlass.admin.limits import LimitReport
 from windlass.admin.schedules import ScheduleReport
 from windlass.admin.snapshot import JobList, Snapshot
 from windlass.core.breaker import BreakerState
 from windlass.core.job import AttemptError, Job, LimitUse, Progress
+from windlass.core.limit import LimitSpec
 from windlass.core.rules import Rule
 from windlass.core.schedule import Run
 from windlass.core.state import State, shown_state
+from windlass.storage.looks import LimitState
+from windlass.web.bounds import ROWS
 
 __all__ = [
     "ExplanationBody",
     "JobBody",
     "JobPage",
+    "LimitBody",
     "ScheduleBody",
     "SnapshotBody",
+    "as_json",
     "explanation_body",
     "job_body",
+    "limit_body",
     "schedule_body",
     "snapshot_body",
 ]
 
 
 class JobBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A job, without its secrets."""
+    """A job, without its secrets. In a list, what it carries is shortened where it is long."""
 
     id: str
     seq: int
@@ -46,7 +53,11 @@ class JobBody(msgspec.Struct, frozen=True, kw_only=True):
     """By name; null where `unreadable` says so."""
     result: Any = None
     unreadable: bool = False
-    """What is stored of its arguments or its result is no JSON."""
+    """What is stored of its arguments or its result is no JSON. What is shortened is not read."""
+    shortened: Sequence[Literal["arguments", "result", "error"]] = ()
+    """Of these only a part is told, since this is a list: of arguments and a result the beginning
+    of their JSON, as text; of an error's message the beginning, of its traceback the end. The
+    address of the job itself has all of it."""
     priority: int
     created_at: datetime
     due: datetime
@@ -121,6 +132,19 @@ class ScheduleBody(msgspec.Struct, frozen=True, kw_only=True):
     """Where a person's word holds: what the code says, and what holds."""
     changed_by: str
     changed_at: datetime | None
+    shortened: Sequence[Literal["arguments", "changed"]] = ()
+    """Of these only the beginning is told, as text, since this is a list. The address of the
+    schedule itself has all of it."""
+
+
+class LimitBody(msgspec.Struct, frozen=True):
+    """A limit's numbers, and its budgets that are in use or were a short while ago."""
+
+    spec: LimitSpec
+    budgets: Sequence[LimitState]
+    """By key; of many, those that hold most."""
+    more: int
+    """Budgets that are not told."""
 
 
 class SnapshotBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,14 +157,15 @@ class SnapshotBody(msgspec.Struct, frozen=True, kw_only=True):
     failed: JobList
     """Of the last seven days."""
     schedules: Sequence[ScheduleBody]
+    """The first of them; `/schedules` has all."""
     page_size: int
     history_limit: int
 
 
 def job_body(job: Job, now: datetime) -> JobBody:
     """For one job that the admin has told."""
-    arguments, fits = _json(job.payload)
-    result, result_fits = _json(job.result)
+    arguments, fits = as_json(job.payload)
+    result, result_fits = as_json(job.result)
     failed_before = job.attempt > job.max_attempts - job.budget
     return JobBody(
         id=job.id,
@@ -201,7 +226,7 @@ def schedule_body(report: ScheduleReport) -> ScheduleBody:
         rule=None if plan is None else plan.rule,
         task=None if job is None else job.task,
         queue=None if job is None else job.queue,
-        arguments=None if job is None else _json(job.payload)[0],
+        arguments=None if job is None else as_json(job.payload)[0],
         next_at=report.next_at,
         upcoming=report.upcoming,
         runs=report.runs,
@@ -216,20 +241,27 @@ def schedule_body(report: ScheduleReport) -> ScheduleBody:
     )
 
 
-def snapshot_body(told: Snapshot) -> SnapshotBody:
+def limit_body(report: LimitReport) -> LimitBody:
+    """The same, no more of its budgets than a list has lines."""
+    most = sorted(report.budgets, key=lambda one: (-one.running, one.key))[:ROWS]
+    told = sorted(most, key=lambda one: one.key)
+    return LimitBody(report.spec, told, len(report.budgets) - len(told))
+
+
+def snapshot_body(told: Snapshot, schedules: Sequence[ScheduleBody]) -> SnapshotBody:
     """The same with its schedules as the API tells them."""
     return SnapshotBody(
         enqueued=told.enqueued,
         running=told.running,
         completed=told.completed,
         failed=told.failed,
-        schedules=[schedule_body(report) for report in told.schedules],
+        schedules=schedules,
         page_size=told.page_size,
         history_limit=told.history_limit,
     )
 
 
-def _json(stored: bytes | None) -> tuple[Any, bool]:
+def as_json(stored: bytes | None) -> tuple[Any, bool]:
     """The value, and whether it could be read: other programs may have written it."""
     if stored is None:
         return None, True

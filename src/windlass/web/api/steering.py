@@ -9,13 +9,15 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from windlass.admin.limits import BreakerReport, LimitReport
+from windlass.admin.limits import BreakerReport
 from windlass.core.backoff import Backoff
 from windlass.core.breaker import Breaker
 from windlass.core.limit import LimitSpec, Rate
 from windlass.storage.answers import WorkerRecord
 from windlass.storage.looks import QueueRecord
-from windlass.web.api.endpoint import Endpoint, Nothing
+from windlass.web.api.endpoint import Endpoint, Part
+from windlass.web.api.shapes import LimitBody, limit_body
+from windlass.web.api.shortening import Names, part_of
 from windlass.web.people import Role
 from windlass.web.visit import Visit
 
@@ -76,9 +78,9 @@ class BreakerChange(TaskName, frozen=True, kw_only=True, forbid_unknown_fields=T
     longest: timedelta | UnsetType = UNSET
 
 
-async def queues(visit: Visit, _: Nothing) -> Sequence[QueueRecord]:
+async def queues(visit: Visit, asked: Names) -> Part:
     """Those with settings."""
-    return await visit.admin.queues()
+    return part_of(await visit.admin.queues(), asked, name=lambda one: one.queue)
 
 
 async def queue(visit: Visit, asked: QueueName) -> QueueRecord:
@@ -138,9 +140,10 @@ async def _worker(visit: Visit, name: str) -> Sequence[WorkerRecord]:
     return [record for record in await visit.admin.workers() if record.start.id == name]
 
 
-async def limits(visit: Visit, _: Nothing) -> Sequence[LimitReport]:
+async def limits(visit: Visit, asked: Names) -> Part:
     """All of them."""
-    return await visit.admin.limits()
+    found = await visit.admin.limits()
+    return part_of(found, asked, name=lambda one: one.spec.name, line=limit_body)
 
 
 async def set_limit(visit: Visit, asked: LimitChange) -> LimitSpec:
@@ -148,25 +151,25 @@ async def set_limit(visit: Visit, asked: LimitChange) -> LimitSpec:
     return await visit.orders.set_limit(asked.limit, rate=asked.rate, concurrency=asked.concurrency)
 
 
-async def fill_limit(visit: Visit, asked: Budget) -> Sequence[LimitReport]:
+async def fill_limit(visit: Visit, asked: Budget) -> Sequence[LimitBody]:
     """As if nothing had started yet."""
     await visit.orders.reset_limit(asked.limit, asked.key)
     return await _limit(visit, asked.limit)
 
 
-async def drain_limit(visit: Visit, asked: Budget) -> Sequence[LimitReport]:
+async def drain_limit(visit: Visit, asked: Budget) -> Sequence[LimitBody]:
     """As if all of it were spent."""
     await visit.orders.drain_limit(asked.limit, asked.key)
     return await _limit(visit, asked.limit)
 
 
-async def _limit(visit: Visit, name: str) -> Sequence[LimitReport]:
-    return [report for report in await visit.admin.limits() if report.spec.name == name]
+async def _limit(visit: Visit, name: str) -> Sequence[LimitBody]:
+    return [limit_body(one) for one in await visit.admin.limits() if one.spec.name == name]
 
 
-async def breakers(visit: Visit, _: Nothing) -> Sequence[BreakerReport]:
+async def breakers(visit: Visit, asked: Names) -> Part:
     """All of them."""
-    return await visit.admin.breakers()
+    return part_of(await visit.admin.breakers(), asked, name=lambda one: one.task)
 
 
 async def close_breaker(visit: Visit, asked: TaskName) -> Sequence[BreakerReport]:
@@ -190,6 +193,10 @@ def _read(path: str, answer: Any, told: Any, title: str, **line: Any) -> Endpoin
     return Endpoint(method="GET", path=path, answer=answer, told=told, title=title, **line)
 
 
+def _list(path: str, answer: Any, told: Any, title: str) -> Endpoint:
+    return _read(path, answer, told, title, asked=Names)
+
+
 def _order(path: str, answer: Any, told: Any, title: str, **line: Any) -> Endpoint:
     line = {"role": Role.OPERATOR, **line}
     return Endpoint(method="POST", path=path, answer=answer, told=told, title=title, **line)
@@ -197,10 +204,10 @@ def _order(path: str, answer: Any, told: Any, title: str, **line: Any) -> Endpoi
 
 _QUEUE: dict[str, Any] = {"told": QueueRecord, "asked": QueueName}
 _WORKER: dict[str, Any] = {"told": Sequence[WorkerRecord], "asked": WorkerName}
-_BUDGET: dict[str, Any] = {"told": Sequence[LimitReport], "asked": Budget, "refusals": (404,)}
+_BUDGET: dict[str, Any] = {"told": Sequence[LimitBody], "asked": Budget, "refusals": (404,)}
 
 STEERING = (
-    _read("/queues", queues, Sequence[QueueRecord], "Queues with settings, paused or cooled down"),
+    _list("/queues", queues, Sequence[QueueRecord], "Queues with settings, paused or cooled down"),
     _read("/queues/one", queue, title="What is set for a queue", **_QUEUE),
     _order("/queues/pause", pause_queue, title="Claim nothing from a queue", **_QUEUE),
     _order("/queues/resume", resume_queue, title="Claim from a queue again", **_QUEUE),
@@ -216,7 +223,7 @@ STEERING = (
     _order("/workers/quiet", quiet_worker, title="Let a worker take nothing new", **_WORKER),
     _order("/workers/resume", resume_worker, title="Let a quiet worker go on", **_WORKER),
     _order("/workers/stop", stop_worker, title="Let a worker leave in order", **_WORKER),
-    _read("/limits", limits, Sequence[LimitReport], "Limits and their budgets in use"),
+    _list("/limits", limits, Sequence[LimitBody], "Limits and their budgets in use"),
     _order("/limits/fill", fill_limit, title="Fill the bucket of a rate", **_BUDGET),
     _order("/limits/drain", drain_limit, title="Empty the bucket of a rate", **_BUDGET),
     _order(
@@ -228,7 +235,7 @@ STEERING = (
         role=Role.ADMIN,
         refusals=(404,),
     ),
-    _read("/breakers", breakers, Sequence[BreakerReport], "Breakers of tasks, and their states"),
+    _list("/breakers", breakers, Sequence[BreakerReport], "Breakers of tasks, and their states"),
     _order(
         "/breakers/close",
         close_breaker,

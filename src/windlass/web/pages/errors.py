@@ -15,7 +15,9 @@ from windlass.errors import InvalidArgument
 from windlass.storage.looks import ErrorGroup, JobFilter
 from windlass.storage.ordering import Discard, Order, Requeue
 from windlass.web.actions import Action, Done, Question
+from windlass.web.bounds import COUNTED_WITHIN
 from windlass.web.forms import address
+from windlass.web.parting import parted
 from windlass.web.visit import Visit
 
 if TYPE_CHECKING:
@@ -32,7 +34,6 @@ RANGES = {
 }
 _MOST = 5_000
 """Jobs of one order: somebody waits for the answer."""
-_COUNTED_WITHIN = 3.0
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -81,15 +82,17 @@ async def errors(visit: Visit) -> Response:
     found = await visit.admin.errors(
         queue=scope.queue or None, task=scope.task or None, since=scope.since(now)
     )
+    part = parted(visit, found.groups)
     return await visit.render(
         "errors.html",
         now=now,
         scope=scope,
-        rows=[GroupRow(group, scope) for group in found.groups],
+        rows=[GroupRow(group, scope) for group in part.rows],
+        part=part,
         total=sum(group.count for group in found.groups),
         complete=found.complete,
         ranges=[
-            (words, visit.changed(range=name or None), name == scope.span)
+            (words, visit.changed(range=name or None, page=None), name == scope.span)
             for name, (_, words) in RANGES.items()
         ],
     )
@@ -162,7 +165,7 @@ def _order(verb: str, order: Order, *, sentence: str, told: str, danger: bool = 
         now = await visit.admin.now()
         until = await _until(visit, now)
         matching = _group(visit, now, until)
-        report = await visit.admin.order_all(order, matching, dry_run=True, within=_COUNTED_WITHIN)
+        report = await visit.admin.order_all(order, matching, dry_run=True, within=COUNTED_WITHIN)
         return GroupQuestion(
             title=f"{verb} {_jobs(report)}?",
             sentence=f"{_those(visit, matching)} {sentence}",

@@ -57,7 +57,8 @@ async def job(visit: Visit) -> Response:
     admin, job_id = visit.admin, _id(visit)
     told = await admin.explain(job_id)
     found, now = told.job, told.at
-    history = await admin.history(job_id)
+    history, logs = await admin.history(job_id), await admin.logs(job_id)
+    runs = log_runs(logs)
     return await visit.render(
         "job.html",
         now=now,
@@ -65,7 +66,8 @@ async def job(visit: Visit) -> Response:
         job=found,
         explanation=told,
         line=stretches(found, history, now),
-        runs=log_runs(await admin.logs(job_id)),
+        runs=runs,
+        older_runs=len({chunk.claim.number for chunk in logs}) - len(runs),
         arguments=pretty(found.payload),
         result=None if found.result is None else pretty(found.result),
         fault=_fault(found),

@@ -14,6 +14,10 @@ __all__ = ["LogRun", "Shortened", "log_runs", "pretty", "shortened"]
 
 _MOST = 16_384
 _LINES = 500
+_LOG = 100_000
+"""Characters of all runs together: a job that is tried for ever logs for ever."""
+_AROUND = 100
+"""Characters that the page says of a line beside its text."""
 
 
 class Shortened(msgspec.Struct, frozen=True):
@@ -60,14 +64,25 @@ def shortened(text: str, size: int | None = None) -> Shortened:
 
 
 def log_runs(chunks: Sequence[LogChunk]) -> list[LogRun]:
-    """The lines of each claim, the newest claim first, its last lines only where there are many."""
+    """The lines of each claim, the newest claim first, its last lines only where there are many.
+    Where that is too much for a page, the oldest claims are left out.
+    """
     runs: dict[int, list[Line]] = {}
     for chunk in chunks:
         runs.setdefault(chunk.claim.number, []).extend(
             Line(line.at, logging.getLevelName(line.level).lower(), line.text)
             for line in chunk.lines
         )
-    return [
-        LogRun(number, lines[-_LINES:], max(len(lines) - _LINES, 0))
-        for number, lines in sorted(runs.items(), reverse=True)
-    ]
+    shown: list[LogRun] = []
+    room = _LOG
+    for number, lines in sorted(runs.items(), reverse=True):
+        kept: list[Line] = []
+        for line in reversed(lines[-_LINES:]):
+            room -= len(line.text) + _AROUND
+            if room < 0 and (shown or kept):
+                break
+            kept.insert(0, msgspec.structs.replace(line, text=line.text[:_MOST]))
+        if not kept:
+            break
+        shown.append(LogRun(number, kept, len(lines) - len(kept)))
+    return shown

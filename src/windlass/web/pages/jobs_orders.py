@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from windlass.errors import InvalidArgument, JobNotFound, KeyConflict, WrongStat
 from windlass.storage.answers import CancelAnswer
 from windlass.storage.ordering import Cancel, Delete, Discard, Edit, Order, Requeue, RunNow
 from windlass.web.actions import Action, Done, Question
+from windlass.web.bounds import COUNTED_WITHIN
 from windlass.web.pages.jobs_asked import Asked, asked_of
 from windlass.web.visit import Visit
 
@@ -23,7 +24,6 @@ __all__ = ["CANCEL", "COPY", "DELETE", "DISCARD", "EDIT", "REQUEUE", "RUN_NOW", 
 MOST = 10_000
 """Jobs of one order: a request must end while somebody still waits for it."""
 _TICKED = 200
-_WITHIN = timedelta(seconds=2)
 
 
 class JobQuestion(Question, frozen=True, kw_only=True):
@@ -94,7 +94,7 @@ class JobOrder(msgspec.Struct, frozen=True, kw_only=True):
         report = BulkReport(matched=0, dry_run=True)
         if asked.words:
             report = await visit.admin.order_all(
-                self.sample, asked.wanted, dry_run=True, most=MOST, within=_WITHIN
+                self.sample, asked.wanted, dry_run=True, most=MOST, within=COUNTED_WITHIN
             )
         number = f"{report.matched:,}{'' if report.exact else ' or more'}"
         facts = [f"Jobs with {in_filter_words(asked.wanted)}.", _only(self.kind, 2)]

@@ -13,6 +13,7 @@ from windlass.core.limit import Rate, tokens_free
 from windlass.observe.log import brief
 from windlass.storage.protocol import LimitState
 from windlass.web.actions import Action, Done, Question
+from windlass.web.parting import parted
 from windlass.web.visit import Visit
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ __all__ = ["CLOSE", "EMPTY", "FILL", "limits", "look"]
 
 _PAGE = "/limits"
 _SHOWN = 20
+_BUDGETS = 200
+"""Of all limits of a page together."""
 """Budgets of a limit with keys: the fullest ones."""
 
 
@@ -30,6 +33,8 @@ class LimitRow(msgspec.Struct, frozen=True):
 
     report: LimitReport
     now: datetime
+    most: int = _SHOWN
+    """Budgets that are shown of it."""
 
     @property
     def name(self) -> str:
@@ -50,12 +55,12 @@ class LimitRow(msgspec.Struct, frozen=True):
         """Those that hold most, first. One that nobody draws on yet can be emptied, too."""
         at_rest = LimitState(name=self.name, key="", running=0)
         found = sorted(self.report.budgets or [at_rest], key=lambda one: (-one.running, one.key))
-        return found[:_SHOWN]
+        return found[: self.most]
 
     @property
     def more(self) -> int:
         """How many are not shown."""
-        return max(len(self.report.budgets) - _SHOWN, 0)
+        return max(len(self.report.budgets) - self.most, 0)
 
     def spent(self, budget: LimitState) -> bool:
         """Whether the bucket of its rate is not full."""
@@ -70,11 +75,16 @@ class LimitRow(msgspec.Struct, frozen=True):
 async def limits(visit: Visit) -> Response:
     """The page."""
     now = await visit.admin.now()
+    shown = parted(visit, await visit.admin.limits())
+    breakers = parted(visit, await visit.admin.breakers(), word="breakers")
+    each = min(max(_BUDGETS // max(len(shown.rows), 1), 1), _SHOWN)
     return await visit.render(
         "limits.html",
         now=now,
-        rows=[LimitRow(report, now) for report in await visit.admin.limits()],
-        breakers=await visit.admin.breakers(),
+        rows=[LimitRow(report, now, each) for report in shown.rows],
+        shown=shown,
+        breakers=breakers.rows,
+        shown_breakers=breakers,
     )
 
 

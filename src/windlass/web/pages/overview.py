@@ -15,7 +15,7 @@ from windlass.core.series import Latency, Point, Series
 from windlass.core.state import State
 from windlass.storage.answers import HEARD
 from windlass.storage.protocol import JobFilter, WorkerRecord
-from windlass.web.pages.overview_queues import QueueLine, Total, line_rows, totals
+from windlass.web.pages.overview_queues import QueueLine, Total, busiest, line_rows, totals
 from windlass.web.pages.overview_verdict import Verdict, verdicts
 from windlass.web.visit import Visit
 
@@ -101,8 +101,9 @@ async def overview(visit: Visit) -> Response:
         range_words=words,
         slow=span > _SHORT,
         crew=crew,
-        rows=rows,
+        rows=busiest(rows),
         totals=totals(rows),
+        queues=len(rows),
         lag=_lag(rows, now),
         pace=pace,
         charts=None if pace is None else _charts(pace.series),

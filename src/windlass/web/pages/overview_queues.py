@@ -14,10 +14,11 @@ from windlass.storage.protocol import QueueCounts
 if TYPE_CHECKING:
     from windlass.admin import Admin
 
-__all__ = ["QueueLine", "Total", "line_rows", "totals"]
+__all__ = ["QueueLine", "Total", "busiest", "line_rows", "totals"]
 
 _HOUR = timedelta(hours=1)
 _STEP = timedelta(minutes=2)
+_SHOWN = 50
 _COUNTED = ("ready", "scheduled", "running", "succeeded", "failed", "cancelled", "discarded")
 
 
@@ -76,6 +77,19 @@ def _line(counts: QueueCounts, ran: Sequence[Rollup], since: datetime) -> QueueL
         succeeded=sum(rollup.counts.get("succeed", 0) for rollup in ran),
         failed=sum(rollup.counts.get("fail", 0) for rollup in ran),
     )
+
+
+def busiest(rows: Sequence[QueueLine]) -> Sequence[QueueLine]:
+    """Those that an overview has room for, by name; the page of queues has all."""
+    if len(rows) <= _SHOWN:
+        return rows
+    kept = sorted(rows, key=_bustle, reverse=True)[:_SHOWN]
+    return sorted(kept, key=lambda row: row.name)
+
+
+def _bustle(row: QueueLine) -> int:
+    counts = row.counts
+    return counts.ready + counts.running + counts.failed + row.succeeded + row.failed
 
 
 def totals(rows: Sequence[QueueLine]) -> Mapping[str, Total]:

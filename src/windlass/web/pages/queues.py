@@ -14,6 +14,7 @@ from windlass.storage.answers import Standing
 from windlass.storage.protocol import QueueCounts, QueueRecord, WorkerRecord
 from windlass.web.actions import Action, Done, Question
 from windlass.web.forms import address
+from windlass.web.parting import parted
 from windlass.web.visit import Visit
 
 if TYPE_CHECKING:
@@ -106,7 +107,10 @@ async def queues(visit: Visit) -> Response:
     """The page."""
     now = await visit.admin.now()
     rows = await rows_of(visit, now)
-    return await visit.render("queues.html", now=now, rows=rows, totals=_totals(rows))
+    shown = parted(visit, rows)
+    return await visit.render(
+        "queues.html", now=now, rows=shown.rows, shown=shown, totals=_totals(rows)
+    )
 
 
 async def look(admin: Admin) -> object:

@@ -10,9 +10,11 @@ import msgspec
 from starlette.responses import Response
 
 from windlass.admin import ScheduleReport
+from windlass.core.rollup import minute_of
 from windlass.core.schedule import Run
 from windlass.web.actions import Action, Done, Question
 from windlass.web.forms import address
+from windlass.web.parting import parted
 from windlass.web.visit import Visit
 
 if TYPE_CHECKING:
@@ -110,10 +112,12 @@ async def schedules(visit: Visit) -> Response:
     gone = [row for row in rows if row.report.state == "removed"]
     shown = gone if removed else [row for row in rows if row.report.state != "removed"]
     shown.sort(key=lambda row: (_ORDER.index(row.report.state), row.name))
+    part = parted(visit, shown)
     return await visit.render(
         "schedules.html",
         now=now,
-        rows=shown,
+        rows=part.rows,
+        part=part,
         removed=removed,
         tabs=[
             (f"Current {len(rows) - len(gone):,}", visit.url(_PAGE), not removed),
@@ -124,8 +128,8 @@ async def schedules(visit: Visit) -> Response:
 
 
 async def look(admin: Admin) -> object:
-    """What the pages are made of."""
-    return await admin.schedules(removed=True)
+    """What has changed, fired or ended; where a breaker stands follows, once a minute at least."""
+    return await admin.schedule_marks(), minute_of(await admin.now())
 
 
 def page_of(schedule: str) -> str:
