@@ -5,9 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
+import pytest
+
 from tests.web.reading import words
 from tests.web.rooms import BROWSER, Room, form_token, opened, shop
+from windlass.admin.place import StorageReport
 from windlass.storage.protocol import WorkerStart
+from windlass.storage.timing import Spread
 from windlass.web.people import Role
 
 
@@ -37,6 +42,24 @@ async def test_the_storage_says_what_it_is_in_units_people_read(tmp_path: Path) 
         assert "in order SQLite" in page  # judged at once
         assert "Run all checks" not in page  # a viewer only looks
         assert "No worker to compare" in page
+
+
+async def test_no_answer_took_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened() as room, await room.logged_in(Role.VIEWER) as viewer:
+        report = await room.app.admin.storage()
+        short, none = timedelta(microseconds=90), timedelta(0)
+        spread = Spread(
+            count=9, failed=0, p50=short, p95=short, p99=timedelta(milliseconds=3), max=none
+        )
+
+        async def told() -> StorageReport:
+            quick = {"answered_in": short, "timings": {"reads": spread}}
+            return msgspec.structs.replace(report, **quick)
+
+        monkeypatch.setattr(room.app.admin, "storage", told)
+        page = words((await viewer.get("/storage")).text)
+        assert "Answered in < 1 ms" in page
+        assert "Median reads < 1 ms p95 < 1 ms, p99 3 ms, longest 0 ms" in page
 
 
 async def test_clocks_that_are_off_stand_out() -> None:

@@ -18,8 +18,9 @@ from windlass.web.navigation import NAVIGATION
 if TYPE_CHECKING:
     from windlass.web.visit import Visit
 
-__all__ = ["Templates", "compact", "relative", "size", "visible"]
+__all__ = ["Templates", "compact", "duration", "relative", "size", "visible"]
 
+_SHORTEST = timedelta(microseconds=500)
 _LINES = re.compile(r"[\n\t]")
 
 
@@ -50,6 +51,11 @@ def size(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:,.3g} TB"
+
+
+def duration(span: timedelta) -> str:
+    """As everywhere; what took some time never took none."""
+    return "< 1 ms" if timedelta(0) < span < _SHORTEST else brief(span)
 
 
 def relative(at: datetime, now: datetime) -> str:
@@ -83,7 +89,7 @@ def _environment() -> Environment:
     made.globals["navigation"] = NAVIGATION
     made.filters.update(
         compact=compact,
-        duration=brief,
+        duration=duration,
         relative=relative,
         exact=_exact,
         iso=_iso,
