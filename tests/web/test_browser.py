@@ -1,4 +1,7 @@
-"""The dashboard in a browser: every page, both themes, both sizes, with and without scripts."""
+"""The dashboard in a browser: what is live, the keyboard, themes, charts, and without scripts.
+
+How every page looks, and every order: browser/.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 from starlette.responses import HTMLResponse, Response
 
-from tests.web.browsing import CHROMIUM, DESKTOP, PHONE, browser, lively, served, watched
+from tests.web.browsing import CHROMIUM, browser, lively, served, watched
 from tests.web.corpus import HOSTILE
 from tests.web.rooms import Room
 from tests.web.test_hostile import filled
@@ -64,26 +67,6 @@ async def fits(page: Page) -> None:
         "() => document.scrollingElement.scrollWidth - document.documentElement.clientWidth"
     )
     assert wide <= 0, f"{page.url} is {wide} px too wide"
-
-
-async def test_every_page_is_whole_on_a_desk_and_on_a_phone(
-    room: Room, root: str, chromium: Browser
-) -> None:
-    # The other two of the four are walked with more on the pages: browser/test_walk.py.
-    for name, viewport, theme in (("desktop", DESKTOP, "dark"), ("phone", PHONE, "light")):
-        settings = {"viewport": viewport, "color_scheme": theme}
-        async with watched(chromium, room, root, **settings) as tab:
-            for entry in PAGES:
-                page = await tab.open(entry.path)
-                await settled(page)
-                await tab.picture(f"{entry.title.lower()}-{name}-{theme}")
-                await fits(page)
-        stranger = await chromium.new_context(**settings)  # type: ignore[arg-type]
-        page = await stranger.new_page()
-        await page.goto(f"{root}/queues")
-        await expect(page.get_by_role("heading", name="Log in")).to_be_visible()
-        await fits(page)
-        await stranger.close()
 
 
 async def test_pausing_is_asked_in_a_dialog_done_and_told(

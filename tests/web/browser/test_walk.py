@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
 
 import pytest
 from playwright.async_api import expect
 
 from tests.web.browser.conftest import Scene
-from tests.web.browser.walking import walking, whole
-from tests.web.browsing import CHROMIUM, PHONE, watched
+from tests.web.browser.walking import walking
+from tests.web.browsing import CHROMIUM, watched
 from windlass.web.navigation import NAVIGATION
-from windlass.web.routes import ROUTES
 
 OPENED = {entry.path for entry in NAVIGATION}
 """Those that the navigation opens are read without scripts elsewhere."""
@@ -21,24 +19,6 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed"),
 ]
-
-
-async def test_every_page_is_whole_on_a_phone_in_the_dark(scene: Scene) -> None:
-    """On a desk, in the light, they are looked at together with what axe says of them."""
-    async with walking(scene, color_scheme="dark", viewport=PHONE) as tab:
-        for name, path in {**scene.pages, **scene.questions}.items():
-            await whole(tab, name, path)
-
-
-async def test_the_walk_knows_every_page(scene: Scene) -> None:
-    """A page that nobody looks at in a browser is one whose script may be broken."""
-    known = {urlsplit(path).path for path in scene.pages.values()} | {"/", "/jobs/{job}"}
-    pages = {
-        route.path
-        for route in ROUTES
-        if route.answers == "page" and route.role is not None and route.methods == ("GET",)
-    }
-    assert pages <= known
 
 
 async def test_every_link_of_the_navigation_leads_to_its_page(scene: Scene) -> None:
