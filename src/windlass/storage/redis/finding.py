@@ -35,8 +35,8 @@ _LOOKED_AT = 500
 """Jobs one script looks at."""
 FEW = 10_000
 """Up to so many jobs of the wanted states are gathered."""
-LOOKS = 20_000
-"""Jobs one call looks at …"""
+LOOKS = 5_000
+"""Jobs one call looks at: whoever has little time must be asked often whether it is over …"""
 TEXT_LOOKS = 2_000
 """… and where it has to read what they say."""
 _BYTES = 64_000_000
