@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from windlass.web.dashboard import Dashboard
 
@@ -15,6 +18,39 @@ __all__ = ["Server"]
 
 _LARGEST_HEAD = 16 * 1024
 _GRACE = 3
+HEAD_WITHIN = 10.0
+"""Seconds for the head of a request. Whoever sends it letter by letter keeps a connection that
+somebody else needs; for what comes after it the dashboard has bounds of its own."""
+
+
+class _Impatient(H11Protocol):
+    """Closes connections by which no request comes."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        cycle: Any = self.cycle  # None before the first request
+        if cycle is not None and not cycle.response_complete:
+            self._forget()  # it has come, and is being answered
+        elif self._late is None:
+            self._wait()  # the beginning of the next one: further letters give no more time
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        self._late = self.loop.call_later(HEAD_WITHIN, self.transport.close)
+
+    def _forget(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
 
 
 class Server(uvicorn.Server):
@@ -33,7 +69,7 @@ class Server(uvicorn.Server):
                 proxy_headers=bool(proxies),
                 forwarded_allow_ips=list(proxies) or None,
                 h11_max_incomplete_event_size=_LARGEST_HEAD,
-                http="h11",  # it refuses what is not quite HTTP, where the faster one guesses
+                http=_Impatient,  # h11 refuses what is not quite HTTP; the faster one guesses
                 timeout_graceful_shutdown=_GRACE,
             )
         )

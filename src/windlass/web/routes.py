@@ -76,7 +76,7 @@ ROUTES: tuple[PageRoute, ...] = (
     PageRoute("/workers", workers.workers),
     PageRoute("/workers/one", workers.worker),
     PageRoute("/limits", limits.limits, heavy=_READ),
-    PageRoute("/limits/holders", limits_change.holders),
+    PageRoute("/limits/holders", limits_change.holders, heavy=_READ),
     PageRoute("/audit", audit.audit),
     PageRoute("/storage", storage.storage),
     PageRoute("/plugins", plugins.plugins),

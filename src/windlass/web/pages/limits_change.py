@@ -8,9 +8,13 @@ from windlass.admin import BreakerReport, LimitReport
 from windlass.config import parse_duration
 from windlass.core.state import State
 from windlass.errors import BreakerUnknown, InvalidArgument, LimitUnknown
+from windlass.seams import monotonic
 from windlass.storage.protocol import JobFilter
 from windlass.web.actions import Done, Question
+from windlass.web.bounds import COUNTED_WITHIN
+from windlass.web.finding import found
 from windlass.web.forms import Form, Given, count_of
+from windlass.web.parting import parted
 from windlass.web.visit import Visit
 from windlass.written import read_rate, write_duration, write_rate
 
@@ -26,24 +30,26 @@ async def holders(visit: Visit) -> Response:
     """Running jobs that count against one budget."""
     name, key = visit.needed("limit"), visit.asked("key")
     report = await _limit(visit, name)
-    wanted, found, looked = JobFilter(states=[State.RUNNING]), [], 0
-    while looked < _LOOKED_AT:
-        page = await visit.admin.find(wanted, limit=_BITE)
+    wanted, jobs, looked, more = JobFilter(states=[State.RUNNING]), [], 0, True
+    until = monotonic() + COUNTED_WITHIN
+    while more and looked < _LOOKED_AT and monotonic() < until:
+        page = await found(visit.admin, wanted, _BITE)
         looked += len(page)
-        found += [
+        jobs += [
             job
             for job in page
             if any(use.name == name and (not key or use.key == key) for use in job.limits)
         ]
-        if page.next is None:
-            break
+        more = page.next is not None
         wanted = JobFilter(states=[State.RUNNING], before=page.next)
+    shown = parted(visit, jobs)
     return await visit.render(
         "limit_holders.html",
         spec=report.spec,
         key=key,
-        jobs=found,
-        more=looked >= _LOOKED_AT,
+        jobs=shown.rows,
+        shown=shown,
+        more=more,
         looked=looked,
     )
 
