@@ -43,7 +43,7 @@ def a_bucket_is_one_token_deeper_than_promised(patch: Patch) -> None:
     patch(gates, "admit", _generous)
 
 
-@mutant("sqlite", "16 rate")
+@mutant("sqlite", "16 rate", first=7)
 def a_bucket_in_sql_is_one_token_deeper_than_promised(patch: Patch) -> None:
     patch(sqlite_gates, "admit", _generous)
 
@@ -97,7 +97,7 @@ def a_queue_that_rests_gives_jobs(patch: Patch) -> None:
     patch(Claims, "room", awake)
 
 
-@mutant("memory", "16 cool-down")
+@mutant("memory", "16 cool-down", first=10)
 def every_hit_is_a_cool_down_of_its_own(patch: Patch) -> None:
     def cool(row: Any, cools: Any, delay: timedelta, now: datetime) -> bool:
         wait = cools[min(row.cool_downs, len(cools) - 1)]
@@ -171,7 +171,7 @@ def an_open_breaker_in_sql_lets_jobs_through(patch: Patch) -> None:
     patch(sqlite_gates.Gates, "_open_until", lambda self, gate, breaker: None)
 
 
-@mutant("sqlite", "16 breaker")
+@mutant("sqlite", "16 breaker", first=8)
 def a_breaker_in_sql_lets_many_trials_through(patch: Patch) -> None:
     patch(sqlite_gates.Gates, "_is_tried", lambda self, gate, breaker: False)
 
@@ -204,7 +204,7 @@ def a_running_job_is_replaced(patch: Patch) -> None:
     patch(MemoryJobs, "_insert", take_over)
 
 
-@mutant("memory", "17 unique")
+@mutant("memory", "17 unique", first=17)
 def a_key_held_for_a_time_goes_with_its_job(patch: Patch) -> None:
     finish = MemoryDatabase.finish
 
@@ -215,7 +215,7 @@ def a_key_held_for_a_time_goes_with_its_job(patch: Patch) -> None:
     patch(MemoryDatabase, "finish", let_go)
 
 
-@mutant("memory", "17 unique")
+@mutant("memory", "17 unique", first=14)
 def a_job_that_waits_again_has_lost_its_key(patch: Patch) -> None:
     accept = Endings.accept
 
@@ -246,7 +246,7 @@ def a_failure_is_stored_without_its_follow_up(patch: Patch) -> None:
     patch(Endings, "follow", lambda self, job: None)
 
 
-@mutant("memory", "9 state edges")
+@mutant("memory", "9 state edges", first=19)
 def a_repeated_failure_is_followed_up_again(patch: Patch) -> None:
     end = Endings.end
 
@@ -260,7 +260,7 @@ def a_repeated_failure_is_followed_up_again(patch: Patch) -> None:
     patch(Endings, "end", again)
 
 
-@mutant("memory", "20 follow-ups")
+@mutant("memory", "20 follow-ups", first=20)
 def a_cancelled_job_is_followed_up(patch: Patch) -> None:
     accept = Endings.accept
 
