@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Response as PageResponse
 from starlette.responses import HTMLResponse, Response
 
 from tests.web.browsing import CHROMIUM, browser, lively, served, watched
@@ -22,6 +23,7 @@ from windlass import Windlass
 from windlass.errors import StorageUnavailable
 from windlass.web.live import Live
 from windlass.web.navigation import NAVIGATION
+from windlass.web.places import Places
 from windlass.web.routes import LOOKS, LOOKS_AT, ROUTES, PageRoute
 from windlass.web.templates import _environment
 from windlass.web.visit import Visit
@@ -216,16 +218,42 @@ async def test_hostile_names_run_nothing(room: Room, root: str, chromium: Browse
 
 
 async def test_a_page_whose_session_has_ended_asks_to_log_in(
-    room: Room, root: str, chromium: Browser
+    room: Room, root: str, chromium: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = await chromium.new_context()
-    page = await context.new_page()
-    await page.goto(f"{root}/enter?link={room.door.new_link()}")
-    await expect(page.locator("[data-live='on']").first).to_be_attached()
-    room.door.sessions.revoke("local")
-    await room.app.admin.pause("mail")
-    await expect(page.get_by_role("heading", name="Log in")).to_be_visible()
-    await context.close()
+    """Calmly: its stream says so, and nothing is fetched that would be refused."""
+    monkeypatch.setattr(room.door, "look_again", 0.05)
+    async with watched(chromium, room, root) as tab:
+        page = await tab.open("/jobs?queue=mail")
+        await expect(page.locator("[data-live='on']").first).to_be_attached()
+        seen: list[tuple[str, int]] = []
+        page.on("response", lambda answer: seen.append((answer.url, answer.status)))
+        room.door.sessions.revoke("local")
+        await expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+        await expect(page.get_by_role("status")).to_have_text("You were signed out.")
+        assert page.url == f"{root}/jobs?queue=mail"
+        assert [(url, code) for url, code in seen if code >= 400] == [(page.url, 401)]
+        tab.wrong.clear()  # Chromium calls the page that asks to log in an error
+
+
+async def test_a_part_that_could_not_be_made_now_comes_later_and_breaks_nothing(
+    room: Room, root: str, chromium: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with watched(chromium, room, root) as tab:
+        page = await tab.open("/queues")
+        await expect(page.locator("[data-live='on']").first).to_be_attached()
+        row = page.get_by_role("row").filter(has_text="mail")
+        monkeypatch.setattr(room.dashboard, "places", places := Places(1, waits=0.01))
+        async with places.one(), page.expect_response(_refused) as refused:
+            await room.app.admin.pause("mail")
+        assert (await refused.value).status == 503
+        await expect(row).to_contain_text("paused")
+        await expect(page.get_by_role("heading", name="Queues")).to_be_visible()
+        assert all("503" in said for said in tab.wrong)
+        tab.wrong.clear()
+
+
+def _refused(answer: PageResponse) -> bool:
+    return answer.status == 503
 
 
 CHARTS = """
