@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ import msgspec
 import pytest
 
 from windlass import Secret
+from windlass.core import redact
 from windlass.core.job import Attempt, AttemptError, Job, JobId, LimitUse, Progress
 from windlass.core.payload import Codec
 from windlass.core.redact import (
@@ -54,7 +56,7 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
             "user_ssn",
             "userSsn",
         ),
-        *("passphrase", "cvv", "jwt", "dsn"),
+        *("passphrase", "cvv", "jwt", "dsn", "passWord", "pass-phrase", "user_pass_code"),
     ],
 )
 def test_a_name_that_sounds_like_a_secret_is_one(name: str) -> None:
@@ -66,7 +68,18 @@ def test_a_name_that_sounds_like_a_secret_is_one(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["to", "classname", "compass", "secretary", "key", "keyboard", "author", "lesson", "pass_no"],
+    [
+        "to",
+        "classname",
+        "compass",
+        "secretary",
+        "key",
+        "keyboard",
+        "author",
+        "lesson",
+        "pass_no",
+        "bypass_words",
+    ],
 )
 def test_a_name_that_does_not_is_none(name: str) -> None:
     assert not looks_secret(name)
@@ -290,3 +303,37 @@ def test_a_job_without_secrets_is_shown_as_it_is() -> None:
     job = a_job({"to": "ada"}, error=AttemptError("ValueError", "no", "Traceback"), tags=("vip",))
     assert redacted_job(job) == job
     assert redacted_error(AttemptError("ValueError", "no", "Traceback")).message == "no"
+
+
+SHARDS = (
+    *("pass", "word", "wd", "phrase", "code", "secret", "ar", "token", "auth", "authorization"),
+    *("cookie", "credential", "credit", "api", "access", "private", "signing", "key", "board"),
+    *("pwd", "ssn", "cvv", "cvc", "otp", "jwt", "dsn", "\u212aey", "x", ""),
+    *(
+        "sent to http://a:hunter22@c",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIx.dozjgNry",
+        "Bearer a1b2c3d4",
+    ),
+    *("AKIAABCDEFGHIJKLMNOP", "ghp_" + 30 * "a", "xoxb-0123456789", "sk_live_0123456789"),
+)
+
+
+@pytest.mark.parametrize("between", ["", "_", "-", " ", "="])
+def test_what_is_passed_over_quickly_has_nothing_to_hide(
+    between: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = [
+        [first, between.join((first, second)), between.join((first.title(), second.title()))]
+        for first in SHARDS
+        for second in SHARDS
+    ]
+    names = {written for pair in pairs for name in pair for written in (name, name.upper())}
+    payloads = [
+        json.dumps(arguments, ensure_ascii=escaped).encode()
+        for name in sorted(names)
+        for arguments in ({name: "hunter22"}, {"to": [name]})
+        for escaped in (True, False)
+    ]
+    quick = [(redacted_json(payload), secret_values(payload)) for payload in payloads]
+    monkeypatch.setattr(redact, "_innocent", lambda _: False)
+    assert quick == [(redacted_json(payload), secret_values(payload)) for payload in payloads]

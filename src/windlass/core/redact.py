@@ -44,7 +44,7 @@ stores, copies and shows already."""
 _NAME = re.compile(
     r"passw|passphrase|passcode|secret(?!ar)|token|authorization|cookie|credential|credit"
     r"|(api|access|private|signing|encryption)_?key"
-    r"|(^|_)(pwd|ssn|cvv|cvc|otp|jwt|dsn)(_|$)"
+    r"|(^|_)(pwd|ssn|cvv|cvc|otp|jwt|dsn)(_|$)|(^|_)pass_(word|phrase|code)"
 )
 _COUNTED = re.compile(r"(tokens|credits)(_|$)")
 """Numbers under such names are counted, not kept secret: ``max_tokens``."""
@@ -152,7 +152,8 @@ def redacted_error(error: AttemptError, values: Sequence[str] = ()) -> AttemptEr
 _BROKEN = (msgspec.MsgspecError, ValueError, RecursionError)
 _TRACES = (
     *(suspect.encode() for suspect in _SUSPECTS if not suspect.startswith("key")),
-    *(b"key", b"passcode", b"credit", b"pwd", b"ssn", b"cvv", b"cvc", b"otp", b"jwt", b"dsn"),
+    *(b"key", b"pass_", b"pass-", b"passcode", b"credit", b"pwd", b"ssn", b"cvv", b"cvc"),
+    *(b"otp", b"jwt", b"dsn"),
     # Written in another way, any of them may stand there; the last is a K to whoever lowers it.
     *(b"\\u", b"\\/", "\u212a".encode()),
 )
