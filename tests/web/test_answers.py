@@ -283,6 +283,7 @@ async def _in_parts(admin: httpx.AsyncClient) -> None:
         "/schedules": "schedule-{n:03}",
         "/limits": "limit-{n:03}",
         "/errors": "Error{n}",
+        "/workers": "w-{n:03}",
     }
     for path, name in names.items():
         pages = [(await admin.get(f"{path}?page={page}")).text for page in (1, 2, 3)]

@@ -74,7 +74,7 @@ ROUTES: tuple[PageRoute, ...] = (
     PageRoute("/schedules", schedules.schedules, heavy=_READ),
     PageRoute("/schedules/one", schedule.schedule, heavy=_READ),
     PageRoute("/workers", workers.workers),
-    PageRoute("/workers/one", workers.worker),
+    PageRoute("/workers/one", workers.worker, heavy=_READ),
     PageRoute("/limits", limits.limits, heavy=_READ),
     PageRoute("/limits/holders", limits_change.holders, heavy=_READ),
     PageRoute("/audit", audit.audit),

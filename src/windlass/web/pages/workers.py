@@ -10,11 +10,14 @@ import msgspec
 from starlette.responses import Response
 
 from windlass.core.job import Job
+from windlass.core.state import State
 from windlass.observe.log import brief
 from windlass.storage.answers import HEARD, Standing
 from windlass.storage.protocol import JobFilter, WorkerRecord
 from windlass.web.actions import Action, Done, Question
+from windlass.web.finding import found
 from windlass.web.forms import address
+from windlass.web.parting import parted
 from windlass.web.visit import Visit
 
 if TYPE_CHECKING:
@@ -101,7 +104,10 @@ async def workers(visit: Visit) -> Response:
     now = await visit.admin.now()
     rows = [WorkerRow(record, now) for record in await visit.admin.workers(ended_within=_SHOWN)]
     rows.sort(key=lambda row: (_ORDER.index(row.state), row.record.start.host, row.record.start.id))
-    return await visit.render("workers.html", now=now, rows=rows, crew=_crew(rows))
+    shown = parted(visit, rows)
+    return await visit.render(
+        "workers.html", now=now, rows=shown.rows, shown=shown, crew=_crew(rows)
+    )
 
 
 async def look(admin: Admin) -> object:
@@ -119,15 +125,15 @@ async def worker(visit: Visit) -> Response:
         notice = f"No worker {wanted} is known: those that ended are forgotten after a while."
         return visit.go("/workers", notice=notice, bad=True)
     row = WorkerRow(record, now)
-    jobs: Sequence[Job] = await visit.admin.jobs_of(wanted, limit=_JOBS) if row.works else ()
-    found = await visit.admin.find(JobFilter(worker=wanted), limit=_JOBS + _PAST)
-    running = {job.id for job in jobs}
+    running = JobFilter(states=[State.RUNNING], worker=wanted)
+    jobs: Sequence[Job] = await found(visit.admin, running, _JOBS) if row.works else ()
+    past = JobFilter(states=[state for state in State if state is not State.RUNNING], worker=wanted)
     return await visit.render(
         "worker.html",
         now=now,
         row=row,
         jobs=jobs,
-        past=[job for job in found if job.id not in running][:_PAST],
+        past=await found(visit.admin, past, _PAST),
     )
 
 
