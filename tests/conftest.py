@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -30,6 +31,13 @@ hypothesis.settings.load_profile("windlass")
 for _name in [name for name in os.environ if name.startswith("WINDLASS_")]:
     if not _name.startswith("WINDLASS_TEST_"):
         del os.environ[_name]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Ten thousand tests stay until the end: no collection of garbage need look through them."""
+    gc.collect()
+    gc.freeze()
 
 
 # --- one PostgreSQL and one Valkey for the whole run, started when the first test asks ----------
