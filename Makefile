@@ -8,6 +8,7 @@ WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
 ARGS ?=
 SEEDS ?= 1000
 CYCLES ?= 1000
+TIMES ?= 20
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -17,10 +18,13 @@ BENCH := $(VENV)/.installed-bench
 DOCS := $(VENV)/.installed-docs
 CHECKED := $(wildcard src tests examples benchmarks)
 
+# Tests start hundreds of interpreters: none of them is to compile the package anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 # Installing is meant to be one line on the screen; errors still show.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip -qq
 
-.PHONY: help demo test lint format bench docs simulate kill-loop test-all-pythons venv clean
+.PHONY: help demo test lint format bench docs simulate kill-loop soak test-all-pythons venv clean
 
 help:
 	@echo "make demo               a small shop's jobs, run to the end on a temporary SQLite file"
@@ -31,6 +35,7 @@ help:
 	@echo "make docs               the documentation, into site/"
 	@echo "make simulate           the deterministic simulation   (SEEDS=$(SEEDS))"
 	@echo "make kill-loop          workers killed at random       (CYCLES=$(CYCLES), ARGS='--backend redis')"
+	@echo "make soak               random histories on all backends, pools and clusters (TIMES=$(TIMES))"
 	@echo "make test-all-pythons   core and storage tests on every Python 3.11 to 3.14 found here"
 	@echo "make clean              remove what these made, the virtual environments included"
 
@@ -61,6 +66,13 @@ simulate: $(DEV)
 
 kill-loop: $(DEV)
 	$(PY) -m tests.crash.kill_loop --cycles $(CYCLES) $(ARGS)
+
+# What `make test` takes a sample of: other histories each time, and every conformance test also
+# behind a pool and on a cluster.
+soak: $(DEV)
+	WINDLASS_TEST_RANDOM=$(TIMES) WINDLASS_TEST_WHOLE=1 $(PY) -m pytest -n $(WORKERS) \
+	    --dist worksteal --timeout 0 $(ARGS) $(addprefix tests/storage/test_, \
+	    differential.py schedule_differential.py pgbouncer.py redis_cluster.py)
 
 test-all-pythons: $(DEV)
 	@WORKERS=$(WORKERS) scripts/test-all-pythons

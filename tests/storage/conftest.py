@@ -23,23 +23,30 @@ if TYPE_CHECKING:
 Open = Callable[[], Awaitable[Storage]]
 
 _AGAIN = ("test_pgbouncer.py", "test_redis_cluster.py")
-_SHARE = 4
+_SHARE = 12
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The same backends once more, behind something else: of what they all passed already, a fixed
-    quarter is run again, unless WINDLASS_TEST_WHOLE asks for everything.
+    twelfth is run again and something of every suite, unless WINDLASS_TEST_WHOLE asks for all.
     """
     if os.environ.get("WINDLASS_TEST_WHOLE"):
         return
-    left = [
-        item
-        for item in items
-        if item.path.name in _AGAIN and zlib.crc32(item.name.encode()) % _SHARE
-    ]
+    suites: dict[object, list[pytest.Item]] = {}
+    for item in items:
+        if item.path.name in _AGAIN:
+            suites.setdefault(item.parent, []).append(item)
+    left: set[pytest.Item] = set()
+    for tests in suites.values():
+        tests.sort(key=_lot)
+        left.update(item for item in tests[1:] if _lot(item) % _SHARE)
     if left:
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if item not in set(left)]
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = [item for item in items if item not in left]
+
+
+def _lot(item: pytest.Item) -> int:
+    return zlib.crc32(item.name.encode())
 
 
 @pytest.fixture

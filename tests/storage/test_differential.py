@@ -18,8 +18,8 @@ from windlass.storage.protocol import Storage
 from windlass.storage.redis import open_redis
 
 RANDOM = "WINDLASS_TEST_RANDOM"
-"""Set to a number, it takes so many times as many histories, other ones each time. Without it the
-histories are always the same, so that a change is judged by what it changed."""
+"""Set to a number, as `make soak` does, it takes so many times as many histories, other ones each
+time. Without it they are always the same, so that a change is judged by what it changed."""
 
 
 def compare(machine: type[Machine], *, examples: int, steps: int) -> None:
@@ -39,7 +39,7 @@ def compare(machine: type[Machine], *, examples: int, steps: int) -> None:
 
 
 def test_sqlite_and_the_reference_agree_step_by_step() -> None:
-    compare(OrderMachine, examples=50, steps=50)
+    compare(OrderMachine, examples=25, steps=50)
 
 
 @pytest.mark.slow
@@ -57,7 +57,7 @@ def test_postgres_and_the_reference_agree_step_by_step(fresh_postgres: FreshPost
             super().teardown()
             fresh_postgres.give_back_schema(self.schema)
 
-    compare(OnPostgres, examples=25, steps=50)
+    compare(OnPostgres, examples=15, steps=50)
 
 
 @pytest.mark.slow
@@ -75,4 +75,4 @@ def test_redis_and_the_reference_agree_step_by_step(redis_url: str) -> None:
                 assert disorder(server, f"{{{self.prefix}}}:") == []
 
     with Redis.from_url(redis_url) as server:
-        compare(OnRedis, examples=40, steps=50)
+        compare(OnRedis, examples=25, steps=50)
