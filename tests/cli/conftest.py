@@ -21,7 +21,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 @pytest.fixture(params=["sqlite", "postgres", "redis"])
 def each_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A storage that other processes can reach, one after the other."""
-    fixture = {"postgres": "postgres_url", "redis": "redis_url"}.get(request.param)
+    fixture = {"postgres": "clean_database", "redis": "redis_url"}.get(request.param)
     return str(request.getfixturevalue(fixture) if fixture else empty_file(tmp_path))
 
 

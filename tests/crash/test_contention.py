@@ -14,7 +14,7 @@ from tests.crash.scene import Scene
 # A file has one lock for all who write; servers have none that an enqueue would wait for.
 pytestmark = [pytest.mark.crash, pytest.mark.parametrize("place", [SQLITE], indirect=True)]
 
-BACKLOG = 40_000
+BACKLOG = 15_000
 LEFT = 1000
 """What is left of it when the measuring ends: it is never measured against idle workers."""
 
