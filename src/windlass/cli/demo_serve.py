@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -105,12 +105,28 @@ async def past_of(loop: DemoLoop, opened: timedelta) -> AsyncIterator[Shop]:
         yield shop
 
 
+class _Beside:
+    """What a worker runs on a thread of its own, where time would be real."""
+
+    def __init__(
+        self, _name: str, main: Callable[[asyncio.Event], Coroutine[Any, Any, None]]
+    ) -> None:
+        self._stop = asyncio.Event()
+        self._running = asyncio.create_task(main(self._stop))
+
+    async def stop(self) -> None:
+        self._stop.set()
+        await self._running
+
+
 @asynccontextmanager
 async def _worked(app: Windlass) -> AsyncIterator[None]:
     """An ordinary worker that seldom looks whether somebody has changed something: most of what a
-    quiet day costs are looks, and there are only a few changes in this one.
+    quiet day costs are looks, and there are only a few changes in this one. Its heart beats by the
+    clock of that day.
     """
-    worker = await app.make_worker(app.worker_settings(slots=_SLOTS), look=_SELDOM)
+    settings = app.worker_settings(slots=_SLOTS)
+    worker = await app.make_worker(settings, aside=_Beside, watch_loop=False, look=_SELDOM)
     async with asyncio.TaskGroup() as running:
         running.create_task(worker.run())
         await worker.started.wait()

@@ -66,6 +66,12 @@ function moment(_, seconds) {
 // Of things that are counted there are no halves.
 const WHOLE = [1, 2, 5].flatMap((step) => [...Array(10).keys()].map((power) => step * 10 ** power)).sort((a, b) => a - b);
 
+// Of durations, those that people count in.
+const TIMES = [
+  ...[-6, -5, -4, -3, -2, -1].flatMap((power) => [1, 2, 5].map((step) => step * 10 ** power)),
+  ...[1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 28_800, 43_200, 86_400, 172_800],
+];
+
 // As wide as what is written there, so that no chart begins with a gap.
 const besides = (_, labels) => (labels ? 18 + 6.5 * Math.max(...labels.map((label) => label.length)) : 40);
 const below = (_, labels) => (labels?.some((label) => label.includes("\n")) ? 40 : 28);
@@ -120,7 +126,7 @@ function options(figure, told, width, height) {
     cursor: { points: { size: 7 }, y: false, drag: { x: false, y: false } },
     legend: { live: true },
     scales: { x: { range: told.stack ? aroundBars : undefined }, y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.1 : 1] } },
-    axes: [{ ...axis, size: below, values: instants }, { ...axis, size: besides, gap: 8, ...(told.unit ? {} : { incrs: WHOLE }), values: (_, ticks) => ticks.map((tick) => shown(tick, told.unit ?? "")) }],
+    axes: [{ ...axis, size: below, values: instants }, { ...axis, size: besides, gap: 8, incrs: { "": WHOLE, s: TIMES }[told.unit ?? ""], values: (_, ticks) => ticks.map((tick) => shown(tick, told.unit ?? "")) }],
     series: [
       { label: "Time", value: moment },
       ...order(told).map((one, place) => ({
