@@ -99,6 +99,9 @@ def test_a_name_that_does_not_is_none(name: str) -> None:
         ("connect(password='hunter2', to='ada')", "connect(password='***', to='ada')"),
         ('{"api_key": "hunter2", "to": "ada"}', '{"api_key": "***", "to": "ada"}'),
         ("host=db password=hunter2 user=ada", "host=db password=*** user=ada"),
+        ("api_key = 'hunter2'", "api_key = '***'"),
+        ("AWS_ACCESS_KEY_ID=hunter2", "AWS_ACCESS_KEY_ID=***"),
+        ("encryption-keys: 'hunter2'", "encryption-keys: '***'"),
         ("GET /?token=hunter2&page=2", "GET /?token=***&page=2"),
         ("invalid token: unexpected end", "invalid token: unexpected end"),
         ("nothing to see", "nothing to see"),
@@ -328,12 +331,29 @@ def test_what_is_passed_over_quickly_has_nothing_to_hide(
         for second in SHARDS
     ]
     names = {written for pair in pairs for name in pair for written in (name, name.upper())}
-    payloads = [
+    payloads = {
         json.dumps(arguments, ensure_ascii=escaped).encode()
-        for name in sorted(names)
+        for name in names
         for arguments in ({name: "hunter22"}, {"to": [name]})
         for escaped in (True, False)
-    ]
+    }
     quick = [(redacted_json(payload), secret_values(payload)) for payload in payloads]
     monkeypatch.setattr(redact, "_innocent", lambda _: False)
     assert quick == [(redacted_json(payload), secret_values(payload)) for payload in payloads]
+
+
+def test_a_text_that_is_passed_over_quickly_has_nothing_to_hide(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shards = ("pass", "word", "secret", "token", "api", "access", "signing", "encryption", "key")
+    words = {
+        case(between.join((first, second)))
+        for first in shards
+        for second in (*shards, "phrase", "keys", "key_id", "\u212aey", "")
+        for between in ("", "_", "-")
+        for case in (str, str.upper, lambda word: word.replace("s", "\u017f"))
+    }
+    texts = [f"{word}{ending}" for word in sorted(words) for ending in ("=x", " = 'x y'", "': 'x'")]
+    quick = [redacted_text(text) for text in texts]
+    monkeypatch.setattr(redact, "_SUSPECTS", ("",))
+    assert quick == [redacted_text(text) for text in texts]
