@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.storage.conftest import (
     clock,
+    made_file,
     open_file,
     open_memory,
     open_prefix,
@@ -11,4 +12,12 @@ from tests.storage.conftest import (
     storage,
 )
 
-__all__ = ["clock", "open_file", "open_memory", "open_prefix", "open_schema", "storage"]
+__all__ = [
+    "clock",
+    "made_file",
+    "open_file",
+    "open_memory",
+    "open_prefix",
+    "open_schema",
+    "storage",
+]

@@ -51,8 +51,9 @@ def _yields_only(call: ast.Call) -> bool:
 def test_no_test_sleeps() -> None:
     files = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "src/windlass/testing").rglob("*.py")]
     sources = [
-        parse(file.read_text(encoding="utf-8"), file.relative_to(ROOT).as_posix())
+        parse(text, file.relative_to(ROOT).as_posix())
         for file in sorted(files)
+        if "sleep" in (text := file.read_text(encoding="utf-8"))  # the others need no parsing
     ]
     exceptions.check(set(sleeping_tests(sources)), ALLOWED)
 

@@ -15,6 +15,7 @@ from windlass.core.job import Job as JobRecord
 from windlass.core.state import State, Verb
 from windlass.errors import JobCancelled, JobFailed
 from windlass.handle import Job
+from windlass.runtime.children import Children
 from windlass.runtime.worker import Worker
 from windlass.task import Task
 
@@ -22,7 +23,10 @@ pytestmark = pytest.mark.parametrize("executor", EXECUTORS)
 
 
 @pytest.fixture
-async def worker() -> AsyncIterator[Worker]:
+async def worker(executor: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Worker]:
+    if not executor.startswith("process"):
+        # A child costs a third of a second, and no run of this test is in need of one.
+        monkeypatch.setattr(Children, "warm", lambda _children: None)
     with testing.isolated(app):
         async with app, app.worker(slots=4) as worker:
             yield worker

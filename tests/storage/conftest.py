@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shutil
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,10 +67,25 @@ def open_memory(clock: VirtualClock) -> Open:
     return opened
 
 
+@pytest.fixture(scope="session")
+def made_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with its tables: to copy them takes a tenth of the time that making them takes."""
+    made = tmp_path_factory.mktemp("made") / "jobs.db"
+
+    async def make() -> None:
+        await (await open_sqlite(made)).close()
+
+    with ThreadPoolExecutor(1) as elsewhere:  # this thread's loop is running already
+        elsewhere.submit(asyncio.run, make()).result()
+    return made
+
+
 @pytest.fixture
-def open_file(tmp_path: Path, clock: VirtualClock) -> Open:
+def open_file(made_file: Path, tmp_path: Path, clock: VirtualClock) -> Open:
+    file = shutil.copy(made_file, tmp_path / "jobs.db")
+
     async def opened() -> Storage:
-        return await open_sqlite(tmp_path / "jobs.db", clock=clock)
+        return await open_sqlite(file, clock=clock)
 
     return opened
 
