@@ -16,11 +16,12 @@ from windlass.core.limit import LimitSpec
 from windlass.core.outcome import GaveUp, Raised
 from windlass.core.state import Shown, State, Verb
 from windlass.core.transition import Transition
+from windlass.errors import StorageReplaced
 from windlass.storage import migrate
 from windlass.storage.journal import LogChunk, LogLine
 from windlass.storage.ordering import Delete, Requeue
 from windlass.storage.protocol import JobFilter, Storage
-from windlass.storage.sqlite import SqliteStorage, open_sqlite
+from windlass.storage.sqlite import SqliteStorage, open_sqlite, place
 from windlass.storage.sqlite.connection import MemorySource
 from windlass.storage.sqlite.storage import open_in_memory
 from windlass.testing.clock import VirtualClock
@@ -116,6 +117,24 @@ def bytes_read() -> int:
 
 
 # --- finding ----------------------------------------------------------------------------------
+
+
+async def test_who_looks_is_not_shown_a_file_that_has_gone_and_sees_it_when_it_is_back(
+    storage: SqliteStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = 0.0
+    monkeypatch.setattr(place, "monotonic", lambda: seconds)
+    await add(storage, a_job())
+    path, away = tmp_path / "jobs.db", tmp_path / "away.db"
+    assert len(await storage.workers.workers()) == 1
+    path.rename(away)
+    path.write_bytes(away.read_bytes())  # a copy: what is done from now on is not in it
+    seconds = 1.5
+    for _ in range(2):
+        with pytest.raises(StorageReplaced, match="deleted or replaced"):
+            await storage.workers.workers()
+    away.rename(path)
+    assert len(await storage.workers.workers()) == 1
 
 
 async def test_a_look_gives_up_after_so_many_rows_and_the_next_goes_on(

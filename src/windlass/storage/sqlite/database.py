@@ -36,6 +36,8 @@ class Readers(Protocol):
 
     boot: str
 
+    def check(self) -> None: ...
+
     def open_reader(self) -> apsw.Connection: ...
 
     def close_reader(self, reader: apsw.Connection) -> None: ...
@@ -77,6 +79,7 @@ class Database:
         """Run ``op``, which must exhaust its cursors, on the reader."""
         if self._closed:
             raise StorageError(f"{self._path} was closed; open the storage again to use it.")
+        self._readers.check()
         try:
             if self._reader is None:
                 self._reader = self._readers.open_reader()

@@ -14,7 +14,7 @@ from typing import Protocol
 import apsw
 
 from windlass.errors import StorageError
-from windlass.seams import start_thread
+from windlass.seams import monotonic, start_thread
 from windlass.storage.locks import WorkerLocks
 from windlass.storage.protocol import WorkerStart
 from windlass.storage.sqlite.connection import (
@@ -24,7 +24,13 @@ from windlass.storage.sqlite.connection import (
     disconnect,
     translate,
 )
-from windlass.storage.sqlite.files import DatabaseFiles, filesystem_of, is_network
+from windlass.storage.sqlite.files import (
+    DatabaseFiles,
+    filesystem_of,
+    identity,
+    is_network,
+    replaced,
+)
 from windlass.storage.sqlite.forks import INSIDE
 from windlass.storage.sqlite.wakeups import Watcher
 from windlass.storage.sqlite.watch import ChangeWatcher
@@ -45,6 +51,10 @@ class Place(Protocol):
     """What tells this boot of the machine from every other."""
     shared: bool
     """Whether other processes can come here."""
+
+    def check(self) -> None:
+        """Raise StorageReplaced once what was opened is there no more. Called before every read."""
+        ...
 
     def open_reader(self) -> apsw.Connection: ...
 
@@ -84,6 +94,17 @@ class FilePlace:
         self._files, self._durability = files, durability
         self._locks = WorkerLocks(files.workers)
         self.boot = self._locks.boot
+        self._database = identity(files.path)
+        self._next_look = 0.0
+
+    def check(self) -> None:
+        # Nothing is lost by a read of a file that has no name any more, so a second is soon enough.
+        # But whoever looks at jobs would be shown those of then for ever.
+        if monotonic() < self._next_look:
+            return
+        if self._database is None or identity(self._files.path) != self._database:
+            raise replaced(self._files.path)
+        self._next_look = monotonic() + 1.0
 
     def open_reader(self) -> apsw.Connection:
         return connect_reader(self._files.path)
@@ -198,6 +219,9 @@ class MemoryPlace:
 
     def __init__(self, source: Source, watch: Callable[[], Watcher | None]) -> None:
         self._source, self._watch = source, watch
+
+    def check(self) -> None:
+        """Nobody can take it away."""
 
     def open_reader(self) -> apsw.Connection:
         return self._source.open()
