@@ -20,37 +20,39 @@ _LARGEST_HEAD = 16 * 1024
 _GRACE = 3
 HEAD_WITHIN = 10.0
 """Seconds for the head of a request. Whoever sends it letter by letter keeps a connection that
-somebody else needs; for what comes after it the dashboard has bounds of its own."""
+somebody else needs; for what follows it the dashboard has bounds of its own."""
 
 
 class _Impatient(H11Protocol):
     """Closes connections by which no request comes."""
 
-    _late: asyncio.TimerHandle | None = None
+    _looks: asyncio.TimerHandle | None = None
+    _owed = False
+    """Whether a head was on its way at the last look already."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._wait()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        cycle: Any = self.cycle  # None before the first request
-        if cycle is not None and not cycle.response_complete:
-            self._forget()  # it has come, and is being answered
-        elif self._late is None:
-            self._wait()  # the beginning of the next one: further letters give no more time
+        self._look_later()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._forget()
+        if self._looks is not None:
+            self._looks.cancel()
         super().connection_lost(exc)
 
-    def _wait(self) -> None:
-        self._late = self.loop.call_later(HEAD_WITHIN, self.transport.close)
+    def _look_later(self) -> None:
+        self._looks = self.loop.call_later(HEAD_WITHIN / 2, self._look)
 
-    def _forget(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+    def _look(self) -> None:
+        cycle: Any = self.cycle  # None before the first request
+        if cycle is None:
+            owes = True
+        else:  # between two requests, letters that are not a whole head yet
+            owes = cycle.response_complete and bool(self.conn.trailing_data[0])
+        if owes and self._owed:
+            self.transport.close()
+            return
+        self._owed = owes
+        self._look_later()
 
 
 class Server(uvicorn.Server):
@@ -69,6 +71,7 @@ class Server(uvicorn.Server):
                 proxy_headers=bool(proxies),
                 forwarded_allow_ips=list(proxies) or None,
                 h11_max_incomplete_event_size=_LARGEST_HEAD,
+                ws="none",
                 http=_Impatient,  # h11 refuses what is not quite HTTP; the faster one guesses
                 timeout_graceful_shutdown=_GRACE,
             )

@@ -50,7 +50,18 @@ function reachable(yes) {
 function signedOut() {
   close();
   show("out");
-  location.replace(location.pathname + location.search);
+  if (!justTried()) location.replace(location.pathname + location.search);
+}
+
+// A host may let pages through and refuse their streams: such a page is not loaded over and over.
+function justTried() {
+  try {
+    const before = Number(sessionStorage.getItem("windlass-out"));
+    sessionStorage.setItem("windlass-out", String(Date.now()));
+    return Date.now() - before < 10_000;
+  } catch {
+    return true;
+  }
 }
 
 function close() {
