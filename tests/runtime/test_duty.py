@@ -124,6 +124,51 @@ def test_a_quiet_worker_that_is_buried_is_quiet_under_its_new_name() -> None:
     simulate(scenario)
 
 
+def test_what_is_asked_of_a_worker_that_is_taken_for_dead_before_it_hears_it_is_heard() -> None:
+    async def scenario(world: World) -> None:
+        admin, storage = world.app.admin, await world.app.storage()
+        async with working(world.app) as shift:
+            await world.until(1)
+            await admin.quiet_workers(shift.worker.id)
+            await storage.workers.bury([shift.worker.id])
+            await world.until(3 * BEAT)
+            assert shift.worker.engine.claimer.resting
+            await admin.resume_workers(shift.worker.id)
+            await storage.workers.bury([shift.worker.id])
+            await world.until(6 * BEAT)
+            assert not shift.worker.engine.claimer.resting
+            await admin.stop_workers(shift.worker.id)
+            await storage.workers.bury([shift.worker.id])
+            assert await shift.ended() is StopReason.ORDERED
+
+    simulate(scenario)
+
+
+def test_a_worker_that_is_quiet_under_a_new_name_is_never_told_to_go_on() -> None:
+    async def scenario(world: World) -> None:
+        told: list[str] = []
+        world.app.on_transition(
+            lambda event: told.append(event.what) if isinstance(event, WorkerChanged) else None
+        )
+        around = await world.app.surroundings()
+        store = Tampered(around.storage)
+
+        async def slow(method: Any, *args: Any, **options: Any) -> object:
+            await asyncio.sleep(2 * BEAT)  # so that beats come in between
+            return await method(*args, **options)
+
+        async with working(world.app, store=store) as shift:
+            await world.app.admin.quiet_workers(shift.worker.id)
+            await world.until(BEAT)
+            store.on("workers.assign", slow)
+            await around.storage.workers.bury([shift.worker.id])
+            await world.until(10 * BEAT)
+            assert shift.worker.engine.claimer.resting
+        assert told == ["quiet", "reborn"]
+
+    simulate(scenario)
+
+
 def test_a_stop_that_was_said_before_the_first_beat_is_heard() -> None:
     async def scenario(world: World) -> None:
         worker = await make_worker(world.app)

@@ -8,7 +8,7 @@ import platform
 from windlass._version import __version__
 from windlass.config import Settings, WorkerSettings
 from windlass.seams import Seams
-from windlass.storage.protocol import Storage, WorkerStart
+from windlass.storage.protocol import Duty, Storage, WorkerStart
 from windlass.task import TaskRegistry
 
 __all__ = ["Identity"]
@@ -33,8 +33,10 @@ class Identity:
         self._seams = seams
         self.id = ""
 
-    async def register(self) -> None:
-        """Take a fresh id and make its row; a former id's lock is let go."""
+    async def register(self, duty: Duty = Duty.WORK) -> None:
+        """Take a fresh id and make its row; a former id's lock is let go. Nothing is claimed and no
+        beat is sent under the new id before it has its ``duty``.
+        """
         former, fresh = self.id, self._seams.new_worker_id()
         boot_id, device, inode = self._storage.hold_worker_lock(fresh)
         try:
@@ -54,6 +56,8 @@ class Identity:
                     clock=self._seams.wall(),
                 )
             )
+            if duty is not Duty.WORK:
+                await self._storage.workers.assign([fresh], duty)
         except BaseException:
             self._storage.release_worker_lock(fresh)
             raise

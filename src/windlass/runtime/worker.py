@@ -347,12 +347,10 @@ class Worker:
         former = self.id
         log.warning("this worker (%s) was buried: it takes a new identity and goes on", former)
         self.engine.runner.stop_all(Why.LOST)
-        quiet = self.engine.claimer.resting
         while True:
             try:
-                await self.engine.identity.register()
-                if quiet:  # whoever asked for it meant the process, not its name
-                    await self._around.storage.workers.assign([self.id], Duty.QUIET)
+                # Whoever asked for something meant the process, not its name.
+                await self.engine.identity.register(await self._duty_of(former))
                 break
             except StorageReplaced as error:
                 self._storage_lost(error)
@@ -362,6 +360,13 @@ class Worker:
                 await asyncio.sleep(0.1 + self._around.seams.chance())
         self.engine.claimer.hint()
         self._around.bus.publish(WorkerChanged(worker=self.id, what="reborn", detail=former))
+
+    async def _duty_of(self, worker: str) -> Duty:
+        """What was asked last of a name, heard or not."""
+        for row in await self._around.storage.workers.workers():
+            if row.start.id == worker:
+                return row.duty
+        return Duty.QUIET if self.engine.claimer.resting else Duty.WORK
 
     async def _look(self, presence: Presence) -> None:
         """Reasons of its own to stop, and what an isolated worker does about its handlers."""

@@ -217,6 +217,7 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     memory: int | None = None
     """Bytes in use at its last beat that said so."""
     duty: Duty = Duty.WORK
+    """What it is asked to do."""
 
     def standing(self, now: datetime) -> Standing:
         """How it is at this instant of the store's clock."""
@@ -224,7 +225,6 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
             return Standing(self.state.value)
         silent = now - self.beat_at > self.start.lease
         return Standing.SILENT if silent else _OF_DUTY[self.duty]
-    """What it is asked to do."""
 
 
 class Beat(msgspec.Struct, frozen=True):
