@@ -128,15 +128,19 @@ def test_what_is_asked_of_a_worker_that_is_taken_for_dead_before_it_hears_it_is_
     async def scenario(world: World) -> None:
         admin, storage = world.app.admin, await world.app.storage()
         async with working(world.app) as shift:
+
+            def rests() -> bool:
+                return shift.worker.engine.claimer.resting
+
             await world.until(1)
             await admin.quiet_workers(shift.worker.id)
             await storage.workers.bury([shift.worker.id])
             await world.until(3 * BEAT)
-            assert shift.worker.engine.claimer.resting
+            assert rests()
             await admin.resume_workers(shift.worker.id)
             await storage.workers.bury([shift.worker.id])
             await world.until(6 * BEAT)
-            assert not shift.worker.engine.claimer.resting
+            assert not rests()
             await admin.stop_workers(shift.worker.id)
             await storage.workers.bury([shift.worker.id])
             assert await shift.ended() is StopReason.ORDERED
