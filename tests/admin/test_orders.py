@@ -106,7 +106,7 @@ async def test_a_job_is_run_again_as_a_new_one_and_stays_as_it_ended(storage: St
 async def test_as_new_is_for_jobs_at_an_end_whose_key_is_free(storage: Storage) -> None:
     admin = admin_of(storage)
     (first,) = await add(storage, keyed("k"))
-    with pytest.raises(WrongState, match="at an end"):
+    with pytest.raises(WrongState, match="copy needs one that has ended"):
         await admin.requeue(first, as_new=True)
     await admin.cancel(first)
     await add(storage, keyed("k"))

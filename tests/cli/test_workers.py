@@ -99,6 +99,7 @@ def test_workers_are_told_to_be_quiet_to_go_on_and_to_stop(everywhere: Desk) -> 
     desk = everywhere
     desk.run(a_crew(desk))
     said = desk("workers", "quiet", "live")
+    assert "It hears of it with its next heartbeat" in said.out
     assert said.code == 0
     assert "Worker live is asked to take nothing new." in said.out
     assert states(desk)["live"] == "quiet"

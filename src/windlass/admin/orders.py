@@ -96,7 +96,7 @@ class OrderDesk(JobDesk):
         if old is None:
             raise JobNotFound(job_id)
         if old.state not in TERMINAL:
-            raise WrongState(job_id, old.state, "requeue as a new job", "at an end")
+            raise WrongState(job_id, old.state, "copy", "one that has ended")
         (new_id,) = self._new_ids(1)
         new = old.again(new_id)
         note = self._note("jobs.requeue", f"job {job_id}", f"as job {new_id}")

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["quiet", "resume", "stop"]
 
-_HEAR = "They hear of it with their next heartbeat, within seconds."
-
 
 def _options(command: Callable[..., int]) -> Callable[..., int]:
     """Which workers: by name, or all that match."""
@@ -102,7 +100,9 @@ def _order(verb: str, given: dict[str, Any]) -> int:
     if given["as_json"]:
         print_json({"order": verb, "workers": names})
     else:
-        click.echo(f"{_told(verb, names)} {_HEAR}")
+        they, their = ("It hears", "its") if len(names) == 1 else ("They hear", "their")
+        told = f"{they} of it with {their} next heartbeat, within seconds."
+        click.echo(f"{_told(verb, names)} {told}")
     return 0
 
 

@@ -44,17 +44,19 @@ class Shutdown:
         """Let running jobs end, up to the grace period or ``hurry``; then interrupt the rest."""
         grace = self._around.settings.grace.total_seconds()
         if self._engine.runner.active:
-            log.info("waiting up to %g s for %d jobs", grace, len(self._engine.runner.active))
+            log.info("waiting up to %g s for %s", grace, self._running())
         if await self._all_ended(grace, hurry):
             return
-        log.info(
-            "interrupting %d jobs; their attempts are given back", len(self._engine.runner.active)
-        )
+        log.info("interrupting %s; no attempt is lost by it", self._running())
         self._engine.runner.stop_all(Why.INTERRUPT)
         if not hurry.is_set() and await self._all_ended(_UNWIND, hurry):
             return
         if hurry.is_set():
             await self._all_ended(_RUSHED, None)
+
+    def _running(self) -> str:
+        many = len(self._engine.runner.active)
+        return "1 job" if many == 1 else f"{many:,} jobs"
 
     async def _all_ended(self, seconds: float, hurry: asyncio.Event | None) -> bool:
         """Whether everything that runs ends in time."""
