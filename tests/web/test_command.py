@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli.desk import empty_file
-from windlass.cli.dashboard import dashboard
+from windlass.cli.dashboard import dashboard, names_of
 from windlass.cli.main import main
 from windlass.web.credentials import read_line
 from windlass.web.people import Person, Role
@@ -60,6 +60,13 @@ def test_a_line_for_the_settings_is_printed_and_the_secret_is_not_in_it() -> Non
     short = CliRunner().invoke(dashboard, ["--new-user", "ada"], input="short\nshort\n")
     assert "at least 10" in short.output
     assert short.exit_code != 0
+
+
+def test_behind_a_proxy_it_answers_to_the_names_of_that() -> None:
+    assert "shop.example" not in (names_of("127.0.0.1", ()) or ())
+    assert names_of("127.0.0.1", ["127.0.0.1"]) is None
+    assert "[::1]" in (names_of("::1", ()) or ())
+    assert "127.0.0.2" in (names_of("127.0.0.2", ()) or ())
 
 
 def test_the_command_is_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import socket
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +17,7 @@ from windlass.cli.target import Place, opened, place, target_argument, url_optio
 if TYPE_CHECKING:
     from windlass.web.dashboard import Dashboard
 
-__all__ = ["bound_to", "dashboard", "need_web", "shown_address"]
+__all__ = ["bound_to", "dashboard", "names_of", "need_web", "shown_address"]
 
 _PORT = 8383
 
@@ -41,7 +42,12 @@ _PORT = 8383
 )
 @click.option("--read-only", is_flag=True, help="Look, and change nothing, whoever asks.")
 @click.option("--title", default="Windlass", show_default=True, help="What it is called.")
-@click.option("--root-path", default="", metavar="PATH", help="Where a proxy has mounted it.")
+@click.option(
+    "--root-path",
+    default="",
+    metavar="PATH",
+    help="Where a proxy has mounted it, which takes this off the addresses that it passes on.",
+)
 @click.option(
     "--proxy",
     "proxies",
@@ -161,8 +167,7 @@ class _Serving:
                 door,
                 read_only=self._plan.read_only,
                 title=self._plan.title,
-                # Another name that leads to this machine is somebody else's page.
-                hosts=("localhost", "127.0.0.1", "[::1]", self._plan.host) if local else None,
+                hosts=names_of(self._plan.host, self._plan.proxies) if local else None,
             )
             with bound_to(self._plan.host, self._plan.port) as listening:
                 self._address = shown_address(listening, self._plan.host) + self._root
@@ -205,6 +210,14 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def names_of(host: str, proxies: Sequence[str]) -> Sequence[str] | None:
+    """What a dashboard on this machine answers to: another name that leads here is somebody else's
+    page. None: anything, since a proxy in front of it has names of its own, and knows them.
+    """
+    name = f"[{host}]" if ":" in host else host
+    return None if proxies else ("localhost", "127.0.0.1", "[::1]", name)
 
 
 def bound_to(host: str, port: int) -> socket.socket:
