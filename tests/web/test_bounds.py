@@ -49,6 +49,11 @@ async def test_bodies_and_addresses_are_taken_to_their_bound_and_no_further(room
         for length, code in ((-1, 200), (0, 200), (1, 414)):
             query = "x" * (LONGEST_URL - len("/queues") - len("a=") + length)
             assert (await admin.get(f"/queues?a={query}")).status_code == code, length
+        (name, value) = ("x-large", "x" * 16 * 1024)
+        for length, code in ((15 * 1024, 200), (16 * 1024, 431)):
+            assert (await admin.get("/queues", headers={name: value[:length]})).status_code == code
+        told = await admin.get(f"{V1}/queues", headers={name: value})
+        assert (told.status_code, told.json()["code"]) == (431, "large_head")
         token = form_token((await person.get("/queues")).text)
         for fields, code in ((MOST_FIELDS, 303), (MOST_FIELDS + 1, 400)):
             form = "&".join([f"token={token}", *(f"f{n}=1" for n in range(fields - 1))])

@@ -214,7 +214,7 @@ async def test_no_text_adds_an_element_or_an_attribute_to_any_page(
     backend: str, tmp_path: Path
 ) -> None:
     # What a store gives back is what was stored: a few texts of each kind show that it does.
-    texts = CORPUS if backend == "memory" else CORPUS[::7]
+    texts = CORPUS if backend == "memory" else CORPUS[::14]
     one, other = (
         "memory://" if backend == "memory" else f"sqlite:///{tmp_path}/{name}.db" for name in "ab"
     )
@@ -292,7 +292,7 @@ async def sent(text: str) -> set[tuple[str, str]]:
 async def test_what_is_sent_comes_back_as_text() -> None:
     harmless = await sent("plain text that fits nowhere") | await sent("plain")
     # Many at once: an element or an attribute of any of them would be seen.
-    for several in ("".join(CORPUS), *("".join(CORPUS[n::9]) for n in range(3))):
+    for several in ("".join(CORPUS), "".join(CORPUS[::-9])):  # what is cut off differs
         found = await sent(several.replace("\x00", ""))
         assert found <= harmless, found - harmless
 

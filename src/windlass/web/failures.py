@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import msgspec
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from windlass.errors import (
@@ -73,6 +74,13 @@ STALE = Failure(
 )
 WRONG_HOST = Failure(400, "host", "Wrong host", "This dashboard is not served under that name.")
 LONG = Failure(414, "too_long", "Too long", "This address is too long to be one of ours.")
+LARGE_HEAD = Failure(
+    431, "large_head", "Too much at once", "The head of this request is too large."
+)
+TWO_LENGTHS = Failure(
+    400, "two_lengths", "Not like this", "This request says in two ways how long it is."
+)
+GONE = Failure(400, "broken_off", "Broken off", "The request did not come to its end.")
 BUSY = Failure(
     503,
     "busy",
@@ -121,6 +129,8 @@ def failure_of(error: Exception) -> Failure:
             return Failure(413, "too_large", "Too large", str(error))
         case TooSlow():
             return Failure(408, "too_slow", "Too slow", str(error))
+        case ClientDisconnect():
+            return GONE  # nobody is there to read it
         case NoPlace():
             return BUSY
         case Overdue():

@@ -28,6 +28,7 @@ __all__ = ["Gate"]
 
 _SAFE = {"GET", "HEAD"}
 _LONGEST_URL = 4096
+_LARGEST_HEAD = 16 * 1024
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 """Anything else would move the borders of the address that is put together with it."""
 
@@ -140,6 +141,11 @@ def _unfit(request: Request, hosts: frozenset[str] | None) -> Failure | None:
     """What is no request of a browser that means us."""
     if len(request.scope["path"]) + len(request.scope["query_string"]) > _LONGEST_URL:
         return failures.LONG
+    # A server bounds what it waits for; what comes in one piece it may take, however large.
+    if sum(len(name) + len(value) + 4 for name, value in request.scope["headers"]) > _LARGEST_HEAD:
+        return failures.LARGE_HEAD
+    if "content-length" in request.headers and "transfer-encoding" in request.headers:
+        return failures.TWO_LENGTHS  # what stands before us may believe the other
     host = request.headers.get("host", "")
     if host and _HOST.fullmatch(host) is None:
         return failures.WRONG_HOST
