@@ -71,26 +71,6 @@ async def fits(page: Page) -> None:
     assert wide <= 0, f"{page.url} is {wide} px too wide"
 
 
-async def test_pausing_is_asked_in_a_dialog_done_and_told(
-    room: Room, root: str, chromium: Browser
-) -> None:
-    async with watched(chromium, room, root) as tab:
-        page = await tab.open("/queues")
-        row = page.get_by_role("row").filter(has_text="billing")
-        await row.get_by_role("link", name="Pause").click()
-        dialog = page.get_by_role("dialog")
-        await expect(dialog).to_contain_text("Pause queue billing?")
-        await tab.picture("dialog")
-        await page.keyboard.press("Escape")
-        await expect(dialog).to_be_hidden()
-        assert not (await room.app.admin.queue("billing")).paused
-        await row.get_by_role("link", name="Pause").click()
-        await dialog.get_by_role("button", name="Pause queue").click()
-        await expect(page.locator(".notice.good")).to_contain_text("Queue billing is paused.")
-        await expect(row).to_contain_text("paused")
-        assert (await room.app.admin.queue("billing")).paused
-
-
 async def test_ticked_jobs_stay_where_they_are_and_one_job_is_followed(
     room: Room, root: str, chromium: Browser
 ) -> None:

@@ -222,6 +222,12 @@ async def test_a_queue_is_paused_resumed_warmed_and_set(scene: Scene) -> None:
     admin = scene.shop.app.admin
     async with ordering(scene, "/queues/") as clerk:
         await clerk.tab.open("/queues/one?queue=partners")
+        dialog = clerk.page.get_by_role("dialog")
+        await clerk.page.get_by_role("link", name="Pause", exact=True).click()
+        await expect(dialog).to_contain_text("Pause queue partners?")
+        await clerk.page.keyboard.press("Escape")
+        await expect(dialog).to_be_hidden()
+        assert not (await admin.queue("partners")).paused  # it was only asked
         await clerk.order("/queues/pause", "Pause", "Pause queue", "Queue partners is paused.")
         assert (await admin.queue("partners")).paused
         await clerk.order("/queues/resume", "Resume", "Resume queue", "Queue partners runs again.")
