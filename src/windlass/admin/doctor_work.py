@@ -134,10 +134,10 @@ def tasks(sample: Sequence[Job], crew: Crew, known_here: Collection[str]) -> Ite
         found = True
         where = f"Jobs of task {shown(task)} wait on queue {shown(queue)} (such as {job.id})"
         if task in everywhere or task in known_here:
-            whose = "workers of other queues" if task in everywhere else "this app"
+            whose = "workers of other queues have" if task in everywhere else "this app has"
             yield warn(
                 "unknown_task",
-                f"{where}; {whose} have that task, no live worker of this queue has.",
+                f"{where}; {whose} that task, no live worker of this queue has.",
                 "Restart the workers of that queue with the code that defines it",
             )
         else:

@@ -163,7 +163,12 @@ def _back(visit: Visit) -> str:
 
 
 def _order(
-    verb: str, *, sentence: str, told: str, act: Callable[[Admin, str], Awaitable[None]]
+    verb: str,
+    *,
+    sentence: str,
+    told: str,
+    act: Callable[[Admin, str], Awaitable[None]],
+    danger: bool = False,
 ) -> Action:
     async def ask(visit: Visit) -> Question:
         wanted = visit.needed("worker")
@@ -174,6 +179,7 @@ def _order(
             sentence=sentence,
             button=f"{verb} worker",
             back=_back(visit),
+            danger=danger,
         )
 
     async def carry_out(visit: Visit) -> Done:
@@ -204,4 +210,5 @@ STOP = _order(
     "taken back. What keeps the process alive, such as systemd or Kubernetes, may start another.",
     told="Worker {worker} is asked to stop.",
     act=lambda admin, worker: admin.stop_workers(worker),
+    danger=True,
 )
