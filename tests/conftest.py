@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import os
-import zlib
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -32,24 +30,6 @@ hypothesis.settings.load_profile("windlass")
 for _name in [name for name in os.environ if name.startswith("WINDLASS_")]:
     if not _name.startswith("WINDLASS_TEST_"):
         del os.environ[_name]
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Files in a fixed order that is not the alphabet's, where several processes run them.
-
-    Those of one folder are much alike: all processes would compute at the same time, and later on
-    all would wait for what others do while the processors rest.
-    """
-    if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: zlib.crc32(item.nodeid.partition("::")[0].encode()))
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
-    """Ten thousand tests stay until the end: no collection of garbage need look through them."""
-    gc.collect()
-    gc.freeze()
 
 
 # --- one PostgreSQL and one Valkey for the whole run, started when the first test asks ----------
