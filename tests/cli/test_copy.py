@@ -104,6 +104,8 @@ def test_a_copy_that_was_interrupted_is_run_again(move_file: Move, tmp_path: Pat
         "from windlass.admin import moving\n"
         "from windlass.cli.main import main\n"
         "import sys\n"
+        # Whoever runs this in the background has it ignored, for its children as well.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "add = moving.Tally.add\n"
         "def halting(self, jobs):\n"
         "    add(self, jobs)\n"

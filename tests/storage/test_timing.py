@@ -17,6 +17,7 @@ from windlass.storage.timing import READS, STORES, Timings, timings_of, untimed
 
 WRITES = {
     *("insert", "claim", "apply", "report", "cancel", "register", "beat", "bury", "bury_overdue"),
+    "assign",
     *("leave", "lead", "resign", "define", "drain", "reset", "promote", "expire", "prune"),
     *("prune_rollups", "compact_rollups", "prune_audits", "prune_events", "prune_workers", "tidy"),
     *("change", "warm", "write", "declare", "pause", "resume", "order"),
