@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 from collections import Counter
+
+import pytest
 
 from tests.web.rooms import opened, shop
 from windlass import Windlass
 from windlass.admin import Admin
+from windlass.web import live as live_module
 from windlass.web.live import MOST, Live, Look
 from windlass.web.routes import LOOKS, LOOKS_AT
 
@@ -39,6 +44,57 @@ async def test_the_storage_is_asked_as_often_for_a_hundred_streams_as_for_one() 
     async with shop() as app:
         one, hundred = await looked(app, 1), await looked(app, 100)
         assert one == hundred == Counter(LOOKS.keys())
+
+
+async def test_a_stream_ends_without_a_word_where_nobody_can_say_who_reads_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def still() -> bool:
+        raise ConnectionError("the host's database is away")
+
+    async with shop() as app:
+        live = Live(app.admin, LOOKS, LOOKS_AT)
+        told = [words async for words in live.listen(["queues"], still=still, look_again=0.0)]
+        assert not any("out" in words for words in told)
+        assert "could not ask who reads a stream" in caplog.text
+
+
+class Uvicorn:
+    """As far as it can be seen from here."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self._told = False
+
+    @property
+    def should_exit(self) -> bool:
+        self.asked.set()
+        return self._told
+
+    def handle_exit(self, *_: object) -> None:
+        self._told = True
+
+
+async def test_streams_end_when_the_server_of_the_host_is_told_to_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live_module, "_WATCHED", 0.01)
+    server = Uvicorn()
+    before = signal.signal(signal.SIGTERM, server.handle_exit)
+    try:
+        async with shop() as app:
+            live = Live(app.admin, LOOKS, LOOKS_AT)
+            stream = live.listen(["queues"])
+            for _ in range(2):
+                await anext(stream)
+            waiting = asyncio.ensure_future(anext(stream, "the end"))
+            await server.asked.wait()
+            assert not waiting.done()
+            signal.raise_signal(signal.SIGTERM)
+            async with asyncio.timeout(5):
+                assert await waiting == "the end"
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 async def test_there_is_room_for_a_hundred_streams_and_the_next_one_is_asked_to_wait() -> None:

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from windlass.errors import StorageError
+from windlass.web.stopping import server_stops
 
 if TYPE_CHECKING:
     from windlass.admin import Admin
@@ -40,6 +41,8 @@ LONGEST = 600.0
 _MOST_THINGS = 2
 """Parts of one thing of many that one stream may name: each of them costs a look of its own."""
 _WITHIN = 10.0
+_WATCHED = 1.0
+"""Seconds between two looks whether the server stops."""
 _WHICH = re.compile(r"[0-9a-f]{32}")
 """Part of an event's name in the browser: an id, nothing that somebody may choose."""
 
@@ -101,6 +104,7 @@ class Live:
         self._seen: dict[str, object] = {}
         self._down = False
         self._looking: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._closed = False
 
     @property
@@ -129,7 +133,13 @@ class Live:
             while (now := loop.time()) < begun + LONGEST and not self._closed:
                 if now >= asked + look_again:
                     asked = now
-                    if not await still():
+                    try:
+                        allowed = await still()
+                    except Exception:
+                        # The browser asks again, and is then told what is wrong.
+                        log.exception("the dashboard could not ask who reads a stream")
+                        return
+                    if not allowed:
                         yield "event: out\ndata: session\n\n"
                         return
                 if stream.told.is_set() or now >= heard + KEEP_ALIVE:
@@ -139,9 +149,8 @@ class Live:
                 await _until(stream.told, next_turn)
         finally:
             self._streams.discard(stream)
-            if not self._streams and self._looking is not None:
-                self._looking.cancel()
-                self._looking = None
+            if not self._streams:
+                self._rest()
 
     def close(self) -> None:
         """End every stream: the server stops."""
@@ -169,9 +178,24 @@ class Live:
         return None if look is None else await look(self._admin)
 
     def _start(self) -> None:
+        loop = asyncio.get_running_loop()
         if self._looking is None or self._looking.done():
             self._seen.clear()
-            self._looking = asyncio.get_running_loop().create_task(self._look_on())
+            self._looking = loop.create_task(self._look_on())
+        if self._watching is None or self._watching.done():
+            self._watching = loop.create_task(self._end_with_the_server())
+
+    def _rest(self) -> None:
+        """Nobody listens any more."""
+        for task in (self._looking, self._watching):
+            if task is not None:
+                task.cancel()
+        self._looking = self._watching = None
+
+    async def _end_with_the_server(self) -> None:
+        while not server_stops():  # noqa: ASYNC110 -- uvicorn tells nobody
+            await asyncio.sleep(_WATCHED)
+        self.close()
 
     async def _look_on(self) -> None:
         while True:
