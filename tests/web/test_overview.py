@@ -108,6 +108,25 @@ async def test_what_needs_somebody_is_said_first() -> None:
         assert "nothing failed in the last hour" in words((await admin.get("/overview")).text)
 
 
+async def test_workers_that_rest_have_no_free_slots_and_it_is_said_when_all_of_them_do() -> None:
+    async with opened() as room, await room.logged_in() as admin:
+        storage = await storage_of(room)
+        await enlist(storage, "w1", "w2")
+        seen = await look(room.app.admin)
+        await room.app.admin.quiet_workers("w1")
+        assert await look(room.app.admin) != seen
+        page = words((await admin.get("/overview")).text)
+        assert "0 of 20 10 free, 2 workers, 1 resting" in page
+        assert "0 of 20 10 free" in words((await admin.get("/workers")).text)
+        await room.app.admin.stop_workers("w2")
+        assert "Every worker was told to take nothing new" in words(
+            (await admin.get("/overview")).text
+        )
+        await storage.jobs.insert([a_job()])
+        page = words((await admin.get("/overview")).text)
+        assert "Jobs are ready and every worker was told to take nothing new." in page
+
+
 async def test_workers_that_are_not_heard_of_have_no_slots() -> None:
     async with opened() as room, await room.logged_in() as admin:
         storage = await storage_of(room)

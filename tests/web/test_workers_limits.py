@@ -9,6 +9,7 @@ from tests.web.rooms import Room, opened, stocked
 from windlass.core.breaker import Breaker
 from windlass.core.job import LimitUse
 from windlass.core.limit import LimitSpec, Rate
+from windlass.storage.protocol import WorkerStart
 from windlass.testing.conformance.steps import a_job, claim, enlist
 from windlass.web.people import Role
 
@@ -62,6 +63,23 @@ async def test_a_worker_is_told_to_be_quiet_to_go_on_and_to_stop() -> None:
         assert not links(page, "/workers/resume?")
         told = [audit.note.what for audit in await room.app.admin.audits()]
         assert told == ["workers.stop", "workers.resume", "workers.quiet"]
+
+
+async def test_a_silent_worker_is_asked_for_what_it_was_not_asked_before() -> None:
+    async with opened() as room, await room.logged_in() as admin:
+        storage = await room.app.storage()
+        start = WorkerStart(
+            id="w9", host="h", pid=1, version="0", queues=["mail"], slots=4, lease=timedelta(0)
+        )
+        await storage.workers.register(start)
+        for order, offered in (("quiet", "quiet"), ("resume", "resume"), ("stop", "quiet")):
+            page = (await admin.get("/workers")).text
+            assert "silent" in words(page)
+            assert links(page, f"/workers/{offered}?worker=w9")
+            await room.order(admin, f"/workers/{order}", {"worker": "w9"})
+        page = (await admin.get("/workers")).text
+        assert not links(page, "/workers/stop?worker=w9")
+        assert not links(page, "/workers/quiet?worker=w9")
 
 
 async def test_what_cannot_be_asked_of_a_worker_is_said() -> None:

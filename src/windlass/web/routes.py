@@ -137,7 +137,7 @@ LOOKS: Mapping[str, Look] = {
     "schedules": schedules.look,
     "audit": audit.look,
     "overview": overview.look,
-    "jobs": overview.look,
+    "jobs": overview.look_jobs,
     "minutes": overview.look_minutes,
 }
 """The parts that pages show live: what to compare, to know that one has changed."""

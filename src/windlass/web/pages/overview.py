@@ -13,7 +13,7 @@ from windlass.core.job import Job
 from windlass.core.rollup import minute_of
 from windlass.core.series import Latency, Point, Series
 from windlass.core.state import State
-from windlass.storage.answers import HEARD
+from windlass.storage.answers import HEARD, Duty
 from windlass.storage.protocol import JobFilter, WorkerRecord
 from windlass.web.pages.overview_queues import QueueLine, Total, busiest, line_rows, totals
 from windlass.web.pages.overview_verdict import Verdict, verdicts
@@ -22,7 +22,7 @@ from windlass.web.visit import Visit
 if TYPE_CHECKING:
     from windlass.admin import Admin
 
-__all__ = ["look", "look_minutes", "overview"]
+__all__ = ["look", "look_jobs", "look_minutes", "overview"]
 
 RANGES = {
     "5m": (timedelta(minutes=5), "5 min", "the last 5 minutes"),
@@ -49,12 +49,12 @@ class Crew(msgspec.Struct, frozen=True):
     """The slots of all live workers."""
 
     workers: int
+    resting: int
+    """Of those: told to take nothing new, or to stop."""
     slots: int
     busy: int
-
-    @property
-    def free(self) -> int:
-        return max(self.slots - self.busy, 0)
+    free: int
+    """Of those that take something new."""
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -114,6 +114,13 @@ async def overview(visit: Visit) -> Response:
 
 
 async def look(admin: Admin) -> object:
+    """What happens to jobs, and who is there to run them."""
+    now = await admin.now()
+    crew = await admin.workers(ended_within=timedelta(0))
+    return await look_jobs(admin), [(one.start.id, one.standing(now)) for one in crew]
+
+
+async def look_jobs(admin: Admin) -> object:
     """How many are where, and what has ended lately: whatever happens changes one of them."""
     now = await admin.now()
     lately = await admin.rollups(minute_of(now) - timedelta(minutes=1), now)
@@ -134,10 +141,13 @@ def _ranges(visit: Visit, chosen: str) -> list[tuple[str, str, bool]]:
 
 def _crew(records: Sequence[WorkerRecord], now: datetime) -> Crew:
     live = [one for one in records if one.standing(now) in HEARD]
+    taking = [one for one in live if one.duty is Duty.WORK]
     return Crew(
         workers=len(live),
+        resting=len(live) - len(taking),
         slots=sum(one.start.slots for one in live),
         busy=sum(one.running for one in live),
+        free=sum(max(one.start.slots - one.running, 0) for one in taking),
     )
 
 
@@ -153,7 +163,8 @@ def _ended_at(job: Job) -> datetime:
 def _verdicts(
     visit: Visit, rows: Sequence[QueueLine], crew: Crew, now: datetime
 ) -> Sequence[Verdict]:
-    return verdicts(rows, crew.workers, crew.free, now, visit.url)
+    taking = crew.workers - crew.resting
+    return verdicts(rows, taking, crew.free, now, visit.url, resting=crew.resting)
 
 
 def _anything(rows: Sequence[QueueLine], crew: Crew) -> bool:

@@ -27,15 +27,22 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def verdicts(
-    rows: Sequence[QueueLine], workers: int, free: int, now: datetime, url: Callable[..., str]
+    rows: Sequence[QueueLine],
+    workers: int,
+    free: int,
+    now: datetime,
+    url: Callable[..., str],
+    *,
+    resting: int = 0,
 ) -> Sequence[Verdict]:
-    """The worst first; when there is nothing to say, that."""
+    """The worst first; when there is nothing to say, that. ``workers``: who takes something new;
+    ``resting``: who was told not to.
+    """
     ready = sum(row.counts.ready for row in rows)
     found: list[Verdict] = []
     if workers == 0 and ready:
-        found.append(
-            Verdict("bad", "Jobs are ready and no worker is live.", "Workers", url("/workers"))
-        )
+        why = "every worker was told to take nothing new" if resting else "no worker is live"
+        found.append(Verdict("bad", f"Jobs are ready and {why}.", "Workers", url("/workers")))
     for row in rows:
         if row.counts.paused and row.counts.ready:
             sentence = f"Queue {row.name} is paused while jobs are ready in it."
@@ -56,6 +63,8 @@ def verdicts(
         )
         if workers == 0:
             words = "Nothing waits. No worker is live: jobs will wait until one is started."
+            if resting:
+                words = "Nothing waits. Every worker was told to take nothing new: jobs will wait."
         return [Verdict("good", words)]
     return sorted(found, key=lambda one: one.kind != "bad")[:_SHOWN]
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from windlass.core.job import Job
 from windlass.core.state import State
 from windlass.observe.log import brief
-from windlass.storage.answers import HEARD, Standing
+from windlass.storage.answers import HEARD, Duty, Standing
 from windlass.storage.protocol import JobFilter, WorkerRecord
 from windlass.web.actions import Action, Done, Question
 from windlass.web.finding import found
@@ -71,14 +71,10 @@ class WorkerRow(msgspec.Struct, frozen=True):
 
     @property
     def orders(self) -> Sequence[str]:
-        """What can be asked of it now."""
-        match self.state:
-            case Standing.LIVE | Standing.SILENT:
-                return ("quiet", "stop")
-            case Standing.QUIET:
-                return ("resume", "stop")
-            case _:
-                return ()
+        """What can be asked of it now, also if it hears of it later."""
+        if not self.works or self.record.duty is Duty.STOP:
+            return ()
+        return ("resume" if self.record.duty is Duty.QUIET else "quiet", "stop")
 
     @property
     def lived(self) -> timedelta:
@@ -96,6 +92,8 @@ class Crew(msgspec.Struct, frozen=True):
     dead: int
     slots: int
     running: int
+    free: int
+    """Slots of those that take something new."""
     versions: tuple[str, ...]
 
 
@@ -148,6 +146,11 @@ def _crew(rows: Iterable[WorkerRow]) -> Crew:
         dead=states.count(Standing.DEAD),
         slots=sum(record.start.slots for record in live),
         running=sum(record.running for record in live),
+        free=sum(
+            max(record.start.slots - record.running, 0)
+            for record in live
+            if record.duty is Duty.WORK
+        ),
         versions=tuple(sorted({record.start.version for record in live})),
     )
 
@@ -205,9 +208,9 @@ RESUME = _order(
 )
 STOP = _order(
     "Stop",
-    sentence="It takes nothing new and its process ends once what it runs has ended; what takes "
-    "longer than its grace period is interrupted and given back with its attempt. It cannot be "
-    "taken back. What keeps the process alive, such as systemd or Kubernetes, may start another.",
+    sentence="It takes nothing new and leaves once what it runs has ended; what takes longer than "
+    "its grace period is interrupted and given back with its attempt. It cannot be taken back. "
+    "What keeps its process alive, such as systemd or Kubernetes, may start another.",
     told="Worker {worker} is asked to stop.",
     act=lambda admin, worker: admin.stop_workers(worker),
     danger=True,
