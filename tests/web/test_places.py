@@ -71,6 +71,29 @@ async def test_a_fifth_large_page_is_asked_to_come_back_and_small_ones_and_order
         assert (await admin.get("/overview")).status_code == 200
 
 
+async def test_checks_that_take_long_take_no_place_of_a_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(**_: Any) -> object:
+        begun.set()
+        await go_on.wait()
+        return []
+
+    async with opened() as room, room.client() as program:
+        monkeypatch.setattr(room.app.admin, "doctor", slow)
+        room.dashboard.places = Places(1, waits=0.02)
+        room.dashboard.check_places = Places(1, waits=0.02)
+        first = asyncio.create_task(program.post("/api/v1/doctor", headers=BEARER))
+        await begun.wait()
+        second = await program.post("/api/v1/doctor", headers=BEARER)
+        assert (second.status_code, second.json()["code"]) == (503, "busy")
+        assert (await program.get("/overview", headers=BEARER)).status_code == 200
+        go_on.set()
+        assert (await first).status_code == 200
+
+
 async def test_whoever_waits_gets_the_place_that_becomes_free_in_their_turn() -> None:
     room = Places(2, waits=30)
     order: list[int] = []

@@ -61,6 +61,7 @@ class Dashboard:
         self.hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
         self.pace = pace or Pace()
         self.places = Places()
+        self.check_places = Places(1)
         self.routes = routes
         self.paths = frozenset(route.path for route in routes)
         self.assets = Assets()

@@ -88,7 +88,9 @@ class Gate:
         heavy = visit.method in self._route.heavy
         reads = visit.method == "GET" and self._route.answers != "stream"
         within = READ_WITHIN if reads else CHECKED_WITHIN if heavy else None
-        async with self._dashboard.places.one() if heavy else nullcontext():
+        # Checks take their time, most of it waiting: they are not to take the places of pages.
+        places = self._dashboard.places if reads else self._dashboard.check_places
+        async with places.one() if heavy else nullcontext():
             time = asyncio.timeout(within)
             try:
                 async with time:
