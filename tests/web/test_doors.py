@@ -126,6 +126,23 @@ async def test_the_host_says_who_asks_by_a_word_a_person_or_later() -> None:
         assert (await room.app.admin.queue("mail")).paused
 
 
+async def test_a_machine_that_the_host_knows_by_a_token_acts_without_any_form() -> None:
+    def ask(request: Request) -> str | None:
+        return "operator" if "bearer t" in request.headers.get("authorization", "") else None
+
+    order = "/api/v1/queues/pause"
+    mail = {"queue": "mail"}
+    async with opened(door=HostDoor(ask)) as room, room.client() as machine:
+        known = {"authorization": "bearer t"}
+        assert (await machine.post(order, json=mail, headers=known)).status_code == 200
+        assert (await room.app.admin.queue("mail")).paused
+        # What a browser may add by itself is no such token, and other sites are still others.
+        basic = {"authorization": "Basic bearer t"}
+        assert (await machine.post(order, json=mail, headers=basic)).status_code == 403
+        elsewhere = {**known, "sec-fetch-site": "cross-site"}
+        assert (await machine.post(order, json=mail, headers=elsewhere)).status_code == 403
+
+
 async def test_a_host_with_a_log_in_page_is_linked_to() -> None:
     door = HostDoor(lambda _: None)
     async with opened(door=door, login_url="/accounts/login") as room, room.client() as browser:

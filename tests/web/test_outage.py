@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.web.rooms import Room, opened
-from windlass.errors import StorageUnavailable
+from windlass.errors import StorageReplaced, StorageUnavailable
 from windlass.web import gate
 
 PAGES = ("/queues", "/workers", "/limits", "/queues/pause?queue=mail")
@@ -35,6 +35,17 @@ async def test_every_page_says_calmly_that_the_storage_is_away_and_asks_again(
                 assert "secret" not in page.text
         for path in PAGES:
             assert (await admin.get(path)).status_code == 200
+
+
+async def test_a_database_that_was_replaced_is_not_said_to_come_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with opened() as room, await room.logged_in() as admin:
+        away(room, monkeypatch, StorageReplaced("jobs.db was deleted or replaced"))
+        page = await admin.get("/queues")
+        assert page.status_code == 503
+        assert "restart the process" in page.text
+        assert (await admin.get("/api/v1/counts")).json()["code"] == "storage_replaced"
 
 
 async def test_an_order_that_could_not_be_given_is_not_sent_again_by_itself(

@@ -197,6 +197,15 @@ async def test_without_a_link_that_was_printed_an_empty_one_opens_nothing() -> N
         assert (await browser.get("/enter?link=")).status_code == 401
 
 
+async def test_a_link_is_not_used_up_by_a_look_whether_it_answers() -> None:
+    async with opened(lines=False) as room, room.client() as browser:
+        link = f"/enter?link={room.door.new_link()}"
+        looked = await browser.head(link)
+        assert looked.status_code == 200
+        assert "set-cookie" not in looked.headers
+        assert (await browser.get(link)).status_code == 303
+
+
 # --- guessing -------------------------------------------------------------------------------------
 
 
@@ -226,12 +235,16 @@ async def test_an_unknown_name_and_a_wrong_password_look_the_same() -> None:
         assert first == second
 
 
-async def test_tokens_are_guessed_no_faster() -> None:
+async def test_tokens_are_guessed_no_faster_and_who_has_the_right_one_is_not_locked_out() -> None:
     async with opened() as room, room.client() as machine:
-        for _ in range(10):
-            answer = await machine.get("/queues", headers={"authorization": "Bearer guess"})
-            assert answer.status_code == 401
+        wrong = {"authorization": "Bearer guess"}
         right = {"authorization": f"Bearer {TOKENS[Role.VIEWER]}"}
-        assert (await machine.get("/queues", headers=right)).status_code == 401
-        room.clock.now += 61
+        codes = [(await machine.get("/queues", headers=wrong)).status_code for _ in range(12)]
+        assert codes == [401] * 10 + [429] * 2
+        told = await machine.get("/api/v1/me", headers=wrong)
+        assert told.json()["code"] == "too_many_guesses"
+        assert 0 < int(told.headers["retry-after"]) <= 60
+        # Behind one proxy everybody has the same address.
         assert (await machine.get("/queues", headers=right)).status_code == 200
+        room.clock.now += 61
+        assert (await machine.get("/queues", headers=wrong)).status_code == 401

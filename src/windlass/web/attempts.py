@@ -7,13 +7,22 @@ from collections.abc import Callable
 
 from windlass.seams import boot_seconds
 
-__all__ = ["Attempts"]
+__all__ = ["Attempts", "TooManyGuesses"]
 
 WITHIN = 60.0
 PER_ADDRESS = 10
 IN_ALL = 200
 """From all addresses together: guessing from many at once is no way around."""
 _ADDRESSES = 10_000
+
+
+class TooManyGuesses(Exception):
+    """So many were wrong that the next is not even looked at."""
+
+    def __init__(self, wait: float) -> None:
+        """``wait``: seconds."""
+        super().__init__(wait)
+        self.wait = wait
 
 
 class Attempts:

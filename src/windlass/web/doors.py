@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from windlass.errors import ConfigError
 from windlass.seams import new_secret
-from windlass.web.attempts import Attempts
+from windlass.web.attempts import Attempts, TooManyGuesses
 from windlass.web.credentials import Credentials
 from windlass.web.origin import token_fits
 from windlass.web.people import Person, Role, as_role
@@ -78,9 +78,9 @@ class OwnDoor:
         self._on_used: Callable[[], None] | None = None
 
     async def find(self, request: Request) -> Entry | None:
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            return self._bearer(request, token.strip())
+        token = _bearer_of(request)
+        if token is not None:
+            return self._bearer(request, token)
         session = self.sessions.find(request.cookies.get(session_cookie(request), ""))
         return None if session is None else Entry(person=session.person, token=session.token)
 
@@ -92,14 +92,17 @@ class OwnDoor:
         return bool(request.cookies.get(session_cookie(request)))
 
     def _bearer(self, request: Request, token: str) -> Entry | None:
-        address = address_of(request)
-        if self.attempts.wait(address) > 0:
-            return None
         person = self.credentials.bearer(token)
-        if person is None:
-            self.attempts.failed(address)
-            return None
-        return Entry(person=person, by_cookie=False)
+        if person is not None:
+            # However many wrong ones came from there. Nobody guesses one of ours; but behind one
+            # proxy all have the same address, and a stranger there must lock out nobody.
+            return Entry(person=person, by_cookie=False)
+        address = address_of(request)
+        wait = self.attempts.wait(address)
+        if wait > 0:
+            raise TooManyGuesses(wait)
+        self.attempts.failed(address)
+        return None
 
     # --- coming and going ---
 
@@ -150,6 +153,9 @@ class HostDoor:
         person = _person(answer)
         if person is None:
             return None
+        if _bearer_of(request) is not None:
+            # No browser adds this by itself, and no page of another site can make it do so.
+            return Entry(person=person, by_cookie=False)
         # Sent back in forms and compared with itself: it needs no memory that the processes of a
         # server would have to share.
         token = request.cookies.get(form_cookie(request), "")
@@ -169,6 +175,11 @@ def _person(answer: object) -> Person | None:
         f"got {type(answer).__name__}"
     )
     raise ConfigError(message)
+
+
+def _bearer_of(request: Request) -> str | None:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
 
 
 def address_of(request: Request) -> str:

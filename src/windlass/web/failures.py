@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 
 import msgspec
 from starlette.requests import ClientDisconnect
@@ -21,11 +22,13 @@ from windlass.errors import (
     ScheduleExists,
     ScheduleUnknown,
     StorageError,
+    StorageReplaced,
     UnknownTask,
     WindlassError,
     WrongState,
 )
 from windlass.web.api.problem import MEDIA_TYPE, Problem
+from windlass.web.attempts import TooManyGuesses
 from windlass.web.places import NoPlace
 from windlass.web.visit import TooLarge, TooSlow, Visit
 
@@ -105,6 +108,14 @@ AWAY = Failure(
     "This page comes back by itself as soon as the storage does.",
     retry_after=5,
 )
+REPLACED = Failure(
+    503,
+    "storage_replaced",
+    "The database has been moved or replaced",
+    "The file that this dashboard opened is not in its place any more. It comes back by itself if "
+    "the file does. If another one is there now, restart the process that serves this page.",
+    retry_after=5,
+)
 BROKEN = Failure(
     500,
     "error",
@@ -122,6 +133,14 @@ def too_fast(wait: int) -> Failure:
     return Failure(429, "too_fast", "One after the other", sentence, retry_after=wait)
 
 
+def _guessed(wait: int) -> Failure:
+    sentence = (
+        f"Too many wrong tokens came from this address. Look whether yours is the right one, and "
+        f"try again in {wait} s."
+    )
+    return Failure(429, "too_many_guesses", "Too many wrong tokens", sentence, retry_after=wait)
+
+
 def failure_of(error: Exception) -> Failure:
     """How an error is told. What nobody expected is logged, and told without its words."""
     match error:
@@ -133,9 +152,14 @@ def failure_of(error: Exception) -> Failure:
             return GONE  # nobody is there to read it
         case NoPlace():
             return BUSY
+        case TooManyGuesses():
+            return _guessed(math.ceil(error.wait))
         case Overdue():
             log.warning("the dashboard gave up a page: the storage did not answer in time")
             return SLOW
+        case StorageReplaced():
+            log.warning("the dashboard has lost its storage: %s", error)
+            return REPLACED
         case StorageError() | TimeoutError() | ConnectionError():
             log.warning("the dashboard cannot reach the storage: %s", error)
             return AWAY

@@ -62,6 +62,8 @@ async def enter(visit: Visit) -> Response:
     if foreign(visit.request):
         # A page elsewhere may make a browser try links until nobody else may try any more.
         return refuse(visit, failures.FOREIGN, as_json=False)
+    if visit.request.method == "HEAD":
+        return Response()  # whoever only looks whether it answers does not use it up
     address = address_of(visit.request)
     if door.attempts.wait(address) > 0:
         return visit.render_plain("used.html", code=429)
