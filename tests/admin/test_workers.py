@@ -38,7 +38,8 @@ async def test_whoever_is_not_live_is_refused_and_nobody_else_is_asked() -> None
         storage = await app.storage()
         await enlist(storage, "worker-1", "buried")
         await storage.workers.bury(["buried"])
-        with pytest.raises(InvalidArgument, match=r"Worker .buried. is dead\. .*windlass workers list"):
+        said = r"Worker .buried. is dead\. .*windlass workers list"
+        with pytest.raises(InvalidArgument, match=said):
             await app.admin.quiet_workers("worker-1", "buried")
         with pytest.raises(InvalidArgument, match=r"not known\. Did you mean 'worker-1'"):
             await app.admin.stop_workers("worker-2")
