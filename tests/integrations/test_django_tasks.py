@@ -30,12 +30,16 @@ Work = Callable[..., None]
 
 @pytest.fixture
 def signals(shop: Any) -> Iterator[list[tuple[str, str]]]:
-    """What the signals said, in order."""
+    """What the signals said of what is enqueued meanwhile, in order: others may have left jobs."""
     told: list[tuple[str, str]] = []
+    ours: set[str] = set()
 
     def receiver(name: str) -> Callable[..., None]:
         def hear(sender: object, task_result: TaskResult[..., Any], **_: object) -> None:
-            told.append((name, task_result.status))
+            if name == "enqueued":
+                ours.add(task_result.id)
+            if task_result.id in ours:
+                told.append((name, task_result.status))
 
         return hear
 
