@@ -37,9 +37,8 @@ BEGIN
     PERFORM commit_durably(p_durable);
     -- Somebody may be finishing one of these in a transaction of his own, which stays open.
     PERFORM set_config('lock_timeout', '5s', true);
-    -- One that runs may wait again by the time it is locked.
     IF EXISTS (SELECT 1 FROM jobs j
-                WHERE j.id = ANY (p_ids) AND j.gates IS NOT NULL AND j.state + 0 <= 1) THEN
+                WHERE j.id = ANY (p_ids) AND j.gates IS NOT NULL AND j.state + 0 = 0) THEN
         PERFORM lock_lanes();
         v_locked := true;
         -- Everybody with limits waits behind this one now.
@@ -51,10 +50,8 @@ BEGIN
          ORDER BY j.seq FOR UPDATE
     LOOP
         IF v_job.state = 0 AND v_job.gates IS NOT NULL AND NOT v_locked THEN
-            -- It was given limits, or requeued, a moment ago. Out of order, so somebody may have to
-            -- try again; hardly ever.
-            PERFORM lock_lanes();
-            v_locked := true;
+            -- It ran a moment ago. The lock on lanes comes before those on jobs: from the start.
+            RAISE EXCEPTION 'a job waits again' USING ERRCODE = 'serialization_failure';
         END IF;
         v_answer := CASE v_job.state WHEN 0 THEN 'cancelled' WHEN 1 THEN 'requested'
                                      ELSE 'too_late' END;

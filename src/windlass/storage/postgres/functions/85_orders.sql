@@ -156,12 +156,15 @@ BEGIN
     PERFORM commit_durably(true);
     v_answers := array_fill('unknown'::text, ARRAY[cardinality(p_ids)]);
     -- Twice: the lock on lanes comes before those on jobs; and one that ran a moment ago may wait by
-    -- now. Then it comes out of order, and somebody may have to try again; hardly ever.
+    -- now.
     FOR look IN 1 .. 2 LOOP
         IF v_moves AND NOT v_locked AND EXISTS (
             SELECT 1 FROM jobs j
              WHERE j.id = ANY (p_ids) AND j.gates IS NOT NULL AND j.state + 0 = 0
         ) THEN
+            IF look = 2 THEN
+                RAISE EXCEPTION 'a job waits again' USING ERRCODE = 'serialization_failure';
+            END IF;
             PERFORM lock_lanes();
             v_locked := true;
             -- Everybody with limits waits behind this one now, and a row may be locked for long.
