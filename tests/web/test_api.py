@@ -194,7 +194,7 @@ async def test_workers_are_steered(room: Room) -> None:
     worker = {"worker": "w7"}
     async with program(room) as admin:
         for order, duty in (("quiet", "quiet"), ("resume", "work"), ("stop", "stop")):
-            (told,) = (await admin.post(f"{V1}/workers/{order}", json=worker)).json()
+            told = (await admin.post(f"{V1}/workers/{order}", json=worker)).json()
             assert (told["start"]["id"], told["duty"]) == ("w7", duty)
         problem(await admin.post(f"{V1}/workers/resume", json=worker), 422)
         problem(await admin.post(f"{V1}/workers/quiet", json={"worker": "nobody"}), 422)

@@ -118,26 +118,26 @@ async def set_queue(visit: Visit, asked: QueueChange) -> QueueRecord:
     )
 
 
-async def quiet_worker(visit: Visit, asked: WorkerName) -> Sequence[WorkerRecord]:
+async def quiet_worker(visit: Visit, asked: WorkerName) -> WorkerRecord:
     """It takes nothing new."""
     await visit.orders.quiet_workers(asked.worker)
     return await _worker(visit, asked.worker)
 
 
-async def resume_worker(visit: Visit, asked: WorkerName) -> Sequence[WorkerRecord]:
+async def resume_worker(visit: Visit, asked: WorkerName) -> WorkerRecord:
     """It goes on."""
     await visit.orders.resume_workers(asked.worker)
     return await _worker(visit, asked.worker)
 
 
-async def stop_worker(visit: Visit, asked: WorkerName) -> Sequence[WorkerRecord]:
+async def stop_worker(visit: Visit, asked: WorkerName) -> WorkerRecord:
     """It leaves in order."""
     await visit.orders.stop_workers(asked.worker)
     return await _worker(visit, asked.worker)
 
 
-async def _worker(visit: Visit, name: str) -> Sequence[WorkerRecord]:
-    return [record for record in await visit.admin.workers() if record.start.id == name]
+async def _worker(visit: Visit, name: str) -> WorkerRecord:
+    return next(one for one in await visit.admin.workers() if one.start.id == name)
 
 
 async def limits(visit: Visit, asked: Names) -> Part:
@@ -203,7 +203,7 @@ def _order(path: str, answer: Any, told: Any, title: str, **line: Any) -> Endpoi
 
 
 _QUEUE: dict[str, Any] = {"told": QueueRecord, "asked": QueueName}
-_WORKER: dict[str, Any] = {"told": Sequence[WorkerRecord], "asked": WorkerName}
+_WORKER: dict[str, Any] = {"told": WorkerRecord, "asked": WorkerName}
 _BUDGET: dict[str, Any] = {"told": Sequence[LimitBody], "asked": Budget, "refusals": (404,)}
 
 STEERING = (
