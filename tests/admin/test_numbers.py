@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tests.admin.desk import a_failed_job, admin_of, fail_all
+from windlass.admin import numbers
 from windlass.core.state import Shown, State
 from windlass.errors import InvalidArgument
 from windlass.storage.looks import JobFilter
@@ -195,3 +196,24 @@ async def test_lists_have_a_window(storage: Storage, clock: VirtualClock) -> Non
     assert (told.completed.total, told.failed.total) == (0, 1)
     clock.advance(timedelta(days=6))
     assert (await admin_of(storage).snapshot()).failed.total == 0
+
+
+async def test_counts_go_as_far_as_is_quick_for_so_many_queues(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numbers, "_CAPS", (2, 3, 5))
+    monkeypatch.setattr(numbers, "_COUNTED", 10)
+    admin = admin_of(storage)
+
+    async def ready(**of: int) -> list[int]:
+        await add(storage, *(a_job(queue=queue) for queue in of for _ in range(of[queue])))
+        return [one.ready for one in await admin.counts()]
+
+    assert await ready(a=1, b=1) == [1, 1]
+    assert await ready(a=7) == [5, 1]  # one is cut off, as late as may be
+    assert await ready(b=7) == [5, 5]
+    assert await ready(c=9) == [3, 3, 3]  # three are, so sooner
+    assert await ready(d=9, e=9, f=9, g=9) == [2] * 7
+    assert {one.cap for one in await admin.counts()} == {2}
+    assert [one.ready for one in await admin.counts(cap=None)] == [8, 8, 9, 9, 9, 9, 9]
+    assert [one.ready for one in await admin.counts(cap=4)] == [4] * 7

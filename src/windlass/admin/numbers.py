@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from windlass.admin.desk import Desk
 from windlass.core.instant import aware, duration
@@ -20,16 +21,29 @@ __all__ = ["NumberDesk"]
 _HOUR = timedelta(hours=1)
 FINE = timedelta(hours=48)
 """Rollups older than this are kept by the hour: `MaintenanceStore.compact_rollups`."""
+_CAPS = (100, 200, 500, 1_000, 2_000, 5_000, 10_000)
+"""In steps: a number that is cut off must not move with every look."""
+_COUNTED = 150_000
+"""Jobs that one look counts, of all queues and states together: a tenth of a second."""
 
 
 class NumberDesk(Desk):
     """The part of ``app.admin`` that counts and times."""
 
-    async def counts(self, *, cap: int | None = 10_000) -> Sequence[QueueCounts]:
-        """How many jobs of each queue are where. No number is counted further than ``cap``, which
-        keeps it quick however many jobs there are; None counts them all.
+    async def counts(self, *, cap: int | UnsetType | None = UNSET) -> Sequence[QueueCounts]:
+        """How many jobs of each queue are where. No number is counted further than ``cap``; None
+        counts them all. Left out, it is as large as is quick: up to 10,000, less where many queues
+        have that many jobs. What it was stands in the answer.
         """
-        return await (await self._storage()).admin.counts(cap=cap)
+        store = (await self._storage()).admin
+        if not isinstance(cap, UnsetType):
+            return await store.counts(cap=cap)
+        few = await store.counts(cap=_CAPS[0])
+        full = sum(number >= _CAPS[0] for one in few for number in _numbers(one))
+        if not full:
+            return few
+        quick = max((one for one in _CAPS if one * full <= _COUNTED), default=_CAPS[0])
+        return few if quick == _CAPS[0] else await store.counts(cap=quick)
 
     async def lags(self) -> Mapping[str, timedelta]:
         """Of every queue with something ready: how long the oldest of it has been due."""
@@ -122,3 +136,9 @@ class NumberDesk(Desk):
         if queue is None:
             names |= {task for worker in await storage.workers.live() for task in worker.tasks}
         return sorted(names)
+
+
+def _numbers(counts: QueueCounts) -> tuple[int, ...]:
+    waiting = (counts.ready, counts.scheduled, counts.retrying)
+    ended = (counts.succeeded, counts.failed, counts.cancelled, counts.discarded)
+    return (*waiting, counts.running, *ended)

@@ -41,7 +41,7 @@ _SHORT = timedelta(hours=1)
 """More is drawn anew once a minute: nothing is seen to move on it sooner, and it costs."""
 _ORDERS = 5
 _CAME = timedelta(minutes=5)
-_COUNTED, _COUNTED_WITHIN = 2_000, 0.2
+_COUNTED, _COUNTED_WITHIN = 2_000, 0.1
 _STATES = (
     ("Ready", "ready"),
     ("Scheduled", "scheduled"),
