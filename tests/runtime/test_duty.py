@@ -6,10 +6,11 @@ import asyncio
 from typing import Any
 
 from tests.runtime.world import Tampered, World, make_worker, simulate, working
+from windlass import Every
 from windlass.core.event import Event, WorkerChanged
 from windlass.core.state import State
 from windlass.runtime.worker import StopReason
-from windlass.storage.protocol import ClaimReply, Duty, WorkerState
+from windlass.storage.protocol import ClaimReply, Duty, JobFilter, WorkerState
 
 BEAT = 5.1
 """A beat later, every worker has heard what was said."""
@@ -180,5 +181,25 @@ def test_a_stop_that_was_said_before_the_first_beat_is_heard() -> None:
         await worker.started.wait()
         await world.app.admin.stop_workers(worker.id)
         assert await running is StopReason.ORDERED
+
+    simulate(scenario)
+
+
+def test_a_quiet_worker_still_fires_schedules() -> None:
+    async def scenario(world: World) -> None:
+        @world.app.schedule(Every(20))
+        @world.app.task(name="tick")
+        async def tick() -> None:
+            world.say("started")
+
+        async with working(world.app) as shift:
+            await world.app.admin.quiet_workers(shift.worker.id)
+            await world.until(50)
+            waiting = await world.app.admin.find(JobFilter(states=[State.WAITING]))
+            assert waiting
+            assert world.words == []
+            await world.app.admin.resume_workers(shift.worker.id)
+            await world.until(50 + 2 * BEAT)
+        assert "started" in world.words
 
     simulate(scenario)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from windlass.cli.commands import Command, together
 from windlass.config import parse_duration
 from windlass.errors import ConfigError, WindlassError
 from windlass.written import read_backoff, read_rate
@@ -23,8 +24,6 @@ __all__ = [
     "schedule_options",
 ]
 
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 if TYPE_CHECKING:
     _Type = click.ParamType[object]
@@ -91,25 +90,22 @@ _OVERLAP = _Or("skip|queue|allow|N", _overlap)
 
 def schedule_options(command: Command) -> Command:
     """What can be said of a schedule beside its rule."""
-    for option in reversed(
-        (
-            click.option("--missed", help="Slots nobody was there for: skip, one or all."),
-            click.option("--most-missed", type=int, help="With --missed all: at most so many."),
-            click.option(
-                "--overlap",
-                type=_OVERLAP,
-                metavar=_OVERLAP.name,
-                help="A slot that comes while a run is active.",
-            ),
-            click.option(
-                "--jitter", type=_TIME, metavar=_TIME.name, help="Each job waits up to so long."
-            ),
-            click.option("--starts", type=_INSTANT, metavar=_INSTANT.name),
-            click.option("--ends", type=_INSTANT, metavar=_INSTANT.name),
-        )
-    ):
-        command = option(command)
-    return command
+    return together(
+        command,
+        click.option("--missed", help="Slots nobody was there for: skip, one or all."),
+        click.option("--most-missed", type=int, help="With --missed all: at most so many."),
+        click.option(
+            "--overlap",
+            type=_OVERLAP,
+            metavar=_OVERLAP.name,
+            help="A slot that comes while a run is active.",
+        ),
+        click.option(
+            "--jitter", type=_TIME, metavar=_TIME.name, help="Each job waits up to so long."
+        ),
+        click.option("--starts", type=_INSTANT, metavar=_INSTANT.name),
+        click.option("--ends", type=_INSTANT, metavar=_INSTANT.name),
+    )
 
 
 def changes(given: Mapping[str, object]) -> dict[str, Any]:

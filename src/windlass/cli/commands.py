@@ -1,12 +1,17 @@
-"""Commands that have commands."""
+"""Commands that have commands, and options that come together."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
 from windlass.errors import suggestion
 
-__all__ = ["Commands"]
+__all__ = ["Command", "Commands", "together"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class Commands(click.Group):
@@ -19,3 +24,10 @@ class Commands(click.Group):
         if self.get_command(ctx, name) is None and not name.startswith("-"):
             ctx.fail(f"No such command {name!r}.{suggestion(name, self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)
+
+
+def together(command: Command, *options: Callable[[Any], Any]) -> Command:
+    """The command with these options, in this order in its help."""
+    for option in reversed(options):
+        command = option(command)
+    return command

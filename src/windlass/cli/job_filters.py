@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from windlass.cli import completing
+from windlass.cli.commands import Command, together
 
 if TYPE_CHECKING:
     from windlass.core.state import Shown, State
     from windlass.storage.looks import JobFilter
 
 __all__ = ["FILTERS", "filter_of", "filter_options", "instant_of", "narrows"]
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 _WAITING = ("scheduled", "ready", "retrying")
 _STATES = ("waiting", *_WAITING, "running", "succeeded", "failed", "cancelled", "discarded")
@@ -69,9 +68,7 @@ def filter_options(command: Command) -> Command:
 
     INSTANT is written like 2030-12-24T08:00+01:00, AGO like 15m or 2h.
     """
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return together(command, *_OPTIONS)
 
 
 def narrows(given: Mapping[str, Any]) -> bool:

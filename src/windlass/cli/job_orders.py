@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from windlass.cli.bulk import order_all
+from windlass.cli.commands import together
 from windlass.cli.job_filters import filter_of, filter_options, instant_of, narrows
 from windlass.cli.job_tables import Answered, answered
 from windlass.cli.target import ask, json_option, place, several, url_option
@@ -40,7 +41,8 @@ class _Wish(NamedTuple):
 
 def _many(command: Callable[..., int]) -> Callable[..., int]:
     """Options of every order: which jobs, how many, and how carefully."""
-    options = (
+    return together(
+        command,
         click.option("--all", "every", is_flag=True, help="Everything that matches the filter."),
         filter_options,
         click.option("--limit", type=click.IntRange(1), help="With --all: at most so many."),
@@ -49,9 +51,6 @@ def _many(command: Callable[..., int]) -> Callable[..., int]:
         url_option,
         json_option,
     )
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 @click.command()

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
+from windlass.cli.commands import Command, together
 from windlass.config import parse_duration
 from windlass.core.rules import Cron, Every, Manual, Once, Rule
 from windlass.errors import WindlassError
 
 __all__ = ["json_arguments", "rule_of", "rule_options", "written_rule"]
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 _KINDS = ("cron", "every", "once", "manual")
 
 
 def rule_options(command: Command) -> Command:
     """``--cron``, ``--every``, ``--once`` and ``--manual``, and what belongs to them."""
-    for option in reversed(
-        (
-            click.option("--cron", help="Five fields, six with seconds first, or @daily."),
-            click.option("--tz", help="The zone of --cron, such as Europe/Berlin."),
-            click.option("--every", help="A period: 250ms, 30s, 5m, 2h, 7d."),
-            click.option("--after-end", is_flag=True, help="--every counts from each run's end."),
-            click.option("--once", help="One instant: 2030-12-24T08:00+01:00."),
-            click.option("--manual", is_flag=True, help="Only when triggered."),
-        )
-    ):
-        command = option(command)
-    return command
+    return together(
+        command,
+        click.option("--cron", help="Five fields, six with seconds first, or @daily."),
+        click.option("--tz", help="The zone of --cron, such as Europe/Berlin."),
+        click.option("--every", help="A period: 250ms, 30s, 5m, 2h, 7d."),
+        click.option("--after-end", is_flag=True, help="--every counts from each run's end."),
+        click.option("--once", help="One instant: 2030-12-24T08:00+01:00."),
+        click.option("--manual", is_flag=True, help="Only when triggered."),
+    )
 
 
 def rule_of(given: dict[str, Any]) -> Rule | None:

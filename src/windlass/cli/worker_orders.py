@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from windlass.cli import completing
+from windlass.cli.commands import together
 from windlass.cli.target import ask, json_option, place, several, url_option
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ __all__ = ["quiet", "resume", "stop"]
 
 def _options(command: Callable[..., int]) -> Callable[..., int]:
     """Which workers: by name, or all that match."""
-    options = (
+    return together(
+        command,
         click.argument(
             "words", metavar="[MODULE:APP] WORKER...", nargs=-1, shell_complete=completing.workers
         ),
@@ -38,9 +40,6 @@ def _options(command: Callable[..., int]) -> Callable[..., int]:
         url_option,
         json_option,
     )
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 @click.command()
