@@ -352,6 +352,26 @@ async def test_a_job_that_is_not_known_here_comes_back_all_the_same() -> None:
         assert (await it.app.refresh(claimed.claim.job)).state is State.WAITING
 
 
+async def test_a_late_attempt_that_is_not_known_here_comes_back_soon() -> None:
+    """Its task may wait for moments only, where the default waits for minutes by now."""
+    async with bench() as it:
+
+        @it.app.task(name="job", backoff=Backoff.none())
+        async def job() -> None:
+            raise ValueError("an ordinary error")
+
+        record = await it.run(job.call())
+        for _ in range(2):
+            record = await it.again(record)
+        await held(await it.app.storage(), "doomed")
+        it.app.tasks._tasks.clear()
+        await it.store.inner.workers.bury(["doomed"])
+        assert await reaper_of(it).step() == 1
+        record = await it.app.refresh(record.id)
+        assert (record.state, record.attempt) == (State.WAITING, 4)
+        assert record.due - it.clock.now() == timedelta(seconds=5)
+
+
 # --- late finishes -------------------------------------------------------------------------------
 
 

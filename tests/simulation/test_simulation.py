@@ -28,6 +28,12 @@ def test_a_world_that_was_healed_has_kept_every_promise(store: StoreName, first:
     assert not told, "\n".join(told)
 
 
+@pytest.mark.parametrize("seed", [287, 1254, 1469])
+def test_what_an_old_release_reaps_from_a_new_one_comes_back_soon(seed: int) -> None:
+    """The worker that buries another lacks the task of the job it gives back."""
+    simulate(seed, "sqlite")
+
+
 @pytest.mark.parametrize("store", STORES)
 def test_a_seed_tells_the_same_story_twice(store: StoreName) -> None:
     for seed in range(3):

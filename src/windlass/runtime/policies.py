@@ -7,7 +7,7 @@ from datetime import timedelta
 import msgspec
 
 from windlass.config import Settings
-from windlass.core.backoff import DEFAULT_BACKOFF
+from windlass.core.backoff import DEFAULT_BACKOFF, Backoff
 from windlass.core.cooling import DEFAULT_COOL_DOWN
 from windlass.core.job import ClaimedJob
 from windlass.core.outcome import Policy
@@ -18,6 +18,10 @@ from windlass.storage.protocol import QueueStore
 from windlass.task import TaskRegistry
 
 __all__ = ["Policies"]
+
+_STRANGERS = Backoff.exponential(cap=DEFAULT_BACKOFF.first)
+"""Between the attempts of a task that is not known here: the first wait of the default, each time.
+Its own waits may be far shorter than the later ones of the default, which grow to an hour."""
 
 
 class Policies:
@@ -50,8 +54,9 @@ class Policies:
         task = self._tasks.find(name)
         own = None if task is None else task.settings
         kept = settings.keep_succeeded if here.keep_succeeded is None else here.keep_succeeded
+        usual = _STRANGERS if own is None else DEFAULT_BACKOFF
         return Policy(
-            backoff=(None if own is None else own.backoff) or here.backoff or DEFAULT_BACKOFF,
+            backoff=(None if own is None else own.backoff) or here.backoff or usual,
             cool_down=here.cool_down or DEFAULT_COOL_DOWN,
             on_crash="fail" if own is None else own.on_crash,
             missing_task=settings.missing_task,
