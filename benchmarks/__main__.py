@@ -118,7 +118,7 @@ class _Display:
 @click.option("--quick", is_flag=True, help="Smaller sizes, a few minutes.")
 @click.option("--tiny", is_flag=True, hidden=True, help="To see that it works at all.")
 @click.option("--json", "as_json_", is_flag=True, help="For machines, on standard output.")
-@click.option("--against", metavar="COMMIT", help="Only drain and enqueue, then and now.")
+@click.option("--against", metavar="COMMIT", help="Only drain and enqueue, at COMMIT and now.")
 def main(
     *,
     only: str | None,

@@ -2,8 +2,9 @@
 
 The commit is checked out into a temporary git worktree. Its package and that of the working tree
 are measured by the same code, each in processes of its own that import nothing of the other, in
-rounds that take turns and change who comes first: no-op jobs drained by one worker, and jobs stored
-by ``enqueue_many`` and one by one. The figures are medians of five rounds.
+rounds that take turns and change who comes first: no-op jobs drained by one worker, with the
+processor time that worker and server spend on one job; jobs stored by ``enqueue_many``, a thousand
+single ones at once, and one at a time. The figures are medians of nine rounds.
 """
 
 from __future__ import annotations
@@ -16,22 +17,23 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import windlass
-from benchmarks.child import run, sources
-from benchmarks.drain import SLOTS, rate
-from benchmarks.enqueue import produce
-from benchmarks.figure import Figure, Target
+from benchmarks import plain
+from benchmarks.child import child, run, sources
+from benchmarks.figure import Figure, Target, Unit
+from benchmarks.place import Place
 from benchmarks.stage import Listener, Rounds, Stage
-from benchmarks.worker import App, make_calls, store
 
-__all__ = ["UnknownCommit", "checked_out", "located", "measure", "put"]
+__all__ = ["UnknownCommit", "checked_out", "measure"]
 
 ROOT = Path(__file__).resolve().parents[1]
-SINGLES = 50
-LEAST = 0.95
-"""Nothing may lose more than five parts in a hundred."""
+SLOTS = 200
+LEAST = Target("at least", 0.95, "ratio")
+"""No rate may lose more than five parts in a hundred."""
+MOST = Target("at most", 1.03, "ratio")
+"""No job may cost more than three parts in a hundred more."""
 
-Way = Callable[[], Awaitable[float]]
+Answer = dict[str, float]
+Way = Callable[[], Awaitable[Answer]]
 
 
 class UnknownCommit(Exception):
@@ -64,86 +66,99 @@ def _git(*words: str) -> None:
 
 
 async def measure(stage: Stage, tree: Path, commit: str) -> list[Figure]:
-    """The working tree against a commit that was checked out to ``tree``."""
+    """Measure the working tree against a commit that was checked out to ``tree``."""
     sizes, place, listener = stage
-    answers: dict[str, list[dict[str, float]]] = {"before": [], "now": []}
-
-    async def drain() -> float:
-        with place.scratch() as url:
-            await run(put, url=url, jobs=sizes.against_jobs)
-            place.settle(url)
-            return await rate(url, sizes.against_jobs, workers=1, slots=SLOTS)
-
-    async def enqueue(side: str) -> float:
-        with place.scratch() as url:
-            answer = await run(produce, url=url, jobs=sizes.against_jobs, singles=SINGLES)
-        answers[side].append(answer)
-        return float(answer["bulk"])
-
-    sides = {"before": tree / "src", "now": ROOT / "src"}
-    ways: dict[str, Way] = {}
-    for side, source in sides.items():
+    jobs = sizes.against_jobs
+    works: dict[str, Way] = {
+        "drain": functools.partial(_drain, place, jobs),
+        "enqueue": functools.partial(_enqueue, place, jobs, sizes.against_lone),
+    }
+    ways: dict[tuple[str, str], Way] = {}
+    for side, source in {"before": tree / "src", "now": ROOT / "src"}.items():
         with sources(source):
             await _check(source)
-        ways[f"drain {side}"] = functools.partial(_within, source, drain)
-        ways[f"enqueue {side}"] = functools.partial(
-            _within, source, functools.partial(enqueue, side)
-        )
+        for work, way in works.items():
+            ways[side, work] = functools.partial(_within, source, way)
     rounds = await _in_turn(sizes.against_rounds, ways, listener)
-    burst = Rounds({side: [one["at_once"] for one in told] for side, told in answers.items()})
+    parts = () if place.backend == "sqlite" else ("worker", "server")
     return [
-        _figure("drain", "drain, one worker process", rounds, "drain ", commit),
-        _figure("enqueue", "enqueue_many", rounds, "enqueue ", commit),
-        _figure("at_once", "single enqueues at once", burst, "", commit),
+        _figure("drain", "drain, one worker process", rounds, commit),
+        _figure("processor", "processor time of a job", rounds, commit, unit="µs", target=MOST),
+        *(
+            _figure(part, f"of it in the {part}", rounds, commit, unit="µs", target=None)
+            for part in parts
+        ),
+        _figure("bulk", "enqueue_many", rounds, commit),
+        _figure("at_once", "single enqueues at once", rounds, commit),
+        _figure("lone", "a lone enqueue", rounds, commit),
     ]
 
 
-async def _within(source: Path, way: Way) -> float:
+async def _drain(place: Place, jobs: int) -> Answer:
+    with place.scratch() as url:
+        await run(plain.put, url=url, jobs=jobs)
+        place.settle(url)
+        async with child(plain.drain, url=url, jobs=jobs, slots=SLOTS) as worker:
+            await worker.hear()
+            before = place.processor_seconds()
+            told = await worker.ask("start")
+            server = place.processor_seconds() - before
+    if told["runs"] != jobs:
+        raise AssertionError(f"{told['runs']} runs of {jobs} jobs")
+    return {
+        "drain": jobs / told["seconds"],
+        "processor": (told["processor"] + server) / jobs * 1e6,
+        "worker": told["processor"] / jobs * 1e6,
+        "server": server / jobs * 1e6,
+    }
+
+
+async def _enqueue(place: Place, jobs: int, lone: int) -> Answer:
+    with place.scratch() as url:
+        return dict(await run(plain.produce, url=url, jobs=jobs, lone=lone))
+
+
+async def _within(source: Path, way: Way) -> Answer:
     with sources(source):
         return await way()
 
 
-async def _in_turn(count: int, ways: Mapping[str, Way], listener: Listener) -> Rounds:
+async def _in_turn(
+    count: int, ways: Mapping[tuple[str, str], Way], listener: Listener
+) -> dict[str, Rounds]:
     """Every way ``count`` times; who came last comes first in the next round."""
-    samples: dict[str, list[float]] = {name: [] for name in ways}
+    samples: dict[str, dict[str, list[float]]] = {}
     for number in range(1, count + 1):
-        for name in [*ways] if number % 2 else reversed([*ways]):
-            listener.step(f"{name}, round {number} of {count}")
-            samples[name].append(await ways[name]())
-    return Rounds(samples)
+        for side, work in [*ways] if number % 2 else reversed([*ways]):
+            listener.step(f"{work} {side}, round {number} of {count}")
+            for name, value in (await ways[side, work]()).items():
+                samples.setdefault(name, {}).setdefault(side, []).append(value)
+    return {name: Rounds(sides) for name, sides in samples.items()}
 
 
-def _figure(name: str, title: str, rounds: Rounds, what: str, commit: str) -> Figure:
-    now, before = f"{what}now", f"{what}before"
+def _figure(
+    name: str,
+    title: str,
+    measured: Mapping[str, Rounds],
+    commit: str,
+    *,
+    unit: Unit = "jobs/s",
+    target: Target | None = LEAST,
+) -> Figure:
+    rounds = measured[name]
     return Figure(
         name=f"against_{name}",
         title=f"{title}, against {commit}",
-        measured=rounds[now],
-        unit="jobs/s",
-        yardstick=rounds[before],
+        measured=rounds["now"],
+        unit=unit,
+        yardstick=rounds["before"],
         yardstick_name=commit,
-        target=Target("at least", LEAST, "ratio"),
-        note=f"now {rounds.spread(now)}; before {rounds.spread(before)}",
+        target=target,
+        note=f"now {rounds.spread('now')}; before {rounds.spread('before')}",
     )
 
 
 async def _check(source: Path) -> None:
-    found = await run(located)
+    found = await run(plain.located)
     if not Path(found).is_relative_to(source):
         raise RuntimeError(f"{found} would be measured, which is not in {source}")
-
-
-# --- in processes of their own ----------------------------------------------------------------
-
-
-def located() -> str:
-    """Which package is measured here."""
-    return str(Path(str(windlass.__file__)).resolve())
-
-
-async def put(url: str, jobs: int) -> str:
-    """Store jobs that do nothing."""
-    app = App(url)
-    async with app.windlass:
-        await store(app.windlass, make_calls(app.noop, jobs))
-    return "done"

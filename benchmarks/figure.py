@@ -7,9 +7,9 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Figure", "Target", "percentile"]
+__all__ = ["Figure", "Target", "Unit", "percentile"]
 
-Unit = Literal["jobs/s", "ms", "MB", "% of a core"]
+Unit = Literal["jobs/s", "ms", "µs", "MB", "% of a core"]
 
 
 class Target(msgspec.Struct, frozen=True):

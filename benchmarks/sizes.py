@@ -28,6 +28,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     page_jobs: int
     closed_seconds: float
     against_jobs: int
+    against_lone: int
     against_rounds: int
 
 
@@ -50,7 +51,8 @@ FULL = Sizes(
     page_jobs=2_000_000,
     closed_seconds=30.0,
     against_jobs=50_000,
-    against_rounds=5,
+    against_lone=500,
+    against_rounds=9,
 )
 QUICK = Sizes(
     name="quick",
@@ -71,6 +73,7 @@ QUICK = Sizes(
     page_jobs=50_000,
     closed_seconds=10.0,
     against_jobs=10_000,
+    against_lone=200,
     against_rounds=5,
 )
 TINY = Sizes(
@@ -92,5 +95,6 @@ TINY = Sizes(
     page_jobs=3_000,
     closed_seconds=0.5,
     against_jobs=400,
+    against_lone=20,
     against_rounds=1,
 )

@@ -127,6 +127,36 @@ def test_every_promised_figure_can_be_measured(backend: str, name: str) -> None:
     assert any(figure["met"] is not None for figure in figures)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the figures read /proc")
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the history of a clone")
+@pytest.mark.parametrize("backend", ["sqlite", "postgres", "redis"])
+def test_a_commit_is_compared_in_rates_and_in_processor_time(backend: str) -> None:
+    asked = ["--tiny", "--backend", backend, "--against", "HEAD", "--json"]
+    run = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *asked],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert run.returncode == 0, run.stderr
+    (measured,) = json.loads(run.stdout)
+    figures = {figure["name"]: figure for figure in measured["figures"]}
+    judged = {name for name, figure in figures.items() if figure["met"] is not None}
+    assert judged == {
+        "against_drain",
+        "against_processor",
+        "against_bulk",
+        "against_at_once",
+        "against_lone",
+    }
+    assert all(figures[name]["ratio"] > 0 for name in judged)
+    if backend != "sqlite":
+        parts = figures["against_worker"]["measured"] + figures["against_server"]["measured"]
+        assert figures["against_processor"]["measured"] == pytest.approx(parts)
+
+
 def test_an_unknown_figure_is_refused_with_the_known_ones() -> None:
     run = subprocess.run(
         [sys.executable, "-m", "benchmarks", "--only", "speed"],
