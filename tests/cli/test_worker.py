@@ -243,6 +243,9 @@ def test_sigusr1_writes_every_stack_and_the_worker_goes_on(shop: Shop) -> None:
     with Running("worker", "shop:app", cwd=shop.folder) as worker:
         worker.wait_for(READY)
         assert until(lambda: shop.job(job).state is State.RUNNING)
+        # A stored claim does not say that the handler was entered; the end of a later job does.
+        later = shop.enqueue("add", 1, 1)
+        worker.wait_for(rf"succeeded {later[-8:]}")
         worker.signal(signal.SIGUSR1)
         worker.wait_for(r"^(Current thread|Thread) 0x")
         worker.wait_for(r"is called windlass-heartbeat")
