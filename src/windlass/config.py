@@ -80,6 +80,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     reap_every: timedelta = timedelta(seconds=5)
     poll: timedelta = timedelta(seconds=1)
     grace: timedelta = timedelta(seconds=30)
+    max_throttle: timedelta = timedelta(hours=1)
+    """The longest wait that a handler's ``Throttled(after)`` is taken at its word for."""
     slots: int = 10
     on_isolation: Literal["continue", "cancel"] = "continue"
     child_max_jobs: int | None = None
@@ -135,7 +137,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 message = f"{name} may be at most {_MAX_TEXT:,} bytes, got {getattr(self, name):,}"
                 raise ConfigError(message)
         _some_or_none(self, "child_max_jobs", "child_max_megabytes", "child_memory_limit")
-        for name in ("heartbeat", "lease", "reap_every", "poll"):
+        for name in ("heartbeat", "lease", "reap_every", "poll", "max_throttle"):
             if getattr(self, name) <= timedelta(0):
                 message = f"{name} must be longer than nothing"
                 raise ConfigError(message)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 
-from windlass.core.instant import capped
-from windlass.errors import InvalidArgument
+from windlass.core.instant import LONGEST, capped
+from windlass.core.text import shown
 
 __all__ = ["Control", "GiveUp", "Retry", "Snooze", "Throttled"]
 
@@ -13,28 +14,63 @@ __all__ = ["Control", "GiveUp", "Retry", "Snooze", "Throttled"]
 _PUBLIC = "windlass"
 """Where people import them from: stored errors and tracebacks name them so."""
 
+_NONSENSE = timedelta(seconds=60)
+"""What is waited where the wait that was given makes no sense."""
+
+
+def _sensible(after: object) -> timedelta | None:
+    """A wait from nothing to `LONGEST`; None: NaN, or no number at all."""
+    if isinstance(after, timedelta):
+        return min(max(after, timedelta(0)), LONGEST)
+    if isinstance(after, bool) or not isinstance(after, (int, float)) or math.isnan(after):
+        return None
+    if after >= LONGEST.total_seconds():  # infinity, too
+        return LONGEST
+    return timedelta(seconds=max(after, 0))
+
+
+def _wish(after: timedelta | float) -> timedelta | None:
+    """The same; what is no number is refused, since it comes from the handler's own code."""
+    capped(0 if isinstance(after, (int, float)) and not isinstance(after, bool) else after, "after")
+    return _sensible(after)
+
+
+def _makes_sense(after: object, *, cool_queue: bool) -> bool:
+    if after is None:
+        return cool_queue
+    below = isinstance(after, timedelta) and after < timedelta(0)
+    below = below or (isinstance(after, (int, float)) and after < 0)
+    return _sensible(after) is not None and not below
+
 
 class Control(Exception):
     """Base of the instructions a handler can raise."""
 
 
 class Retry(Control):
-    """Try again: costs an attempt. Without ``after`` the task's backoff decides when."""
+    """Try again: costs an attempt. Without ``after`` the task's backoff decides when.
+
+    A negative ``after`` is none, NaN is left to the backoff.
+    """
 
     __module__ = _PUBLIC
 
     def __init__(self, reason: str = "", *, after: timedelta | float | None = None) -> None:
         super().__init__(reason or "the handler asked for a retry")
-        self.after = None if after is None else capped(after, "after")
+        self.after = None if after is None else _wish(after)
 
 
 class Snooze(Control):
-    """Run me later: free."""
+    """Run me later: free, and never sooner than a tenth of a second.
+
+    A negative ``after`` is a time that has passed: the job runs again soon. NaN is a minute.
+    """
 
     __module__ = _PUBLIC
 
     def __init__(self, after: timedelta | float) -> None:
-        self.after = capped(after, "after")
+        wish = _wish(after)
+        self.after = _NONSENSE if wish is None else wish
         super().__init__(f"the handler asked to run again in {self.after}")
 
 
@@ -45,6 +81,11 @@ class Throttled(Control):
     whichever is longer. Many who hit the same limit are one hit, and hits in a row make it longer.
     ``cool_queue=False``: this job alone waits, for ``after``. ``drain``: the rates that the job
     draws on are spent, whatever we had counted ourselves.
+
+    ``after`` often comes from the other side, so nothing in it costs an attempt or stops a queue
+    for good: more than the setting ``max_throttle`` (an hour) is taken for that, and what makes no
+    sense (negative, NaN, no number, none where ``cool_queue=False`` needs one) for a minute.
+    Workers log a warning once for each task. No wait is shorter than a tenth of a second.
     """
 
     __module__ = _PUBLIC
@@ -56,16 +97,12 @@ class Throttled(Control):
         cool_queue: bool = True,
         drain: bool = True,
     ) -> None:
-        if after is None and not cool_queue:
-            message = (
-                "Throttled(cool_queue=False) needs after=: without a queue that rests, only you "
-                "know when to try again"
-            )
-            raise InvalidArgument(message)
-        self.after = None if after is None else capped(after, "after")
+        self.odd = "" if _makes_sense(after, cool_queue=cool_queue) else f"after={shown(after)}"
+        """What was given, if it makes no sense."""
+        self.after = _NONSENSE if self.odd else _sensible(after)
         self.cool_queue = cool_queue
         self.drain = drain
-        super().__init__("throttled" if after is None else f"throttled for {self.after}")
+        super().__init__("throttled" if self.after is None else f"throttled for {self.after}")
 
 
 class GiveUp(Control):

@@ -275,7 +275,8 @@ class Task(Generic[P, R_co]):
             uses = (*(draw.use(given, options.cost, secrets) for draw in self.draws), *uses)
         if keyed is None:
             return Call(self, payload, named, options, uses)
-        unique = keyed.stored(options.rule or keyed.rule, payload, given, secrets)
+        whole = payload if keyed.reads_arguments else self.codec.canonical(payload)
+        unique = keyed.stored(options.rule or keyed.rule, whole, given, secrets)
         return Call(self, payload, named, options, uses, unique)
 
     # --- what goes along with its jobs ---

@@ -144,7 +144,10 @@ class Keyed:
         arguments: Mapping[str, Any],
         secrets: Collection[str] = (),
     ) -> StoredUnique:
-        """The key of a call. ``rule``: the task's own, or as the call has changed it."""
+        """The key of a call. ``rule``: the task's own, or as the call has changed it.
+
+        ``payload`` is in canonical order, so that equal arguments make the same key.
+        """
         if self._template is None:
             key = f"arguments:{hashlib.sha256(payload).hexdigest()}"
         else:

@@ -20,7 +20,7 @@ from windlass.journaling import EventJournal
 from windlass.observe.bus import Bus
 from windlass.seams import new_job_ids
 from windlass.storage.journal import EventRecord
-from windlass.testing import drain
+from windlass.testing import VirtualClock, drain
 from windlass.testing.clock import START
 
 DAY = timedelta(days=1)
@@ -50,7 +50,7 @@ async def test_nothing_is_kept_unless_it_is_asked_for() -> None:
 
 
 async def test_every_step_of_a_job_is_an_event_and_the_running_ones_add_up() -> None:
-    app = Windlass("memory://", event_log=True)
+    app = Windlass("memory://", event_log=True, clock=VirtualClock())
 
     @app.task(name="steps", queue="shop", max_attempts=3, backoff=Backoff.none())
     async def steps(ctx: Context) -> None:
@@ -62,7 +62,7 @@ async def test_every_step_of_a_job_is_an_event_and_the_running_ones_add_up() -> 
 
     async with app:
         job = await steps.enqueue()
-        await drain(app)
+        await drain(app, until=1)
         other = await steps.options(delay=60).enqueue()
         await other.cancel()
         await app.close()

@@ -7,6 +7,7 @@ import hashlib
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from windlass import Context, Unique, Windlass, testing
@@ -42,6 +43,23 @@ async def test_true_is_one_job_for_the_same_arguments(app: Windlass) -> None:
     assert other.created
     digest = hashlib.sha256(b'{"user":1,"what":"a"}').hexdigest()
     assert (await first.refresh()).key == f"sync/arguments:{digest}"
+
+
+async def test_equal_arguments_are_one_job_in_whatever_order_they_come(app: Windlass) -> None:
+    @app.task(name="export", unique=True)
+    async def export(filters: dict[str, Any], fields: set[str], share: float = 0.5) -> None: ...
+
+    nested = {"b": [1, 2], "a": {"y": 1, "x": 2}}
+    turned = {"a": {"x": 2, "y": 1}, "b": [1, 2]}
+    first = await export.enqueue(nested, {*"abcdefgh"}, share=1.0)
+    again = await export.enqueue(turned, {*"hgfedcba"}, share=1)
+    assert (again.id, again.created) == (first.id, False)
+    key = (await first.refresh()).key
+    sorted_ = {"filters": turned, "fields": sorted("abcdefgh"), "share": 1.0}
+    digest = hashlib.sha256(msgspec.json.encode(sorted_)).hexdigest()
+    assert key == f"export/arguments:{digest}"  # the same in every process
+    other = await export.enqueue({**turned, "b": [2, 1]}, {*"abcdefgh"}, share=1)
+    assert other.created  # the order of a list counts
 
 
 async def test_a_task_without_arguments_is_one_job_at_a_time(app: Windlass) -> None:

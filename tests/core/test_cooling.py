@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.core.values import few
 from windlass.core.backoff import Backoff
-from windlass.core.cooling import DEFAULT_COOL_DOWN, GRACE, MOST, steps
+from windlass.core.cooling import DEFAULT_COOL_DOWN, GRACE, LEAST, MOST, steps
 
 SECOND = timedelta(seconds=1)
 
@@ -21,7 +21,7 @@ curves = st.one_of(
 
 
 def test_the_numbers_are_those_that_were_promised() -> None:
-    assert (GRACE, MOST) == (120 * SECOND, 30)
+    assert (GRACE, MOST, LEAST) == (120 * SECOND, 30, SECOND / 10)
 
 
 def test_unless_said_otherwise_rests_double_from_a_second_to_five_minutes() -> None:
@@ -37,7 +37,7 @@ def test_after_so_many_hits_the_list_says_what_the_curve_says(
     curve: Backoff, chance: float, hits: int
 ) -> None:
     waits = steps(curve, chance)
-    assert waits[min(hits, len(waits) - 1)] == curve.delay(hits + 1, chance)
+    assert waits[min(hits, len(waits) - 1)] == max(curve.delay(hits + 1, chance), LEAST)
 
 
 @few
@@ -50,7 +50,7 @@ def test_the_list_is_as_short_as_it_can_be_and_never_empty(curve: Backoff, chanc
 
 def test_a_curve_that_is_flat_is_one_rest() -> None:
     assert steps(Backoff.fixed(7), 0.5) == (7 * SECOND,)
-    assert steps(Backoff.none(), 0.5) == (0 * SECOND,)
+    assert steps(Backoff.none(), 0.5) == (LEAST,)
     assert steps(Backoff.waits([1, 1, 1]), 0.5) == (1 * SECOND,)
 
 

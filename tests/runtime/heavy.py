@@ -216,6 +216,20 @@ async def steer_async(how: str) -> None:
 both("steer", steer, steer_async, max_attempts=3)
 
 
+def steer_in_group(how: str) -> None:
+    try:
+        steer(how)
+    except (Snooze, Throttled, GiveUp, Retry) as error:
+        raise ExceptionGroup("unhandled errors in a TaskGroup", [error]) from None
+
+
+async def steer_in_group_async(how: str) -> None:
+    steer_in_group(how)
+
+
+both("steer_in_group", steer_in_group, steer_in_group_async, max_attempts=3)
+
+
 def odd() -> object:
     return object()
 

@@ -220,7 +220,7 @@ async def test_stop_iteration_is_an_error_like_any_other(make: Make) -> None:
         assert "StopIteration" in job.error.message
 
 
-@pytest.mark.parametrize("kind", [Snooze, Throttled, lambda after: Retry(after=after)])
+@pytest.mark.parametrize("kind", [Snooze, lambda after: Retry(after=after)])
 async def test_more_time_than_the_calendar_has_is_ten_years(
     kind: Callable[[timedelta], BaseException],
 ) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from tests.runtime.world import Bench, World, bench, simulate, working
-from windlass import Backoff, Limit, Rate, Throttled
+from windlass import Backoff, Limit, Rate, Retry, Snooze, Throttled
 from windlass.core.event import Event, JobMoved, QueueCooled
 from windlass.core.job import Job
 from windlass.core.state import State, Verb
-from windlass.errors import InvalidArgument
 from windlass.task import Task
 
 SECOND = timedelta(seconds=1)
@@ -39,10 +39,83 @@ async def cool_until(it: Bench) -> timedelta | None:
 # --- what a handler says -------------------------------------------------------------------------
 
 
-def test_without_a_queue_that_rests_a_time_is_needed() -> None:
-    with pytest.raises(InvalidArgument, match="needs after="):
-        Throttled(cool_queue=False)
+def test_without_a_queue_that_rests_and_without_a_time_a_minute_is_waited() -> None:
+    assert Throttled(cool_queue=False).after == 60 * SECOND
     assert Throttled(3, cool_queue=False).after == 3 * SECOND
+    assert Throttled().after is None
+
+
+NONSENSE: list[Any] = [-1, -math.inf, math.nan, timedelta(seconds=-1), "soon", True]
+TOO_LONG: list[Any] = [math.inf, 1e300, 1_790_000_000, timedelta.max, 3601]
+
+
+@pytest.mark.parametrize("cool_queue", [True, False])
+@pytest.mark.parametrize("after", NONSENSE, ids=repr)
+async def test_a_wait_that_makes_no_sense_is_a_minute_and_costs_no_attempt(
+    caplog: pytest.LogCaptureFixture, after: Any, *, cool_queue: bool
+) -> None:
+    async with bench() as it:
+        task = throttled(it, Throttled(after, cool_queue=cool_queue), max_attempts=1)
+        job = await it.run(task.call())
+        assert (job.state, job.attempt, job.error) == (State.WAITING, 0, None)
+        assert job.due - it.clock.now() == 60 * SECOND
+        assert await cool_until(it) == (60 * SECOND if cool_queue else None)
+        await it.again(job, 60)
+        told = [line.getMessage() for line in caplog.records if "Throttled" in line.getMessage()]
+        assert len(told) == 1
+        assert "makes no sense" in told[0]
+
+
+@pytest.mark.parametrize("after", TOO_LONG, ids=repr)
+async def test_a_wait_that_is_too_long_is_cut_to_the_longest_allowed(
+    caplog: pytest.LogCaptureFixture, after: Any
+) -> None:
+    async with bench() as it:
+        job = await it.run(throttled(it, Throttled(after), max_attempts=1).call())
+        assert (job.state, job.attempt) == (State.WAITING, 0)
+        assert await cool_until(it) == job.due - it.clock.now() == 3600 * SECOND
+        await it.again(job, 3600)
+        told = [line.getMessage() for line in caplog.records if "Throttled" in line.getMessage()]
+        assert len(told) == 1
+        assert "max_throttle" in told[0]
+
+
+async def test_the_longest_allowed_wait_is_a_setting() -> None:
+    async with bench(max_throttle="2m") as it:
+        job = await it.run(throttled(it, Throttled(119)).call())
+        assert job.due - it.clock.now() == 119 * SECOND
+        job = await it.again(job, 119)
+        assert job.due - it.clock.now() == 119 * SECOND
+    async with bench(max_throttle="2m") as it:
+        job = await it.run(throttled(it, Throttled(121)).call())
+        assert job.due - it.clock.now() == 120 * SECOND
+
+
+@pytest.mark.parametrize(
+    "error", [Throttled(), Throttled(0), Throttled(0, cool_queue=False), Snooze(0), Snooze(-5)]
+)
+async def test_a_job_that_is_put_back_for_free_never_runs_in_a_circle(error: Exception) -> None:
+    async with bench() as it:
+        await it.app.admin.set_queue("default", cool_down=Backoff.none())
+
+        @it.app.task(name="job")
+        async def job() -> None:
+            raise error
+
+        record = await it.run(job.call())
+        assert record.due - it.clock.now() == SECOND / 10
+
+
+async def test_a_snooze_of_nan_is_a_minute_and_a_retry_of_nan_follows_the_backoff() -> None:
+    async with bench() as it:
+
+        @it.app.task(backoff=Backoff.fixed(7))
+        async def job(*, retry: bool) -> None:
+            raise Retry(after=math.nan) if retry else Snooze(math.nan)
+
+        waits = [await it.run(job.call(retry=retry)) for retry in (False, True)]
+        assert [wait.due - it.clock.now() for wait in waits] == [60 * SECOND, 7 * SECOND]
+        assert [wait.attempt for wait in waits] == [0, 1]
 
 
 async def test_without_a_time_the_queue_s_curve_decides_and_rises_with_every_hit() -> None:

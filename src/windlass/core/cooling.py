@@ -6,13 +6,16 @@ from datetime import timedelta
 
 from windlass.core.backoff import Backoff
 
-__all__ = ["DEFAULT_COOL_DOWN", "GRACE", "MOST", "steps"]
+__all__ = ["DEFAULT_COOL_DOWN", "GRACE", "LEAST", "MOST", "steps"]
 
 DEFAULT_COOL_DOWN = Backoff.exponential(1, factor=2, cap=timedelta(minutes=5), jitter="none")
 
 GRACE = timedelta(seconds=120)
 """A success forgets earlier cool-downs only when the last one ended at least this long ago: a
 limiter that flaps is not forgiven by what slips through between two hits."""
+
+LEAST = timedelta(milliseconds=100)
+"""No free wait is shorter: a job that is put back at no cost must not run in a circle."""
 
 MOST = 30
 """Cool-downs in a row that are counted."""
@@ -23,7 +26,7 @@ def steps(curve: Backoff, chance: float) -> tuple[timedelta, ...]:
 
     Given to the store as a list: only the store knows the number, and it holds no policy.
     """
-    waits = [curve.delay(count + 1, chance) for count in range(MOST + 1)]
+    waits = [max(curve.delay(count + 1, chance), LEAST) for count in range(MOST + 1)]
     while len(waits) > 1 and waits[-1] == waits[-2]:
         waits.pop()
     return tuple(waits)

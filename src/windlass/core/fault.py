@@ -6,7 +6,7 @@ import re
 
 __all__ = ["frame_of"]
 
-_FRAME = re.compile(r'^\s*File "(?P<path>[^"\n]*)", line \d+, in (?P<name>.+)$', re.MULTILINE)
+_FRAME = re.compile(r'^[\s|+-]*File "(?P<path>[^"\n]*)", line \d+, in (?P<name>.+)$', re.MULTILINE)
 _NOT_THEIRS = re.compile(r"[/\\](site-packages|dist-packages|lib[/\\]python3[^/\\]*)[/\\]|^<")
 _LONGEST = 200
 

@@ -9,7 +9,7 @@ import msgspec
 
 from windlass.core import transition
 from windlass.core.backoff import DEFAULT_BACKOFF, Backoff
-from windlass.core.cooling import DEFAULT_COOL_DOWN, steps
+from windlass.core.cooling import DEFAULT_COOL_DOWN, LEAST, steps
 from windlass.core.job import AttemptError, ClaimedJob
 from windlass.core.transition import Transition
 
@@ -77,6 +77,8 @@ class Throttled(msgspec.Struct, frozen=True):
     """Nobody takes anything from the job's queue until it has rested."""
     drain: bool = False
     """The rates the job draws on are spent, whatever their buckets say."""
+    odd: str = ""
+    """The wait that the handler gave, if it made no sense and another was taken for it."""
 
 
 class Interrupted(msgspec.Struct, frozen=True):
@@ -161,10 +163,11 @@ def decide(
                 return _try_again(job, error, policy, by=by, chance=chance)
             return transition.fail(job, by=by, error=error)
         case Snoozed(after):
-            return transition.snooze(job, by=by, delay=after)
+            return transition.snooze(job, by=by, delay=max(after, LEAST))
         case Throttled(after, cool_queue, drain):
             cools = steps(policy.cool_down, chance) if cool_queue else ()
-            return transition.throttle(job, by=by, delay=after, cools=cools, drains=drain)
+            wait = max(after, LEAST)
+            return transition.throttle(job, by=by, delay=wait, cools=cools, drains=drain)
         case Interrupted():
             return transition.release(job, by=by)
         case Missing(error):

@@ -59,6 +59,7 @@ def _from_builtin(wanted: type[Any], value: object) -> object:
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_to_builtin)
+_SORTED = msgspec.json.Encoder(enc_hook=_to_builtin, order="deterministic")
 
 
 def _to_json(value: object) -> bytes:
@@ -194,6 +195,14 @@ class Codec:
         if not self._keywords and msgspec.UNSET not in values:
             return values, {}
         return self._split(values)
+
+    def canonical(self, payload: bytes) -> bytes:
+        """The same arguments as the same bytes, in whatever order their keys and sets came."""
+        try:
+            return _SORTED.encode(self._decode(payload))
+        except _NOT_STORABLE as error:
+            message = f"the arguments of {self._function.__qualname__} do not fit: {error}"
+            raise PayloadError(message) from error
 
     def _split(self, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         unset = msgspec.UNSET

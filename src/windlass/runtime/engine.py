@@ -18,7 +18,7 @@ import msgspec
 from windlass.config import Settings, WorkerSettings
 from windlass.core.event import JobMoved, ordered
 from windlass.core.job import Claim, ClaimedJob, JobId, Progress
-from windlass.core.outcome import Missing, Outcome
+from windlass.core.outcome import Missing, Outcome, Throttled
 from windlass.core.schedule import Schedule
 from windlass.core.state import Verb
 from windlass.core.transition import Transition
@@ -44,6 +44,7 @@ from windlass.runtime.pruner import Pruner
 from windlass.runtime.runner import Run, Runner
 from windlass.runtime.settle import settle
 from windlass.runtime.slots import Slots
+from windlass.runtime.throttles import Throttles
 from windlass.seams import Seams
 from windlass.services import AttachedServices, Services
 from windlass.storage.journal import LogLine
@@ -105,6 +106,7 @@ class Engine:
         self.following = Following(around.seams.new_job_ids, settings, around.tasks)
         self.identity = Identity(storage, settings, worker, around.seams, around.tasks)
         self._chance = around.seams.chance
+        self._throttles = Throttles(settings.max_throttle)
         self.slots = Slots(worker, on_free=self._slot_freed)
         self.finisher = Finisher(
             storage.jobs,
@@ -249,6 +251,8 @@ class Engine:
         return await self.finishing.resolve(run, outcome)
 
     def _settle(self, job: ClaimedJob, outcome: Outcome) -> Transition:
+        if isinstance(outcome, Throttled):
+            outcome = self._throttles(job, outcome)
         ended = settle(job, outcome, self.policy, by=job.worker, chance=self._chance)
         return ended if job.on_failure is None else self.following(job, ended)
 

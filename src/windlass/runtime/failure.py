@@ -10,11 +10,14 @@ from windlass.core.job import AttemptError, ClaimedJob
 from windlass.core.redact import redacted_text
 from windlass.errors import UnknownTask
 from windlass.plugins.names import plugin_of
+from windlass.runtime.groups import leaves
 
 __all__ = ["clip", "describe", "kind_of", "unknown_task"]
 
 _KIND = 256
 _LOOKED_THROUGH = 4
+_LISTED = 10
+"""Errors of a group that its message names; the traceback has more."""
 _MESSAGE_SHARE = 4
 """A message may take a quarter of the room; the traceback gets the rest."""
 
@@ -72,7 +75,8 @@ def _own_frames_off(trace: TracebackType | None) -> TracebackType | None:
 
 def describe(error: BaseException, *, limit: int, secrets: Sequence[str] = ()) -> AttemptError:
     """What to store about ``error``, without ``secrets``; causes are part of the traceback."""
-    message = _hidden(_text(error), limit // _MESSAGE_SHARE, secrets)
+    kind, words = _named(error)
+    message = _hidden(words, limit // _MESSAGE_SHARE, secrets)
     try:
         lines = traceback.format_exception(
             type(error), error, _own_frames_off(error.__traceback__), limit=-64
@@ -80,9 +84,22 @@ def describe(error: BaseException, *, limit: int, secrets: Sequence[str] = ()) -
         text = "".join(lines)
     except BaseException as broken:  # noqa: BLE001 -- formatting calls into user code
         text = f"<no traceback: formatting it raised {type(broken).__name__}>"
-    return AttemptError(
-        kind_of(error), message, _hidden(text, limit - len(message.encode()), secrets)
-    )
+    return AttemptError(kind, message, _hidden(text, limit - len(message.encode()), secrets))
+
+
+def _named(error: BaseException) -> tuple[str, str]:
+    """The kind and the text of an error. A group of one goes by the error in it; a larger group
+    lists its errors: by itself it says only how many there are.
+    """
+    if not isinstance(error, BaseExceptionGroup):
+        return kind_of(error), _text(error)
+    found = leaves(error)
+    if len(found) == 1:
+        return kind_of(found[0]), _text(found[0])
+    listed = [f"{kind_of(leaf)}: {_text(leaf)}" for leaf in found[:_LISTED]]
+    if len(found) > _LISTED:
+        listed.append(f"… and {len(found) - _LISTED:,} more")
+    return kind_of(error), f"{_text(error)}: {'; '.join(listed)}"
 
 
 def _hidden(text: str, limit: int, secrets: Sequence[str]) -> str:

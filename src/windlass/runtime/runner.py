@@ -22,6 +22,7 @@ from windlass.core.redact import secret_names, secret_values
 from windlass.errors import ChildNotStarted, JobTimeout
 from windlass.runtime.children import Children, outcome_in
 from windlass.runtime.failure import describe, unknown_task
+from windlass.runtime.groups import barred, deciding
 from windlass.runtime.hooks import Layer, through
 from windlass.runtime.threads import Return, Threads
 from windlass.task import Task, TaskRegistry
@@ -296,8 +297,8 @@ class Runner:
     def _ended_badly(self, run: Run, error: BaseException) -> Outcome:
         if run.why is not None and run.why is not Why.CANCEL:
             return _stopped(run.why)
-        match error:
-            case Exception() if (kept := outcome_in(error)) is not None:
+        match deciding(error, functools.partial(self._bars, run)):
+            case Exception() as said if (kept := outcome_in(said)) is not None:
                 return kept
             case ChildNotStarted():
                 return core.Missing(self._describe(run, error))
@@ -307,14 +308,14 @@ class Runner:
                 return _stopped(run.why)
             case asyncio.CancelledError():
                 return self._raised(run, error)
-            case Retry():
-                after = None if error.after is None else min(error.after, _FARTHEST)
+            case Retry(after=wish):
+                after = None if wish is None else min(wish, _FARTHEST)
                 return core.Raised(self._describe(run, error), after)
-            case Snooze():
-                return core.Snoozed(min(error.after, _FARTHEST))
-            case Throttled():
-                after = min(error.after or _NO_TIME, _FARTHEST)
-                return core.Throttled(after, error.cool_queue, error.drain)
+            case Snooze(after=wish):
+                return core.Snoozed(min(wish, _FARTHEST))
+            case Throttled() as said:
+                after = min(said.after or _NO_TIME, _FARTHEST)
+                return core.Throttled(after, said.cool_queue, said.drain, said.odd)
             case GiveUp():
                 return core.GaveUp(self._describe(run, error))
             case Exception():
@@ -324,11 +325,13 @@ class Runner:
 
     def _raised(self, run: Run, error: BaseException) -> Outcome:
         """Its class is looked at here: what is stored of it, or sent to a worker, is text."""
+        return core.Raised(self._describe(run, error), barred=self._bars(run, error))
+
+    def _bars(self, run: Run, error: BaseException) -> bool:
+        """Whether the task's lists rule out another attempt."""
         task = self._tasks.find(run.job.task)
-        if task is None:
-            return core.Raised(self._describe(run, error))
-        lists = task.settings.retry_on, task.settings.give_up_on
-        return core.Raised(self._describe(run, error), barred=core.barred(type(error), *lists))
+        lists = None if task is None else (task.settings.retry_on, task.settings.give_up_on)
+        return lists is not None and barred(error, *lists)
 
     def _describe(self, run: Run, error: BaseException) -> AttemptError:
         """Without the secrets that the handler was given: errors are read by many."""
