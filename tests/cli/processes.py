@@ -49,9 +49,10 @@ class Running:
         cwd: Path,
         env: Mapping[str, str] | None = None,
         prefix: Sequence[str] = (),
+        instead: Sequence[str] = (sys.executable, "-m", "windlass"),
     ) -> None:
         self.process = subprocess.Popen(
-            [*prefix, sys.executable, "-m", "windlass", *arguments],
+            [*prefix, *instead, *arguments],
             cwd=cwd,
             env=environment(env),
             stdin=subprocess.DEVNULL,

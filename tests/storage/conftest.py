@@ -8,11 +8,13 @@ import shutil
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.storage.upgrading import downgraded, upgraded
 from windlass.storage.memory import MemoryDatabase, MemoryStorage
 from windlass.storage.postgres import open_postgres
 from windlass.storage.protocol import Storage
@@ -124,6 +126,13 @@ async def storage(request: pytest.FixtureRequest) -> AsyncIterator[Storage]:
     opened = await request.getfixturevalue(OPENERS[request.param])()
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+async def upgrade(storage: Storage) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Makes the store one of the next major version, as a newer Windlass does."""
+    yield partial(upgraded, storage)
+    await downgraded(storage)
 
 
 @pytest.fixture

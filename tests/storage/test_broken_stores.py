@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from functools import partial
 
 import pytest
 
 from tests.storage.broken import TABLE, broken_storage
+from tests.storage.upgrading import upgraded
 from windlass.errors import WindlassError
 from windlass.testing import conformance
 from windlass.testing.clock import VirtualClock
@@ -32,7 +34,12 @@ async def test_the_broken_store_is_found(name: str, monkeypatch: pytest.MonkeyPa
     clock = VirtualClock()
     storage = broken_storage(TABLE[name], clock)
     elsewhere = broken_storage(TABLE[name], clock)
-    arguments = {"storage": storage, "elsewhere": elsewhere, "clock": clock}
+    arguments = {
+        "storage": storage,
+        "elsewhere": elsewhere,
+        "clock": clock,
+        "upgrade": partial(upgraded, storage),
+    }
     wanted = inspect.signature(test).parameters.keys() & arguments.keys()
     with pytest.raises(FAILURES):
         await test(suite(), **{name: arguments[name] for name in wanted})

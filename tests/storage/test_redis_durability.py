@@ -136,7 +136,7 @@ async def test_a_database_that_the_server_does_not_have_is_refused(own_valkey: S
 async def test_jobs_of_a_newer_windlass_are_refused(redis_url: str) -> None:
     with redis.Redis.from_url(redis_url) as line:
         line.set("{windlass}:epoch", "99-whatever")
-    with pytest.raises(SchemaTooNew, match="Upgrade this process"):
+    with pytest.raises(SchemaTooNew, match="Upgrade windlass in this process"):
         await open_redis(redis_url)
 
 

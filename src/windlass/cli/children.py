@@ -15,6 +15,7 @@ from windlass.cli.codes import (
     COULD_NOT_START,
     COULD_NOT_STOP,
     IN_ORDER,
+    OUTDATED,
     STORAGE_LOST,
     WORN_OUT,
 )
@@ -75,6 +76,7 @@ def exit_in_words(code: int) -> str:
         COULD_NOT_STOP: "ended with an error of its own",
         STORAGE_LOST: "lost its database, which was deleted or replaced",
         WORN_OUT: "is worn out",
+        OUTDATED: "is too old for its storage",
     }
     return known.get(code, f"ended with exit code {code}")
 

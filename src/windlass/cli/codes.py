@@ -7,6 +7,7 @@ __all__ = [
     "COULD_NOT_STOP",
     "HANDLER_FAILED",
     "IN_ORDER",
+    "OUTDATED",
     "STORAGE_LOST",
     "UNHEALTHY",
     "WORN_OUT",
@@ -26,3 +27,5 @@ STORAGE_LOST = 74
 """The database was deleted or replaced while it was open. Started again, it opens the new one."""
 WORN_OUT = 75
 """For a supervisor only: replace me at once."""
+OUTDATED = 78
+"""A newer Windlass has changed the storage: upgrade this one before it is started again."""

@@ -20,6 +20,7 @@ from windlass.cli.codes import (
     COULD_NOT_START,
     COULD_NOT_STOP,
     IN_ORDER,
+    OUTDATED,
     STORAGE_LOST,
     WORN_OUT,
 )
@@ -33,7 +34,7 @@ from windlass.cli.signals import Stopped, StopRequests, dump_on_request, exit_wi
 from windlass.cli.tally import Deeds, Tally
 from windlass.cli.terminal import Terminal, keep_own_loggers, log_to
 from windlass.config import WorkerSettings
-from windlass.errors import ConfigError, WindlassError, suggestion
+from windlass.errors import ConfigError, SchemaTooNew, WindlassError, suggestion
 from windlass.observe.log import EventLog, brief
 from windlass.runtime.worker import StopReason, Worker
 from windlass.storage.protocol import Verdict
@@ -51,6 +52,7 @@ _RUSHED = 10.0
 _CLOSING = 5.0
 """What closing may take once the last outcome is stored."""
 _REFRESH = 0.25
+_CODES = {StopReason.STORAGE_LOST: STORAGE_LOST, StopReason.OUTDATED: OUTDATED}
 _SWITCH = 0.001
 """How long one thread may keep the interpreter while others want it. With Python's own 5 ms, an
 event loop that never rests let the threads that write and beat wait for seconds; with this, about
@@ -142,12 +144,12 @@ class _Serving:
             log.error("the worker ended: %s", words)
             return COULD_NOT_STOP
         may_heal = isinstance(error, BrokenModule) and error.may_heal
-        hopeless = isinstance(error, ConfigError) and not may_heal
+        hopeless = isinstance(error, ConfigError | SchemaTooNew) and not may_heal
         if self._line is not None:
             self._line.report({"failed": str(error), "hopeless": hopeless})
         if self._line is None or not hopeless:
             log.error("%s", words)  # else the supervisor says it
-        return COULD_NOT_START
+        return OUTDATED if isinstance(error, SchemaTooNew) else COULD_NOT_START
 
     # --- the worker's life ---
 
@@ -243,8 +245,8 @@ class _Serving:
                 log.info("worker %s started, pid %d", start.worker, start.pid)
 
     def _code_of(self, reason: StopReason) -> int:
-        if reason is StopReason.STORAGE_LOST:
-            return STORAGE_LOST
+        if reason in _CODES:
+            return _CODES[reason]
         return WORN_OUT if reason is StopReason.WORN_OUT and self._child else IN_ORDER
 
     def _farewell(self, worker: Worker, reason: StopReason, left: str) -> None:
@@ -258,6 +260,7 @@ class _Serving:
             StopReason.EMPTY: left,
             StopReason.WORN_OUT: "worn out",
             StopReason.STORAGE_LOST: "ended because its database was deleted or replaced",
+            StopReason.OUTDATED: "ended because windlass is too old here: upgrade it",
         }[reason]
         last = self._tally.last() if self._plan.summary else ""
         log.info("%s", f"{why}: {last}" if last else why)

@@ -17,7 +17,7 @@ from types import FrameType
 
 from windlass._version import __version__
 from windlass.cli.children import GIVE_UP_AFTER, Child, exit_in_words
-from windlass.cli.codes import COULD_NOT_START, COULD_NOT_STOP, IN_ORDER, WORN_OUT
+from windlass.cli.codes import COULD_NOT_START, COULD_NOT_STOP, IN_ORDER, OUTDATED, WORN_OUT
 from windlass.cli.plan import WorkerPlan
 from windlass.cli.signals import STOPPING, name_of
 from windlass.cli.tally import Tally
@@ -30,6 +30,8 @@ __all__ = ["Supervisor", "supervise"]
 log = logging.getLogger("windlass.supervisor")
 
 _TICK = 0.25
+_UPGRADED = 30.0
+"""When a child that was too old for its storage is tried again: it may have been upgraded."""
 _PATIENCE = 15.0
 """After a second signal children end by themselves within ten seconds; then they are ended."""
 
@@ -235,6 +237,8 @@ class Supervisor:
         elif code == WORN_OUT and child.counts:
             log.info("%s and is replaced at once", what)
             child.due = now
+        elif code == OUTDATED:
+            self._outdated(child, what, now)
         else:
             self._start_again(child, code, what, now)
         child.counts.clear()
@@ -261,9 +265,21 @@ class Supervisor:
             log.warning("%s%s; it is started again in %g s", what, why, pause)
             child.due = now + pause
 
-    def _give_up(self, why: str) -> None:
+    def _outdated(self, child: Child, what: str, now: float) -> None:
+        """A newer Windlass has changed the storage. Only an upgrade in place cures that here."""
+        if child.ready_at is None:
+            self._give_up(f"{what}: {child.last_error}", OUTDATED)
+            return
+        log.error(
+            "%s: upgrade windlass. It is started again in %g s, once, in case that has been done",
+            what,
+            _UPGRADED,
+        )
+        child.due = now + _UPGRADED
+
+    def _give_up(self, why: str, code: int = COULD_NOT_START) -> None:
         log.error("giving up: %s", why)
-        self._code = COULD_NOT_START
+        self._code = code
         self._stops = max(self._stops, 1)
         self._stop_all(1)
 

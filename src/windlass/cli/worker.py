@@ -42,6 +42,8 @@ Exit codes:
   74   its database was deleted or replaced while it was open: nothing more can be stored.
        Started again, as a supervisor does, it opens what is there then
   75   worn out (--max-jobs, --max-megabytes), under a supervisor: it starts another at once
+  78   a newer Windlass has changed the storage: upgrade windlass before you start it again.
+       Jobs that ran could end. A supervisor tries once more after 30 s, then ends with 78, too
 
 \b
 With --processes the supervisor starts dead workers again, after 0.5 s and then twice as long

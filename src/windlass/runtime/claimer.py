@@ -12,7 +12,7 @@ from typing import Protocol
 from windlass.core.job import Claim, ClaimedJob, JobId
 from windlass.core.state import Verb
 from windlass.core.transition import Transition, release
-from windlass.errors import StorageReplaced
+from windlass.errors import SchemaTooNew, StorageReplaced
 from windlass.runtime.identity import Identity
 from windlass.runtime.slots import Slots
 from windlass.storage.protocol import ClaimReply, Storage, Verdict, Want
@@ -140,7 +140,7 @@ class Claimer:
     # --- what it does ---
 
     async def run(self) -> None:
-        """Claim until told to be quiet, or the store is lost for good."""
+        """Claim until told to be quiet, or the store is lost for good or too new."""
         undo = self._storage.wakeups.subscribe(self.hint)
         pause = _FIRST_WAIT
         failing = False
@@ -148,7 +148,7 @@ class Claimer:
             while not self.quiet:
                 try:
                     await self._turn()
-                except StorageReplaced:
+                except (StorageReplaced, SchemaTooNew):
                     raise
                 except Exception as error:  # noqa: BLE001 -- an outage is waited out
                     if not failing:

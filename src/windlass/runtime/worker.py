@@ -8,13 +8,12 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from datetime import timedelta
-from enum import StrEnum
 from functools import partial
 from typing import Any
 
 from windlass.config import WorkerSettings
 from windlass.core.event import WorkerChanged
-from windlass.errors import StorageError, StorageReplaced
+from windlass.errors import SchemaTooNew, StorageError, StorageReplaced
 from windlass.runtime.address import child_tasks
 from windlass.runtime.birth import refuse_in_child
 from windlass.runtime.children import Children
@@ -27,6 +26,7 @@ from windlass.runtime.news import News
 from windlass.runtime.presence import Presence
 from windlass.runtime.promoter import Promoter
 from windlass.runtime.reaper import Reaper
+from windlass.runtime.reasons import StopReason
 from windlass.runtime.recycle import bytes_used, worn_out
 from windlass.runtime.runner import Why
 from windlass.runtime.scheduler import Scheduler
@@ -46,17 +46,6 @@ _CANCEL_PAUSE = 0.1
 
 
 Part = Callable[[], Coroutine[Any, Any, None]]
-
-
-class StopReason(StrEnum):
-    """Why a worker ended."""
-
-    ASKED = "asked"
-    ORDERED = "ordered"
-    """Somebody ordered it through the store: ``windlass workers stop``, the dashboard."""
-    EMPTY = "empty"
-    WORN_OUT = "worn out"
-    STORAGE_LOST = "storage lost"
 
 
 class Worker:
@@ -208,11 +197,14 @@ class Worker:
             self.engine.identity.let_go()
 
     async def _part(self, part: Part) -> None:
-        """A part of the worker; whichever finds the store replaced ends them all."""
+        """A part of the worker; whichever finds the store replaced, or too new, ends them all."""
         try:
             await part()
         except StorageReplaced as error:
             self._storage_lost(error)
+        except SchemaTooNew as error:
+            log.error("upgrade windlass in this process; it takes no more jobs: %s", error)  # noqa: TRY400
+            self._end(StopReason.OUTDATED)
 
     def _storage_lost(self, error: StorageReplaced) -> None:
         if self._lost:

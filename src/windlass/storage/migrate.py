@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
@@ -30,6 +30,7 @@ __all__ = [
     "find",
     "major",
     "ordered",
+    "refuse_newer",
     "refuse_stranger",
 ]
 
@@ -82,11 +83,16 @@ def check_known(stored: int, migrations: Sequence[Migration], where: str) -> Non
     """Refuse a schema whose major version this code does not know."""
     newest = migrations[-1].version
     if major(stored) > major(newest):
-        raise SchemaTooNew(
-            f"{where} has schema version {stored}, written by a newer Windlass; this one knows "
-            f"versions up to {newest}. Upgrade windlass in this process (pip install -U windlass), "
-            f"or point it at another storage."
-        )
+        refuse_newer(stored, newest, where)
+
+
+def refuse_newer(stored: int, known: int, where: str) -> NoReturn:
+    """Refuse to work on what a newer Windlass has written."""
+    raise SchemaTooNew(
+        f"{where} has schema version {stored}, written by a newer Windlass; this one knows "
+        f"versions up to {known}. Upgrade windlass in this process (pip install -U windlass), "
+        f"or point it at another storage."
+    )
 
 
 # --- SQLite ---------------------------------------------------------------------------------

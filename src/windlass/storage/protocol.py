@@ -137,6 +137,9 @@ class JobStore(Protocol):
     ) -> ClaimReply:
         """Give ready jobs to a worker, at most ``total``, at most each want's limit.
 
+        - Where the store has a newer major version than this code knows, nothing is claimed and
+          `SchemaTooNew` is raised, checked in the same transaction. Claims that are held then can
+          still be ended.
         - The worker's row must be live, checked in the same transaction (`ClaimReply.live`).
         - Wants are served in order; within a queue: priority (lower first), due time, insertion.
         - Due jobs count from the instant they are due (inclusive), promoted here if need be.
@@ -199,6 +202,7 @@ class JobStore(Protocol):
     async def claimable(self, queues: Sequence[str]) -> bool:
         """Whether a claim on these queues is worth its write lock now. A hint, read-only.
 
+        Yes where the stored version is too new for a claim: so an idle worker, too, finds out.
         It may err on the side of yes, never of no. A paused queue is not, nor one that cools down
         or runs as many as it may, nor is one where all
         that waits is a job to run alone that its limits refuse: nothing but a change, which

@@ -28,6 +28,7 @@ from tests.storage.broken import (
     settings,
     solo,
     succeeding,
+    upgrading,
     working,
 )
 from tests.storage.broken.table import TABLE, broken_storage
@@ -60,6 +61,7 @@ MUTANTS = (
     settings,
     solo,
     succeeding,
+    upgrading,
     working,
 )
 

@@ -11,9 +11,10 @@ import msgspec
 from windlass.core.job import ClaimedJob, JobId
 from windlass.core.state import State
 from windlass.core.unique import Window
-from windlass.storage.memory.database import MemoryDatabase
+from windlass.storage.memory.database import VERSION, MemoryDatabase
 from windlass.storage.memory.gates import Usage
 from windlass.storage.memory.row import Lane, Place, Row
+from windlass.storage.migrate import refuse_newer
 from windlass.storage.protocol import ClaimReply, Want, WorkerState
 
 __all__ = ["Claims", "Visit"]
@@ -48,6 +49,8 @@ class Claims:
     def claim(
         self, worker: str, wants: Sequence[Want], *, total: int, solo: bool, now: datetime
     ) -> ClaimReply:
+        if self._db.version > VERSION:
+            refuse_newer(self._db.version, VERSION, "This process's memory")
         if not self.is_live(worker):
             return ClaimReply((), now, live=False)
         queues = self.open_queues(wants)

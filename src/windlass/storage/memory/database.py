@@ -33,7 +33,10 @@ from windlass.storage.memory.row import (
 )
 from windlass.storage.protocol import ScheduleRow
 
-__all__ = ["MemoryDatabase"]
+__all__ = ["VERSION", "MemoryDatabase"]
+
+VERSION = 1
+"""Of what is kept here: checked by claims as on a server, though no other code can get at it."""
 
 
 class MemoryDatabase:
@@ -46,6 +49,7 @@ class MemoryDatabase:
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self.clock = clock
+        self.version = VERSION
         self.rows: dict[int, Row] = {}
         self.by_id: dict[JobId, Row] = {}
         self.running: dict[int, Row] = {}

@@ -11,7 +11,7 @@ from windlass.core.transition import Transition
 from windlass.core.unique import refuses
 from windlass.errors import KeyConflict
 from windlass.storage.memory.claims import Claims
-from windlass.storage.memory.database import MemoryDatabase
+from windlass.storage.memory.database import VERSION, MemoryDatabase
 from windlass.storage.memory.endings import Endings
 from windlass.storage.memory.insert import insert, lapses
 from windlass.storage.protocol import (
@@ -77,7 +77,8 @@ class MemoryJobs:
 
     async def claimable(self, queues: Sequence[str]) -> bool:
         with self._db.moment() as now:
-            return any(self._claimable(queue, now) for queue in queues)
+            newer = self._db.version > VERSION  # for the claim to refuse
+            return newer or any(self._claimable(queue, now) for queue in queues)
 
     def _claimable(self, queue: str, now: datetime) -> bool:
         if not self._claims.room(queue, now):

@@ -46,9 +46,11 @@ class Database:
     """One storage's way to the server."""
 
     def __init__(
-        self, server: Server, *, schema: str, clock: Clock, durability: Durability = "full"
+        self, server: Server, *, schema: str, clock: Clock, durability: Durability, known: int
     ) -> None:
+        """``known``: the newest schema version that this code knows."""
         self.server, self.clock, self.durability = server, clock, durability
+        self.known = known
         self.schema = quoted_schema(schema)
         self.channel = channel_of(schema)
         self.work, self.side = Link(server), Link(server)

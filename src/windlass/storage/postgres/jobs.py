@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from windlass.core.job import Claim, JobId, NewJob, Progress
 from windlass.core.state import TERMINAL
 from windlass.core.transition import Transition
-from windlass.errors import StoreBusy
+from windlass.errors import StorageReplaced, StoreBusy
 from windlass.storage.calendar import instant_of
+from windlass.storage.migrate import major, refuse_newer
 from windlass.storage.postgres.apply import (
     answers_of,
     by_seq,
@@ -48,7 +50,7 @@ _SQL = load("windlass.storage.postgres.sql", "jobs.sql")
 _INSERT_PLAIN, _INSERT = _SQL["insert_plain"], _SQL["insert"]
 _INSERT_KEYED = _SQL["insert_keyed"]
 _CLAIM, _APPLY, _SUCCEED = _SQL["claim"], _SQL["apply"], _SQL["succeed"]
-_CLAIMABLE, _ACTIVE = _SQL["claimable"], _SQL["active"]
+_CLAIMABLE, _ACTIVE, _VERSION = _SQL["claimable"], _SQL["active"], _SQL["version"]
 _REPORT, _SETTLED, _CANCEL = _SQL["report"], _SQL["settled"], _SQL["cancel"]
 
 _MANY = 2**31 - 1
@@ -89,15 +91,23 @@ class PostgresJobs:
     async def claim(
         self, worker: str, wants: Sequence[Want], *, total: int, solo: bool = False
     ) -> ClaimReply:
-        *rows, about = await self._db.fetch(
-            self._db.sql(_CLAIM),
-            self._db.instant(),
-            worker,
-            [want.queue for want in wants],
-            [min(max(want.limit, 0), _MANY) for want in wants],
-            min(max(total, 0), _MANY),
-            solo,
-        )
+        try:
+            *rows, about = await self._db.fetch(
+                self._db.sql(_CLAIM),
+                self._db.instant(),
+                worker,
+                [want.queue for want in wants],
+                [min(max(want.limit, 0), _MANY) for want in wants],
+                min(max(total, 0), _MANY),
+                solo,
+                self._db.known,
+            )
+        except Refused as refused:
+            refuse_newer(int(refused.detail), self._db.known, self._place)
+        except StorageReplaced:
+            # A newer schema may have another function in its place.
+            await self._refuse_newer()
+            raise
         at, next_us, expired = about["due"], about["timeout"], about["extras"]
         if expired:
             self._db.wake()  # for those who wait for their results
@@ -109,6 +119,17 @@ class PostgresJobs:
             solo_due=about["attempt"] == 1,
             expired=expired or (),
         )
+
+    @property
+    def _place(self) -> str:
+        return f"the schema {self._db.schema} at {self._db.work.where}"
+
+    async def _refuse_newer(self) -> None:
+        """Raise `SchemaTooNew` where the stored major version is newer than the known one."""
+        with suppress(StorageReplaced):
+            rows = await self._db.fetch(self._db.sql(_VERSION))
+            if major(rows[0][0] or 0) > major(self._db.known):
+                refuse_newer(rows[0][0], self._db.known, self._place)
 
     async def apply(self, transitions: Sequence[Transition]) -> Applied:
         order = by_seq(transitions)
@@ -132,13 +153,13 @@ class PostgresJobs:
         return Applied(at, [found[place] for place in range(len(order))])
 
     async def claimable(self, queues: Sequence[str]) -> bool:
-        return await self._asked(_CLAIMABLE, queues)
+        return await self._asked(_CLAIMABLE, list(queues), self._db.known)
 
     async def active(self, queues: Sequence[str]) -> bool:
-        return await self._asked(_ACTIVE, queues)
+        return await self._asked(_ACTIVE, list(queues))
 
-    async def _asked(self, statement: str, queues: Sequence[str]) -> bool:
-        rows = await self._db.fetch(self._db.sql(statement), self._db.instant(), list(queues))
+    async def _asked(self, statement: str, *args: object) -> bool:
+        rows = await self._db.fetch(self._db.sql(statement), self._db.instant(), *args)
         return bool(rows[0][0])
 
     async def report(self, progress: Sequence[tuple[Claim, Progress]]) -> None:

@@ -136,7 +136,8 @@ async def open_postgres(
         await door.close()
     if server.pooled is None:
         server.pooled = facts.pooled
-    database = Database(server, schema=schema, clock=clock, durability=durability)
+    known = migrations[-1].version
+    database = Database(server, schema=schema, clock=clock, durability=durability, known=known)
     pooler = ", through a pooler" if server.pooled else ""
     description = (
         f"PostgreSQL {facts.version} at {where}, schema {schema}, durability {durability}{pooler}"

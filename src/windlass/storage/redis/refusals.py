@@ -6,12 +6,20 @@ import re
 
 from redis import exceptions
 
-from windlass.errors import StorageError, StorageFull, StorageReplaced, StorageUnavailable
+from windlass.errors import (
+    SchemaTooNew,
+    StorageError,
+    StorageFull,
+    StorageReplaced,
+    StorageUnavailable,
+)
 
 __all__ = ["EPOCH_LOST", "code_of", "is_lost", "outage", "passes", "translate"]
 
 EPOCH_LOST = "WINDLASSEPOCH"
-"""The code that ``start.lua`` answers with."""
+"""The code that ``start.lua`` answers with where the jobs are gone or others."""
+TOO_NEW = "WINDLASSLAYOUT"
+"""The code that ``start.lua`` and ``claim.lua`` answer with where a newer Windlass was here."""
 
 # Redis before 7 wraps what a command in a script answered.
 _WRAPPED = re.compile(r"-([A-Z]+) ")
@@ -92,6 +100,13 @@ _ADVICE: dict[str, tuple[type[StorageError], str]] = {
             "+config|get +info (or +@read +@write +@scripting +@connection +time +wait)"
         ),
     ),
+    TOO_NEW: (
+        SchemaTooNew,
+        (
+            "keeps its jobs in a newer layout than this Windlass knows. Upgrade windlass in this "
+            "process (pip install -U windlass), or point it at another storage"
+        ),
+    ),
     EPOCH_LOST: (
         StorageReplaced,
         (
@@ -132,7 +147,7 @@ def translate(error: BaseException, place: str, doing: str = "") -> StorageError
     server = f"The Redis server at {place}"
     if code in _ADVICE:
         kind, advice = _ADVICE[code]
-        detail = f" ({error})" if code == "NOPERM" else ""
+        detail = f" ({error})" if code in {"NOPERM", TOO_NEW} else ""
         return kind(f"{server} {advice}.{detail}")
     if code == "LOST":
         return StorageUnavailable(

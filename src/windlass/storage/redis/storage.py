@@ -45,6 +45,10 @@ _LAYOUT = 3
 """Raised when an older Windlass could not read or keep up what this one writes. 2: ended jobs by
 queue. 3: lists of those that retry, frames, logs and events.
 """
+_FINISHES = 3
+"""The oldest layout whose processes may still do everything but claim, once this one is stored:
+their workers store the outcomes of what they run, and end. Older processes are refused outright.
+"""
 _EPOCH = re.compile(rb"([0-9]{1,9})-([0-9A-Za-z]{1,64})")
 
 
@@ -170,12 +174,14 @@ async def _epoch(line: Line, prefix: str) -> bytes:
     if layout > _LAYOUT:
         raise SchemaTooNew(
             f"The jobs under {prefix} were written by a newer Windlass (layout {layout}, this "
-            f"one knows {_LAYOUT}). Upgrade this process."
+            f"one knows {_LAYOUT}). Upgrade windlass in this process (pip install -U windlass), or "
+            f"use another prefix."
         )
     if layout < _LAYOUT:
         # Before anything moves: from now on processes that would look for it at its old place are
         # told that this is not their storage any more. `Database.confirm` takes over what is there.
         await line.ask("SET", prefix + "gathering", "0")
+        await line.ask("SET", prefix + "finishes", str(_FINISHES))
         epoch = b"%d-%s" % (_LAYOUT, found[2])
         await line.ask("SET", prefix + "epoch", epoch, "XX")
     return bytes(epoch)

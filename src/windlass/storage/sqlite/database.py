@@ -11,6 +11,7 @@ import apsw
 from windlass.core.instant import span_us, to_us
 from windlass.errors import StorageError
 from windlass.seams import Clock
+from windlass.storage.migrate import major, refuse_newer
 from windlass.storage.sqlite.connection import translate
 from windlass.storage.sqlite.forks import INSIDE
 
@@ -50,8 +51,12 @@ class Database:
     more. They see everything that was committed before they began.
     """
 
-    def __init__(self, writer: AnyWriter, readers: Readers, clock: Clock, *, path: str) -> None:
+    def __init__(
+        self, writer: AnyWriter, readers: Readers, clock: Clock, *, path: str, known: int
+    ) -> None:
+        """``known``: the newest schema version that this code knows."""
         self._writer, self._readers, self._path = writer, readers, path
+        self._known = known
         self.clock, self.boot = clock, readers.boot
         self._reader: apsw.Connection | None = None
         self._closed = False
@@ -98,6 +103,17 @@ class Database:
             return answer  # noqa: RET504 -- inside the block the checker takes it for swallowed
 
         return self.read(together)
+
+    def newer(self, connection: apsw.Connection) -> int | None:
+        """The stored schema version, if this code does not know its major; part of an op."""
+        stored = int(connection.execute("PRAGMA user_version").get or 0)
+        return stored if major(stored) > major(self._known) else None
+
+    def refuse_newer(self, connection: apsw.Connection) -> None:
+        """Raise `SchemaTooNew` in an op that only code of the stored version may run."""
+        stored = self.newer(connection)
+        if stored is not None:
+            refuse_newer(stored, self._known, self._path)
 
     def _drop_reader(self) -> None:
         reader, self._reader = self._reader, None

@@ -14,7 +14,7 @@ from windlass.storage.calendar import instant_of
 from windlass.storage.protocol import Applied, CancelAnswer, ClaimReply, Inserted, Settled, Want
 from windlass.storage.queries import load
 from windlass.storage.sqlite.apply import apply
-from windlass.storage.sqlite.claim import claim, solo_claimable
+from windlass.storage.sqlite.claim import Taken, claim, solo_claimable
 from windlass.storage.sqlite.database import Database
 from windlass.storage.sqlite.insert import insert
 from windlass.storage.sqlite.lanes import Lanes
@@ -49,11 +49,12 @@ class SqliteJobs:
         self, worker: str, wants: Sequence[Want], *, total: int, solo: bool = False
     ) -> ClaimReply:
         write = self._db.write_soon if total < _MANY else self._db.write
-        taken = await write(
-            lambda connection, now: claim(
-                connection, worker, wants, total=total, solo=solo, now=now
-            )
-        )
+
+        def op(connection: apsw.Connection, now: int) -> Taken:
+            self._db.refuse_newer(connection)
+            return claim(connection, worker, wants, total=total, solo=solo, now=now)
+
+        taken = await write(op)
         if taken.expired or taken.damaged:
             self._db.wake()  # for those who wait for their results
         for job in taken.damaged:
@@ -69,7 +70,10 @@ class SqliteJobs:
 
     async def claimable(self, queues: Sequence[str]) -> bool:
         return self._db.read(
-            lambda connection, now: any(_claimable(connection, queue, now) for queue in queues)
+            lambda connection, now: (
+                any(_claimable(connection, queue, now) for queue in queues)
+                or self._db.newer(connection) is not None  # for the claim to refuse
+            )
         )
 
     async def active(self, queues: Sequence[str]) -> bool:

@@ -157,8 +157,9 @@ async def _open(
     description: str,
 ) -> SqliteStorage:
     writer = make_writer(Transactor(source))
-    database = Database(writer, place, clock, path=source.path)
     migrations = migrate.find(_MIGRATIONS)
+    known = migrations[-1].version
+    database = Database(writer, place, clock, path=source.path, known=known)
     try:
         await database.write(
             lambda connection, _: migrate.apply_sqlite(connection, migrations, clock.now())

@@ -1,8 +1,9 @@
 """The storage contract as tests. Every backend runs all of them, ours and other people's.
 
-Needs pytest and pytest-asyncio (``asyncio_mode = "auto"``) and three fixtures: ``clock``, a
+Needs pytest and pytest-asyncio (``asyncio_mode = "auto"``) and four fixtures: ``clock``, a
 `VirtualClock`, ``storage``, an empty, opened `Storage` that reads it, and ``elsewhere``, another
-one of the same kind. Then::
+one of the same kind; ``upgrade``, an async function that raises the version which
+``storage`` has stored to the next major one, as a newer Windlass would. Then::
 
     from windlass.testing.conformance import ALL
 
@@ -64,6 +65,7 @@ from windlass.testing.conformance.settings import SettingsConformance
 from windlass.testing.conformance.solo import SoloConformance
 from windlass.testing.conformance.succeeding import SuccessorConformance
 from windlass.testing.conformance.trying import TrialConformance
+from windlass.testing.conformance.upgrading import UpgradeConformance
 from windlass.testing.conformance.windows import WindowConformance
 from windlass.testing.conformance.working import FarewellConformance, HeartbeatConformance
 
@@ -133,6 +135,7 @@ __all__ = [
     "ThrottleConformance",
     "TrialConformance",
     "UniqueConformance",
+    "UpgradeConformance",
     "WakeupConformance",
     "WindowConformance",
 ]
@@ -202,6 +205,7 @@ ALL: tuple[type, ...] = (
     RestorationConformance,
     WakeupConformance,
     StorageConformance,
+    UpgradeConformance,
 )
 """Every suite that holds for every backend, in the order of a job's way."""
 

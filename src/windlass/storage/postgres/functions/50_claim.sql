@@ -13,7 +13,8 @@ LANGUAGE sql STABLE AS $$
            END
 $$;
 
--- `JobStore.claim`. p_queues and p_limits are the wants, side by side.
+-- `JobStore.claim`. p_queues and p_limits are the wants, side by side. p_known: the newest schema
+-- version that the caller knows. A stored one of a newer major gives nothing: WL020, it as the detail.
 --
 -- Returns the claimed jobs, want by want, those of one want in any order (the caller sorts them: that
 -- costs the server more); extras: see `extras_of`. The last row is about the claim itself: seq NULL; number 0 if the worker
@@ -21,7 +22,7 @@ $$;
 -- becomes claimable (microseconds since the epoch); extras, the ids of the jobs that were discarded.
 CREATE OR REPLACE FUNCTION claim_jobs(
     p_at timestamptz, p_worker text, p_queues text[], p_limits integer[], p_total integer,
-    p_solo boolean
+    p_solo boolean, p_known integer DEFAULT NULL
 ) RETURNS TABLE (
     seq bigint, id bytea, number integer, attempt integer, max_attempts integer, budget integer,
     due timestamptz, timeout bigint, queue text, task text, payload bytea, extras text[],
@@ -61,6 +62,10 @@ DECLARE
     v_expired text[] := '{}';
     v_charged text[] := '{}';
 BEGIN
+    IF EXISTS (SELECT 1 FROM schema_versions s WHERE s.version >= (p_known / 100 + 1) * 100) THEN
+        RAISE EXCEPTION 'the schema is newer than the caller knows'
+            USING ERRCODE = 'WL020', DETAIL = (SELECT max(s.version) FROM schema_versions s);
+    END IF;
     -- Burial and claim need not exclude each other: every sweep ends the claims of whoever is not
     -- live, also those of a claim that raced it.
     IF NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = p_worker AND w.state = 'live') THEN

@@ -21,7 +21,7 @@ SELECT name FROM windlass.limits ORDER BY name;
 -- name: claim
 SELECT seq, id, number, attempt, max_attempts, budget, due, timeout, queue, task, payload, extras,
        priority
-  FROM windlass.claim_jobs($1, $2, $3, $4, $5, $6);
+  FROM windlass.claim_jobs($1, $2, $3, $4, $5, $6, $7);
 
 -- name: apply
 SELECT at, verdicts, verbs, cool_untils, cooleds
@@ -32,7 +32,12 @@ SELECT at, verdicts, verbs, cool_untils, cooleds
 SELECT at, verdicts, verbs FROM windlass.apply_successes($1, $2, $3::text::bigint[], $4, $5, $6);
 
 -- name: claimable
-SELECT windlass.is_claimable($1, $2);
+-- A newer major version is for the claim to refuse.
+SELECT windlass.is_claimable($1, $2)
+       OR EXISTS (SELECT 1 FROM windlass.schema_versions WHERE version >= ($3 / 100 + 1) * 100);
+
+-- name: version
+SELECT max(version) FROM windlass.schema_versions;
 
 -- name: active
 SELECT windlass.is_active($1, $2);

@@ -5,6 +5,9 @@
 -- record and the error of those that have a state record from before; then all asked records.
 -- use: visits brakes
 
+if newer then
+  return redis.error_reply('WINDLASSLAYOUT ' .. newer .. ' is the stored layout')
+end
 local worker, room, alone = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1'
 if not redis.call('ZSCORE', prefix .. 'live', worker) then
   return { now, 0, -1, 0, '', '', {} }

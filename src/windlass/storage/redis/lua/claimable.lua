@@ -44,6 +44,9 @@ local function claimable(queue)
     or solo_claimable(queue)
 end
 
+if newer then
+  return 1 -- for the claim to refuse
+end
 for _, queue in ipairs(ARGV) do
   if claimable(queue) then
     return 1

@@ -1,0 +1,43 @@
+"""Stores that old code may use as if nothing had changed, or not even to finish."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.storage.broken.table import fails
+from windlass.core.transition import Transition
+from windlass.errors import SchemaTooNew
+from windlass.storage.memory.database import VERSION
+from windlass.storage.memory.jobs import MemoryJobs
+from windlass.storage.protocol import Applied, ClaimReply, Want
+from windlass.testing.conformance import UpgradeConformance
+
+
+@fails(UpgradeConformance.test_a_store_of_a_newer_major_version_gives_nothing)
+class IgnoresTheVersion(MemoryJobs):
+    """Any code may claim, however old."""
+
+    async def claim(
+        self, worker: str, wants: Sequence[Want], *, total: int, solo: bool = False
+    ) -> ClaimReply:
+        self._db.version = VERSION
+        return await super().claim(worker, wants, total=total, solo=solo)
+
+
+@fails(UpgradeConformance.test_an_idle_worker_is_sent_to_the_claim_that_refuses_it)
+class LetsTheIdleSleep(MemoryJobs):
+    """A worker that finds nothing to do never learns of the new version."""
+
+    async def claimable(self, queues: Sequence[str]) -> bool:
+        self._db.version = VERSION
+        return await super().claimable(queues)
+
+
+@fails(UpgradeConformance.test_what_was_claimed_before_can_still_be_ended)
+class RefusesOutcomes(MemoryJobs):
+    """What ran when the version changed cannot be stored."""
+
+    async def apply(self, transitions: Sequence[Transition]) -> Applied:
+        if self._db.version > VERSION:
+            raise SchemaTooNew("upgrade first")
+        return await super().apply(transitions)
