@@ -137,10 +137,8 @@ class JobStore(Protocol):
     ) -> ClaimReply:
         """Give ready jobs to a worker, at most ``total``, at most each want's limit.
 
-        - Where the store has a newer major version than this code knows, nothing is claimed and
-          `SchemaTooNew` is raised, checked in the same transaction. Claims that are held then can
-          still be ended.
-        - The worker's row must be live, checked in the same transaction (`ClaimReply.live`).
+        - Checked in the same transaction: this code knows the stored major version (else
+          `SchemaTooNew`; ending claims is still possible), the worker's row is live (`live`).
         - Wants are served in order; within a queue: priority (lower first), due time, insertion.
         - Due jobs count from the instant they are due (inclusive), promoted here if need be.
         - Each claimed job: running, attempt + 1, claim number + 1, started now, worker stored,
@@ -202,11 +200,9 @@ class JobStore(Protocol):
     async def claimable(self, queues: Sequence[str]) -> bool:
         """Whether a claim on these queues is worth its write lock now. A hint, read-only.
 
-        Yes where the stored version is too new for a claim: so an idle worker, too, finds out.
-        It may err on the side of yes, never of no. A paused queue is not, nor one that cools down
-        or runs as many as it may, nor is one where all
-        that waits is a job to run alone that its limits refuse: nothing but a change, which
-        wakes, makes such a claim worth it.
+        It may err on the side of yes, never of no. Yes where the stored version is too new. Not
+        for a queue that is paused, cools down or runs as many as it may, or where all that waits
+        is a job to run alone that its limits refuse: only a change, which wakes, makes it so.
         """
         ...
 

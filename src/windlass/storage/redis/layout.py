@@ -107,8 +107,8 @@ This is layout 3. Layout 1 had one line ``finished:<digit>`` for all queues, and
 layout 2 had no ``retrying``, and knew nothing of frames, journals and audits. open.lua moves and
 gathers what is missing, in bites, before a storage is opened; ``gathering`` (STRING) says how far
 it is with the jobs that retry. ``epoch`` (STRING) is the layout, '-', and the id of this set of
-jobs. Every script names the one it was opened with. A newer layout under the same id refuses claims,
-and everything else from processes whose layout is older than ``finishes`` (STRING) says.
+jobs. Every script names the one it was opened with. A newer layout under the same id refuses
+claims, and everything else from processes whose layout is older than ``finishes`` (STRING) says.
 
 The asked record is a msgpack array that begins with values of fixed positions, so that Lua finds
 what it needs with one ``struct.unpack`` and Python decodes the rest: `asked.Asked`. The state
