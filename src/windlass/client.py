@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from windlass.config import Settings
-from windlass.core.event import JobEnqueued
+from windlass.core.event import enqueued
 from windlass.core.identity import CORRELATION_KEYS, PRINCIPAL_KEYS, first_usable
 from windlass.core.instant import duration
 from windlass.core.job import Job as JobRecord
@@ -172,7 +172,7 @@ class Client:
             await self.define(call.task.needs)
         (reply,) = await (self._inserts if new.unique is None else self._keyed).submit((new,))
         if reply.created and self._bus.heard:
-            self._bus.publish(JobEnqueued(job=reply.id, task=new.task, queue=new.queue))
+            self._bus.publish(enqueued(new))
         if reply.created:
             return Job(self._handles, reply.id, created=True, task=call.task)
         return job_for(self._handles, call, reply)
@@ -199,8 +199,7 @@ class Client:
         if self._bus.heard:
             for new, reply in zip(news, replies, strict=True):
                 if reply.created:
-                    event = JobEnqueued(job=reply.id, task=new.task, queue=new.queue)
-                    self._bus.publish(event)
+                    self._bus.publish(enqueued(new))
         return [
             job_for(self._handles, call, reply) for call, reply in zip(calls, replies, strict=True)
         ]

@@ -19,12 +19,22 @@ from windlass.errors import DefinitionError, suggestion
 if TYPE_CHECKING:
     from windlass.task import Task, TaskRegistry
 
-__all__ = ["ARGUMENT", "Failure", "check_all", "check_named", "check_taker", "follow_up", "then_of"]
+__all__ = [
+    "ARGUMENT",
+    "Failure",
+    "bare",
+    "check_all",
+    "check_named",
+    "check_taker",
+    "follow_up",
+    "then_of",
+]
 
 ARGUMENT = "failure"
 """The argument that such a task takes. It has one name everywhere: whoever finds a job lost may
 not know the task that is told of it."""
 
+_TEXTS = ("error_kind", "error_message", "traceback")
 _TRACE, _MESSAGE = 2_000, 1_000
 """Characters that stay of a text that does not fit."""
 
@@ -191,6 +201,24 @@ def then_of(
     )
 
 
+def bare(then: NewJob) -> NewJob:
+    """The same job with nothing that it can do without: who failed, and how."""
+    failure = msgspec.json.decode(then.payload, type=dict[str, Failure])[ARGUMENT]
+    cut: dict[str, Any] = {"arguments": None, "traceback": "", "error_message": "", "tags": ()}
+    less = [name for name, value in cut.items() if getattr(failure, name) != value]
+    shortened = tuple(dict.fromkeys((*failure.shortened, *less)))
+    told = msgspec.structs.replace(failure, **cut, shortened=shortened)
+    return NewJob(
+        id=then.id,
+        task=then.task,
+        queue=then.queue,
+        payload=msgspec.json.encode({ARGUMENT: told}),
+        max_attempts=then.max_attempts,
+        tags=marks_in(then.tags),
+        parent=then.parent,
+    )
+
+
 def _failure(job: ClaimedJob, failed: Transition) -> Failure:
     error = failed.error
     return Failure(
@@ -219,10 +247,22 @@ def _arguments(payload: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def _plain(text: str) -> str:
+    return text.encode("ascii", "backslashreplace").decode()
+
+
 def _payload(failure: Failure, room: int) -> bytes:
     """As much of it as fits: what can be read elsewhere goes first."""
     encode = msgspec.json.encode
-    payload = encode({ARGUMENT: failure})
+    try:
+        payload = encode({ARGUMENT: failure})
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        # What can be read and not be written again: nested too deeply, halves of characters.
+        texts = {name: _plain(getattr(failure, name)) for name in _TEXTS}
+        failure = msgspec.structs.replace(
+            failure, **texts, arguments=None, shortened=("arguments", *_TEXTS)
+        )
+        payload = encode({ARGUMENT: failure})
     cuts: tuple[tuple[str, object], ...] = (
         ("traceback", failure.traceback[-_TRACE:]),
         ("arguments", None),

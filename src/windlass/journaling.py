@@ -8,8 +8,10 @@ import logging
 import weakref
 from collections import deque
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice
+
+import msgspec
 
 from windlass.core.event import Event, JobEnqueued, JobMoved
 from windlass.core.state import Verb
@@ -26,6 +28,7 @@ _MOST = 50_000
 _EVERY = 2.0
 _BATCH = 500
 _INSTANT = timedelta(microseconds=1)
+_UNKNOWN = datetime.max.replace(tzinfo=UTC)
 
 KINDS: Mapping[Verb, str] = {
     Verb.CLAIM: "started",
@@ -55,7 +58,7 @@ class EventJournal:
         """
         self._storage = storage
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[tuple[JobEnqueued | JobMoved, float]] = deque()
+        self._waiting: deque[EventRecord | tuple[EventRecord, float]] = deque()
         self._dropped = 0
         self._task: asyncio.Task[None] | None = None
         self._flushing = asyncio.Lock()
@@ -69,7 +72,11 @@ class EventJournal:
         if len(self._waiting) >= _MOST:
             self._dropped += 1
             return
-        self._waiting.append((event, self._loop.time()))
+        # As it is written, so that what waits keeps no arguments in memory.
+        if isinstance(event, JobMoved):
+            self._waiting.append(_moved(event))
+        else:
+            self._waiting.append((_enqueued(event), self._loop.time()))
         if self._task is None:
             # In nobody's context: it may be a run's, and this is no part of it.
             self._task = self._loop.create_task(self._write(), context=contextvars.Context())
@@ -121,23 +128,25 @@ class EventJournal:
         self._failing = True
 
     async def _records(
-        self, batch: list[tuple[JobEnqueued | JobMoved, float]]
+        self, batch: list[EventRecord | tuple[EventRecord, float]]
     ) -> list[EventRecord]:
-        if all(isinstance(event, JobMoved) for event, _ in batch):
-            return [_moved(event) for event, _ in batch if isinstance(event, JobMoved)]
-        # An insert does not say when it was: by the store's clock, so long ago. A worker here may
-        # have begun before this process learnt that the job is stored: no later than that.
+        whole = [record for record in batch if isinstance(record, EventRecord)]
+        if len(whole) == len(batch):
+            return whole
+        # By the store's clock an insert was so long ago. A worker here may have begun before this
+        # process learnt that the job is stored: no later than that.
         now, here = await self._storage.now(), self._loop.time()
-        begun = {event.job: event.at for event, _ in reversed(batch) if isinstance(event, JobMoved)}
+        begun = {record.job: record.at for record in reversed(whole)}
         records = []
-        for event, heard in batch:
-            if isinstance(event, JobMoved):
-                records.append(_moved(event))
+        for record in batch:
+            if isinstance(record, EventRecord):
+                records.append(record)
                 continue
+            inserted, heard = record
             at = now - timedelta(seconds=max(here - heard, 0.0))
-            if event.job in begun:
-                at = min(at, begun[event.job] - _INSTANT)
-            records.append(_enqueued(event, at))
+            if inserted.job in begun:
+                at = min(at, begun[inserted.job] - _INSTANT)
+            records.append(msgspec.structs.replace(inserted, at=at))
         return records
 
     async def close(self) -> None:
@@ -172,5 +181,7 @@ def _moved(event: JobMoved) -> EventRecord:
     )
 
 
-def _enqueued(event: JobEnqueued, at: datetime) -> EventRecord:
-    return EventRecord(at=at, kind="enqueued", job=event.job, task=event.task, queue=event.queue)
+def _enqueued(event: JobEnqueued) -> EventRecord:
+    return EventRecord(
+        at=_UNKNOWN, kind="enqueued", job=event.job, task=event.task, queue=event.queue
+    )

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from tests.runtime.world import Bench, World, bench, logged, simulate, working
+import pytest
+
+from tests.runtime.world import Bench, Hook, World, bench, logged, register, simulate, working
 from windlass import Backoff, GiveUp, Snooze, Throttled
 from windlass.core.event import Event, JobEnqueued, JobMoved
+from windlass.core.job import JobId
 from windlass.core.state import State, Verb
 from windlass.errors import StorageUnavailable
+from windlass.runtime.presence import Presence
+from windlass.runtime.reaper import Reaper
+from windlass.storage.protocol import Want
 
 
 def listening(it: Bench) -> list[Event]:
@@ -106,6 +113,110 @@ async def test_an_event_tells_who_what_when_and_how_long() -> None:
         assert claim.ran is None
         assert success.ran == timedelta(seconds=2)
         assert success.at - claim.at == timedelta(seconds=2)
+
+
+async def test_an_event_carries_the_jobs_record_and_the_state_it_leaves() -> None:
+    async with bench() as it:
+        events = listening(it)
+
+        @it.app.task(name="job", max_attempts=1)
+        async def job(number: int) -> None:
+            raise ValueError("x")
+
+        done = await it.run(job.options(tags=["vip"]).call(7))
+        await it.app.admin.requeue(done.id)
+        await it.app.admin.cancel(done.id)
+        await it.app.admin.requeue(done.id)
+        stored, *moves = events
+        assert isinstance(stored, JobEnqueued)
+        assert stored.record is not None
+        assert (stored.record.payload, stored.record.tags) == (b'{"number":7}', ("vip",))
+        told = [event for event in moves if isinstance(event, JobMoved)]
+        assert [(event.previous, event.verb, event.state) for event in told] == [
+            (State.WAITING, Verb.CLAIM, State.RUNNING),
+            (State.RUNNING, Verb.FAIL, State.FAILED),
+            (State.FAILED, Verb.REQUEUE, State.WAITING),
+            (State.WAITING, Verb.CANCEL, State.CANCELLED),
+            (State.CANCELLED, Verb.REQUEUE, State.WAITING),
+        ]
+        for event in told:
+            assert event.record is not None
+            assert (event.record.payload, event.record.tags) == (b'{"number":7}', ("vip",))
+
+
+async def test_a_requeue_of_a_job_that_moved_meanwhile_does_not_guess_where_it_was() -> None:
+    async with bench() as it:
+
+        @it.app.task(name="job", max_attempts=1)
+        async def job() -> None:
+            raise ValueError("x")
+
+        stuck = await job.enqueue()
+        (storage, events) = (await it.app.storage(), listening(it))
+        get = storage.admin.get
+        with pytest.MonkeyPatch.context() as patch:
+
+            async def before_it_failed(ids: Sequence[JobId]) -> Any:
+                found = await get(ids)
+                patch.undo()
+                await it.engine.step()
+                return found
+
+            patch.setattr(storage.admin, "get", before_it_failed)
+            await it.app.admin.requeue(stuck.id)
+        requeue = events[-1]
+        assert isinstance(requeue, JobMoved)
+        assert (requeue.verb, requeue.previous) == (Verb.REQUEUE, None)
+
+
+async def test_a_claim_answered_too_late_is_told_of_with_its_return() -> None:
+    async with bench() as it:
+        events = listening(it)
+
+        @it.app.task(name="job")
+        async def job() -> None: ...
+
+        async def claim(call: Hook, *args: Any, **options: Any) -> Any:
+            reply = await call(*args, **options)
+            it.engine.claimer.quiet = True
+            return reply
+
+        it.store.on("jobs.claim", claim)
+        await job.enqueue()
+        await it.engine.step()
+        assert verbs(events) == [Verb.CLAIM, Verb.RELEASE]
+
+
+async def test_two_sweeps_of_one_worker_tell_of_a_lost_run_once() -> None:
+    async with bench() as it:
+        events = listening(it)
+
+        @it.app.task(name="job")
+        async def job() -> None: ...
+
+        await job.enqueue()
+        storage = it.store.storage
+        await register(storage, "doomed")
+        await storage.jobs.claim("doomed", [Want("default", 1)], total=1)
+        await storage.workers.bury(["doomed"])
+
+        async def orphans(call: Hook, *args: Any) -> Any:
+            found = await call(*args)
+            await asyncio.sleep(0)  # both have looked before either writes
+            return found
+
+        it.store.on("workers.orphans", orphans)
+        lease = timedelta(seconds=30)
+        reaper = Reaper(
+            storage,
+            it.engine.identity,
+            Presence(beat=lease, lease=lease, clock=lambda: 100.0),
+            policy=it.engine.policy,
+            bus=it.app.bus,
+            chance=lambda: 0.5,
+        )
+        await asyncio.gather(reaper.reap(), reaper.reap())
+        assert verbs(events) == [Verb.RETRY]
 
 
 # --- listeners that misbehave --------------------------------------------------------------------

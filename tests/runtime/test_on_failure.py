@@ -124,7 +124,8 @@ async def test_listeners_hear_of_the_job_that_follows() -> None:
         it.app.on_transition(events.append)
         await it.run(failing(it.app, telling(it.app, [])).call(1))
         (then,) = await followers(it.app)
-        assert JobEnqueued(job=then.id, task="tell", queue="default") in events
+        told = [one for one in events if isinstance(one, JobEnqueued) and one.job == then.id]
+        assert [(one.task, one.queue) for one in told] == [("tell", "default")]
 
 
 async def test_a_requeued_job_that_fails_again_is_told_of_again() -> None:
@@ -347,6 +348,77 @@ async def test_lost_jobs_are_given_back_although_what_follows_cannot_be_stored()
             assert await reaper_of(it).reap() == 1
         assert (await job.refresh()).state is State.FAILED
         assert lines.having("cannot be stored")
+
+
+async def test_a_store_that_takes_only_a_plain_follow_up_gets_one() -> None:
+    async with bench() as it:
+
+        async def refuse(call: Hook, transitions: Sequence[Transition]) -> Any:
+            if any(one.then is not None and one.then.tenant for one in transitions):
+                raise ValueError("no tenants here")
+            return await call(transitions)
+
+        it.store.on("jobs.apply", refuse)
+        told: list[Failure] = []
+        pay = failing(it.app, telling(it.app, told, queue="alerts"))
+        kept = await it.run(pay.options(tenant="acme").call(1))
+        lost = await pay.options(tenant="acme").enqueue(2)
+        await lose(it, lost.id)
+        assert await reaper_of(it).reap() == 1
+        for job in (kept, await lost.refresh()):
+            assert job.state is State.FAILED
+            assert job.error is not None
+            assert "on_failure" not in job.error.message
+        it.store.hooks.clear()
+        async with it.app.worker(queues=["alerts"]):
+            for then in await followers(it.app):
+                await it.app.job(then.id).result(timeout=10)
+        assert {failure.job_id for failure in told} == {kept.id, lost.id}
+        assert all("arguments" in failure.shortened for failure in told)
+
+
+async def test_a_failure_whose_follow_up_can_never_be_stored_says_so() -> None:
+    async with bench() as it:
+        it.store.on("jobs.apply", refuse_limits)
+        job = await it.run(failing(it.app, telling(it.app, [])).call(1))
+        assert job.error is not None
+        assert job.error.message == "no money Its on_failure job (task tell) could not be stored."
+
+
+async def test_one_follow_up_that_cannot_be_stored_costs_no_other_lost_job_its_own() -> None:
+    async with bench() as it:
+        pay = failing(it.app, telling(it.app, []))
+        jobs = [await pay.options(tenant=str(n)).enqueue(n) for n in range(8)]
+        await register(it.store.storage, "doomed")
+        await it.store.storage.jobs.claim("doomed", [Want("default", 8)], total=8)
+        await it.store.storage.workers.bury(["doomed"])
+
+        async def refuse(call: Hook, transitions: Sequence[Transition]) -> Any:
+            if any(one.then is not None and one.then.parent == jobs[5].id for one in transitions):
+                raise LimitUnknown("api", ())
+            return await call(transitions)
+
+        it.store.on("jobs.apply", refuse)
+        assert await reaper_of(it).reap() == 8
+        told = {then.parent for then in await followers(it.app)}
+        assert told == {job.id for job in jobs} - {jobs[5].id}
+
+
+async def test_what_the_task_that_is_told_says_of_its_own_failures_is_no_reason_to_tell_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with bench() as it:
+
+        @it.app.task(name="tell", on_failure="page")
+        async def tell(failure: Failure) -> None: ...
+
+        def broken(*_: object) -> FollowUp:
+            raise RuntimeError("no")
+
+        job = await failing(it.app, tell).enqueue(1)
+        monkeypatch.setattr(Task, "follow_up", broken)
+        await it.engine.step()
+        assert [then.parent for then in await followers(it.app)] == [job.id]
 
 
 async def test_an_outcome_that_cannot_be_stored_is_a_failure_that_is_told_of() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from windlass.admin.desk import Desk
 from windlass.client import needs_limits, new_job
-from windlass.core.event import JobEnqueued
+from windlass.core.event import enqueued
 from windlass.limits import Definitions
 from windlass.storage.answers import Inserted
 from windlass.task import Call
@@ -27,5 +27,5 @@ class EnqueueDesk(Desk):
         note = self._note("jobs.enqueue", f"job {job_id}", f"task {new.task}, queue {new.queue}")
         (answer,) = await storage.orders.insert([new], note)
         if answer.created and self._bus.heard:
-            self._bus.publish(JobEnqueued(job=answer.id, task=new.task, queue=new.queue))
+            self._bus.publish(enqueued(new))
         return answer

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from windlass.admin.jobs import JobDesk
-from windlass.core.event import JobEnqueued, ordered
+from windlass.core.event import enqueued
 from windlass.core.instant import aware
 from windlass.core.job import Job, JobId
-from windlass.core.state import TERMINAL, Verb
+from windlass.core.state import TERMINAL, State, Verb
 from windlass.core.text import check_name
 from windlass.errors import InvalidArgument, JobNotFound, KeyConflict, WrongState
 from windlass.options import check_priority
@@ -27,6 +27,7 @@ from windlass.storage.ordering import (
     Requeue,
     RunNow,
 )
+from windlass.telling import tell_ordered
 
 __all__ = ["NEEDS", "OrderDesk", "detail_of", "edit_of", "what_of", "word_of"]
 
@@ -104,7 +105,7 @@ class OrderDesk(JobDesk):
         if not answer.created:
             raise KeyConflict(old.key or "", answer.id)
         if self._bus.heard:
-            self._bus.publish(JobEnqueued(job=new_id, task=new.task, queue=new.queue))
+            self._bus.publish(enqueued(new))
         return await self.get(new_id)
 
     async def discard(self, job_id: str, *, reason: str = "discarded by an operator") -> None:
@@ -165,11 +166,18 @@ class OrderDesk(JobDesk):
     async def _carry_out(
         self, order: Order, ids: Sequence[JobId], note: AuditNote
     ) -> Sequence[Ordered]:
-        answers = await (await self._storage()).orders.order(order, ids, note)
+        storage = await self._storage()
         verb = _VERBS.get(type(order))
+        origins: dict[JobId, State] = {}
+        if verb is Verb.REQUEUE and self._bus.heard:
+            # The only order that leads out of several states: looked at before, for the event.
+            found = await storage.admin.get(ids)
+            origins = {job.id: job.state for job in found if job is not None}
+        answers = await storage.orders.order(order, ids, note)
         if verb is not None:
             pairs = zip(ids, answers, strict=True)
-            await self._tell(verb, [job for job, answer in pairs if answer is Ordered.DONE])
+            done = [job for job, answer in pairs if answer is Ordered.DONE]
+            await tell_ordered(storage, self._bus, verb, done, origins)
         return answers
 
     async def _holder(self, job: Job) -> str:
@@ -177,15 +185,6 @@ class OrderDesk(JobDesk):
         alike = await (await self._storage()).admin.find(JobFilter(key=job.key), limit=100)
         # An ended one, too, may hold its key: for a time.
         return next((one.id for one in alike if one.key_held), "another job")
-
-    async def _tell(self, verb: Verb, ids: Sequence[JobId]) -> None:
-        """One event per transition: the jobs are read again only if somebody listens."""
-        if self._bus.heard and ids:
-            storage = await self._storage()
-            now = await storage.now()
-            for job in await storage.admin.get(ids):
-                if job is not None:
-                    self._bus.publish(ordered(verb, job, now))
 
 
 def edit_of(

@@ -1,15 +1,35 @@
-"""The facts that are recorded: one event per accepted transition, and what befalls the others."""
+"""The facts that are recorded: one event per stored transition, and what else happens.
+
+An event is published after its transition was stored, by the process that stored it: never for
+one that was not stored, and never twice. A process that dies in between, or loses the store's
+answer for good, publishes none: at most once.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from windlass.core.job import AttemptError, Job, JobId
+from windlass.core.job import AttemptError, ClaimedJob, Job, JobId, NewJob
 from windlass.core.state import TRANSITIONS, State, Verb
 
-__all__ = ["Event", "JobEnqueued", "JobMoved", "QueueCooled", "WorkerChanged", "ordered"]
+__all__ = [
+    "Event",
+    "JobEnqueued",
+    "JobMoved",
+    "QueueCooled",
+    "WorkerChanged",
+    "enqueued",
+    "ordered",
+    "taken",
+]
+
+if TYPE_CHECKING:
+    Record = ClaimedJob | Job
+else:
+    Record = Any  # an event can be read back from JSON, and this part then is what JSON has
 
 
 class JobEnqueued(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,6 +38,8 @@ class JobEnqueued(msgspec.Struct, frozen=True, kw_only=True):
     job: JobId
     task: str
     queue: str
+    record: NewJob | None = None
+    """The job as it was asked for, with its arguments: secrets are not masked."""
 
 
 class JobMoved(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +63,12 @@ class JobMoved(msgspec.Struct, frozen=True, kw_only=True):
     error: AttemptError | None = None
     correlation_id: str | None = None
     tenant: str | None = None
+    origin: State | None = None
+    """For a requeue: the state it leads out of, as it was last seen."""
+    record: Record | None = None
+    """What the process had in hand, so it costs nothing: of a run the `ClaimedJob`, of an order the
+    `Job` as it is afterwards. Secrets are not masked. The run of a dead worker has no payload here.
+    """
 
     @property
     def state(self) -> State:
@@ -49,15 +77,42 @@ class JobMoved(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def previous(self) -> State | None:
-        """The state it was in; None for a requeue, which leads out of several."""
+        """The state it was in; None for a requeue of a job that moved while it was looked at."""
         sources = [state for state, edges in TRANSITIONS.items() if self.verb in edges]
         if self.verb is Verb.CANCEL:  # a worker's settles a run, anybody else's a waiting job
             return State.RUNNING if self.worker else State.WAITING
-        return sources[0] if len(sources) == 1 else None
+        return sources[0] if len(sources) == 1 else self.origin
 
 
-def ordered(verb: Verb, job: Job, at: datetime) -> JobMoved:
-    """The event of an edge that a person or a client ordered, not a worker."""
+def enqueued(job: NewJob) -> JobEnqueued:
+    """The event of a job that was stored."""
+    return JobEnqueued(job=job.id, task=job.task, queue=job.queue, record=job)
+
+
+def taken(job: ClaimedJob) -> JobMoved:
+    """The event of a claim."""
+    return JobMoved(
+        verb=Verb.CLAIM,
+        job=job.claim.job,
+        task=job.task,
+        queue=job.queue,
+        claim_number=job.claim.number,
+        attempt=job.attempt,
+        max_attempts=job.max_attempts,
+        worker=job.worker,
+        at=job.started_at,
+        waited=job.started_at - job.due,
+        correlation_id=job.correlation_id,
+        tenant=job.tenant,
+        record=job,
+    )
+
+
+def ordered(verb: Verb, job: Job, at: datetime, *, origin: State | None = None) -> JobMoved:
+    """The event of an edge that a person or a client ordered, not a worker.
+
+    ``job``: as it is afterwards. ``origin``: for a requeue, the state it was in.
+    """
     return JobMoved(
         verb=verb,
         job=job.id,
@@ -70,6 +125,8 @@ def ordered(verb: Verb, job: Job, at: datetime) -> JobMoved:
         at=at,
         correlation_id=job.correlation_id,
         tenant=job.tenant,
+        origin=origin,
+        record=job,
     )
 
 
@@ -89,7 +146,7 @@ class QueueCooled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """Something befell a worker, such as being buried or taking a new identity."""
+    """Something happened to a worker: it was buried, or took a new identity."""
 
     worker: str
     what: str

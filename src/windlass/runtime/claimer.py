@@ -9,13 +9,13 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from windlass.core.job import Claim, ClaimedJob, JobId
-from windlass.core.state import Verb
+from windlass.core.job import Claim, ClaimedJob, Job, JobId
+from windlass.core.state import State
 from windlass.core.transition import Transition, release
 from windlass.errors import SchemaTooNew, StorageReplaced
 from windlass.runtime.identity import Identity
 from windlass.runtime.slots import Slots
-from windlass.storage.protocol import ClaimReply, Storage, Verdict, Want
+from windlass.storage.protocol import Applied, ClaimReply, Storage, Verdict, Want
 
 __all__ = ["Claimer"]
 
@@ -45,7 +45,17 @@ class Home(Protocol):
         """Whether outcomes are being stored as fast as they come."""
         ...
 
-    async def expired(self, jobs: Sequence[JobId], at: datetime) -> None:
+    def met(self, jobs: Sequence[ClaimedJob]) -> None:
+        """Claims that were stored and are given back, not run."""
+        ...
+
+    def given_back(
+        self, jobs: Sequence[ClaimedJob], releases: Sequence[Transition], applied: Applied
+    ) -> None:
+        """What the store has answered for such claims."""
+        ...
+
+    async def expired(self, jobs: Sequence[JobId]) -> None:
         """A claim met jobs whose time had passed, and discarded them."""
         ...
 
@@ -221,7 +231,7 @@ class Claimer:
         if worker != self._identity.id or self.quiet or self.resting:
             # Answered under a former identity, or too late: nobody here may start it.
             await self._release(reply.jobs, worker)
-            await self._home.expired(reply.expired, reply.at)
+            await self._home.expired(reply.expired)
             return 0
         for job in reply.jobs:
             self._slots.take(job.queue)
@@ -231,7 +241,7 @@ class Claimer:
         self._learn(reply, total)
         self.claimed += len(reply.jobs)
         if reply.expired:  # last: what was claimed must not wait for it
-            await self._home.expired(reply.expired, reply.at)
+            await self._home.expired(reply.expired)
         return len(reply.jobs)
 
     async def _suspect_waits(self) -> bool:
@@ -244,6 +254,7 @@ class Claimer:
         self._next_look, self._next_in = now + _SUSPECT_LOOK, _SUSPECT_LOOK
         worker, wants = self._identity.id, [Want(queue, 1) for queue in self._queues]
         reply = await self._storage.jobs.claim(worker, wants, total=0)
+        await self._home.expired(reply.expired)
         if not reply.live and worker == self._identity.id:
             self._home.buried()
         if not reply.live or reply.solo_due:
@@ -289,21 +300,46 @@ class Claimer:
             return
         by = self._identity.id
         found = await self._storage.admin.get([claim.job for claim in strays])
-        # A job that was never run here is as suspect as before.
-        applied = await self._storage.jobs.apply(
-            [
-                Transition(Verb.RELEASE, claim, by, refund=True, lost=job.lost, solo=job.solo)
-                for claim, job in zip(strays, found, strict=True)
-                if job is not None
-            ]
-        )
-        given = sum(1 for answer in applied.answers if answer.verdict is Verdict.APPLIED)
+        jobs = [
+            _claimed(job, claim, by)
+            for claim, job in zip(strays, found, strict=True)
+            if job is not None and (job.state, job.claim_number) == (State.RUNNING, claim.number)
+        ]
+        given = await self._release(jobs, by)
         if given:
             log.info("gave back %d claims whose answer was lost", given)
 
-    async def _release(self, jobs: Sequence[ClaimedJob], worker: str) -> None:
-        if jobs:
-            await self._storage.jobs.apply([release(job, by=worker) for job in jobs])
+    async def _release(self, jobs: Sequence[ClaimedJob], worker: str) -> int:
+        """Give back what was never run here, which is as suspect as before; how many."""
+        if not jobs:
+            return 0
+        self._home.met(jobs)
+        releases = [release(job, by=worker) for job in jobs]
+        applied = await self._storage.jobs.apply(releases)
+        self._home.given_back(jobs, releases, applied)
+        return sum(1 for answer in applied.answers if answer.verdict is Verdict.APPLIED)
+
+
+def _claimed(job: Job, claim: Claim, worker: str) -> ClaimedJob:
+    """A stored job as the answer to its claim would have had it, as far as events need it."""
+    return ClaimedJob(
+        claim=claim,
+        task=job.task,
+        queue=job.queue,
+        payload=job.payload,
+        attempt=job.attempt,
+        max_attempts=job.max_attempts,
+        budget=job.budget,
+        due=job.due,
+        started_at=job.started_at or job.due,
+        worker=worker,
+        lost=job.lost,
+        solo=job.solo,
+        tenant=job.tenant,
+        principal=job.principal,
+        correlation_id=job.correlation_id,
+        tags=job.tags,
+    )
 
 
 def _seconds(now: datetime, then: datetime | None) -> float | None:

@@ -10,19 +10,16 @@ import functools
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from windlass.config import Settings, WorkerSettings
-from windlass.core.event import JobMoved, ordered
+from windlass.core.event import taken
 from windlass.core.job import Claim, ClaimedJob, JobId, Progress
 from windlass.core.outcome import Missing, Outcome, Throttled
 from windlass.core.schedule import Schedule
-from windlass.core.state import Verb
 from windlass.core.transition import Transition
-from windlass.errors import StorageError
 from windlass.observe.bus import Bus
 from windlass.observe.log import brief
 from windlass.plugins.installed import RunChore
@@ -32,7 +29,7 @@ from windlass.runtime.children import Children
 from windlass.runtime.claimer import Claimer
 from windlass.runtime.declaring import Plans
 from windlass.runtime.descent import descended
-from windlass.runtime.finisher import Finisher
+from windlass.runtime.finisher import Finisher, moved
 from windlass.runtime.finishing import Finishing, Stored, Undecided
 from windlass.runtime.following import Following
 from windlass.runtime.hooks import Layer
@@ -48,8 +45,9 @@ from windlass.runtime.throttles import Throttles
 from windlass.seams import Seams
 from windlass.services import AttachedServices, Services
 from windlass.storage.journal import LogLine
-from windlass.storage.protocol import Storage, UserConnection
+from windlass.storage.protocol import Applied, Storage, UserConnection
 from windlass.task import Call, TaskRegistry
+from windlass.telling import tell_expired
 
 __all__ = ["Engine", "Surroundings"]
 
@@ -100,6 +98,7 @@ class Engine:
         self._around = around
         self._on_buried = on_buried
         self._unknown: set[str] = set()
+        self._undecided: set[Claim] = set()  # runs that ended and left it open how: few, if any
         settings, storage = around.settings, around.storage
         self.policy = Policies(around.tasks, settings, storage.queues)
         """The rules that outcomes are decided by."""
@@ -184,18 +183,25 @@ class Engine:
         """The store takes this worker for dead."""
         self._on_buried()
 
-    async def expired(self, jobs: Sequence[JobId], at: datetime) -> None:
+    def met(self, jobs: Sequence[ClaimedJob]) -> None:
+        """Tell of claims that are given back; of one that ran here it was told already."""
+        if self._around.bus.heard:
+            for job in jobs:
+                if job.claim not in self._undecided:
+                    self._around.bus.publish(taken(job))
+
+    def given_back(
+        self, jobs: Sequence[ClaimedJob], releases: Sequence[Transition], applied: Applied
+    ) -> None:
+        """Tell of what became of them."""
+        if self._around.bus.heard:
+            for job, ended, answer in zip(jobs, releases, applied.answers, strict=True):
+                if answer.verb is not None:
+                    self._around.bus.publish(moved(job, ended, answer, applied.at))
+
+    async def expired(self, jobs: Sequence[JobId]) -> None:
         """Tell of jobs that a claim discarded because their time had passed."""
-        if not jobs or not self._around.bus.heard:
-            return
-        try:
-            found = await self._around.storage.admin.get(jobs)
-        except StorageError as error:
-            log.debug("cannot tell of %d expired jobs: %s", len(jobs), error)
-            return
-        for job in found:
-            if job is not None:
-                self._around.bus.publish(ordered(Verb.EXPIRE, job, at))
+        await tell_expired(self._around.storage, self._around.bus, jobs)
 
     def has_room(self) -> bool:
         """Whether outcomes are being stored as fast as they come."""
@@ -209,7 +215,7 @@ class Engine:
         """Run what was just claimed."""
         if self._around.bus.heard:
             for job in jobs:
-                self._around.bus.publish(_claimed(job))
+                self._around.bus.publish(taken(job))
         self.runner.start(jobs)
 
     # --- what a handler's context needs (`windlass.context.Host`) ---
@@ -259,7 +265,9 @@ class Engine:
     def _ended(self, run: Run, outcome: Outcome) -> None:
         job = run.job
         try:
-            if not isinstance(outcome, Undecided):
+            if isinstance(outcome, Undecided):
+                self._undecided.add(job.claim)
+            else:
                 transition = self._settle(job, outcome)
                 if isinstance(outcome, Stored):
                     self.finisher.tell(job, transition, outcome.at)
@@ -318,20 +326,3 @@ class Engine:
             run.job.task,
             ", and no slot is free: this worker takes no more jobs" if full else "",
         )
-
-
-def _claimed(job: ClaimedJob) -> JobMoved:
-    return JobMoved(
-        verb=Verb.CLAIM,
-        job=job.claim.job,
-        task=job.task,
-        queue=job.queue,
-        claim_number=job.claim.number,
-        attempt=job.attempt,
-        max_attempts=job.max_attempts,
-        worker=job.worker,
-        at=job.started_at,
-        waited=job.started_at - job.due,
-        correlation_id=job.correlation_id,
-        tenant=job.tenant,
-    )

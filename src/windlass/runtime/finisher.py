@@ -11,12 +11,13 @@ from datetime import datetime
 
 import msgspec
 
-from windlass.core.event import Event, JobEnqueued, JobMoved, QueueCooled
+from windlass.core.event import Event, JobMoved, QueueCooled, enqueued
 from windlass.core.job import AttemptError, Claim, ClaimedJob
 from windlass.core.state import Verb
 from windlass.core.transition import Transition, fail
 from windlass.errors import StorageError, StorageReplaced
 from windlass.observe.bus import Bus
+from windlass.runtime.following import apply_one, lessened
 from windlass.storage.batching import transient
 from windlass.storage.protocol import Answer, Applied, JobStore, Verdict
 
@@ -167,22 +168,22 @@ class Finisher:
     async def _give_up(self, ended: _Ended, error: Exception) -> None:
         job, transition = ended
         what = f"{transition.verb}: {type(error).__name__}: {error}"[:1000]
-        failed = fail(job, by=transition.by, error=AttemptError("OutcomeNotStorable", what))
-        # The job that follows may be what cannot be stored; why this one failed counts more.
-        first = msgspec.structs.replace(transition, then=None)
-        if transition.then is None:
-            first = self._follow(job, failed)
+        failed = self._follow(
+            job, fail(job, by=transition.by, error=AttemptError("OutcomeNotStorable", what))
+        )
         stuck: Exception | None = None
-        for told in (first,) if first is failed else (first, failed):
+        for told in _instead(transition, failed):
             try:
-                applied = await self._jobs.apply([told])
+                stored, applied = await apply_one(self._jobs.apply, told)
             except StorageError:
                 raise
             except Exception as worse:  # noqa: BLE001 -- kept for the next flush, after the others
                 stuck = worse
                 continue
-            log.error("the outcome of job %s cannot be stored, it fails: %s", job.claim.job, error)
-            self._settle([ended], [(job, told)], applied)
+            if told is not transition:
+                words = "the outcome of job %s cannot be stored as it is: %s"
+                log.error(words, job.claim.job, error)
+            self._settle([ended], [(job, stored)], applied)
             return
         self._stuck = stuck
 
@@ -215,6 +216,19 @@ class Finisher:
                 )
 
 
+def _instead(transition: Transition, failed: Transition) -> Iterator[Transition]:
+    """What to store in place of an outcome that is refused, the most first. The job that is told of
+    a failure goes last: why it failed, in its own words, gives way to it.
+    """
+    if transition.then is not None:
+        less, least = lessened(transition)
+        yield from (transition, less, *list(lessened(failed))[:1], least)
+    else:
+        yield failed
+        yield from lessened(failed)
+    yield msgspec.structs.replace(failed, then=None)
+
+
 def moved(job: ClaimedJob, transition: Transition, answer: Answer, at: datetime) -> JobMoved:
     """What listeners are told about a transition that was accepted."""
     verb = answer.verb or transition.verb
@@ -238,6 +252,7 @@ def moved(job: ClaimedJob, transition: Transition, answer: Answer, at: datetime)
         error=transition.error,
         correlation_id=job.correlation_id,
         tenant=job.tenant,
+        record=job,
     )
 
 
@@ -255,5 +270,4 @@ def beside(
             worker=job.worker,
         )
     if transition.then is not None and answer.verb is Verb.FAIL:
-        then = transition.then
-        yield JobEnqueued(job=then.id, task=then.task, queue=then.queue)
+        yield enqueued(transition.then)

@@ -1,22 +1,26 @@
-"""Final failures → the jobs that are told of them, in the same write."""
+"""Final failures → the jobs that are told of them, in the same write, whatever it takes."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import msgspec
 
 from windlass.config import Settings
-from windlass.core.job import ClaimedJob, JobId
+from windlass.core.job import AttemptError, ClaimedJob, JobId
 from windlass.core.state import Verb
 from windlass.core.transition import Transition
-from windlass.followup import then_of
+from windlass.errors import LimitUnknown
+from windlass.followup import bare, then_of
+from windlass.storage.protocol import Applied
 from windlass.task import TaskRegistry
 
-__all__ = ["Following"]
+__all__ = ["Following", "apply_one", "lessened"]
 
 log = logging.getLogger("windlass")
+
+_Apply = Callable[[Sequence[Transition]], Awaitable[Applied]]
 
 
 class Following:
@@ -38,15 +42,53 @@ class Following:
         wanted = job.on_failure
         if wanted is None or transition.verb is not Verb.FAIL:
             return transition
+        (job_id,) = self._new_ids(1)
+        room = self._settings.payload_limit
+        then = then_of(job, wanted, transition, job_id, room=room)
         try:
-            (job_id,) = self._new_ids(1)
-            then = then_of(job, wanted, transition, job_id, room=self._settings.payload_limit)
             taker = self._tasks.find(then.task)
             if taker is not None and taker.settings.on_failure is not None:
                 its_own = taker.follow_up(self._settings)
                 then = msgspec.structs.replace(then, on_failure=its_own)
-            return msgspec.structs.replace(transition, then=then)
         except Exception:
-            # That it has failed must be stored, whoever can be told of it.
-            log.exception("job %s: its on_failure job could not be made", job.claim.job)
-            return transition
+            # That it has failed is told all the same; a failure of that job then is not.
+            log.exception("job %s: what follows its on_failure job is not known", job.claim.job)
+        return msgspec.structs.replace(transition, then=then)
+
+
+def lessened(transition: Transition) -> Iterator[Transition]:
+    """What to store where the store refuses a transition with its on_failure job: first that job
+    without all it can do without; at last, so that the failure is stored, none, and the error of
+    the job says so.
+    """
+    then = transition.then
+    if then is None:
+        return
+    yield msgspec.structs.replace(transition, then=bare(then))
+    error = transition.error or AttemptError("", "")
+    lost = f"Its on_failure job (task {then.task}) could not be stored."
+    told = AttemptError(error.kind, f"{error.message} {lost}".strip(), error.traceback)
+    yield msgspec.structs.replace(transition, then=None, error=told)
+
+
+async def apply_one(apply: _Apply, transition: Transition) -> tuple[Transition, Applied]:
+    """Store one transition; its on_failure job without limits that were never defined, for it must
+    not be lost to them. The answer is what was stored, and the store's.
+    """
+    while True:
+        try:
+            return transition, await apply([transition])
+        except LimitUnknown as error:
+            then = transition.then
+            left = () if then is None else tuple(u for u in then.limits if u.name != error.name)
+            if then is None or left == then.limits:
+                raise
+            log.error(  # noqa: TRY400 -- what to do is said, and where it came from is not here
+                "the on_failure job of job %s is stored without its limit %s, which is not "
+                "defined: start a worker that has task %s",
+                transition.claim.job,
+                error.name,
+                then.task,
+            )
+            less = msgspec.structs.replace(then, limits=left)
+            transition = msgspec.structs.replace(transition, then=less)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -12,9 +13,10 @@ from windlass.core.job import AttemptError, ClaimedJob
 from windlass.core.outcome import Lost, Policy
 from windlass.core.state import Verb
 from windlass.core.transition import Transition
-from windlass.errors import LimitUnknown
+from windlass.errors import StorageError
 from windlass.observe.bus import Bus
 from windlass.runtime.finisher import beside, moved
+from windlass.runtime.following import apply_one, lessened
 from windlass.runtime.identity import Identity
 from windlass.runtime.presence import Presence
 from windlass.runtime.settle import settle
@@ -29,6 +31,7 @@ _KILLED = "its process has ended (killed or crashed)"
 _SILENT = "it has not been heard of for longer than its lease"
 _GONE = "it is gone, and left this job running"
 _CAUSES_KEPT = 1000
+_Ended = tuple[ClaimedJob, Transition]
 
 
 class Reaper:
@@ -53,6 +56,7 @@ class Reaper:
         self._policy = policy
         self._bus = bus
         self._chance = chance
+        self._reaping = asyncio.Lock()
         self._causes: dict[str, str] = {}
         """Why each of the workers that were buried here was."""
 
@@ -105,11 +109,17 @@ class Reaper:
 
     async def reap(self) -> int:
         """Every running job whose owner is not live, in bites; how many were given back."""
+        # Both loops of a worker come here. One after the other: an orphan that both have seen would
+        # be told of twice, for the second is answered like a repeat of the first.
+        async with self._reaping:
+            return await self._reap()
+
+    async def _reap(self) -> int:
         reaped = 0
         while orphans := await self._storage.workers.orphans(_BITE):
             lost: Sequence[Transition] = [self._lost(job) for job in orphans]
-            applied, lost = await self._apply(lost, await self._followed(orphans, lost))
-            accepted = self._tell(orphans, lost, applied)
+            followed = await self._followed(orphans, lost)
+            accepted = await self._apply(list(zip(orphans, followed, strict=True)))
             reaped += accepted
             if accepted == 0 or len(orphans) < _BITE:
                 break
@@ -136,22 +146,41 @@ class Reaper:
             for job, end in zip(orphans, lost, strict=True)
         ]
 
-    async def _apply(
-        self, lost: Sequence[Transition], followed: Sequence[Transition]
-    ) -> tuple[Applied, Sequence[Transition]]:
+    async def _apply(self, lost: Sequence[_Ended]) -> int:
+        """Store these, and publish what was accepted; how many. Strangers in a batch do not meet:
+        one that cannot be stored is found by halving.
+        """
         try:
-            return await self._storage.jobs.apply(followed), followed
-        except LimitUnknown as error:
-            # What follows cannot be stored, and these must not stay lost for it.
-            log.error("on_failure jobs of lost jobs cannot be stored: %s", error)  # noqa: TRY400
-            return await self._storage.jobs.apply(lost), lost
+            applied = await self._storage.jobs.apply([transition for _, transition in lost])
+        except StorageError:
+            raise
+        except Exception as error:  # noqa: BLE001 -- of one of them alone
+            if len(lost) > 1:
+                half = len(lost) // 2
+                return await self._apply(lost[:half]) + await self._apply(lost[half:])
+            return await self._apply_less(*lost[0], error)
+        return self._tell(lost, applied)
 
-    def _tell(
-        self, orphans: Sequence[ClaimedJob], lost: Sequence[Transition], applied: Applied
-    ) -> int:
+    async def _apply_less(self, job: ClaimedJob, end: Transition, error: Exception) -> int:
+        for told in (end, *lessened(end)):
+            try:
+                stored, applied = await apply_one(self._storage.jobs.apply, told)
+            except StorageError:
+                raise
+            except Exception as worse:  # noqa: BLE001 -- and less is tried
+                error = worse
+                continue
+            if told is not end:
+                words = "the end of lost job %s cannot be stored as it is: %s"
+                log.error(words, job.claim.job, error)
+            return self._tell([(job, stored)], applied)
+        log.error("lost job %s cannot be given back, trying on: %s", job.claim.job, error)
+        return 0
+
+    def _tell(self, lost: Sequence[_Ended], applied: Applied) -> int:
         """Publish what was accepted; how many."""
         accepted = 0
-        for job, transition, answer in zip(orphans, lost, applied.answers, strict=True):
+        for (job, transition), answer in zip(lost, applied.answers, strict=True):
             if answer.verb is not None:
                 accepted += 1
                 self._bus.publish(moved(job, transition, answer, applied.at))

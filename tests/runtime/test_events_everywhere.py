@@ -1,0 +1,95 @@
+"""What is promised of failures and events, by an engine that is stepped, on every backend."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.world import register
+from windlass import Windlass
+from windlass.core.job import FollowUp, Job, JobId, LimitUse, NewJob
+from windlass.core.limit import LimitSpec
+from windlass.core.state import State
+from windlass.runtime.engine import Engine
+from windlass.runtime.presence import Presence
+from windlass.runtime.reaper import Reaper
+from windlass.seams import new_job_id
+from windlass.storage.protocol import JobFilter, Want
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    match request.param:
+        case "memory":
+            return "memory://"
+        case "sqlite":
+            return f"sqlite:///{tmp_path}/jobs.db"
+        case name:
+            return str(request.getfixturevalue(f"{name}_url"))
+
+
+@asynccontextmanager
+async def stepping(app: Windlass) -> AsyncIterator[Engine]:
+    """An engine that moves only when it is stepped."""
+    around = await app.surroundings()
+    engine = Engine(around, app.worker_settings(slots=10), lambda: None)
+    await engine.identity.register()
+    yield engine
+    await around.storage.workers.leave(engine.identity.id, [])
+    engine.runner.close()
+
+
+def reaper_of(app: Windlass, engine: Engine) -> Reaper:
+    lease = timedelta(seconds=30)
+    presence = Presence(beat=2 * lease, lease=lease, clock=lambda: 100.0)
+    return Reaper(
+        engine._around.storage,
+        engine.identity,
+        presence,
+        policy=engine.policy,
+        bus=app.bus,
+        chance=lambda: 0.5,
+        follow=engine.following,
+    )
+
+
+def doomed(follow: FollowUp) -> NewJob:
+    return NewJob(id=new_job_id(), task="pay", max_attempts=1, on_failure=follow)
+
+
+async def test_a_limit_that_was_never_defined_costs_no_failure_its_follow_up(url: str) -> None:
+    app = Windlass(url)
+
+    @app.task(name="pay", max_attempts=1)
+    async def pay() -> None:
+        raise ValueError("no money")
+
+    async def told_of(ids: list[JobId]) -> list[Job]:
+        found = await app.admin.find(JobFilter(task="tell"))
+        return [job for job in found if job.parent in ids]
+
+    async with app, stepping(app) as engine:
+        storage = await app.storage()
+        await storage.limits.define([LimitSpec(name="known", concurrency=1)])
+        good = FollowUp(task="tell", queue="alerts", limits=(LimitUse("known"),))
+        bad = FollowUp(task="tell", queue="alerts", limits=(LimitUse("nowhere"), LimitUse("known")))
+        failing = [doomed(follow) for follow in (good, bad, good)]
+        await storage.jobs.insert(failing)
+        await engine.step()
+        lost = [doomed(follow) for follow in (good, bad, good)]
+        await storage.jobs.insert(lost)
+        await register(storage, "doomed")
+        await storage.jobs.claim("doomed", [Want("default", 3)], total=3)
+        await storage.workers.bury(["doomed"])
+        assert await reaper_of(app, engine).reap() == 3
+        for batch in (failing, lost):
+            ids = [job.id for job in batch]
+            ended = [await app.refresh(job) for job in ids]
+            assert [job.state for job in ended] == [State.FAILED] * 3
+            followers = await told_of(ids)
+            assert sorted(str(job.parent) for job in followers) == sorted(ids)
+            assert {use.name for job in followers for use in job.limits} == {"known"}
