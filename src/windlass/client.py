@@ -31,6 +31,7 @@ from windlass.handle import Job, JobClient
 from windlass.journaling import EventJournal
 from windlass.limits import Definitions
 from windlass.observe.bus import Bus
+from windlass.options import first_said
 from windlass.seams import Seams
 from windlass.storage.batching import Batcher
 from windlass.storage.protocol import Inserted, Settled, Storage
@@ -76,7 +77,7 @@ def new_job(call: Call, settings: Settings, job_id: JobId) -> NewJob:
         delay=ask.delay,
         at=ask.at,
         max_attempts=ask.max_attempts or task.max_attempts or settings.max_attempts,
-        timeout=ask.timeout or task.timeout or settings.timeout,
+        timeout=first_said(ask.timeout, task.timeout, settings.timeout),
         expires=ask.expires or task.expires,
         backoff=ask.backoff,
         limits=call.limits,

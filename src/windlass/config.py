@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
+from windlass.core.backoff import Backoff
 from windlass.core.grants import Grants
-from windlass.core.instant import duration
 from windlass.core.payload import MIB
 from windlass.core.redact import MASK, redacted_text
 from windlass.core.text import check_name, shown
 from windlass.errors import ConfigError, InvalidArgument, suggestion
+from windlass.written import parse_duration, read_backoff
 
 __all__ = [
     "QueueOrder",
@@ -28,17 +29,11 @@ __all__ = [
     "parse_duration",
 ]
 
-_UNITS = {
-    "ms": timedelta(milliseconds=1),
-    "s": timedelta(seconds=1),
-    "m": timedelta(minutes=1),
-    "h": timedelta(hours=1),
-    "d": timedelta(days=1),
-    "w": timedelta(weeks=1),
-}
-_DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?\s*$")
 _MAX_TEXT = 16 * MIB
 _MOST = 1_000_000
+_VARIABLE = re.compile(
+    r"\$\$\{|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<otherwise>[^}]*))?\})?"
+)
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,50}")
 _PREFIX = re.compile(r"[A-Za-z0-9_.:/-]{1,100}")
 
@@ -53,6 +48,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     default_queue: str = "default"
     max_attempts: int = 5
     timeout: timedelta | None = None
+    """For jobs that were stored without one, of tasks that have none."""
+    backoff: Backoff | None = None
+    """For tasks and queues that have none of their own."""
     keep_succeeded: timedelta = timedelta(days=7)
     keep_failed: timedelta = timedelta(days=30)
     keep_rollups: timedelta = timedelta(days=30)
@@ -199,26 +197,6 @@ def _at_least(name: str, value: int, least: int) -> None:
         raise ConfigError(message)
 
 
-def parse_duration(value: object, what: str) -> timedelta:
-    """A timedelta, a number of seconds, or text with a unit: 250ms, 30s, 5m, 2h, 7d, 2w."""
-    if isinstance(value, str):
-        match = _DURATION.match(value)
-        if match is None:
-            message = f"{what} must be a duration such as 250ms, 30s, 5m, 2h or 7d, got {value!r}"
-            raise ConfigError(message)
-        value = float(match[1]) * _UNITS[match[2] or "s"].total_seconds()
-    if not isinstance(value, (timedelta, int, float)):
-        message = (
-            f"{what} must be a duration: a timedelta, seconds, or text such as '30s', "
-            f"got {shown(value)}"
-        )
-        raise ConfigError(message)
-    try:
-        return duration(value, what)
-    except InvalidArgument as error:
-        raise ConfigError(str(error)) from error
-
-
 def load_settings(
     url: str | None,
     given: Mapping[str, Any],
@@ -229,11 +207,12 @@ def load_settings(
     """Settings from, in order of precedence: arguments, WINDLASS_… variables, the TOML file.
 
     The file is ``config``, else ``WINDLASS_CONFIG``, else none. Its settings stand at the top
-    level or under ``[windlass]``. An unknown name is refused wherever it comes from.
+    level or under ``[windlass]``. ``${NAME}`` in its texts is a variable of the environment, so
+    that secrets need not be in it. An unknown name is refused wherever it comes from.
     """
     environment = os.environ if environment is None else environment
     path = config or environment.get("WINDLASS_CONFIG")
-    in_file = _from_file(Path(path)) if path else {}
+    in_file = _from_file(Path(path), environment) if path else {}
     in_environment = _from_environment(environment)
     in_call = given if url is None else {**given, "url": url}
     merged: dict[str, Any] = {**in_file, **in_environment, **in_call}
@@ -259,7 +238,7 @@ def load_settings(
         raise ConfigError(f"{error}.{''.join(named)}") from None
 
 
-def _from_file(path: Path) -> Mapping[str, Any]:
+def _from_file(path: Path, environment: Mapping[str, str]) -> Mapping[str, Any]:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -272,7 +251,42 @@ def _from_file(path: Path) -> Mapping[str, Any]:
     if not isinstance(section, dict):
         message = f"[windlass] in {path} must be a table"
         raise ConfigError(message)
-    return section
+    return {
+        name: _filled(value, environment, f"{name} in {path}") for name, value in section.items()
+    }
+
+
+def _filled(value: Any, environment: Mapping[str, str], where: str) -> Any:
+    """With the environment's values for ``${NAME}`` in its texts; ``$${`` is ``${`` itself."""
+    match value:
+        case str():
+            return _VARIABLE.sub(lambda found: _variable(found, environment, where), value)
+        case list():
+            return [_filled(part, environment, where) for part in value]
+        case dict():
+            return {key: _filled(part, environment, where) for key, part in value.items()}
+        case _:
+            return value
+
+
+def _variable(found: re.Match[str], environment: Mapping[str, str], where: str) -> str:
+    if found[0] == "$${":
+        return "${"
+    name, otherwise = found["name"], found["otherwise"]
+    if name is None:
+        message = (
+            f"{where} has a ${{ that names no variable: write ${{NAME}} or ${{NAME:-default}}, "
+            f"or $${{ for the two characters themselves"
+        )
+        raise ConfigError(message)
+    value = environment.get(name)
+    if value is None and otherwise is None:
+        message = (
+            f"{where} needs the environment variable {name}, which is not set. Set it, or write a "
+            f"default: ${{{name}:-default}}"
+        )
+        raise ConfigError(message)
+    return (value or otherwise or "") if otherwise is not None else value or ""
 
 
 _NOT_SETTINGS = frozenset({"config", "log_level", "log_format"})
@@ -310,8 +324,8 @@ def _checked(merged: Mapping[str, Any]) -> Settings:
             missing = value is None and field.type is not timedelta
             checked[name] = None if missing else parse_duration(value, name)
             continue
-        if name == "plugins":
-            checked[name] = _plugins(value)
+        if name in _READ:
+            checked[name] = _READ[name](value)
             continue
         try:
             # Not strict: numbers arrive as text from the environment.
@@ -339,6 +353,19 @@ def _plugins(given: object) -> dict[str, Grants]:
             f'{{"mail": {{"tasks": true, "queues": ["mail"]}}}}, got {shown(given)}: {error}'
         )
         raise ConfigError(message) from None
+
+
+def _backoff(given: object) -> Backoff | None:
+    if isinstance(given, str):
+        return read_backoff(given, "backoff")
+    if given is not None and not isinstance(given, Backoff):
+        message = f"backoff must be a Backoff such as Backoff.fixed(5), got {shown(given)}"
+        raise ConfigError(message)
+    return given
+
+
+_READ: Mapping[str, Callable[[object], object]] = {"plugins": _plugins, "backoff": _backoff}
+"""Settings that are read by functions of their own."""
 
 
 def _wanted(kind: Any) -> str:

@@ -15,6 +15,7 @@ from windlass.core.redact import marks_in
 from windlass.core.text import check_name, shown
 from windlass.core.transition import Transition
 from windlass.errors import DefinitionError, suggestion
+from windlass.options import first_said
 
 if TYPE_CHECKING:
     from windlass.task import Task, TaskRegistry
@@ -164,7 +165,7 @@ def follow_up(task: Task[..., Any] | str, settings: Settings) -> FollowUp:
         queue=own.queue or settings.default_queue,
         priority=own.priority,
         max_attempts=own.max_attempts or settings.max_attempts,
-        timeout=own.timeout or settings.timeout,
+        timeout=first_said(own.timeout, settings.timeout),
         expires=own.expires,
         limits=_uses(task),
         tags=own.tags,

@@ -13,6 +13,7 @@ from windlass.core.backoff import Backoff
 from windlass.core.breaker import Breaker
 from windlass.core.function import known_elsewhere
 from windlass.core.instant import duration
+from windlass.core.job import NO_TIMEOUT
 from windlass.core.text import check_name, check_text, shown
 from windlass.core.unique import Unique as StoredUnique
 from windlass.errors import ConfigError, InvalidArgument, suggestion
@@ -26,6 +27,7 @@ __all__ = [
     "RunIn",
     "TaskOptions",
     "check_wake",
+    "first_said",
     "some_time",
     "tag_names",
     "task_options",
@@ -45,6 +47,7 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     queue: str | None = None
     max_attempts: int | None = None
     timeout: timedelta | None = None
+    """None: the app's setting; `NO_TIMEOUT`: none, whatever that says."""
     backoff: Backoff | None = None
     priority: int = 0
     run_in: RunIn = "auto"
@@ -68,7 +71,7 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
             message = f"a task's name must not contain '/', got {self.name!r}"
             raise InvalidArgument(message)
         _check_shared(self.queue, self.max_attempts, self.priority, self.backoff)
-        some_time(self.timeout, "timeout")
+        some_time(self.timeout or None, "timeout")
         some_time(self.expires, "expires")
         if self.run_in not in get_args(RunIn):
             choice = "'auto', 'loop', 'thread' or 'process'"
@@ -89,7 +92,9 @@ def task_options(given: Mapping[str, Any], *, name: str) -> TaskOptions:
         raise ConfigError(message)
     for key in ("timeout", "expires"):
         if key in options:
-            options[key] = duration(options[key], key)
+            options[key] = some_time(options[key], key)
+    if given.get("timeout", NO_TIMEOUT) is None:
+        options["timeout"] = NO_TIMEOUT  # None was written there: none, whatever the app says
     for key in ("retry_on", "give_up_on"):
         if key in options:
             options[key] = _exception_classes(options[key], key)
@@ -224,6 +229,11 @@ def tag_names(tags: Sequence[str]) -> tuple[str, ...]:
         message = f"tags must be a list of texts such as tags=['vip'], got {shown(tags)}"
         raise InvalidArgument(message)
     return tuple(check_text(tag, "a tag") for tag in texts if isinstance(tag, str))
+
+
+def first_said(*timeouts: timedelta | None) -> timedelta | None:
+    """The first that says something, also that there is none (`NO_TIMEOUT`)."""
+    return next((timeout for timeout in timeouts if timeout is not None), None)
 
 
 def some_time(value: timedelta | float | None, what: str) -> timedelta | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from windlass import Grants, Windlass
+from windlass import Backoff, Grants, Windlass
 from windlass.config import Settings, WorkerSettings, load_settings, parse_duration
 from windlass.errors import ConfigError
 
@@ -55,6 +55,8 @@ def test_every_setting_can_come_from_the_environment() -> None:
         "WINDLASS_DEFAULT_QUEUE": "main",
         "WINDLASS_MAX_ATTEMPTS": "7",
         "WINDLASS_TIMEOUT": "90",
+        "WINDLASS_BACKOFF": "linear:5s,cap=1m,jitter=none",
+        "WINDLASS_MAX_THROTTLE": "10m",
         "WINDLASS_KEEP_SUCCEEDED": "0",
         "WINDLASS_KEEP_FAILED": "2w",
         "WINDLASS_KEEP_ROLLUPS": "1d",
@@ -92,6 +94,8 @@ def test_every_setting_can_come_from_the_environment() -> None:
         default_queue="main",
         max_attempts=7,
         timeout=timedelta(seconds=90),
+        backoff=Backoff.linear(5, cap=60, jitter="none"),
+        max_throttle=timedelta(minutes=10),
         keep_succeeded=timedelta(0),
         keep_failed=timedelta(weeks=2),
         keep_rollups=timedelta(days=1),
@@ -156,6 +160,9 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
         ({"timeout": "soon"}, r"timeout must be a duration such as 250ms, 30s, 5m, 2h or 7d"),
         ({"timeout": [1]}, "timeout must be a duration"),
         ({"timeout": -1}, "timeout must not be negative"),
+        ({"backoff": "quick"}, r"backoff: it must be a duration .* Write 5s, linear:5s"),
+        ({"backoff": 5}, r"backoff must be a Backoff such as Backoff.fixed\(5\), got 5"),
+        ({"max_throttle": 0}, "max_throttle must be longer than nothing"),
         ({"poll": 0}, "poll must be longer than nothing"),
         ({"heartbeat": 20}, "must fit three times into lease"),
         ({"payload_limit": 1}, "payload_limit must be at least 256"),
@@ -309,3 +316,61 @@ def test_a_url_that_is_refused_is_shown_without_its_password(url: str) -> None:
         Windlass(url)
     assert "hunter22" not in str(refused.value)
     assert "@db" in str(refused.value)
+
+
+# --- variables in the file ------------------------------------------------------------------------
+
+
+def in_file(folder: Path, text: str, **environment: str) -> Settings:
+    file = folder / "windlass.toml"
+    file.write_text(text)
+    return load(environment=environment, config=file, url=None)
+
+
+def test_texts_of_the_file_name_variables_of_the_environment(tmp_path: Path) -> None:
+    settings = in_file(
+        tmp_path,
+        """
+        url = "postgresql://${USER_NAME}:${PASSWORD}@db/shop"
+        slots = "${SLOTS:-7}"
+        timeout = "${LIMIT:-90s}"
+        imports = ["shop.${STAGE}"]
+        default_queue = "${EMPTY:-main}"
+        plugins.mail.queues = ["${STAGE}"]
+        """,
+        USER_NAME="ada",
+        PASSWORD="p${USER_NAME}",
+        LIMIT="2m",
+        STAGE="live",
+        EMPTY="",
+    )
+    assert settings.url == "postgresql://ada:p${USER_NAME}@db/shop"  # what came in is left alone
+    assert (settings.slots, settings.timeout) == (7, timedelta(minutes=2))
+    assert (settings.imports, settings.default_queue) == (("shop.live",), "main")
+    assert list(settings.plugins["mail"].queues) == ["live"]
+
+
+def test_dollars_that_name_nothing_stay_and_a_doubled_one_is_one(tmp_path: Path) -> None:
+    text = 'url = "sqlite:///$HOME/$${A}/$$/jobs.db"'
+    assert in_file(tmp_path, text, A="x").url == "sqlite:///$HOME/${A}/$$/jobs.db"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("${DB_PASSWORD}", r"url in .*windlass\.toml needs the environment variable DB_PASSWORD"),
+        ("${}", r"url in .*windlass\.toml has a \$\{ that names no variable: write \$\{NAME\}"),
+        ("${1}", "names no variable"),
+        ("${A", "names no variable"),
+    ],
+)
+def test_a_variable_that_is_not_set_or_has_no_name_is_refused(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        in_file(tmp_path, f'url = "redis://:{text}@host"', A="x")
+
+
+def test_a_variable_of_the_file_s_own_overrides_what_it_has_filled_in(tmp_path: Path) -> None:
+    settings = in_file(tmp_path, 'url = "${A}"', A="redis://a", WINDLASS_URL="memory://")
+    assert settings.url == "memory://"

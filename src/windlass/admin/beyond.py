@@ -35,7 +35,7 @@ def of_the_run(facts: Facts) -> Iterator[Cause]:
         note = f", {printable(job.progress.note)}" if job.progress.note else ""
         far = f" It says it is {job.progress.fraction:.0%} done{note}."
         evidence |= {"progress": job.progress.fraction, "note": job.progress.note}
-    limit = None if job.timeout is None else started + job.timeout
+    limit = started + job.timeout if job.timeout else None
     stops = "" if limit is None else f" It is stopped {when(limit, now)}."
     yield Cause(
         code="running",

@@ -12,6 +12,7 @@ from windlass.core.backoff import Backoff
 from windlass.core.grants import Grants
 from windlass.core.words import in_words
 from windlass.errors import PluginUnknown, suggestion
+from windlass.options import first_said
 from windlass.plugins.finding import available
 from windlass.plugins.installed import Installed
 from windlass.plugins.task import PluginTask
@@ -116,7 +117,7 @@ class PluginDesk(Desk):
             documentation=task.documentation,
             queue=own.queue or usual.default_queue,
             concurrency=task.concurrency,
-            timeout=own.timeout or usual.timeout,
+            timeout=first_said(own.timeout, usual.timeout) or None,
             max_attempts=own.max_attempts or usual.max_attempts,
             backoff=own.backoff,
             breaker=own.breaker is not None,

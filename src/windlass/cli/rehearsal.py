@@ -17,7 +17,7 @@ from windlass.app import Windlass
 from windlass.client import Client
 from windlass.context import Context, Host, Next
 from windlass.core.event import Event, JobEnqueued
-from windlass.core.job import AttemptError, Claim, ClaimedJob, Job, Progress
+from windlass.core.job import NO_TIMEOUT, AttemptError, Claim, ClaimedJob, Job, Progress
 from windlass.core.outcome import Outcome
 from windlass.core.state import State
 from windlass.errors import WindlassError
@@ -61,7 +61,7 @@ def as_claimed(job: Job, now: datetime, *, timed: bool) -> ClaimedJob:
         due=job.due,
         started_at=now,
         worker=_WORKER,
-        timeout=job.timeout if timed else None,
+        timeout=job.timeout if timed else NO_TIMEOUT,
         lost=job.lost,
         error=None if error is None else AttemptError(error.kind, error.message),
         tenant=job.tenant,

@@ -15,6 +15,7 @@ from windlass.errors import InvalidArgument
 
 __all__ = [
     "DEFAULT_MAX_ATTEMPTS",
+    "NO_TIMEOUT",
     "Attempt",
     "AttemptError",
     "Claim",
@@ -31,6 +32,10 @@ JobId = NewType("JobId", str)
 """A UUIDv7 as 32 hex digits, made by the client."""
 
 DEFAULT_MAX_ATTEMPTS = 5
+
+NO_TIMEOUT = timedelta(0)
+"""The ``timeout`` of a job whose task says that it has none. A job without one (None) follows its
+worker: the task there, then the app's setting."""
 
 
 class LimitUse(msgspec.Struct, frozen=True):
@@ -83,6 +88,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime | None = None
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
     timeout: timedelta | None = None
+    """None: its worker decides; `NO_TIMEOUT`: none at all."""
     expires: timedelta | None = None
     """Discarded instead of claimed once this long after the store's now."""
     backoff: Backoff | None = None

@@ -17,7 +17,7 @@ import msgspec
 
 from windlass.context import Host
 from windlass.core import outcome as core
-from windlass.core.job import AttemptError, Claim, ClaimedJob
+from windlass.core.job import NO_TIMEOUT, AttemptError, Claim, ClaimedJob
 from windlass.core.outcome import Outcome
 from windlass.errors import ChildNotStarted, WindlassError
 from windlass.options import JobOptions
@@ -122,7 +122,7 @@ class Child:
         self._over, self._job = over, job
         self.jobs += 1
         # What the rules say is the worker's business, and so is the clock.
-        bare = msgspec.structs.replace(job, backoff=None, timeout=None, on_failure=None)
+        bare = msgspec.structs.replace(job, backoff=None, timeout=NO_TIMEOUT, on_failure=None)
         self._look_at_memory()  # first: it may be dead before the next look
         self._send(frames.Start(bare, frames.levels()))
         try:

@@ -126,6 +126,7 @@ class Engine:
             self._ended,
             result_limit=settings.result_limit,
             error_limit=settings.error_limit,
+            timeout=settings.timeout,
             on_overstay=self._overstays,
             layers=around.layers,
             resolve=self._resolve,

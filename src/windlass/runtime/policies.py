@@ -54,7 +54,7 @@ class Policies:
         task = self._tasks.find(name)
         own = None if task is None else task.settings
         kept = settings.keep_succeeded if here.keep_succeeded is None else here.keep_succeeded
-        usual = _STRANGERS if own is None else DEFAULT_BACKOFF
+        usual = _STRANGERS if own is None else settings.backoff or DEFAULT_BACKOFF
         return Policy(
             backoff=(None if own is None else own.backoff) or here.backoff or usual,
             cool_down=here.cool_down or DEFAULT_COOL_DOWN,

@@ -88,12 +88,13 @@ class Runner:
         *,
         result_limit: int,
         error_limit: int,
+        timeout: timedelta | None = None,
         on_overstay: Callable[[Run], None] | None = None,
         resolve: Resolve | None = None,
         layers: Sequence[Layer] = (),
         children: Children | None = None,
     ) -> None:
-        """``on_end`` is called once for every started run.
+        """``on_end`` is called once for every started run. ``timeout``: the app's.
 
         ``on_overstay`` for a coroutine that its timeout has cancelled and that goes on. ``layers``
         is the middleware, outermost first; it may still grow. Without ``children`` tasks that ask
@@ -104,6 +105,7 @@ class Runner:
         self._on_end = on_end
         self._result_limit = result_limit
         self._error_limit = error_limit
+        self._timeout = timeout
         self._on_overstay = on_overstay
         self._layers = layers
         self._children = children
@@ -160,7 +162,7 @@ class Runner:
                 outcome = await self._in_child(run, task, self._children)
             else:
                 args, kwargs = self._arguments(run, task)
-                if task.is_async and job.timeout is None and not self._layers:
+                if task.is_async and self._limit(job, task) is None and not self._layers:
                     value = await task.function(*args, **kwargs)
                 else:
                     value = await self._within_limits(run, task, args, kwargs)
@@ -178,6 +180,15 @@ class Runner:
             log.exception("job %s: the end of its run could not be noted", job.claim.job)
             # Not ours any more: the next beat finds the claim, and it is given back.
             self.active.pop(job.claim, None)
+
+    def _limit(self, job: ClaimedJob, task: Task[..., Any]) -> timedelta | None:
+        """What a run may take: the job's own time, then the task's, then the app's."""
+        limit = job.timeout
+        if limit is None:
+            limit = task.settings.timeout
+        if limit is None:
+            limit = self._timeout
+        return limit or None  # no time at all says: no limit
 
     def _arguments(self, run: Run, task: Task[..., Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What the handler is called with, in the context it can ask for."""
@@ -203,7 +214,7 @@ class Runner:
     async def _within_limits(
         self, run: Run, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        limit = run.job.timeout
+        limit = self._limit(run.job, task)
         if self._layers:
             run.on_loop = True
             inner = functools.partial(self._innermost, run, task, args, kwargs)
@@ -236,7 +247,7 @@ class Runner:
     async def _in_child(self, run: Run, task: Task[..., Any], children: Children) -> Outcome:
         """The handler in a child process; its middleware runs here, around the call."""
         run.on_loop = True  # cancelling this body ends the child's run
-        job, limit = run.job, run.job.timeout
+        job, limit = run.job, self._limit(run.job, task)
         async with children.seat() as seat:
             if not self._layers:
                 outcome: Outcome = await self._in_time(run, limit, seat.run(job))

@@ -73,6 +73,15 @@ class SendsNoTimeout(Claims):
         visit.jobs[-1] = replace(visit.jobs[-1], timeout=None)
 
 
+@fails(ClaimConformance.test_no_timeout_is_another_answer_than_none_said)
+class TakesNoTimeoutForNoneSaid(Claims):
+    """A job that has no timeout by order comes as if nothing had been said."""
+
+    def start(self, visit: Visit, row: Row) -> None:
+        super().start(visit, row)
+        visit.jobs[-1] = replace(visit.jobs[-1], timeout=visit.jobs[-1].timeout or None)
+
+
 @fails(ClaimConformance.test_the_last_error_comes_with_the_next_claim_without_its_traceback)
 class SendsTracebacks(Claims):
     """A claimed job comes with the traceback of its last error."""

@@ -7,7 +7,7 @@ import asyncio
 from msgspec.structs import replace
 
 from windlass.core.backoff import Backoff
-from windlass.core.job import AttemptError, Claim, JobId, Progress
+from windlass.core.job import NO_TIMEOUT, AttemptError, Claim, JobId, Progress
 from windlass.core.outcome import GaveUp, Interrupted, Raised
 from windlass.core.state import State
 from windlass.core.transition import retry
@@ -106,6 +106,14 @@ class ClaimConformance:
             None,
             None,
         )
+
+    async def test_no_timeout_is_another_answer_than_none_said(self, storage: Storage) -> None:
+        asked = [a_job(timeout=timeout) for timeout in (NO_TIMEOUT, None, MINUTE)]
+        stored = await storage.admin.get(await add(storage, *asked))
+        assert [job and job.timeout for job in stored] == [NO_TIMEOUT, None, MINUTE]
+        await enlist(storage)
+        claimed = await claim(storage, 3)
+        assert [job.timeout for job in claimed] == [NO_TIMEOUT, None, MINUTE]
 
     async def test_the_last_error_comes_with_the_next_claim_without_its_traceback(
         self, storage: Storage, clock: VirtualClock
