@@ -105,7 +105,6 @@ class Engine:
         self.following = Following(around.seams.new_job_ids, settings, around.tasks)
         self.identity = Identity(storage, settings, worker, around.seams, around.tasks)
         self._chance = around.seams.chance
-        self._throttles = Throttles(settings.max_throttle)
         self.slots = Slots(worker, on_free=self._slot_freed)
         self.finisher = Finisher(
             storage.jobs,
@@ -256,6 +255,10 @@ class Engine:
 
     async def _resolve(self, run: Run, outcome: Outcome) -> Outcome:
         return await self.finishing.resolve(run, outcome)
+
+    @functools.cached_property
+    def _throttles(self) -> Throttles:
+        return Throttles(self._around.settings.max_throttle)
 
     def _settle(self, job: ClaimedJob, outcome: Outcome) -> Transition:
         if isinstance(outcome, Throttled):
