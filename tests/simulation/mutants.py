@@ -128,7 +128,7 @@ def a_finish_ignores_the_claim_number(patch: Patch) -> None:
 def a_finish_in_sql_ignores_the_claim_number(patch: Patch) -> None:
     judge = sqlite_apply._apply
 
-    def trust(connection: Any, transitions: Sequence[Any], now: int, following: Any) -> Any:
+    def trust(connection: Any, transitions: Sequence[Any], now: int, *lists: Any) -> Any:
         current = dict(connection.execute("SELECT seq, claim_number FROM jobs"))
         trusted = [
             msgspec.structs.replace(
@@ -139,7 +139,7 @@ def a_finish_in_sql_ignores_the_claim_number(patch: Patch) -> None:
             )
             for one in transitions
         ]
-        return judge(connection, trusted, now, following)
+        return judge(connection, trusted, now, *lists)
 
     patch(sqlite_apply, "_apply", trust)
 
@@ -578,3 +578,17 @@ def a_retry_ignores_that_the_attempts_are_spent(patch: Patch) -> None:
 
     decide = core_outcome._try_again
     patch(core_outcome, "_try_again", again)
+
+
+# --- the first start --------------------------------------------------------------------------
+
+
+@mutant("memory", "15 expiry")
+def every_claim_counts_as_a_start(patch: Patch) -> None:
+    note = Endings.note_start
+    patch(Endings, "note_start", lambda self, row, *, started: note(self, row, started=True))
+
+
+@mutant("memory", "15 expiry")
+def a_job_that_was_started_may_still_expire(patch: Patch) -> None:
+    patch(Endings, "note_start", lambda self, row, *, started: None)

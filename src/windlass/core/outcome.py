@@ -84,6 +84,9 @@ class Throttled(msgspec.Struct, frozen=True):
 class Interrupted(msgspec.Struct, frozen=True):
     """The worker stopped before the handler finished."""
 
+    started: bool = True
+    """False: before the handler was entered."""
+
 
 class Missing(msgspec.Struct, frozen=True):
     """This worker does not know the task."""
@@ -168,8 +171,8 @@ def decide(
             cools = steps(policy.cool_down, chance) if cool_queue else ()
             wait = max(after, LEAST)
             return transition.throttle(job, by=by, delay=wait, cools=cools, drains=drain)
-        case Interrupted():
-            return transition.release(job, by=by)
+        case Interrupted(started):
+            return transition.release(job, by=by, started=started)
         case Missing(error):
             return _missing(job, error, policy, by=by, now=now)
         case Cancelled(cause):
@@ -220,7 +223,7 @@ def _missing(
     waited_long = job.missed_at is not None and now - job.missed_at >= policy.missing_for
     if policy.missing_task == "fail" or waited_long:
         return transition.fail(job, by=by, error=error)
-    waits = transition.release(job, by=by, delay=policy.missing_delay, missed=True)
+    waits = transition.release(job, by=by, delay=policy.missing_delay, missed=True, started=False)
     # A job that comes back every few seconds and never runs has to say why.
     return msgspec.structs.replace(waits, error=error)
 

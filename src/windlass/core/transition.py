@@ -41,6 +41,8 @@ class Transition(msgspec.Struct, frozen=True):
     solo: bool = False
     missed: bool = False
     """A worker without the task met it: stamp ``missed_at`` if it has no stamp."""
+    started: bool = True
+    """The handler was entered. False: the claim is given back as if it had never been taken."""
     if_cancelled: Verb | None = Verb.CANCEL
     """What happens instead when the row carries a cancel request; None: nothing changes.
 
@@ -100,11 +102,17 @@ def throttle(
 
 
 def release(
-    job: ClaimedJob, *, by: str, delay: timedelta = _NOW, missed: bool = False
+    job: ClaimedJob,
+    *,
+    by: str,
+    delay: timedelta = _NOW,
+    missed: bool = False,
+    started: bool = True,
 ) -> Transition:
     """running → waiting without cost: this worker will not run it.
 
-    Nothing was learnt about the job, so its suspicion marks stay as they were.
+    Nothing was learnt about the job, so its suspicion marks stay as they were. ``started``: whether
+    its handler was entered here.
     """
     return Transition(
         Verb.RELEASE,
@@ -115,6 +123,7 @@ def release(
         lost=job.lost,
         solo=job.solo,
         missed=missed,
+        started=started,
     )
 
 

@@ -314,7 +314,7 @@ class Claimer:
         if not jobs:
             return 0
         self._home.met(jobs)
-        releases = [release(job, by=worker) for job in jobs]
+        releases = [release(job, by=worker, started=False) for job in jobs]
         applied = await self._storage.jobs.apply(releases)
         self._home.given_back(jobs, releases, applied)
         return sum(1 for answer in applied.answers if answer.verdict is Verdict.APPLIED)

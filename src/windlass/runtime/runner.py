@@ -46,7 +46,7 @@ class Why(IntEnum):
 class Run(Token):
     """One execution in this process. It is its own cancel token: one object less per job."""
 
-    __slots__ = ("body", "detached", "job", "on_loop", "why")
+    __slots__ = ("body", "detached", "entered", "job", "on_loop", "why")
 
     def __init__(self, job: ClaimedJob) -> None:
         """Not started yet."""
@@ -54,6 +54,8 @@ class Run(Token):
         self.job = job
         self.why: Why | None = None
         self.body: asyncio.Task[None] | None = None
+        self.entered = True
+        """False while it waits for a child process, before the handler is entered there."""
         self.on_loop = False
         """A plain function gave back something to await, and that is what runs now."""
         self.detached: asyncio.Future[Return] | None = None
@@ -155,7 +157,7 @@ class Runner:
         try:
             task = self._tasks.find(job.task)
             if run.why is not None:
-                outcome = _stopped(run.why)
+                outcome = _stopped(run.why, started=False)
             elif task is None:
                 outcome = core.Missing(unknown_task(job, self._tasks.names))
             elif task.in_process and self._children is not None:
@@ -248,7 +250,9 @@ class Runner:
         """The handler in a child process; its middleware runs here, around the call."""
         run.on_loop = True  # cancelling this body ends the child's run
         job, limit = run.job, self._limit(run.job, task)
+        run.entered = False
         async with children.seat() as seat:
+            run.entered = True
             if not self._layers:
                 outcome: Outcome = await self._in_time(run, limit, seat.run(job))
             else:
@@ -307,7 +311,7 @@ class Runner:
 
     def _ended_badly(self, run: Run, error: BaseException) -> Outcome:
         if run.why is not None and run.why is not Why.CANCEL:
-            return _stopped(run.why)
+            return _stopped(run.why, started=run.entered)
         match deciding(error, functools.partial(self._bars, run)):
             case Exception() as said if (kept := outcome_in(said)) is not None:
                 return kept
@@ -350,11 +354,11 @@ class Runner:
         return describe(error, limit=self._error_limit, secrets=values)
 
 
-def _stopped(why: Why) -> Outcome:
+def _stopped(why: Why, *, started: bool = True) -> Outcome:
     """What the end of a run means that was asked for."""
     if why is Why.CANCEL:
         return core.Cancelled(AttemptError("Cancelled", "cancelled on request"))
-    return core.Interrupted()
+    return core.Interrupted(started)
 
 
 def _has_begun(body: asyncio.Task[None]) -> bool:

@@ -8,7 +8,7 @@ owns the clock: one instant is read inside each operation, delays come in as dur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -35,6 +35,7 @@ from windlass.storage.answers import (
     WorkerState,
 )
 from windlass.storage.asking import AdminStore
+from windlass.storage.cluster import LeaderStore, Wakeups
 from windlass.storage.journal import JournalStore
 from windlass.storage.looks import (
     ErrorLook,
@@ -171,7 +172,11 @@ class JobStore(Protocol):
         - waiting verbs: due ``delay`` after now (ready at once when 0), attempt given back if
           ``refund`` (never below 0), lost and solo as the transition says, ``missed_at`` stamped
           once if ``missed`` and cleared by every other verb but release. Limited jobs return to
-          their lane, suspects to the solo lane.
+          their lane, suspects to the solo lane. Where the handler was entered (``started``) the job
+          has no expiry any more: it was started in time. Where it was not, the job is as it was
+          before the claim: it keeps its expiry, and takes a key held UNTIL_STARTED again if no
+          other job holds it, unless it was started or requeued before. It does so after all of the
+          call and before ``then``; of several that want one key, the first by insertion gets it.
         - terminal verbs: finished now, result or error stored, a key held UNTIL_FINISHED
           released; success clears the last error; ``keep=False`` deletes the row. Concurrency
           units come back, and lanes parked for them return.
@@ -299,7 +304,8 @@ class WorkerStore(Protocol):
         """Say goodbye: apply ``releases`` and end the worker's row, in one transaction.
 
         Claims the row still holds that are not among the releases are released too, with their
-        attempt given back. A row that has ended before stays as it ended.
+        attempt given back, as claims that were never started (`JobStore.apply`). A row that has
+        ended before stays as it ended.
         """
         ...
 
@@ -309,18 +315,6 @@ class WorkerStore(Protocol):
 
     async def workers(self) -> Sequence[WorkerRecord]:
         """Every stored row, newest first."""
-        ...
-
-
-class LeaderStore(Protocol):
-    """Who does the chores. Economy only: correctness never rests on it."""
-
-    async def lead(self, role: str, worker: str, lease: timedelta) -> bool:
-        """Take or renew the lease on a role; False while somebody else holds it."""
-        ...
-
-    async def resign(self, worker: str) -> None:
-        """Give up every role ``worker`` holds."""
         ...
 
 
@@ -438,17 +432,6 @@ class QueueStore(Protocol):
 
     async def warm(self, queue: str, *, audit: AuditNote | None = None) -> None:
         """End a cool-down and forget those before it. Wakes workers."""
-        ...
-
-
-class Wakeups(Protocol):
-    """Hints that something changed. A lost hint is a delay, never a loss: everyone polls too."""
-
-    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call ``callback`` on this event loop after any change that might matter: work became
-        ready, a cancel was requested, a job ended. Several changes may be one call. The answer
-        undoes the subscription.
-        """
         ...
 
 

@@ -10,11 +10,9 @@ from msgspec.structs import replace
 
 from tests.storage.broken.table import fails
 from windlass.core.job import Claim, NewJob, Progress
-from windlass.core.state import State, Verb
-from windlass.core.transition import Transition
+from windlass.core.state import State
 from windlass.storage.memory.claims import Claims, Visit
 from windlass.storage.memory.database import MemoryDatabase
-from windlass.storage.memory.endings import Endings
 from windlass.storage.memory.jobs import MemoryJobs
 from windlass.storage.memory.row import Place, Row
 from windlass.storage.memory.upkeep import MemoryMaintenance
@@ -391,15 +389,6 @@ class ExpiresAfterTheInstant(MemoryDatabase):
     def add(self, asked: NewJob, now: datetime) -> Row:
         expires = asked.expires and asked.expires + INSTANT
         return super().add(replace(asked, expires=expires), now)
-
-
-@fails(ExpiryConformance.test_a_retry_past_its_expiry_is_discarded_too)
-class RetriesNeverExpire(Endings):
-    """A job that was tried once has no expiry any more."""
-
-    def accept(self, row: Row, transition: Transition, verb: Verb, now: datetime) -> None:
-        row.expires_at = None
-        super().accept(row, transition, verb, now)
 
 
 @fails(ExpiryConformance.test_a_running_job_does_not_expire)

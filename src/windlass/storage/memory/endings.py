@@ -11,6 +11,7 @@ from windlass.core.job import Attempt, NewJob
 from windlass.core.rollup import bucket_of, minute_of
 from windlass.core.state import FAILURES, FINISHING, State, Verb
 from windlass.core.transition import Transition
+from windlass.core.unique import Window
 from windlass.storage.calendar import after
 from windlass.storage.memory.database import MemoryDatabase
 from windlass.storage.memory.insert import insert
@@ -31,12 +32,16 @@ class Endings:
     def __init__(self, database: MemoryDatabase) -> None:
         self._db = database
         self._following: list[NewJob] = []
+        self._unstarted: list[Row] = []
 
     def end_all(self, transitions: Sequence[Transition], now: datetime) -> list[Answer]:
         """Judge each on its own; what cannot be stored is refused before anything changes."""
         self._db.gates.require([t.then for t in transitions if t.then is not None])
         answers = [self.end(transition, now) for transition in transitions]
         # After all of them: what follows may take whatever any of them gave back.
+        unstarted, self._unstarted = self._unstarted, []
+        for row in sorted(unstarted, key=lambda row: row.seq):
+            self.retake_key(row, now)
         following, self._following = self._following, []
         for job in following:
             insert(self._db, job, now)
@@ -79,6 +84,7 @@ class Endings:
         if state is State.WAITING:
             if transition.refund:
                 row.attempt = max(0, row.attempt - 1)
+            self.note_start(row, started=transition.started)
             self._db.stand(row, due, now)
         else:
             row.result = transition.result if verb is Verb.SUCCEED else None
@@ -88,6 +94,21 @@ class Endings:
         self.tell_gates(row, transition, verb, now)
         if verb is transition.verb and transition.then is not None:
             self.follow(transition.then)
+
+    def note_start(self, row: Row, *, started: bool) -> None:
+        """A job that was started once does not expire; one that was not is as it was before."""
+        if started:
+            row.expires_at, row.key_spent = None, True
+        elif not row.key_spent:
+            self._unstarted.append(row)
+
+    def retake_key(self, row: Row, now: datetime) -> None:
+        """A job that was not started holds its key again, unless another one does by now."""
+        unique = row.asked.unique
+        if unique is None or unique.window is not Window.UNTIL_STARTED:
+            return
+        if self._db.holder(unique.key, now) is None:
+            self._db.take_key(row, now)
 
     def follow(self, job: NewJob) -> None:
         """Insert what is to happen next, when all has ended; not if its key is held then."""

@@ -150,6 +150,7 @@ def _row(stored: StoredJob) -> Row:
         max_attempts=job.max_attempts,
         lane_limits=lane_key(job.limits),
         expires_at=job.expires_at,
+        key_spent=not job.key_held,
         state=job.state,
         attempt=job.attempt,
         claim_number=job.claim_number,

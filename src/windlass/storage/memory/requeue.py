@@ -24,6 +24,7 @@ def requeue(database: MemoryDatabase, row: Row, now: datetime) -> None:
     row.max_attempts = row.attempt + row.asked.max_attempts
     row.expires_at = row.finished_at = row.missed_at = row.reason = None
     row.cancel_requested = row.solo = False
+    row.key_spent = True
     row.lost = 0
     if retakes_key(row) and not database.holds_key(row, now):
         database.take_key(row, now)

@@ -67,6 +67,8 @@ class Row(msgspec.Struct, eq=False, kw_only=True):
     expires_at: datetime | None = None
     key_until: datetime | None = None
     """For a key held FOR_A_TIME: until when."""
+    key_spent: bool = False
+    """A key held UNTIL_STARTED was given up for good."""
     state: State = State.WAITING
     attempt: int = 0
     claim_number: int = 0

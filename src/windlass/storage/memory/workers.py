@@ -109,8 +109,8 @@ class MemoryWorkers:
     async def leave(self, worker: str, releases: Sequence[Transition]) -> Applied:
         with self._db.moment() as now:
             answers = self._endings.end_all(releases, now)
-            for row in self._held(worker):
-                self._endings.end(self._release(row.claim, row), now)
+            left = [self._release(row.claim, row) for row in self._held(worker)]
+            self._endings.end_all(left, now)
             self._end(worker, WorkerState.GONE, now)
         self._db.wake()
         return Applied(now, answers)
@@ -154,7 +154,13 @@ class MemoryWorkers:
 
     def _release(self, claim: Claim, row: Row) -> Transition:
         return Transition(
-            Verb.RELEASE, claim, row.worker, refund=True, lost=row.lost, solo=row.solo
+            Verb.RELEASE,
+            claim,
+            row.worker,
+            refund=True,
+            lost=row.lost,
+            solo=row.solo,
+            started=False,
         )
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "by_seq",
     "flow_args",
     "frame_args",
+    "start_args",
     "success_args",
     "transition_args",
 ]
@@ -132,6 +133,13 @@ def frame_args(transitions: Sequence[Transition]) -> list[str | None] | None:
         None if error is None else stored_text(frame_of(error.traceback))
         for error in [transition.error for transition in transitions]
     ]
+
+
+def start_args(transitions: Sequence[Transition]) -> list[bool] | None:
+    """``p_starteds``: whether the handlers were entered; None: all of them were."""
+    if all(transition.started for transition in transitions):
+        return None
+    return [transition.started for transition in transitions]
 
 
 def _cools(transition: Transition) -> str | None:

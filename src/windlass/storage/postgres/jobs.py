@@ -17,6 +17,7 @@ from windlass.storage.postgres.apply import (
     by_seq,
     flow_args,
     frame_args,
+    start_args,
     success_args,
     transition_args,
 )
@@ -141,7 +142,7 @@ class PostgresJobs:
         else:
             args = transition_args(ordered)
             twice = len(set(args[0])) < len(ordered)
-            flow = (*flow_args(ordered, order), frame_args(ordered))
+            flow = (*flow_args(ordered, order), frame_args(ordered), start_args(ordered))
             try:
                 rows = await self._db.fetch(self._db.sql(_APPLY), now, durable, *args, twice, *flow)
             except Refused as refused:

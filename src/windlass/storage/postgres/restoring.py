@@ -68,6 +68,7 @@ def job_row(stored: StoredJob) -> _Columns:
         "key": None if unique is None else unique.key,
         "key_window": None if unique is None else unique.window.value,
         "key_period": None if unique is None else stored_span(unique.period),
+        "key_spent": not job.key_held,
         "key_held": unique is not None and job.key_held,
         "key_until": stored.key_until,
         "result": None if job.result is None else _bytes(job.result),

@@ -14,6 +14,7 @@ from windlass.storage.postgres.apply import (
     by_seq,
     flow_args,
     frame_args,
+    start_args,
     transition_args,
 )
 from windlass.storage.postgres.audits import noted
@@ -122,6 +123,7 @@ class PostgresWorkers:
             *transition_args(ordered),
             *flow_args(ordered, places),
             frame_args(ordered),
+            start_args(ordered),
         )
         self._db.wake()
         at, *found = rows[0]

@@ -153,6 +153,7 @@ def transition_bytes(transition: Transition) -> bytes:
             if then is not None
             else False,
             "" if error is None else frame_of(error.traceback),
+            transition.started,
         )
     )
 

@@ -135,6 +135,7 @@ __all__ = [
     "REASON",
     "RESULT",
     "SOLO",
+    "SPENT",
     "STATES",
     "THROTTLED",
     "VERBS",
@@ -163,3 +164,5 @@ REASON: Final = 16
 FREES: Final = 32
 """The end of the claim frees a key or a limit."""
 THROTTLED: Final = 64
+SPENT: Final = 128
+"""A key held until the start was given up for good."""

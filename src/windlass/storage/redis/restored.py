@@ -10,6 +10,7 @@ import msgspec
 from windlass.core.fault import frame_of
 from windlass.core.instant import to_us
 from windlass.core.job import Job, NewJob
+from windlass.core.unique import Window
 from windlass.storage.moving import StoredJob
 from windlass.storage.redis.apply import as_text
 from windlass.storage.redis.asked import asked_record
@@ -21,6 +22,7 @@ from windlass.storage.redis.layout import (
     REASON,
     RESULT,
     SOLO,
+    SPENT,
     THROTTLED,
     VERB_CODES,
 )
@@ -60,7 +62,7 @@ def _state(stored: StoredJob) -> dict[str, object]:
         "due": to_us(job.due),
         "expires": _us(job.expires_at),
         "state": CODES[job.state],
-        "flags": _flags(job),
+        "flags": _flags(job) + _spent(stored),
         "most": job.max_attempts,
         "number": job.claim_number,
         "attempt": job.attempt,
@@ -86,6 +88,12 @@ def _flags(job: Job) -> int:
         (THROTTLED, job.throttled > 0),
     )
     return sum(flag for flag, on in marked if on)
+
+
+def _spent(stored: StoredJob) -> int:
+    unique = stored.unique
+    keyed = unique is not None and unique.window is Window.UNTIL_STARTED
+    return SPENT if keyed and not stored.job.key_held else 0
 
 
 def _fields(job: Job) -> dict[str, bytes]:

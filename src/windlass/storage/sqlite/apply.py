@@ -14,6 +14,7 @@ from windlass.storage.protocol import Answer, Verdict
 from windlass.storage.queries import load
 from windlass.storage.sqlite.endings import Ending, Endings
 from windlass.storage.sqlite.insert import insert, require_limits
+from windlass.storage.sqlite.keys import retake_keys
 from windlass.storage.sqlite.queues import Rests
 from windlass.storage.sqlite.rows import RUNNING, Row, fetch, first, seqs_text
 from windlass.storage.yielding import yielding
@@ -39,16 +40,19 @@ def apply(connection: apsw.Connection, transitions: Sequence[Transition], now: i
     if announced:
         require_limits(connection, announced)
     following: list[NewJob] = []
+    unstarted: list[tuple[int, str]] = []
     seqs = [transition.claim.seq for transition in transitions]
     if len(set(seqs)) == len(seqs):
-        answers = _apply(connection, transitions, now, following)
+        answers = _apply(connection, transitions, now, following, unstarted)
     else:
         # One job twice in a batch: each must see what the one before it did.
         answers = [
             answer
             for transition in transitions
-            for answer in _apply(connection, [transition], now, following)
+            for answer in _apply(connection, [transition], now, following, unstarted)
         ]
+    if unstarted:
+        retake_keys(connection, sorted(unstarted), now)
     if following:
         # After all of them: what follows may take whatever any of them gave back.
         insert(connection, following, now)
@@ -60,8 +64,9 @@ def _apply(
     transitions: Sequence[Transition],
     now: int,
     following: list[NewJob],
+    unstarted: list[tuple[int, str]],
 ) -> list[Answer]:
-    """Judge each on its own, then write all together; what is to follow is added to a list."""
+    """Judge each on its own, then write all together; what is to follow is added to lists."""
     seqs = seqs_text([transition.claim.seq for transition in transitions])
     rows: dict[int, Row] = {row[0]: row for row in fetch(connection, _CLAIMS, (seqs,))}
     endings, rests = Endings(connection, now), Rests(connection, now)
@@ -94,6 +99,7 @@ def _apply(
                 following.append(yielding(transition.then))
     rests.store()
     endings.store()
+    unstarted += endings.unstarted
     return answers
 
 

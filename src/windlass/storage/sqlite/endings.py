@@ -12,6 +12,7 @@ from windlass.core.instant import span_us
 from windlass.core.job import LimitUse
 from windlass.core.state import FAILURES, FINISHING, State, Verb
 from windlass.core.transition import Transition
+from windlass.core.unique import Window
 from windlass.storage.calendar import after_us
 from windlass.storage.queries import load
 from windlass.storage.sqlite.gates import Gates, gates_of, release
@@ -59,6 +60,7 @@ class _Details(NamedTuple):
     window: str | None
     limits: str | None
     missed_at: int | None
+    key_spent: int
 
 
 class Endings:
@@ -71,6 +73,8 @@ class Endings:
         self._tallies = Tallies(now)
         self._succeeded: dict[tuple[str, bytes | None], list[Row]] = {}
         self.others: list[Ending] = []
+        self.unstarted: list[tuple[int, str]] = []
+        """After `store`: jobs that were not started, and the keys they held before the claim."""
 
     def succeed(self, row: Row, transition: Transition) -> None:
         """A success that frees no key and no limit: the path of most jobs."""
@@ -85,7 +89,9 @@ class Endings:
         if self._succeeded:
             self._store_successes()
         if self.others:
-            Others(self._connection, self._tallies, self._now).store(self.others)
+            others = Others(self._connection, self._tallies, self._now)
+            others.store(self.others)
+            self.unstarted = others.unstarted
         self._tallies.store(self._connection)
 
     def _store_successes(self) -> None:
@@ -115,6 +121,7 @@ class Others:
         self._deleted: list[int] = []
         self._freed: list[tuple[str, int]] = []
         self._released: list[tuple[str, int]] = []
+        self.unstarted: list[tuple[int, str]] = []
 
     def store(self, endings: Sequence[Ending]) -> None:
         seqs = seqs_text([ending.row[0] for ending in endings])
@@ -168,6 +175,9 @@ class Others:
                 ready = 2 if uses else 0
                 lane = self._lanes.enter(row[4], uses, place) if uses else None
         attempt = max(0, job.attempt - 1) if transition.refund else job.attempt
+        until_started = job.window == Window.UNTIL_STARTED.value and not job.key_spent
+        if job.key is not None and until_started and not transition.started:
+            self.unstarted.append((job.seq, job.key))
         self._end(ending, job, (WAITING, ready, lane, due, attempt, None))
 
     def _end(self, ending: Ending, job: _Details, place: Row) -> None:
@@ -179,7 +189,8 @@ class Others:
             missed_at = job.missed_at or (self._now if transition.missed else None)
         error = transition.error
         said = () if error is None else (error.kind, error.message, error.traceback)
-        marks = (transition.by, transition.lost, int(transition.solo), missed_at)
+        begun = int(transition.started and verb in _RETURNING)
+        marks = (transition.by, transition.lost, int(transition.solo), missed_at, begun)
         if error is None:
             self._ended.append((job.seq, *place, verb.value, *marks))
         else:

@@ -11,7 +11,7 @@ from windlass.storage.calendar import after_us
 from windlass.storage.queries import load
 from windlass.storage.sqlite.rows import first
 
-__all__ = ["Holder", "find_holder", "free_keys", "hold_key", "take_key"]
+__all__ = ["Holder", "find_holder", "free_keys", "hold_key", "retake_keys", "take_key"]
 
 _SQL = load("windlass.storage.sqlite.sql", "jobs.sql")
 _HOLDER, _TAKE = _SQL["key_holder"], _SQL["take_key"]
@@ -53,6 +53,13 @@ def take_key(
 def hold_key(connection: apsw.Connection, key: str, seq: int, *, until: int | None) -> None:
     """Hold a free key; with an instant, until then."""
     connection.execute(_TAKE, (key, seq, until))
+
+
+def retake_keys(connection: apsw.Connection, jobs: Iterable[tuple[int, str]], now: int) -> None:
+    """Jobs that were not started hold their keys again, unless others do by now."""
+    for seq, key in jobs:
+        if find_holder(connection, key, now) is None:
+            hold_key(connection, key, seq, until=None)
 
 
 def free_keys(connection: apsw.Connection, held: Iterable[tuple[str, int]]) -> None:

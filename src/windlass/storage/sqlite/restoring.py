@@ -147,6 +147,7 @@ def _course(stored: StoredJob) -> dict[str, Any]:
         "error_frame": None if error is None else frame_of(error.traceback),
         "result": job.result,
         "throttled": job.throttled,
+        "key_spent": int(not job.key_held),
     }
 
 

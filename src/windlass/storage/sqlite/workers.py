@@ -197,7 +197,9 @@ def _running_workers(connection: apsw.Connection) -> Iterator[str]:
 def _release(row: Row, worker: str) -> Transition:
     uid, number, seq, lost, solo = row
     claim = Claim(JobId(uid.hex()), number, seq)
-    return Transition(Verb.RELEASE, claim, worker, refund=True, lost=lost, solo=bool(solo))
+    return Transition(
+        Verb.RELEASE, claim, worker, refund=True, lost=lost, solo=bool(solo), started=False
+    )
 
 
 def _start(row: Row) -> WorkerStart:

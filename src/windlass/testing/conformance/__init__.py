@@ -63,6 +63,7 @@ from windlass.testing.conformance.retrying import RetryConformance
 from windlass.testing.conformance.scheduling import DueConformance, ScheduleConformance
 from windlass.testing.conformance.settings import SettingsConformance
 from windlass.testing.conformance.solo import SoloConformance
+from windlass.testing.conformance.starting import StartConformance
 from windlass.testing.conformance.succeeding import SuccessorConformance
 from windlass.testing.conformance.trying import TrialConformance
 from windlass.testing.conformance.upgrading import UpgradeConformance
@@ -128,6 +129,7 @@ __all__ = [
     "ScheduleConformance",
     "SettingsConformance",
     "SoloConformance",
+    "StartConformance",
     "SteadyLeaseConformance",
     "StorageConformance",
     "SuccessorConformance",
@@ -150,6 +152,7 @@ ALL: tuple[type, ...] = (
     OrderConformance,
     ActivityConformance,
     ExpiryConformance,
+    StartConformance,
     SoloConformance,
     FenceConformance,
     OutcomeConformance,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from windlass.core.job import LimitUse
 from windlass.core.limit import LimitSpec, Rate
 from windlass.core.state import State
-from windlass.core.transition import retry
 from windlass.storage.protocol import Storage
 from windlass.testing.clock import VirtualClock
 from windlass.testing.conformance.steps import (
@@ -13,12 +12,10 @@ from windlass.testing.conformance.steps import (
     HOUR,
     INSTANT,
     MINUTE,
-    OOPS,
     a_job,
     add,
     ask,
     claim,
-    ended,
     enlist,
     ids,
     look,
@@ -73,15 +70,6 @@ class ExpiryConformance:
         clock.advance(MINUTE)
         assert await claim(storage) == []
         assert (await look(storage, wanted)).state is State.DISCARDED
-
-    async def test_a_retry_past_its_expiry_is_discarded_too(
-        self, storage: Storage, clock: VirtualClock
-    ) -> None:
-        running = await started(storage, a_job(expires=MINUTE))
-        await ended(storage, retry(running, by="w1", error=OOPS, delay=HOUR))
-        clock.advance(DAY)
-        assert await claim(storage) == []
-        assert (await look(storage, running)).state is State.DISCARDED
 
     async def test_a_running_job_does_not_expire(
         self, storage: Storage, clock: VirtualClock

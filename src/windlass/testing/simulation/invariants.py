@@ -17,7 +17,7 @@ from windlass.core.limit import LimitSpec, lane_key
 from windlass.core.state import FINISHING, TERMINAL, State, Verb
 from windlass.core.unique import Window
 from windlass.storage.protocol import WorkerState
-from windlass.testing.simulation.history import Change, JobView, Ledger, Rule
+from windlass.testing.simulation.history import Body, Change, JobView, Ledger, Rule
 
 __all__ = ["RULES_OF_JOBS", "SPECS", "ended", "started"]
 
@@ -194,6 +194,20 @@ class DueAndOpen(Rule):
             self.ledger.object("15 expiry", f"job {change.job} claimed after it expired")
 
 
+class Starts(Rule):
+    """15: a job that was started once does not expire; a claim without a start changes nothing."""
+
+    def job_changed(self, change: Change) -> None:
+        before, after, verb = change.before, change.after, ended(change)
+        if verb not in _BACK or before is None or after is None:
+            return
+        begun = (change.job, before.claim_number) in self.ledger.bodies
+        if begun and after.expires_at is not None:
+            self.ledger.object("15 expiry", f"job {change.job} may expire after its start")
+        if verb is Verb.RELEASE and not begun and after.expires_at != before.expires_at:
+            self.ledger.object("15 expiry", f"job {change.job} lost its expiry before any start")
+
+
 class Order(Rule):
     """14: a claim takes the first of each line, by priority, due time and insertion."""
 
@@ -279,6 +293,21 @@ class Keys(Rule):
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(ledger)
         self._holders: dict[str, tuple[JobId, datetime | None]] = {}
+        self._begun: set[JobId] = set()
+        """Jobs that were started once, or requeued: they do not take such a key again."""
+
+    def body_began(self, body: Body) -> None:
+        self._begun.add(body.job)
+
+    def op_ended(self, op: str, changes: Sequence[Change]) -> None:  # noqa: ARG002 -- a hook
+        """What was given back before its start holds its key again, if nobody does by now."""
+        back = [c for c in changes if ended(c) is Verb.RELEASE and c.job not in self._begun]
+        for change in sorted(back, key=lambda c: 0 if c.after is None else c.after.seq):
+            unique = self.ledger.asked[change.job].unique
+            if unique is None or unique.window is not Window.UNTIL_STARTED:
+                continue
+            if self.holder(unique.key, change.at) is None:
+                self._holders[unique.key] = (change.job, None)
 
     def holder(self, key: str, now: datetime) -> JobId | None:
         """Who holds it."""
@@ -292,6 +321,8 @@ class Keys(Rule):
             return
         mine = self.holder(unique.key, change.at) == change.job
         before, after = change.before, change.after
+        if change.op == "requeue" or ended(change) not in {None, Verb.RELEASE}:
+            self._begun.add(change.job)
         requeued = change.op == "requeue" and unique.window is not Window.UNTIL_STARTED
         if before is None or (requeued and after is not None and after.state is State.WAITING):
             other = self.holder(unique.key, change.at)
@@ -334,4 +365,6 @@ class CancelWins(Rule):
             )
 
 
-RULES_OF_JOBS: list[type[Rule]] = [Edges, Fence, DueAndOpen, Order, Limits, Keys, CancelWins]
+RULES_OF_JOBS: list[type[Rule]] = [
+    *(Edges, Fence, DueAndOpen, Starts, Order, Limits, Keys, CancelWins),
+]

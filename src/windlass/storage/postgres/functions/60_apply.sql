@@ -29,14 +29,15 @@ END $$;
 --   verdict, verb   the answer
 --   gates           what came back
 --   place           whether the job is to be placed (`place_waiting`)
+--   retake          whether it may hold its key again (`retake_keys`)
 --   cool_until, cooled   of its queue, where it was throttled with p_cools
 CREATE OR REPLACE FUNCTION apply_transition(
     p_now timestamptz, p_seq bigint, p_number integer, p_verb text, p_by text, p_delay bigint,
     p_refund boolean, p_result bytea, p_error_kind text, p_error_message text,
     p_error_traceback text, p_lost integer, p_solo boolean, p_missed boolean,
     p_if_cancelled text, p_keep boolean, p_cools bigint[], p_drains boolean, p_forgive boolean,
-    p_error_frame text,
-    OUT verdict text, OUT verb text, OUT opened text[], OUT place boolean,
+    p_error_frame text, p_started boolean,
+    OUT verdict text, OUT verb text, OUT opened text[], OUT place boolean, OUT retake boolean,
     OUT cool_until timestamptz, OUT cooled boolean
 )
 LANGUAGE plpgsql
@@ -49,7 +50,7 @@ DECLARE
     v_returns boolean;
 BEGIN
     SELECT j.state, j.claim_number, j.cancel_requested, j.queue, j.task, j.worker, j.due,
-           j.started_at, j.attempt, j.key, j.key_window, j.gates, j.missed_at,
+           j.started_at, j.attempt, j.key, j.key_window, j.key_spent, j.gates, j.missed_at,
            j.ended_number, j.ended_verb, j.ended_by
       INTO v_job FROM jobs j WHERE j.seq = p_seq FOR UPDATE;
     IF NOT FOUND THEN
@@ -98,6 +99,8 @@ BEGIN
         v_due := CASE WHEN v_returns THEN greatest(after(p_now, p_delay), cool_until)
                       ELSE v_job.due END;
         place := v_returns AND v_due <= p_now AND v_job.gates IS NOT NULL AND NOT p_solo;
+        retake := v_returns AND NOT p_started AND v_job.key_window = 'until_started'
+            AND NOT v_job.key_spent;
         UPDATE jobs j
            SET state = v_state,
                ready = CASE WHEN NOT v_returns THEN NULL
@@ -107,6 +110,9 @@ BEGIN
                attempt = CASE WHEN v_returns AND p_refund THEN greatest(0, j.attempt - 1)
                               ELSE j.attempt END,
                finished_at = CASE WHEN NOT v_returns THEN p_now END,
+               -- A job that was started once does not expire.
+               expires_at = CASE WHEN v_returns AND p_started THEN NULL ELSE j.expires_at END,
+               key_spent = j.key_spent OR (v_returns AND p_started),
                ended_number = p_number, ended_verb = verb, ended_by = p_by,
                lost = p_lost, solo = p_solo, result = NULL,
                throttled = j.throttled + (verb = 'throttle')::integer,
@@ -136,6 +142,25 @@ BEGIN
         ARRAY[width_bucket(span_us(v_job.due, v_job.started_at), bucket_bottoms())],
         ARRAY[width_bucket(span_us(v_job.started_at, p_now), bucket_bottoms())]);
     PERFORM tell_others(verb, v_job.gates, v_job.queue, p_now, p_drains, p_forgive);
+END $$;
+
+-- Jobs that were not started hold their keys again, unless others do by now. A key that is under
+-- decision in an open transaction is left to that one.
+CREATE OR REPLACE FUNCTION retake_keys(p_seqs bigint[], p_now timestamptz) RETURNS void
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout TO '100ms' AS $$
+DECLARE
+    v_job record;
+BEGIN
+    FOR v_job IN SELECT j.seq, j.key FROM jobs j WHERE j.seq = ANY (p_seqs) ORDER BY j.seq
+    LOOP
+        BEGIN
+            PERFORM take_key(v_job.key, v_job.seq, NULL, p_now);
+        EXCEPTION WHEN lock_not_available THEN
+            NULL;
+        END;
+    END LOOP;
 END $$;
 
 -- These jobs have succeeded: their units come back, breakers close, and whoever waits for them may
@@ -195,6 +220,7 @@ CREATE OR REPLACE FUNCTION apply_transitions(
     p_if_cancelleds text[] DEFAULT NULL, p_one_by_one boolean DEFAULT false,
     p_cools text[] DEFAULT NULL, p_drains boolean[] DEFAULT NULL, p_thens text[] DEFAULT NULL,
     p_order integer[] DEFAULT NULL, p_error_frames text[] DEFAULT NULL,
+    p_starteds boolean[] DEFAULT NULL,
     OUT at timestamptz, OUT verdicts text[], OUT verbs text[], OUT cool_untils timestamptz[],
     OUT cooleds boolean[]
 )
@@ -211,6 +237,7 @@ DECLARE
     v_opened text[];
     v_place bigint[];
     v_place_at integer;
+    v_retake bigint[];
     i integer;
     v_limited boolean;
     v_forgive boolean;
@@ -299,7 +326,7 @@ BEGIN
             p_error_tracebacks[i], coalesce(p_losts[i], 0), coalesce(p_solos[i], false),
             coalesce(p_misseds[i], false), p_if_cancelleds[i], coalesce(p_keeps[i], true),
             p_cools[i]::bigint[], coalesce(p_drains[i], false), v_forgive,
-            p_error_frames[i]) AS a;
+            p_error_frames[i], coalesce(p_starteds[i], true)) AS a;
         verdicts[i] := v_answer.verdict;
         verbs[i] := v_answer.verb;
         v_opened := v_opened || v_answer.opened;
@@ -309,6 +336,9 @@ BEGIN
         END IF;
         IF v_answer.place THEN
             v_place := v_place || p_seqs[i];
+        END IF;
+        IF v_answer.retake THEN
+            v_retake := v_retake || p_seqs[i];
         END IF;
         IF p_thens[i] IS NOT NULL AND v_answer.verdict = 'applied'
            AND v_answer.verb = p_verbs[i] THEN
@@ -320,6 +350,9 @@ BEGIN
     END IF;
     IF v_opened IS NOT NULL THEN
         PERFORM open_gates(v_opened);
+    END IF;
+    IF v_retake IS NOT NULL THEN
+        PERFORM retake_keys(v_retake, at);
     END IF;
     IF v_follow IS NOT NULL THEN
         -- A key may be under decision in somebody's open transaction: then nothing of this happens.

@@ -125,7 +125,7 @@ CREATE OR REPLACE FUNCTION leave_worker(
     p_error_messages text[], p_error_tracebacks text[], p_losts integer[], p_solos boolean[],
     p_misseds boolean[], p_if_cancelleds text[], p_cools text[] DEFAULT NULL,
     p_drains boolean[] DEFAULT NULL, p_thens text[] DEFAULT NULL, p_order integer[] DEFAULT NULL,
-    p_error_frames text[] DEFAULT NULL,
+    p_error_frames text[] DEFAULT NULL, p_starteds boolean[] DEFAULT NULL,
     OUT at timestamptz, OUT verdicts text[], OUT verbs text[], OUT cool_untils timestamptz[],
     OUT cooleds boolean[]
 )
@@ -163,7 +163,7 @@ BEGIN
         p_numbers, p_verbs, p_bys, p_results, p_keeps, p_delays,
         p_refunds, p_error_kinds, p_error_messages, p_error_tracebacks, p_losts, p_solos,
         p_misseds, p_if_cancelleds, false, p_cools, p_drains, p_thens, p_order,
-        p_error_frames) AS a;
+        p_error_frames, p_starteds) AS a;
     SELECT array_agg(j.seq) AS seqs, array_agg(j.claim_number) AS numbers,
            array_agg(j.lost) AS losts, array_agg(j.solo) AS solos, count(*)::integer AS count
       INTO v_held
@@ -176,7 +176,8 @@ BEGIN
             array_fill(p_worker, ARRAY[v_held.count]),
             p_refunds => array_fill(true, ARRAY[v_held.count]),
             p_losts => v_held.losts, p_solos => v_held.solos,
-            p_if_cancelleds => array_fill('cancel'::text, ARRAY[v_held.count]));
+            p_if_cancelleds => array_fill('cancel'::text, ARRAY[v_held.count]),
+            p_starteds => array_fill(false, ARRAY[v_held.count]));
     END IF;
     UPDATE workers SET state = 'gone', ended_at = v_now WHERE id = p_worker AND state = 'live';
 END $$;
@@ -202,7 +203,7 @@ BEGIN
        SET state = 0, ready = CASE WHEN j.gates IS NULL THEN 1 ELSE 0 END, lane = NULL,
            due = p_now, max_attempts = j.attempt + j.budget, expires_at = NULL,
            finished_at = NULL, missed_at = NULL, reason = NULL, cancel_requested = false,
-           lost = 0, solo = false
+           lost = 0, solo = false, key_spent = true
      WHERE j.seq = p_seq;
     RETURN NULL;
 END $$;

@@ -36,7 +36,7 @@ BEGIN
             claim_number, lost, ended_number, ended_verb, ended_by, queue, task, worker, gates,
             costs, key, key_window, key_period, backoff, tags, tenant, principal, correlation_id,
             trace, parent, progress, progress_note, reason, error_kind, error_message,
-            error_traceback, error_frame, result, payload, throttled, on_failure)
+            error_traceback, error_frame, result, payload, throttled, on_failure, key_spent)
         SELECT t.id, t.state,
                CASE WHEN t.state > 0 THEN NULL
                     WHEN t.due > v_now OR (t.gates IS NOT NULL AND NOT t.solo) THEN 0
@@ -47,7 +47,8 @@ BEGIN
                t.queue, t.task, t.worker, t.gates, t.costs, t.key, t.key_window, t.key_period,
                t.backoff, t.tags, t.tenant, t.principal, t.correlation_id, t.trace, t.parent,
                t.progress, t.progress_note, t.reason, t.error_kind, t.error_message,
-               t.error_traceback, t.error_frame, t.result, t.payload, t.throttled, t.on_failure
+               t.error_traceback, t.error_frame, t.result, t.payload, t.throttled, t.on_failure,
+               t.key_spent
           FROM json_populate_recordset(NULL::jobs, v_jobs) WITH ORDINALITY AS t
          ORDER BY t.ordinality
         ON CONFLICT (id) DO NOTHING

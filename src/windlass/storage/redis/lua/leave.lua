@@ -21,13 +21,16 @@ local function leave()
       rests[#rests + 1] = { i - 1, till, begins }
     end
   end
+  take_over()
   for _, claim in ipairs(claims_of(worker)) do
     local job = load_job(claim[1])
     if job then
-      end_claim({
+      local release = {
         job.id, job.number, job.seq, RELEASE, CANCEL_VERB, worker, 0, true, false, '', '', job.lost,
         has(job.flags, SOLO), false, true,
-      })
+      }
+      release[20] = false -- nobody has started it
+      end_claim(release)
     end
   end
   end_worker(worker, 'gone')

@@ -10,7 +10,7 @@ SELECT seq, state, claim_number, cancel_requested, queue, task, worker, due, sta
 
 -- name: details
 -- What everything but a plain success must know besides, by number.
-SELECT seq, attempt, priority, key, key_window, limits, missed_at
+SELECT seq, attempt, priority, key, key_window, limits, missed_at, key_spent
   FROM jobs
  WHERE seq IN (SELECT value FROM json_each(?1));
 
@@ -32,19 +32,22 @@ UPDATE jobs
  WHERE seq = ?1;
 
 -- name: end
--- Any verb but success, without an error of its own: the last one stays.
+-- Any verb but success, without an error of its own: the last one stays. ?13: it waits again after
+-- its handler was entered, so it has no expiry any more.
 UPDATE jobs
    SET state = ?2, ready = ?3, lane = ?4, due = ?5, attempt = ?6, finished_at = ?7,
        ended_number = claim_number, ended_verb = ?8, ended_by = ?9, lost = ?10, solo = ?11,
-       missed_at = ?12, result = NULL, throttled = throttled + (?8 = 'throttle')
+       missed_at = ?12, expires_at = iif(?13, NULL, expires_at), key_spent = key_spent OR ?13,
+       result = NULL, throttled = throttled + (?8 = 'throttle')
  WHERE seq = ?1;
 
 -- name: end_with_error
 UPDATE jobs
    SET state = ?2, ready = ?3, lane = ?4, due = ?5, attempt = ?6, finished_at = ?7,
        ended_number = claim_number, ended_verb = ?8, ended_by = ?9, lost = ?10, solo = ?11,
-       missed_at = ?12, result = NULL, throttled = throttled + (?8 = 'throttle'),
-       error_kind = ?13, error_message = ?14, error_traceback = ?15, error_frame = ?16
+       missed_at = ?12, expires_at = iif(?13, NULL, expires_at), key_spent = key_spent OR ?13,
+       result = NULL, throttled = throttled + (?8 = 'throttle'),
+       error_kind = ?14, error_message = ?15, error_traceback = ?16, error_frame = ?17
  WHERE seq = ?1;
 
 -- name: remember

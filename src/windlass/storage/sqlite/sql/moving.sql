@@ -35,7 +35,7 @@ INSERT INTO jobs (
     ended_number, ended_verb, ended_by, limits, expires_at, timeout, key, key_window, key_period,
     missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, progress,
     progress_note, reason, error_kind, error_message, error_traceback, error_frame, result, payload,
-    throttled, on_failure
+    throttled, on_failure, key_spent
 )
 VALUES (
     :id, :state, :ready, :lane, :queue, :task, :priority, :due, :attempt, :max_attempts, :budget,
@@ -43,7 +43,7 @@ VALUES (
     :ended_number, :ended_verb, :ended_by, :limits, :expires_at, :timeout, :key, :key_window,
     :key_period, :missed_at, :backoff, :tags, :tenant, :principal, :correlation_id, :trace, :parent,
     :progress, :progress_note, :reason, :error_kind, :error_message, :error_traceback, :error_frame,
-    :result, :payload, :throttled, :on_failure
+    :result, :payload, :throttled, :on_failure, :key_spent
 )
 ON CONFLICT (id) DO NOTHING;
 

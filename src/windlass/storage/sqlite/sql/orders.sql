@@ -11,7 +11,7 @@ SELECT id, seq, state, due, queue, priority, solo, CAST(limits AS BLOB), key, ke
 UPDATE jobs
    SET state = 0, ready = ?2, lane = ?3, due = ?4, max_attempts = attempt + budget,
        expires_at = NULL, finished_at = NULL, missed_at = NULL, reason = NULL,
-       cancel_requested = 0, lost = 0, solo = 0
+       cancel_requested = 0, lost = 0, solo = 0, key_spent = 1
  WHERE seq = ?1;
 
 -- name: discard

@@ -1,9 +1,9 @@
 -- Ending claims: the fence, the cancel request, and everything that follows.
 --
 -- A transition is {id, number, seq, verb, if_cancelled, by, delay, refund, result, error, traceback,
--- lost, solo, missed, keep, cools, drains, then, frame}. Verbs are the numbers of layout.py;
+-- lost, solo, missed, keep, cools, drains, then, frame, started}. Verbs are the numbers of layout.py;
 -- if_cancelled is -1 for none; error is msgpack [kind, message] or '', result a string or false. The
--- last four may be left out; cools is a list of durations, then the two strings of a new job or false.
+-- last five may be left out; cools is a list of durations, then the two strings of a new job or false.
 -- use: jobs keys lanes lines ended brakes storing rollups
 
 local HISTORY = 32
@@ -21,7 +21,7 @@ local function repeated(verb)
   return string.char(97 + verb)
 end
 
-local idle, follow_ups = {}, {}
+local idle, follow_ups, unstarted = {}, {}, {}
 
 -- A job is not this worker's any more. `settle_workers` forgets workers that hold nothing.
 local function drop_claim(worker, id)
@@ -120,6 +120,17 @@ local function tell_others(job, verb, transition)
   end
 end
 
+-- A job that was started once does not expire; one that was not is as it was before its claim, and
+-- may hold its key again.
+local function note_start(job, started)
+  if started then
+    job.expires = 0
+    mark(job, SPENT, has(job.marks, STARTED))
+  elseif has(job.marks, STARTED) and not has(job.flags, SPENT) then
+    unstarted[#unstarted + 1] = job
+  end
+end
+
 -- Do what a transition says to a job whose claim it holds. The answer: until when its queue rests, and
 -- 1 if that begins now; nil where nothing was said of it.
 local function accept(job, verb, transition)
@@ -152,6 +163,7 @@ local function accept(job, verb, transition)
     job.attempt = math.max(0, job.attempt - 1)
   end
   count(job.queue, WAITING, 1)
+  note_start(job, transition[20] ~= false)
   stand(job, due)
   return till, begins
 end
@@ -176,11 +188,25 @@ local function end_claim(transition)
   return REFUSED
 end
 
--- Everything that follows the last ended claim. Follow-ups come after `unknown_limit` was asked.
-local function settle_claims()
+-- What may take what the ended claims gave back: keys of jobs that were not started, then new jobs.
+-- Those come after `unknown_limit` was asked.
+local function take_over()
+  table.sort(unstarted, function(one, other) return one.seq < other.seq end)
+  for _, job in ipairs(unstarted) do
+    local special = special_of(job)
+    if special and special[1] ~= '' and not key_holder(special[1]) then
+      take_key(job.id, special[1], 0)
+    end
+  end
   if #follow_ups > 0 then
     store_new(read_new(follow_ups))
   end
+  unstarted, follow_ups = {}, {}
+end
+
+-- Everything that follows the last ended claim.
+local function settle_claims()
+  take_over()
   settle()
   settle_workers()
   write_tallies()

@@ -17,7 +17,8 @@ local BACK = '>I4I4I4i8i8i8i8I4BHc0Hc0'
 local INT, TEXT = 211, 218 -- what stands in front of an integer and of a text
 local WAITING, RUNNING, SUCCEEDED, FAILED, CANCELLED, DISCARDED = 0, 1, 2, 3, 4, 5
 -- Flags of a state record. FREES: its end frees a key or a limit. THROTTLED: there is a number.
-local CANCEL, SOLO, ERROR, RESULT, REASON, FREES, THROTTLED = 1, 2, 4, 8, 16, 32, 64
+-- SPENT: a key held until the start was given up for good.
+local CANCEL, SOLO, ERROR, RESULT, REASON, FREES, THROTTLED, SPENT = 1, 2, 4, 8, 16, 32, 64, 128
 -- Marks of an asked record. STARTED: its key is freed at its start.
 local KEYED, LIMITED, STARTED = 1, 2, 4
 local LAST = 221845392000000000

@@ -28,6 +28,7 @@ function orders.requeue(job)
   job.expires, job.missed, job.lost = 0, 0, 0
   mark(job, CANCEL, false)
   mark(job, SOLO, false)
+  mark(job, SPENT, has(job.marks, STARTED))
   if key and not holder then
     take_key(job.id, key, period)
   end

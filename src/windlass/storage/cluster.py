@@ -1,0 +1,32 @@
+"""What the processes on one storage tell each other. Part of the contract: `protocol`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Protocol
+
+__all__ = ["LeaderStore", "Wakeups"]
+
+
+class LeaderStore(Protocol):
+    """Who does the chores. Economy only: correctness never rests on it."""
+
+    async def lead(self, role: str, worker: str, lease: timedelta) -> bool:
+        """Take or renew the lease on a role; False while somebody else holds it."""
+        ...
+
+    async def resign(self, worker: str) -> None:
+        """Give up every role ``worker`` holds."""
+        ...
+
+
+class Wakeups(Protocol):
+    """Hints that something changed. A lost hint is a delay, never a loss: everyone polls too."""
+
+    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call ``callback`` on this event loop after any change that might matter: work became
+        ready, a cancel was requested, a job ended. Several changes may be one call. The answer
+        undoes the subscription.
+        """
+        ...
