@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from tests.cli.processes import Running, until
+import apsw
+import pytest
+
+from tests.cli.processes import Running, environment, until
 from tests.storage.upgrading import downgraded, upgraded
 from windlass import Windlass
 from windlass.core.job import Job
 from windlass.core.state import State
 from windlass.storage.open import Opener
 from windlass.storage.protocol import Storage
+from windlass.storage.sqlite.rows import CODES
 
 APP = """
 import asyncio, pathlib
@@ -27,6 +33,16 @@ async def held(gate: str) -> str:
         await asyncio.sleep(0.02)
     return "done"
 """
+
+
+OLDER = "112971ac48021395a473e4b7b0528fa4abb88fcb"
+"""A commit whose code checks the stored version when it claims."""
+ENQUEUE = """
+import sys
+from yard import held
+held.enqueue_sync(sys.argv[1])
+"""
+STATES = "SELECT state FROM jobs ORDER BY seq"
 
 
 class Yard:
@@ -96,3 +112,43 @@ def test_a_supervisor_tries_a_worker_that_is_too_old_once_more_and_gives_up(tmp_
         both.wait_for("giving up: .* is too old for its storage .*Upgrade windlass in this process")
         assert both.wait() == 78
     yard.close()
+
+
+@pytest.fixture
+def older(tmp_path: Path) -> dict[str, str]:
+    """The environment in which processes run the code of an older commit."""
+    repository = Path(__file__).parents[2]
+    packed = tmp_path / "older.tar"
+    archive = ["git", "-C", str(repository), "archive", "-o", str(packed), OLDER, "src/windlass"]
+    try:
+        subprocess.run(archive, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip(f"needs git and the history back to {OLDER[:7]}: git fetch --unshallow")
+    with tarfile.open(packed) as files:
+        files.extractall(tmp_path / "older", filter="data")
+    return {"PYTHONPATH": str(tmp_path / "older" / "src")}
+
+
+def test_the_worker_of_an_older_commit_leaves_a_store_of_the_next_version(
+    tmp_path: Path, older: dict[str, str]
+) -> None:
+    file, gate = tmp_path / "jobs.db", tmp_path / "gate"
+    (tmp_path / "yard.py").write_text(APP.format(url=f"sqlite:///{file}"), encoding="utf-8")
+
+    def ask(sql: str) -> list[int]:
+        connection = apsw.Connection(str(file))
+        connection.set_busy_timeout(5000)
+        rows = [int(row[0]) for row in connection.execute(sql)]
+        connection.close()
+        return rows
+
+    with Running("worker", "yard:app", cwd=tmp_path, env=older) as worker:
+        worker.wait_for(r"pid \d+")
+        command = [sys.executable, "-c", ENQUEUE, str(gate)]
+        subprocess.run(command, cwd=tmp_path, env=environment(older), check=True)
+        assert until(lambda: ask(STATES) == [CODES[State.RUNNING]])
+        ask("PRAGMA user_version = 100")
+        worker.wait_for("upgrade windlass in this process; it takes no more jobs")
+        gate.touch()
+        assert worker.wait() == 78
+    assert ask(STATES) == [CODES[State.SUCCEEDED]]
