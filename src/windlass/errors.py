@@ -41,6 +41,7 @@ __all__ = [
     "ServiceMissing",
     "StorageError",
     "StorageFull",
+    "StorageRefused",
     "StorageReplaced",
     "StorageUnavailable",
     "StoreBusy",
@@ -144,7 +145,7 @@ class BlockingCallOnLoop(WindlassError, RuntimeError):
         )
 
 
-# --- plugins --------------------------------------------------------------------------------
+# --- plugins and payloads -------------------------------------------------------------------
 
 
 class NotGranted(WindlassError):
@@ -157,9 +158,6 @@ class PluginUnknown(WindlassError, LookupError):
 
 class ServiceMissing(WindlassError, LookupError):
     """A handler needs a host service that is not attached."""
-
-
-# --- payloads -------------------------------------------------------------------------------
 
 
 class PayloadError(WindlassError, TypeError):
@@ -303,9 +301,7 @@ class JobTimeout(WindlassError):
 
 
 class ChildError(WindlassError):
-    """A handler raised in a child process: what middleware sees of it. ``kind`` and ``text`` say
-    what; the exception itself stays there.
-    """
+    """A handler raised ``kind`` in a child process. Middleware sees this, never the exception."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(f"{kind}: {text}" if text else kind)
@@ -381,6 +377,10 @@ class StoreBusy(StorageError):
 
 class StorageUnavailable(StorageError):
     """The storage cannot be reached or opened. Trying again is safe."""
+
+
+class StorageRefused(StorageUnavailable):
+    """The storage answers, but not like this: wrong password, database, scheme or permission."""
 
 
 class StorageFull(StorageError):

@@ -91,3 +91,20 @@ def test_running_jobs_are_finished_once_there_is_room_again(small_disk: Scene) -
     later = scene.worker("--queue", "later")
     scene.settle(worker, other, later)
     scene.audit()
+
+
+def test_a_worker_that_starts_on_a_full_disk_waits_for_room(small_disk: Scene) -> None:
+    scene = small_disk
+    reserve, crumbs = (str(scene.file.with_name(name)) for name in ("reserve", "crumbs"))
+    assert scene.start("fill", path=reserve, blocks=3072).wait() == 0
+    enqueue(scene, "work", 0.01)
+    (job,) = scene.known
+    assert scene.start("fill", path=crumbs, blocks=None).wait() == 0
+    worker = scene.worker()
+    until(worker.log.exists, "the worker has begun")
+    until(lambda: "the storage cannot be used yet" in worker.text, "the worker says so")
+    assert "is full: free some space" in worker.text
+    assert scene.start("remove", path=reserve).wait() == 0
+    until(lambda: scene.job(job).state == SUCCEEDED, "the job is finished")
+    assert worker.text.count("the storage cannot be used yet") == 1
+    scene.settle(worker)

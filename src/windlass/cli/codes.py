@@ -16,7 +16,7 @@ __all__ = [
 IN_ORDER = 0
 """Stopped as asked, or there was nothing left to do."""
 COULD_NOT_START = 1
-"""A wrong option, setting or app, or a storage that cannot be opened."""
+"""A wrong option, setting or app, or a storage that cannot be used."""
 UNHEALTHY = 2
 """`windlass doctor` found something that is bad; with --strict, something to warn of."""
 HANDLER_FAILED = 3

@@ -42,6 +42,8 @@ class Health:
         self._responder: Responder | None = None
         self._worker: Worker | None = None
         self._reached: float | None = None
+        self.waits = False
+        """Whether it has found the storage away or full."""
 
     async def open(self) -> None:
         """Answer from here on: alive, and not ready yet."""
@@ -90,7 +92,7 @@ class Health:
         if self._worker is not None and self._worker.reason is not None:
             return "draining"
         if self._worker is None or self._reached is None:
-            return "starting"
+            return "waiting for the storage" if self.waits else "starting"
         silence = timedelta(seconds=monotonic() - self._reached)
         if silence > self._app.settings.lease:
             return f"the storage has not answered for {brief(silence)}"

@@ -39,10 +39,12 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     health_port: int | None = None
     metrics_port: int | None = None
     health_file: str | None = None
+    wait_for_store: str | None = None
 
     def __post_init__(self) -> None:
         self.worker_options()
         self.grace_period()
+        self.store_patience()
 
     def arguments(self) -> list[str]:
         """These options as the command line of one child."""
@@ -61,6 +63,7 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
             ("--health-port", self.health_port),
             ("--metrics-port", self.metrics_port),
             ("--health-file", self.health_file),
+            ("--wait-for-store", self.wait_for_store),
         ):
             if one is not None:
                 written += [flag, str(one)]
@@ -71,6 +74,11 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     def grace_period(self) -> timedelta | None:
         """How long running jobs may take after a stop; None follows the app."""
         return None if self.grace is None else parse_duration(self.grace, "--grace")
+
+    def store_patience(self) -> timedelta | None:
+        """How long to wait at the start for a storage that is away or full; None: for ever."""
+        given = self.wait_for_store
+        return None if given is None else parse_duration(given, "--wait-for-store")
 
     def ports(self, number: int | None = None) -> list[int]:
         """Where to answer. ``number``: the place under a supervisor; the first takes the ports as

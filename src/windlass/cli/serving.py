@@ -27,14 +27,21 @@ from windlass.cli.codes import (
 from windlass.cli.health import Health
 from windlass.cli.lifeline import ChildEnd
 from windlass.cli.loading import BrokenModule, load_app
+from windlass.cli.patience import Patience, may_pass
 from windlass.cli.plan import WorkerPlan
 from windlass.cli.printing import printed_above
 from windlass.cli.remaining import remaining
 from windlass.cli.signals import Stopped, StopRequests, dump_on_request, exit_within, name_of
+from windlass.cli.slips import check_queues
 from windlass.cli.tally import Deeds, Tally
 from windlass.cli.terminal import Terminal, keep_own_loggers, log_to
 from windlass.config import WorkerSettings
-from windlass.errors import ConfigError, SchemaTooNew, WindlassError, suggestion
+from windlass.errors import (
+    ConfigError,
+    SchemaTooNew,
+    StorageError,
+    WindlassError,
+)
 from windlass.observe.log import EventLog, brief
 from windlass.runtime.worker import StopReason, Worker
 from windlass.storage.protocol import Verdict
@@ -88,6 +95,7 @@ class _Serving:
         self._asked = False
         self._grace = timedelta(0)
         self._ready = False
+        self._patience = Patience(plan.store_patience())
         self._tally = Tally()
         self._deeds = Deeds()
 
@@ -128,7 +136,7 @@ class _Serving:
         settings = app.worker_settings(**self._plan.worker_options())
         chosen = self._plan.grace_period()
         self._grace = app.settings.grace if chosen is None else chosen
-        _check(settings, app)
+        check_queues(settings, app)
         factory, loop_name = _fastest_loop()
         # From here on: an event loop swallows what a signal raises in one of its callbacks, and
         # with it the answer that this callback was to deliver.
@@ -144,9 +152,12 @@ class _Serving:
             log.error("the worker ended: %s", words)
             return COULD_NOT_STOP
         may_heal = isinstance(error, BrokenModule) and error.may_heal
-        hopeless = isinstance(error, ConfigError | SchemaTooNew) and not may_heal
+        final = isinstance(error, StorageError) and (self._patience.over or not may_pass(error))
+        hopeless = (final or isinstance(error, ConfigError)) and not may_heal
+        words += self._patience.waited
         if self._line is not None:
-            self._line.report({"failed": str(error), "hopeless": hopeless})
+            failed = f"{error}{self._patience.waited}"
+            self._line.report({"failed": failed, "hopeless": hopeless})
         if self._line is None or not hopeless:
             log.error("%s", words)  # else the supervisor says it
         return OUTDATED if isinstance(error, SchemaTooNew) else COULD_NOT_START
@@ -159,13 +170,12 @@ class _Serving:
         try:
             try:
                 await health.open()
-                worker = await self._make(app, settings)
+                app.bus.subscribe(EventLog())
+                app.bus.subscribe(self._deeds)
+                worker, running = await self._begin(app, settings, health)
             except asyncio.CancelledError:
                 code = IN_ORDER
                 raise Stopped from None
-            health.watch(worker)
-            running = asyncio.create_task(worker.run(), name="windlass-worker")
-            await _either(running, worker.started)
             if not running.done():
                 health.beaten()  # it has registered
                 self._introduce(await self._start(app, settings, loop_name))
@@ -183,8 +193,31 @@ class _Serving:
             await app.close()
         return code
 
-    async def _make(self, app: Windlass, settings: WorkerSettings) -> Worker:
+    async def _begin(
+        self, app: Windlass, settings: WorkerSettings, health: Health
+    ) -> tuple[Worker, asyncio.Task[StopReason]]:
+        """Open the storage and start a worker on it; a storage that is away or full is awaited."""
         self._loop, self._opening = asyncio.get_running_loop(), asyncio.current_task()
+        self._patience.begin()
+        while True:
+            try:
+                worker = await self._make(app, settings)
+                health.watch(worker)
+                running = asyncio.create_task(worker.run(), name="windlass-worker")
+                await _either(running, worker.started)
+                if running.done() and not worker.started.is_set():
+                    running.result()  # what kept it from starting
+            except StorageError as error:
+                if self._worker is not None:
+                    app.watch.working.discard(self._worker)
+                    self._worker = None
+                health.waits = True
+                await self._patience.bear(error)
+            else:
+                self._patience.rewarded()
+                return worker, running
+
+    async def _make(self, app: Windlass, settings: WorkerSettings) -> Worker:
         if self._asked:
             raise asyncio.CancelledError
         if not (await app.storage()).shared:
@@ -192,8 +225,6 @@ class _Serving:
         around = await app.surroundings()
         chosen = msgspec.structs.replace(around.settings, grace=self._grace)
         worker = Worker(msgspec.structs.replace(around, settings=chosen), settings)
-        app.bus.subscribe(EventLog())
-        app.bus.subscribe(self._deeds)
         app.watch.working.add(worker)
         self._worker = worker
         return worker
@@ -354,19 +385,6 @@ async def _either(running: asyncio.Task[StopReason], started: asyncio.Event) -> 
     waiting = asyncio.ensure_future(started.wait())
     await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
-
-
-def _check(settings: WorkerSettings, app: Windlass) -> None:
-    """What is probably a slip of the pen."""
-    for queue in settings.weights or {}:
-        if queue not in settings.served:
-            near = suggestion(queue, settings.served)
-            message = f"--weight {queue}=… is for a queue that is not served.{near}"
-            raise ConfigError(message)
-    named = {task.settings.queue or app.settings.default_queue for task in app.tasks}
-    for queue in settings.served:
-        if queue not in named and (near := suggestion(queue, named - set(settings.served))):
-            log.warning("no task names the queue %r.%s", queue, near)
 
 
 def _fastest_loop() -> tuple[Callable[[], asyncio.AbstractEventLoop] | None, str]:

@@ -36,8 +36,9 @@ Signals:
 \b
 Exit codes:
   0    stopped in order, empty (--until-empty), or worn out with no supervisor to replace it
-  1    could not start: a wrong option, setting or app, or a storage that cannot be opened;
-       a supervisor also after one child died five times in a row before it was ready
+  1    could not start: a wrong option, setting or app, a storage that refuses the URL, or one
+       that was not there within --wait-for-store; a supervisor also after one child died five
+       times in a row before it was ready
   70   an error of its own, or a stop that took too long and was cut short
   74   its database was deleted or replaced while it was open: nothing more can be stored.
        Started again, as a supervisor does, it opens what is there then
@@ -147,6 +148,12 @@ within 2 s when it dies, however it dies.
     metavar="PATH",
     help="Touch this file with every heartbeat that reached the storage. With --processes: "
     "PATH.1, PATH.2, …",
+)
+@click.option(
+    "--wait-for-store",
+    metavar="DURATION",
+    help="How long to wait at the start for a storage that is away or full, then exit: 30s, 5m, "
+    "0s. Default: as long as it takes. A wrong password or database is not waited for.",
 )
 @click.option("--summary/--no-summary", default=True, help="The running count of what was done.")
 @click.option("--child-fd", type=int, hidden=True)

@@ -48,6 +48,7 @@ class Server:
         self.pooled = address.pooled
         self._favourite = 0
         self._down_since: float | None = None
+        self._reached = False
 
     async def connect(self) -> asyncpg.Connection:
         """A new connection; of several hosts, to one that takes writes."""
@@ -98,12 +99,15 @@ class Server:
         return True
 
     def note_lost(self, error: BaseException) -> None:
-        """Said once per outage, however many links find out."""
-        if self._down_since is None:
+        """Said once per outage, however many links find out. Before the first answer it is for
+        whoever opens the storage to say.
+        """
+        if self._reached and self._down_since is None:
             self._down_since = monotonic()
             log.warning("%s", translate(error, self.address.shown))
 
     def note_reached(self) -> None:
+        self._reached = True
         since, self._down_since = self._down_since, None
         if since is not None:
             log.warning(

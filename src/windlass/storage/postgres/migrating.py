@@ -18,7 +18,7 @@ from importlib import resources
 import asyncpg
 import msgspec
 
-from windlass.errors import StorageError, StorageUnavailable
+from windlass.errors import StorageError, StorageRefused, StorageUnavailable
 from windlass.storage.migrate import Migration, check_known
 from windlass.storage.postgres.database import in_schema, quoted_schema
 
@@ -105,7 +105,7 @@ async def _migrate(
                     await connection.execute(text)
     except asyncpg.InsufficientPrivilegeError as error:
         user = await connection.fetchval("SELECT current_user")
-        raise StorageUnavailable(
+        raise StorageRefused(
             f"The role {user} may not create or change {place}. Let somebody who may run "
             f"CREATE SCHEMA {schema} AUTHORIZATION {user}, or open it once with such a role "
             f"(windlass db migrate). PostgreSQL said: {error.message}"

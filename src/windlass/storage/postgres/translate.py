@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from enum import Enum
 
 import asyncpg
@@ -10,6 +11,7 @@ from windlass.errors import (
     InvalidArgument,
     StorageError,
     StorageFull,
+    StorageRefused,
     StorageReplaced,
     StorageUnavailable,
     StoreBusy,
@@ -69,6 +71,8 @@ def cause_of(error: BaseException) -> Cause:
         error, asyncpg.exceptions.ClientConfigurationError | asyncpg.exceptions.DataError
     ):
         return Cause.FINAL
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return Cause.FINAL
     if isinstance(error, asyncpg.InterfaceError) and "expects" in str(error):
         return Cause.FINAL  # a statement called with the wrong number of arguments
     # The driver's own: closed, broken protocol, out of step. A new connection is the cure.
@@ -92,6 +96,12 @@ def translate(error: BaseException, where: str) -> Exception:
     if isinstance(error, asyncpg.exceptions.ClientConfigurationError):
         # Its text may repeat pieces of the URL.
         return StorageError(f"The options in the URL of {where} do not fit together.")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return StorageRefused(
+            f"PostgreSQL at {where} shows a certificate that is not trusted here: "
+            f"{error.verify_message}. Name the file of its authority in the URL: "
+            f"?sslmode=verify-full&sslrootcert=/path/to/ca.pem."
+        )
     if cause_of(error) is Cause.LOST:
         why = str(error) or "it did not answer in time"
         if isinstance(error, asyncpg.InternalClientError):
@@ -136,19 +146,19 @@ _TEXTS: dict[str, tuple[type[StorageError], str]] = {
         ),
     ),
     "25P04": (StoreBusy, "ended a transaction: transaction_timeout is shorter than it needed"),
-    "28P01": (StorageUnavailable, "refused the password. Check user and password in the URL"),
+    "28P01": (StorageRefused, "refused the password. Check user and password in the URL"),
     "28000": (
-        StorageUnavailable,
+        StorageRefused,
         "refused the login. Check the user in the URL, sslmode, and pg_hba.conf on the server",
     ),
     "42704": (
-        StorageUnavailable,
+        StorageRefused,
         "does not know what the URL, or a setting of the role, names. Correct it or leave it out",
     ),
-    "3D000": (StorageUnavailable, "has no such database. Create it, or correct the URL"),
-    "57P04": (StorageUnavailable, "dropped the database. Create it again, or correct the URL"),
+    "3D000": (StorageRefused, "has no such database. Create it, or correct the URL"),
+    "57P04": (StorageRefused, "dropped the database. Create it again, or correct the URL"),
     "42501": (
-        StorageUnavailable,
+        StorageRefused,
         (
             "does not allow this role to do that. It needs USAGE on the schema, and ALL on its "
             "tables, sequences and functions; simplest is that it owns the schema"

@@ -21,7 +21,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from windlass.errors import StorageUnavailable
 from windlass.seams import monotonic
-from windlass.storage.redis.refusals import outage
+from windlass.storage.redis.refusals import WrongScheme, outage
 from windlass.storage.redis.urls import Node, Place, RedisUrl
 
 __all__ = ["LOST", "Argument", "Dialer", "disconnect", "packed"]
@@ -154,7 +154,7 @@ class Dialer:
             if "unknown command" not in str(error).lower():
                 raise
             message = f"{sentinel} is a server, not a Sentinel: use redis://, or its Sentinels"
-            raise ConnectionError(message) from None
+            raise WrongScheme(message) from None
         if found is None:
             raise ConnectionError(f"{sentinel} knows no service {self._url.service!r}")
         return Node(found[0].decode(), int(found[1]))
@@ -167,7 +167,7 @@ class Dialer:
         except ResponseError as error:
             if "cluster support disabled" not in str(error):
                 raise
-            raise ConnectionError(f"{node} is in no cluster: use redis://") from None
+            raise WrongScheme(f"{node} is in no cluster: use redis://") from None
         slot = key_slot(self._prefix.encode())
         for first, last, primary, *_ in ranges:
             if first <= slot <= last:

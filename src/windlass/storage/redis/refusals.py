@@ -10,20 +10,27 @@ from windlass.errors import (
     SchemaTooNew,
     StorageError,
     StorageFull,
+    StorageRefused,
     StorageReplaced,
     StorageUnavailable,
 )
 
-__all__ = ["EPOCH_LOST", "code_of", "is_lost", "outage", "passes", "translate"]
+__all__ = ["EPOCH_LOST", "WrongScheme", "code_of", "is_lost", "outage", "passes", "translate"]
 
 EPOCH_LOST = "WINDLASSEPOCH"
 """The code that ``start.lua`` answers with where the jobs are gone or others."""
 TOO_NEW = "WINDLASSLAYOUT"
 """The code that ``start.lua`` and ``claim.lua`` answer with where a newer Windlass was here."""
 
+
+class WrongScheme(ConnectionError):
+    """Something else answers there than the URL says."""
+
+
 # Redis before 7 wraps what a command in a script answered.
 _WRAPPED = re.compile(r"-([A-Z]+) ")
 _CODES: tuple[tuple[type[Exception], str], ...] = (
+    (WrongScheme, "SCHEME"),
     (exceptions.AuthenticationError, "WRONGPASS"),
     (exceptions.BusyLoadingError, "LOADING"),
     (exceptions.NoScriptError, "NOSCRIPT"),
@@ -41,6 +48,7 @@ _CODES: tuple[tuple[type[Exception], str], ...] = (
     (RuntimeError, "LOST"),  # what uvloop says of a transport that was closed under it
 )
 
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 _PASSING = frozenset(
     {"LOST", "LOADING", "READONLY", "ASK", "MOVED", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "BUSY"}
 )
@@ -93,6 +101,13 @@ _ADVICE: dict[str, tuple[type[StorageError], str]] = {
         "refuses the user or the password. Check them in the URL: redis://user:password@host",
     ),
     "NOAUTH": (StorageError, "wants a password. Put it into the URL: redis://:password@host"),
+    "TLS": (
+        StorageRefused,
+        (
+            "shows a certificate that is not trusted here. Name the file of its authority in the "
+            "URL: rediss://host?ssl_ca_certs=/path/to/ca.pem"
+        ),
+    ),
     "NOPERM": (
         StorageError,
         (
@@ -121,6 +136,8 @@ _ADVICE: dict[str, tuple[type[StorageError], str]] = {
 def code_of(error: BaseException) -> str:
     """The word that Redis begins its errors with; LOST for a connection that is gone."""
     text = str(error)
+    if _UNTRUSTED in text:
+        return "TLS"
     for kind, code in _CODES:
         if isinstance(error, kind):
             return "NOAUTH" if code == "WRONGPASS" and "required" in text else code
@@ -149,6 +166,8 @@ def translate(error: BaseException, place: str, doing: str = "") -> StorageError
         kind, advice = _ADVICE[code]
         detail = f" ({error})" if code in {"NOPERM", TOO_NEW} else ""
         return kind(f"{server} {advice}.{detail}")
+    if code == "SCHEME":
+        return StorageRefused(f"{place}: {error}.")
     if code == "LOST":
         return StorageUnavailable(
             f"{server} does not answer: {_said(error)}. Trying again is safe; check that it runs "

@@ -163,8 +163,10 @@ async def open_redis(
 
 async def _epoch(line: Line, prefix: str) -> bytes:
     """What tells these jobs from all that were ever here: made once, checked by every script."""
-    await line.ask("SET", prefix + "epoch", f"{_LAYOUT}-{new_job_id()}", "NX")
     epoch = await line.ask("GET", prefix + "epoch")
+    if epoch is None:  # a server without memory refuses the write, and has the jobs all the same
+        await line.ask("SET", prefix + "epoch", f"{_LAYOUT}-{new_job_id()}", "NX")
+        epoch = await line.ask("GET", prefix + "epoch")
     found = _EPOCH.fullmatch(bytes(epoch or b""))
     if found is None:
         raise StorageError(

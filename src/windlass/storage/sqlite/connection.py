@@ -10,7 +10,13 @@ from typing import Any, Literal, Protocol, Self, TypeVar
 
 import apsw
 
-from windlass.errors import StorageError, StorageFull, StorageUnavailable, StoreBusy
+from windlass.errors import (
+    StorageError,
+    StorageFull,
+    StorageRefused,
+    StorageUnavailable,
+    StoreBusy,
+)
 from windlass.seams import chance, monotonic, sleep
 from windlass.storage.sqlite.files import (
     DatabaseFiles,
@@ -19,6 +25,7 @@ from windlass.storage.sqlite.files import (
     Turn,
     TurnLock,
     identity,
+    no_room,
     replaced,
 )
 from windlass.storage.sqlite.forks import INSIDE
@@ -67,7 +74,7 @@ def connect(path: str, *, durability: Durability = "full") -> apsw.Connection:
     try:
         mode = patiently(lambda: _run(connection, "PRAGMA journal_mode = WAL"), _PATIENCE)
         if mode != "wal":
-            raise StorageUnavailable(
+            raise StorageRefused(
                 f"{path} cannot be put into write-ahead mode (it stays in {mode!r}). Use a local "
                 f"disk whose file system has shared memory."
             )
@@ -172,6 +179,8 @@ def translate(error: apsw.Error, path: str) -> StorageError:
     extended = getattr(error, "extendedresult", 0)
     if extended == apsw.SQLITE_READONLY_DBMOVED:
         return replaced(path)
+    if isinstance(error, apsw.CantOpenError | apsw.IOError) and no_room(path):
+        error = apsw.FullError()  # what SQLite says where it cannot make one of its own files
     match error:
         case apsw.BusyError() | apsw.LockedError():
             return StoreBusy(
@@ -192,12 +201,12 @@ def translate(error: apsw.Error, path: str) -> StorageError:
                 f"{path} is not a SQLite database. Name another file; this one was left as it is."
             )
         case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.AuthError():
-            return StorageUnavailable(
+            return StorageRefused(
                 f"{path} cannot be written ({error}). Check the permissions of the file and of its "
                 f"folder, and that the disk is not mounted read-only."
             )
         case apsw.CantOpenError():
-            return StorageUnavailable(
+            return StorageRefused(
                 f"{path} cannot be opened ({error}). Check that its folder exists and that this "
                 f"process may write there."
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -12,7 +13,7 @@ from typing import Protocol, Self
 
 import msgspec
 
-from windlass.errors import StorageReplaced, StorageUnavailable
+from windlass.errors import StorageFull, StorageRefused, StorageReplaced, StorageUnavailable
 from windlass.seams import monotonic
 from windlass.storage.locks import LockFile
 
@@ -28,6 +29,7 @@ __all__ = [
     "filesystem_of",
     "identity",
     "is_network",
+    "no_room",
     "prepare",
     "replaced",
 ]
@@ -39,6 +41,8 @@ _NETWORK = re.compile(
     r"fuse\.(sshfs|s3fs|s3ql|gcsfuse|goofys|rclone|glusterfs|ceph\S*|davfs\d?|blobfuse\d?|"
     r"curlftpfs|smbnetfs|juicefs|mountpoint-s3|seaweedfs|moosefs|nfs\S*)"
 )
+FULL = {errno.ENOSPC, errno.EDQUOT}
+"""What a file system says that has no room."""
 _PRIVATE_FILE = 0o600
 _PRIVATE_DIRECTORY = 0o700
 
@@ -75,7 +79,7 @@ def prepare(path: str, *, allow_network_filesystem: bool = False) -> DatabaseFil
     files = DatabaseFiles(os.path.realpath(path))
     kind = filesystem_of(files.path)
     if is_network(kind) and not allow_network_filesystem:
-        raise StorageUnavailable(
+        raise StorageRefused(
             f"{files.path} is on a network file system ({kind}), where SQLite's locks do not "
             f"hold and jobs can be lost. Use a local disk, move to PostgreSQL for several "
             f"machines, or set allow_network_filesystem if only one machine will ever open it."
@@ -85,16 +89,28 @@ def prepare(path: str, *, allow_network_filesystem: bool = False) -> DatabaseFil
         _make_file(files.path)
         mode = Path(files.path).stat().st_mode
     except OSError as error:
-        raise StorageUnavailable(
+        if error.errno in FULL:
+            raise StorageFull(
+                f"The disk that should hold {files.path} is full: free some space."
+            ) from error
+        raise StorageRefused(
             f"Cannot create or read {files.path}: {error.strerror}. Check the path, its "
             f"permissions and the user this process runs as."
         ) from error
     if not stat.S_ISREG(mode):
         what = "a directory" if stat.S_ISDIR(mode) else "not an ordinary file"
-        raise StorageUnavailable(
-            f"{files.path} is {what}; name a file, for example sqlite:///jobs.db."
-        )
+        raise StorageRefused(f"{files.path} is {what}; name a file, for example sqlite:///jobs.db.")
     return files
+
+
+def no_room(path: str) -> bool:
+    """Whether the disk that holds ``path`` is full."""
+    if sys.platform == "win32":
+        return False
+    try:
+        return os.statvfs(path).f_bavail == 0
+    except OSError:
+        return False
 
 
 def _refuse_strangers_link(path: Path) -> None:
@@ -102,7 +118,7 @@ def _refuse_strangers_link(path: Path) -> None:
     if sys.platform == "win32" or not path.is_symlink():
         return
     if path.lstat().st_uid not in {0, os.geteuid()}:
-        raise StorageUnavailable(
+        raise StorageRefused(
             f"{path} is a symbolic link made by another user, who could point it at any file. "
             f"Replace it, or name the real path."
         )
@@ -250,7 +266,11 @@ class TurnLock:
         try:
             self._file = _open_like(files.path, files.lock)
         except OSError as error:
-            raise StorageUnavailable(
+            if error.errno in FULL:
+                raise StorageFull(
+                    f"The disk that holds {files.path} is full: free some space."
+                ) from error
+            raise StorageRefused(
                 f"Cannot open {files.lock}: {error.strerror}. Check its permissions; processes "
                 f"that share a database need to be allowed to write this file too."
             ) from error

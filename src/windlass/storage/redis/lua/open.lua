@@ -2,7 +2,7 @@
 -- shows that there are enough replicas.
 -- What an older Windlass has left is taken over, so many jobs at once: layout 1 kept the ended jobs of
 -- all queues in one line for each state, layout 2 had no lists of those that retry.
--- use: lines
+-- use: room lines
 -- Returns how many: 0 when there are none left.
 local AT_ONCE = 500
 redis.call('SET', prefix .. 'opened', now)

@@ -1,5 +1,6 @@
 -- ScheduleStore.declare.
 -- ARGV: name, ...
+-- use: room
 
 local at = string.format('%.0f', now)
 for _, name in ipairs(ARGV) do
