@@ -231,7 +231,7 @@ def _short(number: float) -> str:
 
 
 def read_rate(text: str, what: str) -> Rate:
-    """``10/1s`` or ``10/1s:5``; ConfigError says how it is written."""
+    """``10/1s`` or, with a burst, ``10/1s:5``; ConfigError says how it is written."""
     match = _RATE.fullmatch(text.strip())
     try:
         if match is None:
@@ -240,7 +240,7 @@ def read_rate(text: str, what: str) -> Rate:
         per = match["per"].strip()
         # "10/s" reads like ten a second, and can mean nothing else.
         per = f"1{per}" if per.isalpha() else per
-        burst = int(match["burst"] or 1)
+        burst = int(match["burst"]) if match["burst"] else None
         return Rate(_number(match["n"], "n"), parse_duration(per, "its period"), burst)
     except ValueError as error:
         message = f"{what}: {error}{'' if str(error)[-1] in '.?' else '.'} Write {RATE_FORMS}"
@@ -250,4 +250,4 @@ def read_rate(text: str, what: str) -> Rate:
 def write_rate(rate: Rate) -> str:
     """As `read_rate` takes it."""
     text = f"{_short(rate.n)}/{write_duration(rate.per)}"
-    return text if rate.burst == 1 else f"{text}:{int(rate.burst)}"
+    return text if rate == Rate(rate.n, rate.per) else f"{text}:{int(rate.burst)}"

@@ -233,7 +233,7 @@ WRITES: dict[str, Operation] = {
 """Every one that writes, but for the claim and its end: see the tests."""
 
 READS: dict[str, Step] = {
-    "claimable": lambda s: s.jobs.claimable(["a"]),
+    "outlook": lambda s: s.jobs.outlook(["a"]),
     "active": lambda s: s.jobs.active(["a"]),
     "settled": lambda s: s.jobs.settled([job(1), job(9)]),
     "overdue": lambda s: s.workers.overdue(),

@@ -110,6 +110,8 @@ def test_a_backoff_that_makes_no_sense_is_refused_with_the_way_to_write_it(
     ("text", "rate"),
     [
         ("10/1s", Rate(10, 1)),
+        ("1000/1s", Rate(1000, 1, 100)),
+        ("1000/1s:1", Rate(1000, 1, 1)),
         ("10/s", Rate(10, 1)),
         ("2.5/1m:5", Rate(2.5, 60, 5)),
         ("100/1h", Rate(100, 3600)),

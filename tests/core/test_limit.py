@@ -327,6 +327,21 @@ def test_a_period_that_is_no_duration_is_refused(per: timedelta) -> None:
         Rate(1, per)
 
 
+@pytest.mark.parametrize(
+    ("n", "per", "burst"),
+    [(1, 1, 1), (10, 1, 1), (11, 1, 2), (30, 1, 3), (1000, 1, 100), (100, 60, 1), (1e15, 1, 10**9)],
+)
+def test_unless_it_is_given_a_burst_holds_what_comes_in_a_tenth_of_a_second(
+    n: float, per: float, burst: int
+) -> None:
+    assert Rate(n, per) == Rate(n, per, None) == Rate(n, per, burst)
+
+
+def test_a_rate_that_was_stored_keeps_the_burst_it_was_stored_with() -> None:
+    stored = b'{"n":1000,"per":"PT1S","burst":1}'
+    assert msgspec.json.decode(stored, type=Rate).burst == 1
+
+
 def test_a_burst_of_nothing_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="burst"):
         Rate(1, SECOND, burst=0)

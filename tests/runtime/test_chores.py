@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.runtime.world import Bench, Hook, World, bench, register, simulate, working
@@ -18,7 +19,7 @@ from windlass.runtime.leader import Leader
 from windlass.runtime.promoter import Promoter
 from windlass.runtime.pruner import Pruner
 from windlass.runtime.recycle import megabytes_used, worn_out
-from windlass.storage.protocol import CancelAnswer
+from windlass.storage.protocol import CancelAnswer, Outlook
 from windlass.task import Task
 
 DAY = timedelta(days=1)
@@ -116,10 +117,11 @@ def test_a_promoted_job_wakes_whoever_serves_its_queue() -> None:
         # Its own clock of due times is broken: only the promoter's hint can wake it in time.
         store = await world.tampered()
 
-        async def next_due(call: Hook, queues: object) -> None:
-            return None
+        async def outlook(call: Hook, queues: object) -> Outlook:
+            seen: Outlook = await call(queues)
+            return msgspec.structs.replace(seen, next_at=None)
 
-        store.on("maintenance.next_due", next_due)
+        store.on("jobs.outlook", outlook)
         async with working(world.app, store=store):
             await job.options(delay=10).enqueue()
             await world.until(15)

@@ -112,16 +112,16 @@ def test_a_hint_that_arrives_during_a_look_is_not_lost() -> None:
         store = await world.tampered()
         looks = 0
 
-        async def next_due(call: Hook, queues: Any) -> Any:
+        async def outlook(call: Hook, queues: Any) -> Any:
             nonlocal looks
             looks += 1
-            due = await call(queues)
+            seen = await call(queues)
             if looks == 1:
                 await speak.enqueue("in between")
                 await asyncio.sleep(0.001)  # the hint arrives before the answer does
-            return due
+            return seen
 
-        store.on("maintenance.next_due", next_due)
+        store.on("jobs.outlook", outlook)
         async with working(world.app, store=store):
             await world.until(1)
             await world.app.admin.resume("default")
@@ -200,9 +200,9 @@ def test_a_due_job_of_a_queue_nobody_serves_keeps_no_worker_awake() -> None:
         async with working(world.app, store=store, queues=["default"]):
             await speak.options(queue="elsewhere", delay=10).enqueue("not here")
             await world.until(11)
-            looks = store.calls["jobs.claimable"]
+            looks = store.calls["jobs.outlook"]
             await world.until(111)
-            return store.calls["jobs.claimable"] - looks
+            return store.calls["jobs.outlook"] - looks
 
     assert simulate(scenario) <= 110
 

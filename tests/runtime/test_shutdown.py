@@ -27,7 +27,7 @@ from windlass.runtime.worker import StopReason, Worker
 from windlass.storage.protocol import WorkerState
 from windlass.task import Task
 
-SLOW = ["jobs.claim", "jobs.claimable", "leader.lead", "workers.beat", "workers.live"]
+SLOW = ["jobs.claim", "jobs.outlook", "leader.lead", "workers.beat", "workers.live"]
 SLOW += ["workers.orphans", "workers.leave", "leader.resign"]
 
 

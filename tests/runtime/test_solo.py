@@ -89,7 +89,7 @@ def test_hints_while_a_worker_drains_do_not_keep_it_from_its_work() -> None:
                 await world.until(second)
             await world.until(20)
         assert world.words == ["long", "long ends", "suspect", "suspect ends"]
-        assert store.calls["jobs.claimable"] < 100
+        assert store.calls["jobs.outlook"] < 100
 
     simulate(scenario)
 

@@ -149,7 +149,7 @@ def a_claim_in_sql_reuses_the_number_of_the_last_one(patch: Patch) -> None:
     patch.sql(sqlite_claim, "claim_number + 1", "max(claim_number, 1)")
 
 
-@mutant("memory", first=225)
+@mutant("memory", first=10)
 def the_reaper_ends_whatever_claim_there_is(patch: Patch) -> None:
     end = Endings.end
 
@@ -209,7 +209,7 @@ def a_reaper_fresh_from_an_outage_of_the_disk_judges_at_once(patch: Patch) -> No
     patch(Presence, "may_judge", property(lambda self: True))
 
 
-@mutant("memory", first=150)
+@mutant("memory", first=31)
 def a_burial_does_not_look_again(patch: Patch) -> None:
     patch(MemoryWorkers, "bury_overdue", MemoryWorkers.bury)
 
@@ -500,7 +500,7 @@ def deaths_are_proven_of_the_living(patch: Patch) -> None:
     patch(SqliteWorkers, "bury_overdue", SqliteWorkers.bury)
 
 
-@mutant("memory", first=128)
+@mutant("memory", first=27)
 def a_cancel_request_never_reaches_the_handler(patch: Patch) -> None:
     patch(Runner, "stop", _stop_unless(Why.CANCEL))
 

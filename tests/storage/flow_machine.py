@@ -13,7 +13,7 @@ from windlass.core.backoff import Backoff
 from windlass.core.breaker import BreakerState
 from windlass.core.queue import QueueSettings
 from windlass.core.state import State
-from windlass.storage.protocol import LimitState, Storage
+from windlass.storage.protocol import LimitState, Outlook, Storage
 
 SETTINGS = (
     QueueSettings(),
@@ -75,9 +75,14 @@ class FlowMachine(Machine):
 
     @rule(queue=st.sampled_from(QUEUES))
     def is_it_worth_a_claim(self, queue: str) -> None:
-        """The look before a claim may err on the side of yes, never of no."""
-        reference, ours = self.both(lambda store, _: store.jobs.claimable([queue]))
-        assert ours or not reference
+        """The look before a claim may err on the side of yes, or of too early; never of no."""
+        reference, ours = self.both(lambda store, _: store.jobs.outlook([queue]))
+        assert isinstance(ours, Outlook)
+        assert isinstance(reference, Outlook)
+        assert ours.claimable or not reference.claimable
+        if not ours.claimable and reference.next_at is not None:
+            assert ours.next_at is not None
+            assert ours.at < ours.next_at <= reference.next_at
 
     @rule()
     def tidy(self) -> None:

@@ -121,7 +121,7 @@ class Woken:
 OPERATIONS: dict[str, Callable[[Storage], Awaitable[object]]] = {
     "insert": lambda storage: storage.jobs.insert([a_job()]),
     "claim": lambda storage: storage.jobs.claim("w1", [Want("default", 1)], total=1),
-    "claimable": lambda storage: storage.jobs.claimable(["default"]),
+    "outlook": lambda storage: storage.jobs.outlook(["default"]),
     "active": lambda storage: storage.jobs.active(["default"]),
     "settled": lambda storage: storage.jobs.settled([a_job().id]),
     "cancel": lambda storage: storage.jobs.cancel([a_job().id]),

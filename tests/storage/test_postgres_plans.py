@@ -59,6 +59,7 @@ async def everything(session: Session, check: Any) -> None:
     """Every operation of the jobs' half, each followed by ``check(what)``."""
     calls = {
         "is_claimable": ("SELECT is_claimable(NULL, $1)", ["default", "limited", "none"]),
+        "outlook": ("SELECT * FROM outlook(NULL, $1)", ["default", "limited", "none"]),
         "is_active": ("SELECT is_active(NULL, $1)", ["none"]),
         "limit_states": ("SELECT * FROM limit_states($1)", "one"),
     }

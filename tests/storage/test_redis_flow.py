@@ -256,7 +256,7 @@ class TestBreakers:
         waiting = await add(storage, *(self._guarded() for _ in range(50)))
         assert await claim(storage, 99) == []
         assert server.zcard(key + "timed:default") == 1
-        assert not await storage.jobs.claimable(["default"])
+        assert not (await storage.jobs.outlook(["default"])).claimable
         clock.advance(30)
         assert ids(await claim(storage, 99)) == list(waiting[:1])
 

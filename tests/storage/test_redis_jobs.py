@@ -276,7 +276,7 @@ async def a_day(storage: Storage, clock: VirtualClock) -> None:
     await end(storage, retry(first, by="w1", error=OOPS, delay=timedelta(0), solo=True, lost=2))
     await claim(storage, solo=True)
     jobs = await claim(storage, 10)
-    await storage.jobs.claimable(["default", "other"])
+    await storage.jobs.outlook(["default", "other"])
     await storage.jobs.active(["default", "other"])
     await storage.jobs.cancel([job.claim.job for job in jobs[:1]])
     await end(storage, *(succeed(job, by="w1", result=b"1") for job in jobs))

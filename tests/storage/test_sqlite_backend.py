@@ -185,7 +185,7 @@ async def test_reading_leaves_no_read_open_that_keeps_the_write_ahead_file_growi
     await storage.admin.get(ids)
     await storage.admin.counts()
     await storage.jobs.settled(ids)
-    await storage.jobs.claimable(["default"])
+    await storage.jobs.outlook(["default"])
     await storage.workers.orphans(1)
     assert look(file, "PRAGMA wal_checkpoint(TRUNCATE)")[0][0] == 0, "somebody was busy reading"
     assert Path(f"{file}-wal").stat().st_size == 0

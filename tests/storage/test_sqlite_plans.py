@@ -76,6 +76,11 @@ HOT = {
         f"lanes: {PRIMARY}",
         "jobs: jobs_solo",
     ],
+    ("jobs.sql", "outlook"): [
+        *["queues: PRIMARY KEY"] * 3,
+        "jobs: jobs_scheduled",
+        "bays: bays_timed",
+    ],
     ("jobs.sql", "settled"): ["jobs: sqlite_autoindex_jobs_1"],
     ("jobs.sql", "key_holder"): ["keys: PRIMARY KEY", f"jobs: {PRIMARY}"],
     ("workers.sql", "beat"): ["workers: sqlite_autoindex_workers_1"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -26,6 +26,9 @@ __all__ = [
 ]
 
 _LONGEST = timedelta(days=36_525)
+_KEPT_US = 100_000
+"""Microseconds whose tokens a bucket holds, unless its burst is given: a worker needs some of them
+to wake up and ask."""
 _MOST = 1_000_000_000
 """Tokens in a bucket, and jobs at a time: what every store can count, and more than anybody has."""
 
@@ -35,19 +38,25 @@ class Rate(msgspec.Struct, frozen=True):
 
     A fractional ``n`` counts as the next whole number there: 2.5 a second are 400 ms apart, and
     three such starts fit into a second.
+
+    Where there is enough to do, one idle worker starts ``n`` per ``per``, within 5 %, up to ten a
+    second; beyond that if ``burst`` holds what comes in 100 ms: tokens that find the bucket full
+    while the worker wakes up are lost. So ``burst`` is, unless it is given, as many as come in
+    100 ms, at least 1.
     """
 
     n: float
     per: timedelta
-    burst: int = 1
+    burst: int = msgspec.field(default_factory=lambda: cast("int", None))
 
-    if TYPE_CHECKING:  # the record holds one kind of duration and takes both
+    if TYPE_CHECKING:  # the record holds one kind of duration and takes both, and a whole burst
 
-        def __init__(self, n: float, per: timedelta | float, burst: int = 1) -> None: ...
+        def __init__(self, n: float, per: timedelta | float, burst: int | None = None) -> None: ...
 
     def __post_init__(self) -> None:
         given: tuple[object, object] = self.n, self.burst
-        if not all(isinstance(x, int | float) and not isinstance(x, bool) for x in given):
+        numbers = given if given[1] is not None else given[:1]
+        if not all(isinstance(x, int | float) and not isinstance(x, bool) for x in numbers):
             message = f"a rate is Rate(n, per, burst) in numbers, got {self!r}"
             raise InvalidArgument(message)
         if not (0 < self.n < math.inf):
@@ -58,6 +67,9 @@ class Rate(msgspec.Struct, frozen=True):
             message = f"a rate needs a period above 0, got {self.per!r}"
             raise InvalidArgument(message)
         msgspec.structs.force_setattr(self, "per", period)
+        if given[1] is None:
+            kept = math.ceil(min(self.n * _KEPT_US / span_us(period), _MOST))
+            msgspec.structs.force_setattr(self, "burst", max(1, kept))
         if not 1 <= self.burst <= _MOST or self.burst != int(self.burst):
             message = (
                 f"a rate needs a whole burst of at least 1 and at most {_MOST:,}, "

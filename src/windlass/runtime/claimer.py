@@ -91,7 +91,8 @@ class Claimer:
         self._wake = asyncio.Event()
         self._hint = False
         self._dry = False
-        self._next_in: float | None = None
+        self._next_at: float | None = None
+        """When something may become claimable by itself, in the loop's seconds."""
         self._solo_due = False
         self._next_look = 0.0
         self._solo: Claim | None = None
@@ -183,6 +184,8 @@ class Claimer:
 
     async def _turn(self) -> None:
         self._wake.clear()  # first: whatever happens from here on ends the sleep below
+        if self._next_at is not None and self._next_at <= asyncio.get_running_loop().time():
+            self._next_at = None  # this is the look that it was for
         if self._holding:
             await self._give_back_strays()
         if self.resting:
@@ -221,7 +224,7 @@ class Claimer:
         if total <= 0:
             return 0
         self._hint = False
-        worker = self._identity.id
+        worker, asked = self._identity.id, asyncio.get_running_loop().time()
         reply = await self._storage.jobs.claim(worker, wants, total=total, solo=solo)
         if not reply.live:
             if worker == self._identity.id:
@@ -239,6 +242,8 @@ class Claimer:
                 self._solo = job.claim
         self._home.start(reply.jobs)
         self._learn(reply, total)
+        # One that asked for a suspect alone has not looked what the others wait for.
+        self._expect(asked, reply.at, reply.next_at, besides=solo)
         self.claimed += len(reply.jobs)
         if reply.expired:  # last: what was claimed must not wait for it
             await self._home.expired(reply.expired)
@@ -249,9 +254,9 @@ class Claimer:
         now = asyncio.get_running_loop().time()
         if now < self._next_look or not self._slots.free:
             # Every change in a busy store wakes us, and the look takes the write lock.
-            self._next_in = max(self._next_look - now, 0.0)
+            self._next_at = self._next_look
             return True
-        self._next_look, self._next_in = now + _SUSPECT_LOOK, _SUSPECT_LOOK
+        self._next_look = self._next_at = now + _SUSPECT_LOOK
         worker, wants = self._identity.id, [Want(queue, 1) for queue in self._queues]
         reply = await self._storage.jobs.claim(worker, wants, total=0)
         await self._home.expired(reply.expired)
@@ -267,25 +272,35 @@ class Claimer:
         few = len(reply.jobs) < total and not self._slots.some_pool_full
         self._dry = few and not self._hint and not self._solo_due
         self._solo_due = reply.solo_due and not self._solo_due
-        self._next_in = _seconds(reply.at, reply.next_at)
+
+    def _expect(self, asked: float, now: datetime, then: datetime | None, *, besides: bool) -> None:
+        """Look again at ``then``, told by a store that was ``asked`` and whose clock said ``now``.
+
+        Counted from the question, not from the answer: too early costs a look, too late is lost
+        for good where a rate has no burst. ``besides``: what was known to come holds, too.
+        """
+        known = self._next_at if besides else None
+        if then is not None:
+            told = asked + (then - now).total_seconds()
+            known = told if known is None else min(known, told)
+        self._next_at = known
 
     async def _worth_it(self) -> bool:
         """A read-only look before any write lock is asked for."""
         if self._solo_due and self._slots.used == 0:
             return True
-        if await self._storage.jobs.claimable(self._queues):
+        asked = asyncio.get_running_loop().time()
+        outlook = await self._storage.jobs.outlook(self._queues)
+        if outlook.claimable:
             return True
-        due = await self._storage.maintenance.next_due(self._queues)
-        now = await self._storage.now()
-        # What is due already, yet not claimable, has just been promoted or taken.
-        self._next_in = _seconds(now, due) if due is not None and due > now else None
+        self._expect(asked, outlook.at, outlook.next_at, besides=True)
         self._hint = False
         return False
 
     async def _sleep(self) -> None:
         seconds = self._poll
-        if self._next_in is not None and self._slots.free:
-            seconds = min(seconds, self._next_in)
+        if self._next_at is not None and self._slots.free:
+            seconds = min(seconds, self._next_at - asyncio.get_running_loop().time())
         try:
             async with asyncio.timeout(max(seconds, 0.0005)):
                 await self._wake.wait()
@@ -340,7 +355,3 @@ def _claimed(job: Job, claim: Claim, worker: str) -> ClaimedJob:
         correlation_id=job.correlation_id,
         tags=job.tags,
     )
-
-
-def _seconds(now: datetime, then: datetime | None) -> float | None:
-    return None if then is None else max((then - now).total_seconds(), 0.0)

@@ -22,6 +22,7 @@ __all__ = [
     "Ended",
     "Ending",
     "Inserted",
+    "Outlook",
     "Settled",
     "Standing",
     "Verdict",
@@ -67,6 +68,21 @@ class ClaimReply(msgspec.Struct, frozen=True):
     worker should ask with ``solo=True``; a busy one should drain first."""
     expired: Sequence[JobId] = ()
     """Jobs this claim discarded because their time had passed."""
+
+
+class Outlook(msgspec.Struct, frozen=True):
+    """Whether a claim is worth its write lock now and, if not, when it may be. A hint."""
+
+    at: datetime
+    """The store's now."""
+    claimable: bool = False
+    """May err on the side of yes, never of no: nothing but a change, which wakes, or time makes
+    another claim worth it."""
+    next_at: datetime | None = None
+    """When time alone does, if a claim is not worth it at ``at``, which is always before: a job
+    falls due, a queue has cooled down, a rate's tokens are there, a breaker lets one through. A
+    paused queue has no such instant, one that cools down no other. May err on the side of too
+    early, and need not know what a job to run alone waits for: the claim that refused it told."""
 
 
 class Verdict(StrEnum):

@@ -27,6 +27,7 @@ from windlass.storage.answers import (
     Ended,
     Ending,
     Inserted,
+    Outlook,
     Settled,
     Verdict,
     Want,
@@ -79,6 +80,7 @@ __all__ = [
     "MaintenanceStore",
     "MovingStore",
     "OrderStore",
+    "Outlook",
     "Page",
     "Pulse",
     "QueueCounts",
@@ -202,12 +204,11 @@ class JobStore(Protocol):
         """
         ...
 
-    async def claimable(self, queues: Sequence[str]) -> bool:
-        """Whether a claim on these queues is worth its write lock now. A hint, read-only.
+    async def outlook(self, queues: Sequence[str]) -> Outlook:
+        """Look whether a claim on these queues is worth its write lock. Read-only, and cheap.
 
-        It may err on the side of yes, never of no. Yes where the stored version is too new. Not
-        for a queue that is paused, cools down or runs as many as it may, or where all that waits
-        is a job to run alone that its limits refuse: only a change, which wakes, makes it so.
+        Yes where the stored version is too new. Not for a queue that is paused, cools down or runs
+        as many as it may, or where all that waits is a job to run alone that its limits refuse.
         """
         ...
 

@@ -26,9 +26,9 @@ STORES = frozenset(
 )
 READS = frozenset(
     {
-        *("claimable", "active", "settled", "overdue", "orphans", "cancel_requests", "live"),
-        *("workers", "specs", "states", "next_due", "queues", "rows", "due", "get", "find"),
-        *("errors", "history", "counts", "rollups", "audits", "logs", "events", "dump"),
+        *("outlook", "active", "settled", "overdue", "orphans", "cancel_requests"),
+        *("live", "workers", "specs", "states", "next_due", "queues", "rows", "due", "get"),
+        *("find", "errors", "history", "counts", "rollups", "audits", "logs", "events", "dump"),
         *("now", "health"),
     }
 )

@@ -9,7 +9,7 @@ from windlass.core.transition import Transition
 from windlass.errors import SchemaTooNew
 from windlass.storage.memory.database import VERSION
 from windlass.storage.memory.jobs import MemoryJobs
-from windlass.storage.protocol import Applied, ClaimReply, Want
+from windlass.storage.protocol import Applied, ClaimReply, Outlook, Want
 from windlass.testing.conformance import UpgradeConformance
 
 
@@ -28,9 +28,9 @@ class IgnoresTheVersion(MemoryJobs):
 class LetsTheIdleSleep(MemoryJobs):
     """A worker that finds nothing to do never learns of the new version."""
 
-    async def claimable(self, queues: Sequence[str]) -> bool:
+    async def outlook(self, queues: Sequence[str]) -> Outlook:
         self._db.version = VERSION
-        return await super().claimable(queues)
+        return await super().outlook(queues)
 
 
 @fails(UpgradeConformance.test_what_was_claimed_before_can_still_be_ended)

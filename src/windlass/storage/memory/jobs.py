@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from windlass.core.job import Claim, JobId, NewJob, Progress
@@ -13,12 +13,14 @@ from windlass.errors import KeyConflict
 from windlass.storage.memory.claims import Claims
 from windlass.storage.memory.database import VERSION, MemoryDatabase
 from windlass.storage.memory.endings import Endings
+from windlass.storage.memory.gates import Usage
 from windlass.storage.memory.insert import insert, lapses
 from windlass.storage.protocol import (
     Applied,
     CancelAnswer,
     ClaimReply,
     Inserted,
+    Outlook,
     Settled,
     Want,
 )
@@ -75,10 +77,14 @@ class MemoryJobs:
         self._db.wake()
         return Applied(now, answers)
 
-    async def claimable(self, queues: Sequence[str]) -> bool:
+    async def outlook(self, queues: Sequence[str]) -> Outlook:
         with self._db.moment() as now:
             newer = self._db.version > VERSION  # for the claim to refuse
-            return newer or any(self._claimable(queue, now) for queue in queues)
+            if newer or any(self._claimable(queue, now) for queue in queues):
+                return Outlook(now, claimable=True)
+            usage = self._db.gates.usage(self._db.running.values())
+            times = [at for queue in queues for at in self._openings(queue, usage, now) if at > now]
+            return Outlook(now, next_at=min(times, default=None))
 
     def _claimable(self, queue: str, now: datetime) -> bool:
         if not self._claims.room(queue, now):
@@ -94,6 +100,21 @@ class MemoryJobs:
             for head in heads
             if head is not None
         )
+
+    def _openings(self, queue: str, usage: Usage, now: datetime) -> Iterator[datetime]:
+        row = self._db.queues[queue]
+        if row.paused:
+            return
+        if row.cool_until is not None and row.cool_until > now:
+            yield row.cool_until
+            return
+        # Not only the first: it may be due already, in a queue that is full.
+        yield from (self._db.rows[place[-1]].due for place in self._db.later[queue])
+        for lane, line in self._db.ready[queue].items():
+            if not lane.solo and (head := self._db.head(line)) is not None:
+                shut = self._db.gates.shut(head.asked.limits, usage, now)
+                if shut is not None and shut.opens_at is not None:
+                    yield shut.opens_at
 
     async def active(self, queues: Sequence[str]) -> bool:
         with self._db.moment() as now:

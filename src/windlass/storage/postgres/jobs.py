@@ -40,6 +40,7 @@ from windlass.storage.protocol import (
     CancelAnswer,
     ClaimReply,
     Inserted,
+    Outlook,
     Settled,
     Want,
 )
@@ -51,7 +52,7 @@ _SQL = load("windlass.storage.postgres.sql", "jobs.sql")
 _INSERT_PLAIN, _INSERT = _SQL["insert_plain"], _SQL["insert"]
 _INSERT_KEYED = _SQL["insert_keyed"]
 _CLAIM, _APPLY, _SUCCEED = _SQL["claim"], _SQL["apply"], _SQL["succeed"]
-_CLAIMABLE, _ACTIVE, _VERSION = _SQL["claimable"], _SQL["active"], _SQL["version"]
+_OUTLOOK, _ACTIVE, _VERSION = _SQL["outlook"], _SQL["active"], _SQL["version"]
 _REPORT, _SETTLED, _CANCEL = _SQL["report"], _SQL["settled"], _SQL["cancel"]
 
 _MANY = 2**31 - 1
@@ -153,11 +154,14 @@ class PostgresJobs:
         found = dict(zip(order, answers_of(ordered, *answers), strict=True))
         return Applied(at, [found[place] for place in range(len(order))])
 
-    async def claimable(self, queues: Sequence[str]) -> bool:
-        return await self._asked(_CLAIMABLE, list(queues), self._db.known)
-
     async def active(self, queues: Sequence[str]) -> bool:
         return await self._asked(_ACTIVE, list(queues))
+
+    async def outlook(self, queues: Sequence[str]) -> Outlook:
+        ((at, claimable, next_us),) = await self._db.fetch(
+            self._db.sql(_OUTLOOK), self._db.instant(), list(queues), self._db.known
+        )
+        return Outlook(at, claimable, None if next_us is None else instant_of(next_us))
 
     async def _asked(self, statement: str, *args: object) -> bool:
         rows = await self._db.fetch(self._db.sql(statement), self._db.instant(), *args)

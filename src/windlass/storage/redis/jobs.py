@@ -9,8 +9,17 @@ import msgspec
 
 from windlass.core.job import Claim, JobId, NewJob, Progress
 from windlass.core.transition import Transition
+from windlass.storage.calendar import instant_of
 from windlass.storage.ordering import Ordered
-from windlass.storage.protocol import Applied, CancelAnswer, ClaimReply, Inserted, Settled, Want
+from windlass.storage.protocol import (
+    Applied,
+    CancelAnswer,
+    ClaimReply,
+    Inserted,
+    Outlook,
+    Settled,
+    Want,
+)
 from windlass.storage.redis import apply, insert
 from windlass.storage.redis.claim import Unread, read_claim
 from windlass.storage.redis.database import Argument, Database
@@ -23,8 +32,8 @@ __all__ = ["RedisJobs"]
 log = logging.getLogger("windlass")
 
 _INSERT, _CLAIM, _APPLY, _CANCEL = (script(name) for name in ("insert", "claim", "apply", "cancel"))
-_CLAIMABLE, _ACTIVE, _REPORT, _SETTLED = (
-    script(name) for name in ("claimable", "active", "report", "settled")
+_OUTLOOK, _ACTIVE, _REPORT, _SETTLED = (
+    script(name) for name in ("outlook", "active", "report", "settled")
 )
 _DAMAGED = script("damaged")
 
@@ -87,8 +96,10 @@ class RedisJobs:
         self._db.wake()
         return apply.applied(reply, batch.order)
 
-    async def claimable(self, queues: Sequence[str]) -> bool:
-        return bool(await self._db.run(_CLAIMABLE, *queues))
+    async def outlook(self, queues: Sequence[str]) -> Outlook:
+        at, claimable, next_at = await self._db.run(_OUTLOOK, *queues)
+        opens = None if next_at is None else instant_of(next_at)
+        return Outlook(instant_of(at), bool(claimable), opens)
 
     async def active(self, queues: Sequence[str]) -> bool:
         return bool(await self._db.run(_ACTIVE, *queues))

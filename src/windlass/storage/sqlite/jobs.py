@@ -11,14 +11,31 @@ from windlass.core.job import Claim, JobId, NewJob, Progress
 from windlass.core.state import TERMINAL, State
 from windlass.core.transition import Transition
 from windlass.storage.calendar import instant_of
-from windlass.storage.protocol import Applied, CancelAnswer, ClaimReply, Inserted, Settled, Want
+from windlass.storage.protocol import (
+    Applied,
+    CancelAnswer,
+    ClaimReply,
+    Inserted,
+    Outlook,
+    Settled,
+    Want,
+)
 from windlass.storage.queries import load
 from windlass.storage.sqlite.apply import apply
 from windlass.storage.sqlite.claim import Taken, claim, solo_claimable
 from windlass.storage.sqlite.database import Database
 from windlass.storage.sqlite.insert import insert
 from windlass.storage.sqlite.lanes import Lanes
-from windlass.storage.sqlite.rows import RUNNING, STATES, WAITING, Row, first, rows_by_id, value_of
+from windlass.storage.sqlite.rows import (
+    RUNNING,
+    STATES,
+    WAITING,
+    Row,
+    first,
+    instant,
+    rows_by_id,
+    value_of,
+)
 from windlass.storage.sqlite.waiting import end_waiting
 
 __all__ = ["SqliteJobs"]
@@ -28,6 +45,7 @@ log = logging.getLogger("windlass")
 _SQL = load("windlass.storage.sqlite.sql", "jobs.sql")
 _BY_IDS, _REQUEST_CANCEL, _REPORT = _SQL["by_ids"], _SQL["request_cancel"], _SQL["report"]
 _SETTLED, _CLAIMABLE, _ACTIVE = _SQL["settled"], _SQL["claimable"], _SQL["active"]
+_OUTLOOK = _SQL["outlook"]
 
 _MANY = 100
 """A claim of fewer is for slots that fell free beside others: what it waits for is the sync, so it
@@ -68,13 +86,14 @@ class SqliteJobs:
         self._db.wake()
         return Applied(instant_of(now), answers)
 
-    async def claimable(self, queues: Sequence[str]) -> bool:
-        return self._db.read(
-            lambda connection, now: (
-                any(_claimable(connection, queue, now) for queue in queues)
-                or self._db.newer(connection) is not None  # for the claim to refuse
-            )
-        )
+    async def outlook(self, queues: Sequence[str]) -> Outlook:
+        def look(connection: apsw.Connection, now: int) -> Outlook:
+            outlook = _outlook(connection, queues, now)
+            if not outlook.claimable and self._db.newer(connection) is not None:
+                return Outlook(outlook.at, claimable=True)  # for the claim to refuse
+            return outlook
+
+        return self._db.read(look)
 
     async def active(self, queues: Sequence[str]) -> bool:
         return self._db.read(
@@ -102,6 +121,14 @@ class SqliteJobs:
 def _claimable(connection: apsw.Connection, queue: str, now: int) -> bool:
     anything, alone = first(connection, _CLAIMABLE, (queue, now)) or (False, False)
     return bool(anything) or (bool(alone) and solo_claimable(connection, queue, now))
+
+
+def _outlook(connection: apsw.Connection, queues: Sequence[str], now: int) -> Outlook:
+    if any(_claimable(connection, queue, now) for queue in queues):
+        return Outlook(instant_of(now), claimable=True)
+    found = [value_of(connection, _OUTLOOK, (queue, now)) for queue in queues]
+    next_at = min((at for at in found if at is not None), default=None)
+    return Outlook(instant_of(now), next_at=instant(next_at))
 
 
 def _settled(job: JobId, row: Row | None) -> Settled | None:

@@ -54,6 +54,7 @@ from windlass.testing.conformance.maintaining import MaintenanceConformance
 from windlass.testing.conformance.moving import MovingConformance
 from windlass.testing.conformance.opening import StorageConformance, WakeupConformance
 from windlass.testing.conformance.ordering import ObedienceConformance, RequeueConformance
+from windlass.testing.conformance.outlook import OutlookConformance
 from windlass.testing.conformance.racing import RaceConformance
 from windlass.testing.conformance.rates import RateConformance
 from windlass.testing.conformance.refusing import RefusalConformance
@@ -112,6 +113,7 @@ __all__ = [
     "OperatorConformance",
     "OrderConformance",
     "OutcomeConformance",
+    "OutlookConformance",
     "OverlapConformance",
     "PageConformance",
     "QueueConformance",
@@ -151,6 +153,7 @@ ALL: tuple[type, ...] = (
     ClaimConformance,
     OrderConformance,
     ActivityConformance,
+    OutlookConformance,
     ExpiryConformance,
     StartConformance,
     SoloConformance,

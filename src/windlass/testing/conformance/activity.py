@@ -25,21 +25,21 @@ class ActivityConformance:
     async def test_a_paused_queue_is_not_claimable(self, storage: Storage) -> None:
         await add(storage, a_job(), a_job(queue="b"))
         await storage.admin.pause("default")
-        assert not await storage.jobs.claimable(["default"])
-        assert await storage.jobs.claimable(["default", "b"])
+        assert not (await storage.jobs.outlook(["default"])).claimable
+        assert (await storage.jobs.outlook(["default", "b"])).claimable
         await storage.admin.resume("default")
-        assert await storage.jobs.claimable(["default"])
+        assert (await storage.jobs.outlook(["default"])).claimable
 
     async def test_a_job_to_run_alone_is_claimable_only_if_its_limits_admit_it(
         self, storage: Storage
     ) -> None:
         await storage.limits.define([LimitSpec(name="db", concurrency=1)])
         await suspected(storage, limited("db"))
-        assert await storage.jobs.claimable(["default"])
+        assert (await storage.jobs.outlook(["default"])).claimable
         running = await started(storage, limited("db"))
-        assert not await storage.jobs.claimable(["default"])
+        assert not (await storage.jobs.outlook(["default"])).claimable
         await happened(storage, running, Succeeded())
-        assert await storage.jobs.claimable(["default"])
+        assert (await storage.jobs.outlook(["default"])).claimable
 
     async def test_a_due_job_is_activity_in_its_own_queue(self, storage: Storage) -> None:
         assert not await storage.jobs.active(["a", "b"])

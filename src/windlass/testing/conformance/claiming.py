@@ -347,11 +347,11 @@ class OrderConformance:
     async def test_claimable_is_never_wrong_about_ready_jobs(self, storage: Storage) -> None:
         await enlist(storage)
         await add(storage, a_job(queue="a"))
-        assert await storage.jobs.claimable(["b", "a"])
+        assert (await storage.jobs.outlook(["b", "a"])).claimable
 
     async def test_claimable_is_never_wrong_about_jobs_that_fell_due(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         await add(storage, a_job(delay=MINUTE))
         clock.advance(MINUTE)
-        assert await storage.jobs.claimable(["default"])
+        assert (await storage.jobs.outlook(["default"])).claimable

@@ -158,10 +158,10 @@ class CoolDownConformance:
     ) -> None:
         await cooling(storage, MINUTE)
         await add(storage, a_job())
-        assert not await storage.jobs.claimable(["default"])
+        assert not (await storage.jobs.outlook(["default"])).claimable
         assert await storage.jobs.active(["default"])
         clock.advance(MINUTE)
-        assert await storage.jobs.claimable(["default"])
+        assert (await storage.jobs.outlook(["default"])).claimable
 
     async def test_a_job_to_run_alone_rests_too_and_nobody_is_told_of_it(
         self, storage: Storage, clock: VirtualClock

@@ -165,7 +165,7 @@ class DrainConformance:
         assert await claim(storage, 10) == []
         await storage.limits.reset("api")
         assert await full_at(storage) is None
-        assert await storage.jobs.claimable(["default"])
+        assert (await storage.jobs.outlook(["default"])).claimable
         assert ids(await claim(storage, 10)) == wanted[:2]
 
     async def test_a_reset_forgives_a_debt(self, storage: Storage) -> None:

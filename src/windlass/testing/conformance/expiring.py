@@ -88,11 +88,11 @@ class ExpiryConformance:
         await add(storage, a_job(limits=(LimitUse("api", cost=5.0),), expires=MINUTE))
         (behind,) = await add(storage, a_job(limits=(LimitUse("api"),)))
         assert await claim(storage, 10) == []
-        assert not await storage.jobs.claimable(["default"])
+        assert not (await storage.jobs.outlook(["default"])).claimable
         clock.advance(MINUTE)
-        assert await storage.jobs.claimable(["default"])
+        assert (await storage.jobs.outlook(["default"])).claimable
         assert ids(await claim(storage, 10)) == [behind]
-        assert not await storage.jobs.claimable(["default"])
+        assert not (await storage.jobs.outlook(["default"])).claimable
 
     async def test_one_claim_discards_a_bounded_number_of_expired_jobs(
         self, storage: Storage, clock: VirtualClock

@@ -215,10 +215,10 @@ class MaxRunningConformance:
         await let_run(storage, 1)
         running = await started(storage)
         await add(storage, a_job())
-        assert not await storage.jobs.claimable(["default"])
+        assert not (await storage.jobs.outlook(["default"])).claimable
         assert await storage.jobs.active(["default"])
         await succeeded(storage, running)
-        assert await storage.jobs.claimable(["default"])
+        assert (await storage.jobs.outlook(["default"])).claimable
 
     async def test_a_job_that_is_held_back_by_a_full_queue_spends_no_token(
         self, storage: Storage
@@ -247,7 +247,7 @@ class MaxRunningConformance:
         (later,) = await add(storage, a_job(delay=MINUTE))
         clock.advance(MINUTE)
         assert await claim(storage, 10) == []
-        assert not await storage.jobs.claimable(["default"])
+        assert not (await storage.jobs.outlook(["default"])).claimable
         await succeeded(storage, running)
         assert ids(await claim(storage, 10)) == [later]
 

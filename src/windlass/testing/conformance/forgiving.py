@@ -159,7 +159,7 @@ class ForgivenessConformance:
         (waiting,) = await add(storage, a_job())
         await storage.queues.warm("default")
         assert list(await storage.queues.queues()) == []
-        assert await storage.jobs.claimable(["default"])
+        assert (await storage.jobs.outlook(["default"])).claimable
         assert ids(await claim(storage)) == [waiting]
         assert (await cooling(storage, MINUTE, HOUR)).cool_until == clock.now() + MINUTE
 

@@ -173,4 +173,4 @@ class LaneConformance:
         await add(storage, limited("db"))
         assert await claim(storage, 10) == []
         await succeeded(storage, running)
-        assert await storage.jobs.claimable(["default"])
+        assert (await storage.jobs.outlook(["default"])).claimable

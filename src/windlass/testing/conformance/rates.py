@@ -220,4 +220,4 @@ class RateConformance:
         await add(storage, limited("api"))
         assert await claim(storage, 10) == []
         clock.advance(SECOND)
-        assert await storage.jobs.claimable(["default"])
+        assert (await storage.jobs.outlook(["default"])).claimable

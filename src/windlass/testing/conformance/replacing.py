@@ -262,7 +262,7 @@ class ReplaceConformance:
         assert await claim(storage, 10) == []
         new = meeting(OnConflict.REPLACE_ARGUMENTS, limits=(LimitUse("api"),))
         await replaced(storage, holder, new)
-        assert await storage.jobs.claimable(["default"])
+        assert (await storage.jobs.outlook(["default"])).claimable
         running = await claim_one(storage)
         assert running.claim.job == holder
         (shown,) = [s for s in await storage.limits.states("api") if s.running]

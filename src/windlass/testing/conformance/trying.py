@@ -54,7 +54,7 @@ class TrialConformance:
         clock.advance(REST - INSTANT)
         assert await claim(storage, 10) == []
         clock.advance(INSTANT)
-        assert await storage.jobs.claimable(["default"])
+        assert (await storage.jobs.outlook(["default"])).claimable
         assert ids(await claim(storage, 10)) == [first]
         assert await claim(storage, 10, worker="w2") == []
 
@@ -77,7 +77,7 @@ class TrialConformance:
         clock.advance(REST)
         await succeeded(storage, await claim_one(storage))
         assert await state(storage) == BreakerState()
-        assert await storage.jobs.claimable(["default"])
+        assert (await storage.jobs.outlook(["default"])).claimable
         assert ids(await claim(storage, 10, worker="w2")) == others
 
     async def test_each_trial_that_fails_prolongs_the_next_rest_up_to_the_longest(
@@ -183,7 +183,7 @@ class TrialConformance:
         alone = await suspected(storage, limited("shop"))
         await failed(storage, *await runs(storage, 1))
         assert not (await ask(storage)).solo_due
-        assert not await storage.jobs.claimable(["default"])
+        assert not (await storage.jobs.outlook(["default"])).claimable
         assert await claim(storage, solo=True) == []
         clock.advance(REST)
         assert (await ask(storage)).solo_due

@@ -37,9 +37,9 @@ class UpgradeConformance:
         self, storage: Storage, upgrade: Upgrade
     ) -> None:
         await enlist(storage)
-        assert not await storage.jobs.claimable(["default"])
+        assert not (await storage.jobs.outlook(["default"])).claimable
         await upgrade()
-        assert await storage.jobs.claimable(["default"])
+        assert (await storage.jobs.outlook(["default"])).claimable
 
     async def test_what_was_claimed_before_can_still_be_ended(
         self, storage: Storage, upgrade: Upgrade

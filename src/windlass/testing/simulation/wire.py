@@ -46,7 +46,7 @@ Method = Callable[..., Awaitable[Any]]
 ECHOING = frozenset(
     f"{store}.{name}"
     for store, names in {
-        "jobs": "insert claim apply report cancel claimable active settled",
+        "jobs": "insert claim apply report cancel outlook active settled",
         "workers": "register beat bury bury_overdue overdue orphans leave cancel_requests workers"
         " live",
         "leader": "lead resign",
@@ -80,7 +80,7 @@ WAKING = frozenset(
 READING = frozenset(
     f"{store}.{name}"
     for store, names in {
-        "jobs": "claimable active settled",
+        "jobs": "outlook active settled",
         "workers": "overdue orphans cancel_requests workers live",
         "limits": "specs states",
         "maintenance": "next_due",

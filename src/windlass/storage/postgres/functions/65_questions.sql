@@ -89,7 +89,7 @@ BEGIN
       FROM jobs j WHERE j.id = ANY (p_ids);
 END $$;
 
--- `JobStore.claimable`: every part is one look into an index, until a solo job is met.
+-- Whether a claim is worth it: every part is one look into an index, until a solo job is met.
 CREATE OR REPLACE FUNCTION is_claimable(p_at timestamptz, p_queues text[]) RETURNS boolean
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
@@ -125,6 +125,42 @@ BEGIN
         END IF;
     END LOOP;
     RETURN false;
+END $$;
+
+-- `JobStore.outlook`: as `is_claimable`; if it is not, the next instant in microseconds.
+CREATE OR REPLACE FUNCTION outlook(
+    p_at timestamptz, p_queues text[], OUT at timestamptz, OUT claimable boolean,
+    OUT next_us bigint
+)
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    v_queue text;
+    v_held queues;
+BEGIN
+    at := coalesce(p_at, clock_timestamp());
+    claimable := is_claimable(at, p_queues);
+    IF claimable THEN
+        RETURN;
+    END IF;
+    FOREACH v_queue IN ARRAY p_queues LOOP
+        SELECT * INTO v_held FROM queues q WHERE q.name = v_queue;
+        CONTINUE WHEN v_held.paused;
+        IF v_held.cool_until > at THEN
+            next_us := least(next_us, us_of(v_held.cool_until));
+            CONTINUE;
+        END IF;
+        next_us := least(next_us, (
+            SELECT us_of(j.due) FROM jobs j
+             WHERE j.queue BETWEEN v_queue AND v_queue AND j.ready = 0 AND j.due > outlook.at
+             ORDER BY j.queue, j.due LIMIT 1));
+        next_us := least(next_us, (
+            SELECT b.opens_at FROM bays b
+             WHERE b.queue = v_queue AND b.opens_at > 0 AND b.opens_at > us_of(outlook.at)
+             ORDER BY b.opens_at LIMIT 1));
+    END LOOP;
 END $$;
 
 -- `JobStore.active`: every part but the last is one look into an index; that one reads what runs,

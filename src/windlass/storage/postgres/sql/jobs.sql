@@ -31,10 +31,13 @@ SELECT at, verdicts, verbs, cool_untils, cooleds
 -- name: succeed
 SELECT at, verdicts, verbs FROM windlass.apply_successes($1, $2, $3::text::bigint[], $4, $5, $6);
 
--- name: claimable
+-- name: outlook
 -- A newer major version is for the claim to refuse.
-SELECT windlass.is_claimable($1, $2)
-       OR EXISTS (SELECT 1 FROM windlass.schema_versions WHERE version >= ($3 / 100 + 1) * 100);
+SELECT at,
+       claimable
+       OR EXISTS (SELECT 1 FROM windlass.schema_versions WHERE version >= ($3 / 100 + 1) * 100),
+       next_us
+  FROM windlass.outlook($1, $2);
 
 -- name: version
 SELECT max(version) FROM windlass.schema_versions;

@@ -92,6 +92,20 @@ SELECT (EXISTS (SELECT 1 FROM jobs WHERE queue = ?1 AND ready = 1)
    AND NOT EXISTS (SELECT 1 FROM queues WHERE name = ?1 AND paused)
     OR EXISTS (SELECT 1 FROM jobs WHERE state = 1 AND queue = ?1);
 
+-- name: outlook
+-- One queue: when time alone makes something claimable, after now.
+SELECT CASE WHEN (SELECT paused FROM queues WHERE name = ?1) THEN NULL
+            WHEN (SELECT cool_until FROM queues WHERE name = ?1) > ?2
+            THEN (SELECT cool_until FROM queues WHERE name = ?1)
+            ELSE (SELECT min(at)
+                    FROM (SELECT (SELECT due FROM jobs WHERE queue = ?1 AND ready = 0 AND due > ?2
+                                   ORDER BY due LIMIT 1) AS at
+                          UNION ALL
+                          SELECT (SELECT opens_at FROM bays
+                                   WHERE queue = ?1 AND opens_at > 0 AND opens_at > ?2
+                                   ORDER BY opens_at LIMIT 1)))
+       END;
+
 -- name: claimable
 -- One queue: anything, and anything that runs alone. Every part is one look into an index, but
 -- what runs, which is counted where the queue may run only so many, and `expired_heads`, among as

@@ -1,5 +1,5 @@
--- JobStore.claimable.
--- ARGV: queues. Answer: 1 if a claim on one of them is worth it.
+-- JobStore.outlook.
+-- ARGV: queues. Answer: now; 1 if a claim on one of them is worth it; else when it may be, or nothing.
 -- reads only
 -- use: lines brakes
 
@@ -45,11 +45,39 @@ local function claimable(queue)
 end
 
 if newer then
-  return 1 -- for the claim to refuse
+  return { now, 1, false } -- for the claim to refuse
 end
 for _, queue in ipairs(ARGV) do
   if claimable(queue) then
-    return 1
+    return { now, 1, false }
   end
 end
-return 0
+
+local best
+
+local function expect(at)
+  if at and (not best or at < best) then
+    best = at
+  end
+end
+
+-- The first instant of a sorted set that lies ahead.
+local function ahead(key)
+  local after_now = string.format('(%.0f', now)
+  local first =
+    redis.call('ZRANGEBYSCORE', prefix .. key, after_now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  return first[2] and tonumber(first[2])
+end
+
+for _, queue in ipairs(ARGV) do
+  if redis.call('SISMEMBER', prefix .. 'paused', queue) == 0 then
+    local cool_until = cooling_until(queue)
+    if cool_until then
+      expect(cool_until)
+    else
+      expect(ahead('later:' .. queue))
+      expect(ahead('timed:' .. queue))
+    end
+  end
+end
+return { now, 0, best or false }
