@@ -74,7 +74,7 @@ class Outbox:
             return await client.enqueue_many(calls)
         await client.define_for(calls)
         replies = await store.insert(connection, self._new(calls), notify=wake == "commit")
-        if wake is None:
+        if wake is None and any(reply.created or reply.replaced for reply in replies):
             store.on_commit(connection, self._committed)
         return self._handles(calls, replies)
 
@@ -86,7 +86,7 @@ class Outbox:
         if store is None:
             return None
         replies = store.insert_sync(connection, self._new(calls), notify=wake == "commit")
-        if wake is None:
+        if wake is None and any(reply.created or reply.replaced for reply in replies):
             store.on_commit(connection, self._committed)
         return self._handles(calls, replies)
 

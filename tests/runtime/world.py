@@ -6,7 +6,7 @@ import asyncio
 import functools
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar, cast
@@ -94,7 +94,9 @@ class _Part:
 
 
 class _Deaf:
-    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
+    def subscribe(
+        self, callback: Callable[[], None], queues: Collection[str] | None = None
+    ) -> Callable[[], None]:
         return lambda: None
 
 

@@ -16,7 +16,7 @@ from windlass.testing.conformance import opening
 
 TESTS = {
     test.__qualname__: (suite, test)
-    for suite in (*conformance.ALL, *conformance.LOCAL)
+    for suite in (*conformance.ALL, *conformance.LOCAL, *conformance.TELLING)
     for name, test in vars(suite).items()
     if name.startswith("test_")
 }

@@ -152,7 +152,7 @@ class Claimer:
 
     async def run(self) -> None:
         """Claim until told to be quiet, or the store is lost for good or too new."""
-        undo = self._storage.wakeups.subscribe(self.hint)
+        undo = self._storage.wakeups.subscribe(self.hint, self._queues)
         pause = _FIRST_WAIT
         failing = False
         try:

@@ -110,7 +110,8 @@ class JobStore(Protocol):
     """Where jobs wait, are claimed and are finished."""
 
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
-        """Store jobs, all or none, and answer in order; then wake whoever waits for work.
+        """Store jobs, all or none, and answer in order; then wake those who wait for work of the
+        queues where something was stored or replaced, and nobody if nothing was.
 
         - State waiting, attempt 0, claim number 0, order of insertion = order of the batch.
         - Due at ``at``, or ``delay`` after now, or now. A job whose due time is at or before now

@@ -31,9 +31,10 @@ class UserTransactionStore(Protocol):
     async def insert(
         self, connection: UserConnection, jobs: Sequence[NewJob], *, notify: bool = False
     ) -> Sequence[Inserted]:
-        """As `JobStore.insert`, without waking: ``notify`` lets their commit do that. A key that
-        somebody else's open transaction decides about raises KeyBusy. Jobs with limits enter
-        their lanes at the next claim, so that no lock on limits is held in this transaction.
+        """As `JobStore.insert`, without waking: ``notify`` lets their commit do that, if something
+        was stored. A key that somebody else's open transaction decides about raises KeyBusy. Jobs
+        with limits enter their lanes at the next claim, so that no lock on limits is held in this
+        transaction.
         """
         ...
 

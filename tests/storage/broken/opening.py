@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
@@ -29,7 +29,12 @@ from windlass.storage.protocol import (
     Want,
     WorkerStart,
 )
-from windlass.testing.conformance import StorageConformance, WakeupConformance
+from windlass.storage.sleepers import Queues, Sleeper
+from windlass.testing.conformance import (
+    QueueWakeupConformance,
+    StorageConformance,
+    WakeupConformance,
+)
 
 
 @contextmanager
@@ -47,6 +52,81 @@ class SilentInsert(MemoryJobs):
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
         with nobody_listens(self._db):
             return await super().insert(jobs)
+
+
+@fails(
+    QueueWakeupConformance.test_a_new_job_leaves_the_workers_of_other_queues_alone,
+    QueueWakeupConformance.test_a_resumed_queue_leaves_the_workers_of_others_alone,
+)
+class WakesEveryQueue(MemoryDatabase):
+    """Every change wakes the workers of all queues."""
+
+    def wake(self, queues: Queues = None) -> None:
+        super().wake(queues and None)
+
+
+@fails(
+    WakeupConformance.test_a_new_job_wakes_who_serves_its_queue,
+    WakeupConformance.test_a_resumed_queue_wakes_who_serves_it,
+)
+class WakesOnlyWhoServesAll(MemoryWakeups):
+    """Who serves some queues is never woken by name."""
+
+    def subscribe(
+        self, callback: Callable[[], None], queues: Collection[str] | None = None
+    ) -> Callable[[], None]:
+        return super().subscribe(callback, None if queues is None else ())
+
+
+@fails(WakeupConformance.test_a_batch_wakes_every_queue_it_is_for)
+class WakesOneQueueOfABatch(MemoryDatabase):
+    """Of a batch for several queues only one is woken."""
+
+    def wake(self, queues: Queues = None) -> None:
+        super().wake(queues and sorted(queues)[:1])
+
+
+@fails(WakeupConformance.test_a_deduplicated_job_wakes_nobody)
+class WakesForNothing(MemoryJobs):
+    """A job that was not stored wakes the workers of its queue."""
+
+    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        answers = await super().insert(jobs)
+        self._db.wake({job.queue for job in jobs})
+        return answers
+
+
+@fails(WakeupConformance.test_a_replaced_job_wakes_who_serves_its_holders_queue)
+class WakesTheWrongQueue(MemoryJobs):
+    """A replaced job wakes the queue that was asked for, not the one it waits in."""
+
+    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        with nobody_listens(self._db):
+            answers = await super().insert(jobs)
+        self._db.wake({job.queue for job in jobs})
+        return answers
+
+
+@fails(WakeupConformance.test_a_freed_limit_wakes_other_queues_too)
+class WakesTheQueueOfTheEndedClaim(MemoryJobs):
+    """An ended claim wakes the workers of its own queue only."""
+
+    async def apply(self, transitions: Sequence[Transition]) -> Applied:
+        jobs = [self._db.by_id[each.claim.job].asked for each in transitions]
+        with nobody_listens(self._db):
+            applied = await super().apply(transitions)
+        self._db.wake({job.queue for job in jobs})
+        return applied
+
+
+@fails(WakeupConformance.test_who_waits_for_any_change_hears_of_every_queue)
+class WakesOnlyWorkers(MemoryWakeups):
+    """Who names no queue is not woken by what is about one."""
+
+    def subscribe(
+        self, callback: Callable[[], None], queues: Collection[str] | None = None
+    ) -> Callable[[], None]:
+        return super().subscribe(callback, queues or ())
 
 
 @fails(WakeupConformance.test_an_ended_claim_wakes)
@@ -118,13 +198,15 @@ class SilentClaim(MemoryJobs):
 class WakesOnAnotherThread(MemoryWakeups):
     """Subscribers are called on a thread that is not theirs."""
 
-    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
+    def subscribe(
+        self, callback: Callable[[], None], queues: Collection[str] | None = None
+    ) -> Callable[[], None]:
         def elsewhere() -> None:
             thread = threading.Thread(target=callback)
             thread.start()
             thread.join()
 
-        return super().subscribe(elsewhere)
+        return super().subscribe(elsewhere, queues)
 
 
 @fails(WakeupConformance.test_leaving_wakes)
@@ -149,7 +231,7 @@ class SilentDefinition(MemoryLimits):
 class WakesTheFirstOnly(MemoryDatabase):
     """Only one subscriber is woken."""
 
-    def add_sleeper(self, sleeper: Callable[[], None]) -> None:
+    def add_sleeper(self, sleeper: Sleeper) -> None:
         if not self._sleepers:
             super().add_sleeper(sleeper)
 
@@ -158,8 +240,10 @@ class WakesTheFirstOnly(MemoryDatabase):
 class SubscribesForGood(MemoryWakeups):
     """A subscription cannot be undone."""
 
-    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        super().subscribe(callback)
+    def subscribe(
+        self, callback: Callable[[], None], queues: Collection[str] | None = None
+    ) -> Callable[[], None]:
+        super().subscribe(callback, queues)
         return lambda: None
 
 

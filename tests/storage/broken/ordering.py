@@ -19,6 +19,7 @@ from windlass.storage.memory.orders import MemoryOrders
 from windlass.storage.memory.requeue import requeue
 from windlass.storage.memory.row import Row
 from windlass.storage.ordering import AuditNote, Edit, Order, Ordered
+from windlass.storage.sleepers import Queues
 from windlass.testing.conformance import (
     DeletionConformance,
     EditConformance,
@@ -140,7 +141,7 @@ class RemembersRefusals(MemoryOrders):
 class WakesNobodyAfterOrders(MemoryDatabase):
     """Whoever waits hears nothing."""
 
-    def wake(self) -> None:
+    def wake(self, queues: Queues = None) -> None:
         pass
 
 

@@ -150,4 +150,4 @@ class MemoryAdmin:
         with self._db.moment() as now:
             self._db.queues[queue].paused = False
             self._db.audits.keep(audit, 1, now)
-        self._db.wake()
+        self._db.wake({queue})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from heapq import heappop, heappush
@@ -32,6 +32,7 @@ from windlass.storage.memory.row import (
     expiry_of,
 )
 from windlass.storage.protocol import ScheduleRow
+from windlass.storage.sleepers import Queues, Sleeper
 
 __all__ = ["VERSION", "MemoryDatabase"]
 
@@ -68,7 +69,7 @@ class MemoryDatabase:
         self.schedules: dict[str, ScheduleRow] = {}
         self._lock = threading.Lock()
         self._last_seq = 0
-        self._sleepers: list[Callable[[], None]] = []
+        self._sleepers: list[Sleeper] = []
 
     @contextmanager
     def moment(self) -> Iterator[datetime]:
@@ -202,15 +203,16 @@ class MemoryDatabase:
 
     # --- wake-ups -----------------------------------------------------------------------------
 
-    def wake(self) -> None:
+    def wake(self, queues: Queues = None) -> None:
         """Something changed that others may wait for. Called after the change."""
         for sleeper in tuple(self._sleepers):
-            sleeper()
+            if sleeper.cares(queues):
+                sleeper()
 
-    def add_sleeper(self, sleeper: Callable[[], None]) -> None:
+    def add_sleeper(self, sleeper: Sleeper) -> None:
         with self._lock:
             self._sleepers = [*self._sleepers, sleeper]
 
-    def remove_sleeper(self, sleeper: Callable[[], None]) -> None:
+    def remove_sleeper(self, sleeper: Sleeper) -> None:
         with self._lock:
             self._sleepers = [other for other in self._sleepers if other != sleeper]

@@ -24,6 +24,7 @@ from windlass.storage.protocol import (
     Settled,
     Want,
 )
+from windlass.storage.sleepers import changed_queues
 
 __all__ = ["MemoryJobs"]
 
@@ -39,7 +40,7 @@ class MemoryJobs:
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
         with self._db.moment() as now:
             answers = self.insert_all(jobs, now)
-        self._db.wake()
+        self._db.wake(changed_queues(jobs, answers))
         return answers
 
     def insert_all(self, jobs: Sequence[NewJob], now: datetime) -> list[Inserted]:

@@ -66,7 +66,7 @@ class MemoryQueues:
                 return False
             row.settings = new
             self._db.audits.keep(audit, 1, now)
-        self._db.wake()
+        self._db.wake({queue})
         return True
 
     async def warm(self, queue: str, *, audit: AuditNote | None = None) -> None:
@@ -74,4 +74,4 @@ class MemoryQueues:
             row = self._db.queues[queue]
             row.cool_until, row.cool_downs = None, 0
             self._db.audits.keep(audit, 1, now)
-        self._db.wake()
+        self._db.wake({queue})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import datetime
 
@@ -20,6 +20,7 @@ from windlass.storage.memory.schedules import MemorySchedules
 from windlass.storage.memory.upkeep import MemoryLimits, MemoryMaintenance
 from windlass.storage.memory.workers import MemoryLeader, MemoryWorkers
 from windlass.storage.protocol import WorkerStart
+from windlass.storage.sleepers import Sleeper
 
 __all__ = ["MemoryStorage", "MemoryWakeups"]
 
@@ -31,8 +32,10 @@ class MemoryWakeups:
         self._db = database
         self._sleepers: set[_Sleeper] = set()
 
-    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        sleeper = _Sleeper(asyncio.get_running_loop(), callback)
+    def subscribe(
+        self, callback: Callable[[], None], queues: Collection[str] | None = None
+    ) -> Callable[[], None]:
+        sleeper = _Sleeper(asyncio.get_running_loop(), callback, queues)
         self._sleepers.add(sleeper)
         self._db.add_sleeper(sleeper)
 
@@ -50,13 +53,8 @@ class MemoryWakeups:
         self._sleepers.clear()
 
 
-class _Sleeper:
-    """One subscription. Changes that come before its loop gets round to them are one call."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-        self.callback: Callable[[], None] | None = callback
-        self._loop = loop
-        self._called = False
+class _Sleeper(Sleeper):
+    """A subscription that is called from any thread."""
 
     def __call__(self) -> None:
         if self._called or self._loop.is_closed():
@@ -65,13 +63,7 @@ class _Sleeper:
         # The loop may close between the question and the call: then there is nobody to wake, and
         # whoever made the change must not hear of it.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._wake)
-
-    def _wake(self) -> None:
-        # Reset first: a change made from now on is not in what the callback is about to see.
-        self._called = False
-        if self.callback is not None:
-            self.callback()
+            self._loop.call_soon_threadsafe(self.wake)
 
 
 class MemoryStorage:

@@ -84,7 +84,7 @@ class PostgresAdmin:
 
     async def resume(self, queue: str, *, audit: AuditNote | None = None) -> None:
         await self._set_paused(queue, audit, paused=False)
-        self._db.wake()
+        self._db.wake({queue})
 
     async def _set_paused(self, queue: str, audit: AuditNote | None, *, paused: bool) -> None:
         await self._ask(_PAUSE, queue, paused, self._db.instant(), noted(audit))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import datetime
 from functools import lru_cache
 from typing import Literal
@@ -12,6 +11,7 @@ from windlass.errors import ConfigError
 from windlass.seams import SYSTEM_CLOCK, Clock
 from windlass.storage.postgres.connection import Link, Row, Server
 from windlass.storage.postgres.notify import Notifier
+from windlass.storage.sleepers import Queues, Sleepers
 
 __all__ = ["Database", "Durability", "channel_of", "in_schema", "quoted_schema"]
 
@@ -54,7 +54,7 @@ class Database:
         self.schema = quoted_schema(schema)
         self.channel = channel_of(schema)
         self.work, self.side = Link(server), Link(server)
-        self.sleepers: list[Callable[[], None]] = []
+        self.sleepers = Sleepers()
         self._notifier = Notifier(self._notify)
         self.notify_through: Link | None = None
         """The listener's connection, which has nothing else to do; None: the work connection."""
@@ -83,19 +83,14 @@ class Database:
         """The same on the side connection: keyed flushes, chores, what people ask."""
         return await self.side.fetch(sql, *args, again=again)
 
-    def wake(self) -> None:
+    def wake(self, queues: Queues = None) -> None:
         """Something was committed that others may wait for: here at once, elsewhere by a hint."""
-        self.wake_here()
-        self._notifier.wake()
+        self.sleepers.wake(queues)
+        self._notifier.wake(queues)
 
-    def wake_here(self) -> None:
-        """Only those on this loop."""
-        for sleeper in tuple(self.sleepers):
-            sleeper()
-
-    async def _notify(self, sender: str) -> None:
+    async def _notify(self, text: str) -> None:
         link = self.notify_through or self.work
-        await link.fetch("SELECT pg_notify($1, $2)", self.channel, sender)
+        await link.fetch("SELECT pg_notify($1, $2)", self.channel, text)
 
     @property
     def sender(self) -> str:

@@ -45,6 +45,7 @@ from windlass.storage.protocol import (
     Want,
 )
 from windlass.storage.queries import load
+from windlass.storage.sleepers import changed_queues
 
 __all__ = ["PostgresJobs"]
 
@@ -73,8 +74,10 @@ class PostgresJobs:
             rows = await self._insert(jobs)
         except Refused as refused:
             raise await refusal(self._db, refused) from None
-        self._db.wake()
-        return inserted(jobs, {place: (holder, replaced) for place, holder, replaced in rows})
+        held = {place: (holder, replaced) for place, holder, replaced in rows}
+        answers = inserted(jobs, held)
+        self._db.wake(changed_queues(jobs, answers))
+        return answers
 
     async def _insert(self, jobs: Sequence[NewJob]) -> list[Row]:
         args: tuple[Any, ...] = (self._db.instant(), self._db.durable, *plain_args(jobs))

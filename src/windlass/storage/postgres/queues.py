@@ -60,14 +60,14 @@ class PostgresQueues:
             asked = (queue, text, new.max_running, stored, self._db.instant(), noted(audit))
             changed = await self._db.fetch_aside(self._db.sql(_CHANGE), *asked, again=False)
             if changed[0][0]:
-                self._db.wake()
+                self._db.wake({queue})
                 return True
             # Somebody was quicker, perhaps with the same settings in other words.
 
     async def warm(self, queue: str, *, audit: AuditNote | None = None) -> None:
         asked = (queue, self._db.instant(), noted(audit))
         await self._db.fetch_aside(self._db.sql(_WARM), *asked)
-        self._db.wake()
+        self._db.wake({queue})
 
 
 def _settings_of(text: str | None) -> QueueSettings:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import asyncpg
 
@@ -12,6 +13,7 @@ from windlass.errors import StorageError
 from windlass.seams import chance
 from windlass.storage.postgres.connection import Link
 from windlass.storage.postgres.database import Database
+from windlass.storage.postgres.notify import heard
 
 __all__ = ["PostgresWakeups"]
 
@@ -32,18 +34,13 @@ class PostgresWakeups:
         self._db = database
         self._listener: Listener | None = None
 
-    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        sleeper = _Sleeper(asyncio.get_running_loop(), callback)
-        self._db.sleepers.append(sleeper)
+    def subscribe(
+        self, callback: Callable[[], None], queues: Collection[str] | None = None
+    ) -> Callable[[], None]:
+        sleeper = self._db.sleepers.add(callback, queues)
         if self._listener is None:
             self._listener = Listener(self._db)
-
-        def unsubscribe() -> None:
-            sleeper.callback = None
-            if sleeper in self._db.sleepers:
-                self._db.sleepers.remove(sleeper)
-
-        return unsubscribe
+        return functools.partial(self._db.sleepers.remove, sleeper)
 
     async def listening(self) -> None:
         """Until hints from elsewhere arrive. For tests: whoever works polls as well."""
@@ -122,7 +119,7 @@ class Listener:
         self._deaf_said = False
         self.heard.set()
         self._db.notify_through = None if self._db.server.pooled else self._link
-        self._db.wake_here()  # whatever was said while nobody listened
+        self._db.sleepers.wake()  # whatever was said while nobody listened
         return _CHECK_EVERY
 
     @property
@@ -157,8 +154,10 @@ class Listener:
     def _on_notify(self, _connection: object, _pid: int, _channel: str, payload: str) -> None:
         if payload == self._test_text:
             self._tested.set()
-        elif payload != self._db.sender and not payload.startswith(_TEST):
-            self._db.wake_here()
+        elif not payload.startswith(_TEST):
+            sender, queues = heard(payload)
+            if sender != self._db.sender:
+                self._db.sleepers.wake(queues)
 
     async def close(self) -> None:
         self._stop_hearing()
@@ -167,23 +166,3 @@ class Listener:
             self._task.cancel()
             await asyncio.wait([self._task])
         await self._link.close()
-
-
-class _Sleeper:
-    """One subscription. Changes that come before its loop gets round to them are one call."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-        self.callback: Callable[[], None] | None = callback
-        self._loop = loop
-        self._called = False
-
-    def __call__(self) -> None:
-        if not self._called:
-            self._called = True
-            self._loop.call_soon(self._wake)
-
-    def _wake(self) -> None:
-        # Reset first: a change made from now on is not in what the callback is about to see.
-        self._called = False
-        if self.callback is not None:
-            self.callback()

@@ -113,4 +113,4 @@ class RedisAdmin:
 
     async def resume(self, queue: str, *, audit: AuditNote | None = None) -> None:
         await self._db.run_aside(_RESUME, queue, note_bytes(audit))
-        self._db.wake()
+        self._db.wake({queue})

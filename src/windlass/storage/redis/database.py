@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from windlass.core.instant import to_us
@@ -11,6 +10,7 @@ from windlass.seams import SYSTEM_CLOCK, Clock
 from windlass.storage.redis.connection import Line
 from windlass.storage.redis.dialer import Argument, Dialer
 from windlass.storage.redis.scripts import Script, script
+from windlass.storage.sleepers import Queues, Sleepers
 
 __all__ = ["Argument", "Database"]
 
@@ -29,7 +29,7 @@ class Database:
     ) -> None:
         """``replicas`` must confirm what was written before it counts."""
         self.clock, self.prefix = clock, prefix
-        self.sleepers: list[Callable[[], None]] = []
+        self.sleepers = Sleepers()
         self._dialer, self._epoch, self._replicas = dialer, epoch, replicas
         self._work, self.side = self.line(), self.line()
         self._closed = False
@@ -72,10 +72,9 @@ class Database:
         while await self.run_aside(_OPEN):
             pass
 
-    def wake(self) -> None:
+    def wake(self, queues: Queues = None) -> None:
         """Something changed that others on this loop may wait for."""
-        for sleeper in tuple(self.sleepers):
-            sleeper()
+        self.sleepers.wake(queues)
 
     async def close(self) -> None:
         """Finish what was asked and let go of both connections."""

@@ -26,6 +26,7 @@ from windlass.storage.redis.database import Argument, Database
 from windlass.storage.redis.orders import ANSWERS
 from windlass.storage.redis.records import known_id, settled_of
 from windlass.storage.redis.scripts import script
+from windlass.storage.sleepers import changed_queues
 
 __all__ = ["RedisJobs"]
 
@@ -60,7 +61,7 @@ class RedisJobs:
             return []
         reply = await self._db.run(_INSERT, *insert.items(jobs))
         answers = insert.inserted(jobs, reply)
-        self._db.wake()
+        self._db.wake(changed_queues(jobs, answers))
         return answers
 
     async def claim(

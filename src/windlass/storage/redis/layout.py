@@ -57,7 +57,8 @@ Running and ended
     copied:<minute>  HASH     the same, of what another storage had counted before it was moved here
     live             ZSET     worker, of those whose row is live (what the score says is the
                               worker store's)
-    wake             STREAM   one entry per change, the newest few
+    wake             STREAM   one entry per change, the newest few; field q: the queues
+                              it is about, packed (not there: any)
 
 Written of jobs, and gone with them
     journal          SET      id of those with log chunks or events: most stores have none

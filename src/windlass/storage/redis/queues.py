@@ -59,12 +59,12 @@ class RedisQueues:
                 return False
             given = (queue, stored, text, new.max_running or 0, note_bytes(audit))
             if await self._db.run_aside(_CHANGE, *given):
-                self._db.wake()
+                self._db.wake({queue})
                 return True
 
     async def warm(self, queue: str, *, audit: AuditNote | None = None) -> None:
         await self._db.run_aside(_WARM, queue, note_bytes(audit))
-        self._db.wake()
+        self._db.wake({queue})
 
 
 def settings_text(settings: QueueSettings) -> bytes:

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 from redis.asyncio.connection import AbstractConnection
 
 from windlass.storage.redis.connection import pause
 from windlass.storage.redis.database import Database
 from windlass.storage.redis.dialer import LOST, Argument, Dialer, disconnect, packed
 from windlass.storage.redis.refusals import passes, translate
+from windlass.storage.sleepers import Queues
 
 __all__ = ["RedisWakeups"]
 
 log = logging.getLogger("windlass")
 
+_QUEUES = b"q"
+"""The field of an entry that names its queues, as ``wake`` in shared/jobs.lua writes it."""
+_decode = msgspec.msgpack.Decoder(list[str]).decode
+
 _BLOCK_MS = 5000
 _GRACE = 10.0
 """Seconds beyond that until a silent server counts as gone."""
+_MOST = 64
+"""Entries in one look. The stream keeps at least as many, so fewer are all there were since."""
 _GATHER = 0.002
 """Seconds in which further changes become one hint."""
 
@@ -37,19 +46,13 @@ class RedisWakeups:
         self._listening: asyncio.Task[None] | None = None
         self._refused = False
 
-    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        loop = asyncio.get_running_loop()
-        sleeper = _Sleeper(loop, callback)
-        self._db.sleepers.append(sleeper)
+    def subscribe(
+        self, callback: Callable[[], None], queues: Collection[str] | None = None
+    ) -> Callable[[], None]:
+        sleeper = self._db.sleepers.add(callback, queues)
         if self._listening is None:
-            self._listening = loop.create_task(self._listen())
-
-        def unsubscribe() -> None:
-            sleeper.callback = None
-            if sleeper in self._db.sleepers:
-                self._db.sleepers.remove(sleeper)
-
-        return unsubscribe
+            self._listening = asyncio.get_running_loop().create_task(self._listen())
+        return functools.partial(self._db.sleepers.remove, sleeper)
 
     async def _listen(self) -> None:
         """Listen for ever; over a lost connection nothing is missed but time."""
@@ -80,13 +83,14 @@ class RedisWakeups:
 
     async def _next(self, connection: AbstractConnection, last: bytes) -> bytes:
         """Wait for a change; the place of the newest."""
-        read = ("XREAD", "COUNT", 64, "BLOCK", _BLOCK_MS, "STREAMS", self._stream, last)
+        read = ("XREAD", "COUNT", _MOST, "BLOCK", _BLOCK_MS, "STREAMS", self._stream, last)
         found = await _ask(connection, *read)
         if not found:
             return last
-        self._db.wake()
+        entries = found[0][1]
+        self._db.wake(_named(entries))
         await asyncio.sleep(_GATHER)
-        return bytes(found[0][1][-1][0])
+        return bytes(entries[-1][0])
 
     def _lost(self, error: Exception) -> None:
         if passes(error):
@@ -109,6 +113,25 @@ class RedisWakeups:
                 await listening
 
 
+def _named(entries: Sequence[tuple[bytes, Sequence[bytes]]]) -> Queues:
+    """Name the queues that these entries are about; None: they may be about any.
+
+    An entry without names, such as one of an older Windlass, is about any.
+    """
+    if len(entries) >= _MOST:
+        return None  # some before them may be gone from the stream
+    queues: set[str] = set()
+    for _, fields in entries:
+        told = dict(zip(fields[::2], fields[1::2], strict=False)).get(_QUEUES)
+        if told is None:
+            return None
+        try:
+            queues.update(_decode(told))
+        except msgspec.MsgspecError:
+            return None
+    return queues
+
+
 async def _ask(connection: AbstractConnection, *command: Argument) -> Any:
     await connection.send_packed_command(packed(command), check_health=False)
     # The driver sends by asyncio.wait_for, which before Python 3.12 may swallow a cancellation:
@@ -117,23 +140,3 @@ async def _ask(connection: AbstractConnection, *command: Argument) -> Any:
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
     return await connection.read_response()
-
-
-class _Sleeper:
-    """One subscription. Changes that come before its loop gets round to them are one call."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-        self.callback: Callable[[], None] | None = callback
-        self._loop = loop
-        self._called = False
-
-    def __call__(self) -> None:
-        if not self._called:
-            self._called = True
-            self._loop.call_soon(self._wake)
-
-    def _wake(self) -> None:
-        # Reset first: a change made from now on is not in what the callback is about to see.
-        self._called = False
-        if self.callback is not None:
-            self.callback()

@@ -88,7 +88,7 @@ class SqliteAdmin:
             keep_audit(connection, audit, 1, now)
 
         await self._db.write(op)
-        self._db.wake()
+        self._db.wake({queue})
 
 
 def _get(connection: apsw.Connection, ids: Sequence[JobId], now: int) -> list[Job | None]:

@@ -12,6 +12,7 @@ from windlass.core.instant import span_us, to_us
 from windlass.errors import StorageError
 from windlass.seams import Clock
 from windlass.storage.migrate import major, refuse_newer
+from windlass.storage.sleepers import Queues, Sleepers
 from windlass.storage.sqlite.connection import translate
 from windlass.storage.sqlite.forks import INSIDE
 
@@ -60,7 +61,7 @@ class Database:
         self.clock, self.boot = clock, readers.boot
         self._reader: apsw.Connection | None = None
         self._closed = False
-        self.sleepers: list[Callable[[], None]] = []
+        self.sleepers = Sleepers()
 
     def now(self) -> int:
         return to_us(self.clock.now())
@@ -120,10 +121,9 @@ class Database:
         if reader is not None:
             self._readers.close_reader(reader)
 
-    def wake(self) -> None:
+    def wake(self, queues: Queues = None) -> None:
         """Something changed that others on this loop may wait for."""
-        for sleeper in tuple(self.sleepers):
-            sleeper()
+        self.sleepers.wake(queues)
 
     async def close(self) -> None:
         """Write what waits, then let go of both connections."""

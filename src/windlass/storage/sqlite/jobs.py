@@ -21,6 +21,7 @@ from windlass.storage.protocol import (
     Want,
 )
 from windlass.storage.queries import load
+from windlass.storage.sleepers import changed_queues
 from windlass.storage.sqlite.apply import apply
 from windlass.storage.sqlite.claim import Taken, claim, solo_claimable
 from windlass.storage.sqlite.database import Database
@@ -60,7 +61,7 @@ class SqliteJobs:
 
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
         answers = await self._db.write(lambda connection, now: insert(connection, jobs, now))
-        self._db.wake()
+        self._db.wake(changed_queues(jobs, answers))
         return answers
 
     async def claim(

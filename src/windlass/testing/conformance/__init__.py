@@ -52,7 +52,11 @@ from windlass.testing.conformance.lanes import LaneConformance
 from windlass.testing.conformance.leading import LeaderConformance
 from windlass.testing.conformance.maintaining import MaintenanceConformance
 from windlass.testing.conformance.moving import MovingConformance
-from windlass.testing.conformance.opening import StorageConformance, WakeupConformance
+from windlass.testing.conformance.opening import (
+    QueueWakeupConformance,
+    StorageConformance,
+    WakeupConformance,
+)
 from windlass.testing.conformance.ordering import ObedienceConformance, RequeueConformance
 from windlass.testing.conformance.outlook import OutlookConformance
 from windlass.testing.conformance.racing import RaceConformance
@@ -74,6 +78,7 @@ from windlass.testing.conformance.working import FarewellConformance, HeartbeatC
 __all__ = [
     "ALL",
     "LOCAL",
+    "TELLING",
     "ActivityConformance",
     "AuditConformance",
     "BreakerConformance",
@@ -118,6 +123,7 @@ __all__ = [
     "PageConformance",
     "QueueConformance",
     "QueueCountConformance",
+    "QueueWakeupConformance",
     "RaceConformance",
     "RateConformance",
     "ReadingConformance",
@@ -217,3 +223,7 @@ ALL: tuple[type, ...] = (
 
 LOCAL: tuple[type, ...] = (SteadyLeaseConformance,)
 """What holds besides where the jobs live on the machine that runs them."""
+
+TELLING: tuple[type, ...] = (QueueWakeupConformance,)
+"""What holds besides where a hint names its queues. In a SQLite file it does not: the watcher sees
+that something was committed, not what."""

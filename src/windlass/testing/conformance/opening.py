@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
 
 from windlass.core.limit import LimitSpec
 from windlass.core.outcome import GaveUp, Succeeded
+from windlass.core.unique import OnConflict, Unique
 from windlass.storage.protocol import Storage
 from windlass.testing.clock import VirtualClock
 from windlass.testing.conformance.steps import (
@@ -23,12 +24,14 @@ from windlass.testing.conformance.steps import (
     claim,
     enlist,
     happened,
+    keyed,
+    limited,
     requeue,
     run_now,
     started,
 )
 
-__all__ = ["StorageConformance", "WakeupConformance"]
+__all__ = ["QueueWakeupConformance", "StorageConformance", "WakeupConformance"]
 
 PATIENCE = 5.0
 """Seconds a hint may take. It comes at once; the time bounds a store that sends none."""
@@ -37,16 +40,32 @@ QUIET = 0.03
 
 
 @asynccontextmanager
-async def woken(storage: Storage) -> AsyncIterator[None]:
-    """What is done inside wakes a subscriber."""
+async def woken(storage: Storage, *queues: str) -> AsyncIterator[None]:
+    """What is done inside wakes a subscriber; one for these queues, if some are named."""
+    async with _subscribed(storage, queues) as called:
+        yield
+        assert await _comes(called, PATIENCE), "nobody was woken"
+
+
+async def left_alone(storage: Storage, act: Callable[[], Awaitable[object]], *queues: str) -> bool:
+    """Whether what is done does not wake a subscriber, for these queues if some are named."""
+    for _ in range(3):  # one hint may be that of a connection that begins to listen
+        async with _subscribed(storage, queues) as called:
+            await act()
+            if not await _comes(called, 2 * QUIET):
+                return True
+    return False
+
+
+@asynccontextmanager
+async def _subscribed(storage: Storage, queues: tuple[str, ...]) -> AsyncIterator[asyncio.Event]:
     called = asyncio.Event()
-    unsubscribe = storage.wakeups.subscribe(called.set)
+    unsubscribe = storage.wakeups.subscribe(called.set, queues or None)
     try:
         # Hints of what was done before may still be under way, and would prove nothing.
         while await _comes(called, QUIET):
             called.clear()
-        yield
-        assert await _comes(called, PATIENCE), "nobody was woken"
+        yield called
     finally:
         unsubscribe()
 
@@ -65,6 +84,53 @@ class WakeupConformance:
     async def test_a_new_job_wakes(self, storage: Storage) -> None:  # ENQ-10
         async with woken(storage):
             await add(storage, a_job())
+
+    async def test_a_new_job_wakes_who_serves_its_queue(self, storage: Storage) -> None:  # ENQ-10
+        async with woken(storage, "bulk", "mail"):
+            await add(storage, a_job(queue="mail"))
+        async with woken(storage, "mail"):
+            await add(storage, a_job(queue="mail", delay=MINUTE))
+
+    async def test_a_batch_wakes_every_queue_it_is_for(self, storage: Storage) -> None:  # ENQ-10
+        queues = [f"q{number}" for number in range(40)]
+        for some in (queues, queues[:3]):
+            async with woken(storage, "q0"), woken(storage, "q1"), woken(storage, some[-1]):
+                await storage.jobs.insert([a_job(queue=queue) for queue in some])
+
+    async def test_a_replaced_job_wakes_who_serves_its_holders_queue(
+        self, storage: Storage
+    ) -> None:
+        await add(storage, keyed("only one", queue="slow", delay=HOUR))
+        unique = Unique("only one", on_conflict=OnConflict.REPLACE)
+        async with woken(storage, "slow"):
+            (answer,) = await storage.jobs.insert([a_job(queue="fast", unique=unique)])
+            assert answer.replaced
+
+    async def test_a_resumed_queue_wakes_who_serves_it(self, storage: Storage) -> None:
+        await storage.admin.pause("mail")
+        async with woken(storage, "mail"):
+            await storage.admin.resume("mail")
+
+    async def test_a_deduplicated_job_wakes_nobody(self, storage: Storage) -> None:  # ENQ-10
+        await add(storage, keyed("only one"))
+
+        async def again() -> None:
+            (answer,) = await storage.jobs.insert([keyed("only one")])
+            assert not answer.created
+
+        assert await left_alone(storage, again)
+        assert await left_alone(storage, again, "default")
+
+    async def test_a_freed_limit_wakes_other_queues_too(self, storage: Storage) -> None:
+        await storage.limits.define([LimitSpec(name="db", concurrency=1)])
+        running = await started(storage, limited("db"))
+        await add(storage, limited("db", queue="bulk"))
+        async with woken(storage, "bulk"):
+            await happened(storage, running, Succeeded())
+
+    async def test_who_waits_for_any_change_hears_of_every_queue(self, storage: Storage) -> None:
+        async with woken(storage):
+            await add(storage, a_job(queue="mail"))
 
     async def test_an_ended_claim_wakes(self, storage: Storage) -> None:
         running = await started(storage)
@@ -147,6 +213,27 @@ class WakeupConformance:
         async with woken(storage):
             await add(storage, a_job())
         assert calls == []
+
+
+class QueueWakeupConformance:
+    """Hints that name queues: who serves others is left alone."""
+
+    async def test_a_new_job_leaves_the_workers_of_other_queues_alone(
+        self, storage: Storage
+    ) -> None:  # ENQ-10
+        async def store() -> None:
+            await storage.jobs.insert([a_job(queue="mail"), a_job(queue="post", delay=HOUR)])
+
+        assert await left_alone(storage, store, "bulk", "reports")
+
+    async def test_a_resumed_queue_leaves_the_workers_of_others_alone(
+        self, storage: Storage
+    ) -> None:
+        async def resume() -> None:
+            await storage.admin.pause("mail")
+            await storage.admin.resume("mail")
+
+        assert await left_alone(storage, resume, "bulk")
 
 
 class StorageConformance:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol, cast
 
@@ -247,7 +247,10 @@ class SimStorage:
     def wakeups(self) -> SimStorage:
         return self
 
-    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
+    def subscribe(
+        self, callback: Callable[[], None], _queues: Collection[str] | None = None
+    ) -> Callable[[], None]:
+        """As in a file that is watched: hints do not say which queues they are about."""
         return self._around.hub.subscribe(self._process, callback)
 
     @property

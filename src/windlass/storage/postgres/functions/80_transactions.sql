@@ -14,12 +14,15 @@ DECLARE
     v_request json := p_request::json;
     v_channel text := v_request ->> 'channel';
     v_held text;
+    v_refused integer;
 BEGIN
     -- "place" is a job's place in the request, from 1: those that were not stored, who holds their
     -- key, and whether that one took over what was asked for. NULL: all were stored.
-    SELECT json_object_agg(i.place, json_build_array(i.holder, i.replaced))::text INTO v_held
+    SELECT json_object_agg(i.place, json_build_array(i.holder, i.replaced))::text,
+           count(*) FILTER (WHERE NOT i.replaced)
+      INTO v_held, v_refused
       FROM insert_listed((v_request ->> 'at')::timestamptz, NULL, v_request -> 'jobs') AS i;
-    IF v_channel IS NOT NULL THEN
+    IF v_channel IS NOT NULL AND v_refused < json_array_length(v_request -> 'jobs') THEN
         PERFORM pg_notify(v_channel, '');
     END IF;
     RETURN v_held;

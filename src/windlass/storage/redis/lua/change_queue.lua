@@ -19,5 +19,5 @@ end
 local brake = brake_of(queue) or { till = 0, hits = 0 }
 set_brake(queue, brake.till, brake.hits, tonumber(ARGV[4]))
 audits.keep(ARGV[5], 1)
-wake()
+wake({ [queue] = true })
 return 1

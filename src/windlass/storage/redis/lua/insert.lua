@@ -14,7 +14,7 @@ local refusal = unknown_limit(new) or refused_key(new)
 if refusal then
   return refusal
 end
-local answers = store_new(new)
+local answers, queues = store_new(new)
 settle()
-wake()
+wake(queues)
 return answers

@@ -3,5 +3,5 @@
 -- ARGV: queue, note
 redis.call('SREM', prefix .. 'paused', ARGV[1])
 audits.keep(ARGV[2], 1)
-wake()
+wake({ [ARGV[1]] = true })
 return 1

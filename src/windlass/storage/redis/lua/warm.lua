@@ -7,5 +7,5 @@ if brake then
   set_brake(ARGV[1], 0, 0, brake.most)
 end
 audits.keep(ARGV[2], 1)
-wake()
+wake({ [ARGV[1]] = true })
 return 1

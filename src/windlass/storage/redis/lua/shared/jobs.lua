@@ -190,9 +190,18 @@ local function flush_counts()
   counted = {}
 end
 
--- Something changed that others may wait for.
-local function wake()
-  redis.call('XADD', prefix .. 'wake', 'MAXLEN', '~', 64, '*', 'w', '')
+-- Something changed that others may wait for. `queues`: a table whose keys are all the queues that it is
+-- about; nil, or more of them than one entry is to carry: any.
+local function wake(queues)
+  local names, size = {}, 0
+  for queue in pairs(queues or {}) do
+    names[#names + 1], size = queue, size + #queue
+  end
+  if not queues or #names > 16 or size > 1024 then
+    redis.call('XADD', prefix .. 'wake', 'MAXLEN', '~', 64, '*', 'w', '')
+  elseif #names > 0 then
+    redis.call('XADD', prefix .. 'wake', 'MAXLEN', '~', 64, '*', 'w', '', 'q', cmsgpack.pack(names))
+  end
 end
 
 -- --- the end of a record ---

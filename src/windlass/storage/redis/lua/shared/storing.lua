@@ -165,14 +165,16 @@ end
 -- --- storing ---
 
 -- Store what was read. The answer: for each job '' (stored, now or before), or the id of the job that
--- holds its key, with one byte more if that took over what was asked for. Call `settle` after it.
+-- holds its key, with one byte more if that took over what was asked for. And for `wake`, a table by the
+-- queues where something is stored by now; nil if a holder took over, whose queue may be any. Call
+-- `settle` after it.
 local function store_new(new)
   local take, pack, items = struct.unpack, struct.pack, new.items
   local ids, queues, marks, specials, known = new.ids, new.queues, new.marks, new.specials, new.known
   local priorities = new.priorities
   local last = redis.call('INCRBY', prefix .. 'seq', new.many) - new.many
   local answers, records, all, stored, expiring = {}, {}, {}, 0, {}
-  local lines, later, added = {}, {}, {}
+  local lines, later, added, taken_over = {}, {}, {}, false
 
   -- The members that join a line, by queue.
   local function line_of(lists, queue)
@@ -254,7 +256,7 @@ local function store_new(new)
         if what ~= REUSE and what ~= RAISE then
           flush() -- the holder may be one of this batch
           if replace_job(holder, new, i, what) then
-            answers[i] = holder .. 'r'
+            answers[i], taken_over = holder .. 'r', true
           end
         end
       else
@@ -269,5 +271,5 @@ local function store_new(new)
   for queue, number in pairs(added) do
     count(queue, WAITING, number)
   end
-  return answers
+  return answers, not taken_over and added or nil
 end
