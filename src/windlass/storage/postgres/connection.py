@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import asyncpg
+import msgspec
 
 from windlass.errors import StorageError
 from windlass.seams import chance, monotonic
-from windlass.storage.postgres.translate import Cause, cause_of, translate
-from windlass.storage.postgres.url import Address, Host
+from windlass.storage.postgres.server import Server, socket_of
+from windlass.storage.postgres.translate import Cause, Unanswered, cause_of, translate
 
-__all__ = ["STATEMENT_SECONDS", "Link", "Row", "Server"]
+__all__ = ["PATIENCE", "STATEMENT_SECONDS", "Link", "Row", "Server"]
 
-log = logging.getLogger("windlass")
 T = TypeVar("T")
 Row = Any
 """What asyncpg returns: a tuple that also knows its columns by name."""
@@ -29,7 +28,9 @@ PATIENCE = 5.0
 """How long one operation goes on trying. Whoever works for ever asks again by himself."""
 STATEMENT_SECONDS = 60.0
 """A statement that takes longer than this is not slow: the server, or the way to it, hangs."""
-_CONNECT_SECONDS = 3.0
+_CANCEL_SECONDS = 3.0
+_LEAST_SECONDS = 1.0
+"""What a statement gets that is sent late: a try that cannot succeed tells nobody anything."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 """Between two tries to connect. Short at most: work goes on within two seconds of the server."""
 _CONFLICTS = 10
@@ -37,101 +38,28 @@ _FINAL_STATES = {"28P01", "28000", "3D000", "42501", "0A000", "22023", "42704"}
 """Answers to a login that stay the same until a person changes something."""
 
 
-class Server:
-    """How to reach the database, and what was learnt about the way there.
+class _Limits(msgspec.Struct, frozen=True):
+    """How long one call may take."""
 
-    Shared by all links of a storage, also by the heartbeat's on its own thread.
-    """
+    began: float
+    within: float
+    """Its statement, once it is sent."""
+    at_most: float | None
+    """All of it, where the caller says so."""
 
-    def __init__(self, address: Address) -> None:
-        self.address = address
-        self.pooled = address.pooled
-        self._favourite = 0
-        self._down_since: float | None = None
-        self._reached = False
+    @property
+    def deadline(self) -> float:
+        """When it is tried no more."""
+        return self.began + PATIENCE
 
-    async def connect(self) -> asyncpg.Connection:
-        """A new connection; of several hosts, to one that takes writes."""
-        if len(self.address.hosts) < 2:
-            return await self._connect(None)
-        failures: list[Exception] = []
-        hosts = self.address.hosts
-        for step in range(len(hosts)):
-            index = (self._favourite + step) % len(hosts)
-            try:
-                connection = await self._connect(hosts[index])
-            except Exception as error:  # noqa: BLE001 -- the next host may do better
-                failures.append(error)
-            else:
-                self._favourite = index
-                return connection
-        # A standby says least about what is wrong: its primary does.
-        failures.sort(key=lambda error: cause_of(error) is Cause.READ_ONLY)
-        raise failures[0]
+    def turn(self) -> float | None:
+        """Seconds to wait for one's turn."""
+        return None if self.at_most is None else max(self.at_most + self.began - monotonic(), 0.0)
 
-    async def _connect(self, host: Host | None) -> asyncpg.Connection:
-        settings = {} if self.address.named else {"application_name": "windlass"}
-        if self.pooled is False:
-            # A pooler refuses settings that it does not know, so they wait until it is certain
-            # that there is none. Limits are counted under READ COMMITTED, whatever the role says.
-            settings |= {"default_transaction_isolation": "read committed", "jit": "off"}
-        choice: dict[str, Any] = {}
-        if host is not None:
-            choice = {"host": host.name, "port": host.port, "target_session_attrs": "read-write"}
-        connection = await asyncpg.connect(
-            self.address.dsn,
-            timeout=self.address.connect_seconds or _CONNECT_SECONDS,
-            statement_cache_size=0 if self.pooled is not False else 300,
-            max_cached_statement_lifetime=0,
-            max_cacheable_statement_size=0,
-            server_settings=settings,
-            **choice,
-        )
-        _keep_watch(connection)
-        return connection
-
-    def suspects_pooler(self, error: BaseException) -> bool:
-        """A pooler that does not know one of our settings says so at login; it gets none then."""
-        refused = getattr(error, "sqlstate", None) == "08P01"
-        if not refused or self.pooled is not False:
-            return False
-        self.pooled = True
-        return True
-
-    def note_lost(self, error: BaseException) -> None:
-        """Said once per outage, however many links find out. Before the first answer it is for
-        whoever opens the storage to say.
-        """
-        if self._reached and self._down_since is None:
-            self._down_since = monotonic()
-            log.warning("%s", translate(error, self.address.shown))
-
-    def note_reached(self) -> None:
-        self._reached = True
-        since, self._down_since = self._down_since, None
-        if since is not None:
-            log.warning(
-                "PostgreSQL at %s is back after %.1f s.", self.address.shown, monotonic() - since
-            )
-
-
-def _socket_of(connection: asyncpg.Connection) -> socket.socket | None:
-    transport = getattr(connection, "_transport", None)
-    found: socket.socket | None = transport and transport.get_extra_info("socket")
-    return found
-
-
-def _keep_watch(connection: asyncpg.Connection) -> None:
-    """Let the kernel notice a dead peer: a server that lost its power says nothing any more."""
-    found = _socket_of(connection)
-    if found is None or found.family not in (socket.AF_INET, socket.AF_INET6):
-        return
-    options = [("TCP_KEEPIDLE", 5), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3)]
-    with suppress(OSError):  # a kernel that does not know one of them
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in [*options, ("TCP_USER_TIMEOUT", 15_000)]:
-            if hasattr(socket, name):
-                found.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    def statement(self) -> float:
+        """Seconds until the statement is cancelled."""
+        left = self.turn()
+        return self.within if left is None else min(self.within, max(left, _LEAST_SECONDS))
 
 
 class Link:
@@ -158,18 +86,23 @@ class Link:
         return self._server.address.shown
 
     async def fetch(
-        self, sql: str, *args: object, again: bool = True, within: float = STATEMENT_SECONDS
+        self,
+        sql: str,
+        *args: object,
+        again: bool = True,
+        within: float = STATEMENT_SECONDS,
+        at_most: float | None = None,
     ) -> list[Row]:
         """The rows of one statement, which is its own transaction.
 
-        ``again``: it may be repeated when its answer was lost.
+        ``again``: it may be repeated when its answer was lost. The others: see `use`.
         """
 
         async def run(connection: asyncpg.Connection) -> list[Row]:
             rows: list[Row] = await connection.fetch(sql, *args)
             return rows
 
-        return await self.use(run, again=again, within=within)
+        return await self.use(run, again=again, within=within, at_most=at_most)
 
     async def use(
         self,
@@ -177,52 +110,88 @@ class Link:
         *,
         again: bool = True,
         within: float = STATEMENT_SECONDS,
+        at_most: float | None = None,
     ) -> T:
-        """Run ``op`` alone on the connection."""
+        """Run ``op`` alone on the connection, and cancel it if it takes longer than ``within``.
+
+        ``at_most``: how long the caller waits in all, for its turn, too.
+        """
         if self._closed:
             raise StorageError(f"PostgreSQL at {self.where} was closed; open the storage again.")
-        deadline = monotonic() + PATIENCE
+        limits = _Limits(monotonic(), within, at_most)
         self._loop = asyncio.get_running_loop()
-        task = self._loop.create_task(self._run(op, again, within, deadline))
+        return await asyncio.shield(self._spawn(self._in_turn(op, limits, again=again)))
+
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
-        return await asyncio.shield(task)
+        return task
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # whoever asked may be gone; then nobody wants to know
 
+    async def _in_turn(
+        self, op: Callable[[asyncpg.Connection], Awaitable[T]], limits: _Limits, *, again: bool
+    ) -> T:
+        if limits.at_most is None:
+            await self._lock.acquire()
+        else:
+            try:
+                async with asyncio.timeout(limits.turn()):
+                    await self._lock.acquire()
+            except TimeoutError:
+                raise translate(Unanswered(limits.at_most), self.where) from None
+        try:
+            return await self._run(op, limits, again=again)
+        finally:
+            self._lock.release()
+
     async def _run(
-        self,
-        op: Callable[[asyncpg.Connection], Awaitable[T]],
-        again: bool,  # noqa: FBT001 -- internal, passed through
-        within: float,
-        deadline: float,
+        self, op: Callable[[asyncpg.Connection], Awaitable[T]], limits: _Limits, *, again: bool
     ) -> T:
         conflicts = 0
-        async with self._lock:
-            while True:
-                connection = await self._reach(deadline)
-                try:
-                    async with asyncio.timeout(within):
-                        return await op(connection)
-                except Exception as error:
-                    cause = cause_of(error)
-                    if cause is Cause.CONFLICT and conflicts < _CONFLICTS:
-                        conflicts += 1
-                        await asyncio.sleep(0.005 * 2**conflicts * chance())
-                        continue
-                    if cause in (Cause.FINAL, Cause.CONFLICT):
-                        raise translate(error, self.where) from error
-                    self._drop(error)
-                    repeatable = again or cause is not Cause.LOST
-                    if not repeatable or monotonic() >= deadline:
-                        raise translate(error, self.where) from error
-                except BaseException:
-                    # Only a loop that ends cancels this; what the connection is doing is unknown.
-                    self._drop(None)
-                    raise
+        while True:
+            connection = await self._reach(limits.deadline)
+            try:
+                return await self._within(limits.statement(), op, connection)
+            except Exception as error:
+                cause = cause_of(error)
+                if cause is Cause.CONFLICT and conflicts < _CONFLICTS:
+                    conflicts += 1
+                    await asyncio.sleep(0.005 * 2**conflicts * chance())
+                    continue
+                if cause in (Cause.FINAL, Cause.CONFLICT):
+                    raise translate(error, self.where) from error
+                self._drop(error)
+                repeatable = again or cause is not Cause.LOST
+                if not repeatable or monotonic() >= limits.deadline:
+                    raise translate(error, self.where) from error
+            except BaseException:
+                # Only a loop that ends cancels this; what the connection is doing is unknown.
+                self._drop(None)
+                raise
+
+    async def _within(
+        self,
+        seconds: float,
+        op: Callable[[asyncpg.Connection], Awaitable[T]],
+        connection: asyncpg.Connection,
+    ) -> T:
+        """Run ``op``; after ``seconds`` cancel what it waits for, on the server, too."""
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await op(connection)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            # A server process that waits for a standby does not notice that its client is gone.
+            self._connection = None
+            self._spawn(_cancelled(connection))
+            raise Unanswered(seconds) from None
 
     async def _reach(self, deadline: float) -> asyncpg.Connection:
         while True:
@@ -298,7 +267,7 @@ class Link:
         self._closed, self._loop = True, None
         if connection is not None:
             _inherited.append(connection)
-            found = _socket_of(connection)
+            found = socket_of(connection)
             if found is not None and found.fileno() >= 0:
                 # Whatever is still written to this number, a goodbye above all, reaches nobody;
                 # and the server sees the parent's end when the parent ends.
@@ -307,9 +276,17 @@ class Link:
                 os.close(nowhere)
 
 
+async def _cancelled(connection: asyncpg.Connection) -> None:
+    """Close a connection whose statement was cancelled, once the server has heard of it."""
+    try:
+        await connection.close(timeout=_CANCEL_SECONDS)
+    except Exception:  # noqa: BLE001 -- the server does not answer at all
+        connection.terminate()
+
+
 def _sever(connection: asyncpg.Connection | None) -> None:
     """Hang up without the loop the connection lived on: that one has ended."""
-    found = connection and _socket_of(connection)
+    found = connection and socket_of(connection)
     if found is not None and found.fileno() >= 0:
         with suppress(OSError), socket.socket(fileno=os.dup(found.fileno())) as copy:
             copy.shutdown(socket.SHUT_RDWR)

@@ -72,16 +72,21 @@ class Database:
         """A statement with the schema in place of the word ``windlass`` before a dot."""
         return in_schema(text, self.schema)
 
-    async def fetch(self, sql: str, *args: object, again: bool = True) -> list[Row]:
+    async def fetch(
+        self, sql: str, *args: object, again: bool = True, at_most: float | None = None
+    ) -> list[Row]:
         """One statement, its own transaction, on the work connection.
 
-        ``again``: it may be repeated when its answer was lost.
+        ``again``: it may be repeated when its answer was lost. ``at_most``: seconds that the
+        caller waits.
         """
-        return await self.work.fetch(sql, *args, again=again)
+        return await self.work.fetch(sql, *args, again=again, at_most=at_most)
 
-    async def fetch_aside(self, sql: str, *args: object, again: bool = True) -> list[Row]:
+    async def fetch_aside(
+        self, sql: str, *args: object, again: bool = True, at_most: float | None = None
+    ) -> list[Row]:
         """The same on the side connection: keyed flushes, chores, what people ask."""
-        return await self.side.fetch(sql, *args, again=again)
+        return await self.side.fetch(sql, *args, again=again, at_most=at_most)
 
     def wake(self, queues: Queues = None) -> None:
         """Something was committed that others may wait for: here at once, elsewhere by a hint."""

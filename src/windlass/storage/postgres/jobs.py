@@ -21,7 +21,7 @@ from windlass.storage.postgres.apply import (
     success_args,
     transition_args,
 )
-from windlass.storage.postgres.connection import Row
+from windlass.storage.postgres.connection import PATIENCE, Row
 from windlass.storage.postgres.database import Database
 from windlass.storage.postgres.insert import (
     check_size,
@@ -57,6 +57,8 @@ _OUTLOOK, _ACTIVE, _VERSION = _SQL["outlook"], _SQL["active"], _SQL["version"]
 _REPORT, _SETTLED, _CANCEL = _SQL["report"], _SQL["settled"], _SQL["cancel"]
 
 _MANY = 2**31 - 1
+_SECONDS_EACH = 0.002
+"""What storing a job may take on a slow server, beyond what every call may."""
 
 
 class PostgresJobs:
@@ -82,13 +84,16 @@ class PostgresJobs:
     async def _insert(self, jobs: Sequence[NewJob]) -> list[Row]:
         args: tuple[Any, ...] = (self._db.instant(), self._db.durable, *plain_args(jobs))
         extras = extra_args(jobs)
+        at_most = PATIENCE + len(jobs) * _SECONDS_EACH
         if extras is None:
-            return await self._db.fetch(self._db.sql(_INSERT_PLAIN), *args)
+            return await self._db.fetch(self._db.sql(_INSERT_PLAIN), *args, at_most=at_most)
         if not is_keyed(jobs):
-            return await self._db.fetch(self._db.sql(_INSERT), *args, *extras)
+            return await self._db.fetch(self._db.sql(_INSERT), *args, *extras, at_most=at_most)
         # On a connection of its own: whoever waits for a key must not keep others waiting.
         try:
-            return await self._db.fetch_aside(self._db.sql(_INSERT_KEYED), *args, *extras)
+            return await self._db.fetch_aside(
+                self._db.sql(_INSERT_KEYED), *args, *extras, at_most=at_most
+            )
         except StoreBusy as error:
             tell_busy_key(error)
             raise

@@ -18,7 +18,7 @@ from windlass.errors import (
     WindlassError,
 )
 
-__all__ = ["Cause", "Refused", "cause_of", "translate"]
+__all__ = ["Cause", "Refused", "Unanswered", "cause_of", "translate"]
 
 
 class Refused(Exception):
@@ -30,6 +30,14 @@ class Refused(Exception):
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(code, detail)
         self.code, self.detail = code, detail
+
+
+class Unanswered(TimeoutError):
+    """A statement took longer than its caller waits, and was cancelled."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"no answer within {seconds:g} s")
+        self.seconds = round(seconds, 1)
 
 
 class Cause(Enum):
@@ -101,6 +109,12 @@ def translate(error: BaseException, where: str) -> Exception:
             f"PostgreSQL at {where} shows a certificate that is not trusted here: "
             f"{error.verify_message}. Name the file of its authority in the URL: "
             f"?sslmode=verify-full&sslrootcert=/path/to/ca.pem."
+        )
+    if isinstance(error, Unanswered):
+        return StorageUnavailable(
+            f"PostgreSQL at {where} did not answer within {error.seconds:g} s, and the statement "
+            f"was cancelled. It may have taken effect all the same. Look for locks and load on the "
+            f"server; where synchronous_standby_names is set, check that a standby is connected."
         )
     if cause_of(error) is Cause.LOST:
         why = str(error) or "it did not answer in time"
@@ -176,9 +190,7 @@ def _translate_state(error: asyncpg.PostgresError, code: str, where: str) -> Exc
         kind, text = _TEXTS[code]
         return kind(f"PostgreSQL at {where} {text}. It said: {said}")
     if cause_of(error) is Cause.LOST:
-        return StorageUnavailable(
-            f"PostgreSQL at {where} went away: {said}. It is tried again; nothing is lost."
-        )
+        return StorageUnavailable(f"PostgreSQL at {where} went away: {said}. It is tried again.")
     if code in _CONFLICT:
         return StoreBusy(
             f"PostgreSQL at {where} rolled back again and again because of other transactions: "

@@ -180,7 +180,7 @@ def translate(error: BaseException, place: str, doing: str = "") -> StorageError
 def outage(error: BaseException, place: str) -> str:
     """What to say when a server goes away under those who use it."""
     if code_of(error) == "LOST":
-        return f"Redis at {place} went away: {_said(error)}. It is tried again; nothing is lost."
+        return f"Redis at {place} went away: {_said(error)}. It is tried again."
     return str(translate(error, place))
 
 
