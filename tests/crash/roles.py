@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import random
+import sys
 import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
+from typing import cast
 
 from tests.crash import places, points
 from tests.crash.shop import Shop, from_environment
@@ -22,11 +26,39 @@ from windlass.task import Call
 UNKNOWN = "jobs of unknown fate"
 
 
-def worker(arguments: Sequence[str] = (), point: str | None = None, signal: str = "SIGKILL") -> int:
+def worker(
+    arguments: Sequence[str] = (),
+    point: str | None = None,
+    signal: str = "SIGKILL",
+    *,
+    uvloop: bool = True,
+) -> int:
     """``windlass worker``, as a user starts it; at ``point`` it sends itself ``signal``."""
+    if not uvloop:
+        _without_uvloop()
     if point is not None:
         points.arm(places.from_environment(os.environ).backend, point, signal)
     return main(["worker", "tests.crash.served:app", *arguments])
+
+
+def _without_uvloop() -> None:
+    sys.modules["uvloop"] = cast("ModuleType", None)  # an import of it fails from now on
+
+
+def embedded(*, uvloop: bool = True) -> int:
+    """A program of the user's own with a worker in it, until something ends its event loop."""
+    shop = from_environment()
+
+    async def program() -> None:
+        async with shop.app, shop.app.worker():
+            await asyncio.Event().wait()
+
+    if not uvloop:
+        _without_uvloop()
+        asyncio.run(program())
+    else:
+        importlib.import_module("uvloop").run(program())
+    return 0
 
 
 def producer(

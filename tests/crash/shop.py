@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ class Shop:
             ("stand", self._stand),
             ("noop", self._noop),
             ("carry", self._carry),
+            ("quit", self._quit),
         ):
             task = self.app.task(name=f"crash.{name}", backoff=Backoff.none())(handler)
             self.tasks[name] = task
@@ -105,6 +107,70 @@ class Shop:
         self.effects.write(START, context)
         self.effects.write(END, context)
         return context.claimed.claim.number
+
+    async def _quit(self, context: Context, how: str, gate: str) -> int:
+        """Ends the event loop of its worker once ``gate`` is there."""
+        self.effects.write(START, context)
+        while not Path(gate).exists():  # noqa: ASYNC110 -- another process makes it
+            await asyncio.sleep(0.01)
+        await WAYS_TO_QUIT[how]()
+        self.effects.write(END, context)
+        return context.claimed.claim.number
+
+
+async def _exit_soon(code: int = 3) -> None:
+    await asyncio.sleep(0.01)
+    sys.exit(code)
+
+
+async def _interrupt_soon() -> None:
+    await asyncio.sleep(0.01)
+    raise KeyboardInterrupt
+
+
+async def _by_gather() -> None:
+    await asyncio.gather(_exit_soon(0), asyncio.sleep(60))
+
+
+async def _by_group() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_interrupt_soon())
+
+
+async def _by_wait_for() -> None:
+    await asyncio.wait_for(_exit_soon(), 60)
+
+
+async def _by_a_task_nobody_keeps() -> None:
+    asyncio.create_task(_exit_soon())  # noqa: RUF006 -- that is the case
+    await asyncio.sleep(60)
+
+
+async def _by_callback() -> None:
+    asyncio.get_running_loop().call_soon(sys.exit, 0)
+    await asyncio.sleep(1)
+
+
+async def _by_stop() -> None:
+    asyncio.get_running_loop().stop()
+    await asyncio.sleep(0.05)
+
+
+async def _by_cancelling_all() -> None:
+    for task in asyncio.all_tasks():
+        task.cancel()
+    await asyncio.sleep(60)
+
+
+WAYS_TO_QUIT = {
+    "gather": _by_gather,
+    "group": _by_group,
+    "wait_for": _by_wait_for,
+    "unkept task": _by_a_task_nobody_keeps,
+    "callback": _by_callback,
+    "stop": _by_stop,
+    "cancel all": _by_cancelling_all,
+}
 
 
 def from_environment() -> Shop:

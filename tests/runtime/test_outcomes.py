@@ -182,7 +182,7 @@ async def test_a_cancelled_error_of_the_handlers_own_is_an_error_like_any_other(
         assert job.error.kind == "asyncio.exceptions.CancelledError"
 
 
-async def test_a_handler_that_cancels_its_own_task_is_retried() -> None:
+async def test_a_run_that_other_code_cancels_is_given_back_as_suspect_and_quarantined() -> None:
     async with bench() as it:
 
         @it.app.task(name="job")
@@ -193,8 +193,16 @@ async def test_a_handler_that_cancels_its_own_task_is_retried() -> None:
             await asyncio.sleep(0)
 
         job = await it.run(confused.call())
-        assert (job.state, job.attempt) == (State.WAITING, 1)
+        assert (job.state, job.attempt, job.lost, job.solo) == (State.WAITING, 0, 1, False)
+        assert job.error is not None
+        assert job.error.kind == "RunCancelled"
         assert it.engine.idle
+        job = await it.again(job)
+        assert (job.state, job.attempt, job.lost, job.solo) == (State.WAITING, 0, 2, True)
+        job = await it.again(job)
+        assert (job.state, job.attempt) == (State.FAILED, 1)
+        assert job.error is not None
+        assert job.error.kind == "Quarantined"
 
 
 async def test_cancelling_something_the_handler_awaits_is_no_cancel_of_the_job() -> None:

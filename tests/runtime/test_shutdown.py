@@ -460,6 +460,79 @@ def test_a_worker_whose_own_task_is_cancelled_gives_everything_back_and_leaves_n
     simulate(scenario)
 
 
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_a_cancelled_worker_tells_of_every_release_once(stubborn: bool) -> None:  # noqa: FBT001
+    async def scenario(world: World) -> None:
+        moved: list[tuple[Verb, str]] = []
+
+        def hear(event: Event) -> None:
+            if isinstance(event, JobMoved):
+                moved.append((event.verb, event.job))
+
+        @world.app.task(name="job")
+        async def handler() -> None:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                if stubborn:
+                    await asyncio.sleep(3600)
+                raise
+
+        world.app.on_transition(hear)
+        shift = Shift(await make_worker(world.app))
+        jobs = [(await handler.enqueue()).id for _ in range(2)]
+        await world.until(1)
+        shift.running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await shift.ended()
+        await world.until(5)
+        for job in jobs:
+            assert [verb for verb, told in moved if told == job] == [Verb.CLAIM, Verb.RELEASE]
+            assert [a.verb for a in await world.app.admin.history(job)] == [Verb.RELEASE]
+
+    simulate(scenario)
+
+
+def test_what_ended_before_a_worker_was_cancelled_is_stored() -> None:
+    async def scenario(world: World) -> None:
+        sleep = sleeper(world)
+        store = await world.tampered()
+        shift = Shift(await make_worker(world.app, store=store))
+        job = await sleep.enqueue(1.0)
+        store.on("jobs.apply", _slowly(5.0))
+        await world.until(2)
+        shift.running.cancel()
+        store.on("jobs.apply", _slowly(0.0))
+        with pytest.raises(asyncio.CancelledError):
+            await shift.ended()
+        assert (await job.refresh()).state is State.SUCCEEDED
+
+    simulate(scenario)
+
+
+def _slowly(seconds: float) -> Hook:
+    async def hook(method: Hook, *args: Any, **options: Any) -> Any:
+        await asyncio.sleep(seconds)
+        return await method(*args, **options)
+
+    return hook
+
+
+def test_a_part_of_a_worker_that_other_code_cancels_is_started_again() -> None:
+    async def scenario(world: World) -> None:
+        sleep = sleeper(world)
+        async with working(world.app) as shift:
+            await world.until(1)
+            ours = {asyncio.current_task(), shift.running}
+            for task in asyncio.all_tasks() - ours:
+                if "_part" in repr(task.get_coro()):
+                    task.cancel()
+            job = await sleep.enqueue(1.0)
+            assert await job.result(timeout=10) == "slept"
+
+    simulate(scenario)
+
+
 def test_a_worker_cancelled_during_an_outage_ends_all_the_same() -> None:
     async def scenario(world: World) -> None:
         sleep = sleeper(world)

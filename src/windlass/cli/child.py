@@ -15,6 +15,7 @@ from windlass.runtime.birth import be_a_child
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
+    from windlass.runtime.escape import Escapes
     from windlass.runtime.frames import Hello
     from windlass.runtime.inside import Line
 
@@ -38,7 +39,7 @@ def main() -> int:
     try:
         sys.path[:] = [here if entry == "." else entry for entry in hello.address.path]
         app = _load(hello.address.target, hello.address.modules)
-        asyncio.run(_live(app, line, hello))
+        _run(app, line, hello)
     except BaseException as error:  # noqa: BLE001 -- the worker must hear of it, whatever it is
         line.say(Failed(_told(error)))
         return 1
@@ -66,11 +67,22 @@ async def _no_memory() -> NoReturn:
     raise AppClosed(message)
 
 
-async def _live(app: Windlass, line: Line, hello: Hello) -> None:
+def _run(app: Windlass, line: Line, hello: Hello) -> None:
+    from windlass.runtime.escape import Escapes, drive
+
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        escapes = Escapes()
+        drive(loop, loop.create_task(_live(app, line, hello, escapes)), escapes.note)
+
+
+async def _live(app: Windlass, line: Line, hello: Hello, escapes: Escapes) -> None:
     from windlass.runtime.inside import Inside
 
+    inside = Inside(app, line, hello)
+    escapes.runner = inside.runner
     try:
-        await Inside(app, line, hello).serve()
+        await inside.serve()
     finally:
         await app.close()
 

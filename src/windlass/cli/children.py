@@ -73,7 +73,7 @@ def exit_in_words(code: int) -> str:
     known = {
         IN_ORDER: "ended in order",
         COULD_NOT_START: "could not start",
-        COULD_NOT_STOP: "ended with an error of its own",
+        COULD_NOT_STOP: "crashed",
         STORAGE_LOST: "lost its database, which was deleted or replaced",
         WORN_OUT: "is worn out",
         OUTDATED: "is too old for its storage",

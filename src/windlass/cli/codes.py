@@ -22,7 +22,8 @@ UNHEALTHY = 2
 HANDLER_FAILED = 3
 """`windlass jobs replay` has run the handler, and it did not return."""
 COULD_NOT_STOP = 70
-"""An error of the worker itself, or a stop that took too long and was cut short."""
+"""An error of the worker itself, an event loop that a handler ended for good, or a stop that took
+too long and was cut short."""
 STORAGE_LOST = 74
 """The database was deleted or replaced while it was open. Started again, it opens the new one."""
 WORN_OUT = 75

@@ -165,7 +165,7 @@ def _in_words(outcome: Outcome, *, last: bool) -> tuple[str, str, str, bytes | N
             return "throttled", f"It was throttled, for {brief(after)} or more.", "", None
         case core.Crashed():
             return "crashed", f"What it raised is no ordinary error: {said}", trace, None
-        case core.Missing() | core.Lost() | core.Cancelled() | core.Interrupted():
+        case core.Missing() | core.Lost() | core.Cancelled() | core.Interrupted() | core.CutOff():
             return "interrupted", f"It did not come to an end. {said}".rstrip(), trace, None
         case _:
             assert_never(outcome)

@@ -7,7 +7,6 @@ import logging
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from datetime import timedelta
 from typing import Any
@@ -27,6 +26,7 @@ from windlass.cli.codes import (
 from windlass.cli.health import Health
 from windlass.cli.lifeline import ChildEnd
 from windlass.cli.loading import BrokenModule, load_app
+from windlass.cli.own_loop import either, fastest_loop, run_to_end
 from windlass.cli.patience import Patience, may_pass
 from windlass.cli.plan import WorkerPlan
 from windlass.cli.printing import printed_above
@@ -43,6 +43,7 @@ from windlass.errors import (
     WindlassError,
 )
 from windlass.observe.log import EventLog, brief
+from windlass.runtime.escape import ENDING, Escapes
 from windlass.runtime.worker import StopReason, Worker
 from windlass.storage.protocol import Verdict
 
@@ -92,6 +93,7 @@ class _Serving:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening: asyncio.Task[Any] | None = None
         self._worker: Worker | None = None
+        self._escapes = Escapes()
         self._asked = False
         self._grace = timedelta(0)
         self._ready = False
@@ -137,15 +139,24 @@ class _Serving:
         chosen = self._plan.grace_period()
         self._grace = app.settings.grace if chosen is None else chosen
         check_queues(settings, app)
-        factory, loop_name = _fastest_loop()
+        factory, loop_name = fastest_loop()
         # From here on: an event loop swallows what a signal raises in one of its callbacks, and
         # with it the answer that this callback was to deliver.
         self._stops.tell(self._on_signal)
-        with asyncio.Runner(loop_factory=factory) as runner:
-            code = runner.run(self._work(app, settings, loop_name))
+        try:
+            code = run_to_end(factory, self._work(app, settings, loop_name), self._escapes)
+        except (*ENDING, asyncio.CancelledError) as error:
+            code = self._collapsed(error)
         if app.watch.measured is not None:
             app.blocking.close()  # where scrapes have looked at the store
         return code
+
+    def _collapsed(self, error: BaseException) -> int:
+        """Code of the app has ended the event loop for good; the worker has said what is lost."""
+        if self._ready or (self._worker is not None and self._worker.started.is_set()):
+            return COULD_NOT_STOP
+        words = f"code of the app raised {type(error).__name__} while the worker was starting"
+        return self._failed(WindlassError(words), words)
 
     def _failed(self, error: WindlassError, words: str) -> int:
         if self._ready:
@@ -174,6 +185,9 @@ class _Serving:
                 app.bus.subscribe(self._deeds)
                 worker, running = await self._begin(app, settings, health)
             except asyncio.CancelledError:
+                if not self._asked:  # by a handler of the first job
+                    code = COULD_NOT_STOP
+                    raise
                 code = IN_ORDER
                 raise Stopped from None
             if not running.done():
@@ -204,7 +218,7 @@ class _Serving:
                 worker = await self._make(app, settings)
                 health.watch(worker)
                 running = asyncio.create_task(worker.run(), name="windlass-worker")
-                await _either(running, worker.started)
+                await either(running, worker.started)
                 if running.done() and not worker.started.is_set():
                     running.result()  # what kept it from starting
             except StorageError as error:
@@ -224,7 +238,9 @@ class _Serving:
             self._only_here()
         around = await app.surroundings()
         chosen = msgspec.structs.replace(around.settings, grace=self._grace)
-        worker = Worker(msgspec.structs.replace(around, settings=chosen), settings)
+        around = msgspec.structs.replace(around, settings=chosen)
+        worker = Worker(around, settings, on_cancel="collapse")
+        self._escapes.runner = worker.engine.runner
         app.watch.working.add(worker)
         self._worker = worker
         return worker
@@ -379,17 +395,3 @@ class _Serving:
 
 def _cut_short() -> None:
     log.error("it did not stop in time and is cut short; other workers will rescue its jobs")
-
-
-async def _either(running: asyncio.Task[StopReason], started: asyncio.Event) -> None:
-    waiting = asyncio.ensure_future(started.wait())
-    await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-
-
-def _fastest_loop() -> tuple[Callable[[], asyncio.AbstractEventLoop] | None, str]:
-    try:
-        import uvloop
-    except ImportError:
-        return None, "asyncio"
-    return uvloop.new_event_loop, "uvloop"

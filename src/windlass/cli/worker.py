@@ -39,7 +39,7 @@ Exit codes:
   1    could not start: a wrong option, setting or app, a storage that refuses the URL, or one
        that was not there within --wait-for-store; a supervisor also after one child died five
        times in a row before it was ready
-  70   an error of its own, or a stop that took too long and was cut short
+  70   a crash, or a stop that took too long and was cut short
   74   its database was deleted or replaced while it was open: nothing more can be stored.
        Started again, as a supervisor does, it opens what is there then
   75   worn out (--max-jobs, --max-megabytes), under a supervisor: it starts another at once

@@ -17,6 +17,7 @@ __all__ = [
     "SOLO_AFTER",
     "Cancelled",
     "Crashed",
+    "CutOff",
     "GaveUp",
     "Interrupted",
     "Lost",
@@ -88,6 +89,12 @@ class Interrupted(msgspec.Struct, frozen=True):
     """False: before the handler was entered."""
 
 
+class CutOff(msgspec.Struct, frozen=True):
+    """Code outside the run cancelled it, and neither a request nor a stop was the reason."""
+
+    error: AttemptError
+
+
 class Missing(msgspec.Struct, frozen=True):
     """This worker does not know the task."""
 
@@ -114,6 +121,7 @@ Outcome = (
     | Snoozed
     | Throttled
     | Interrupted
+    | CutOff
     | Missing
     | Cancelled
     | Lost
@@ -171,8 +179,8 @@ def decide(
             cools = steps(policy.cool_down, chance) if cool_queue else ()
             wait = max(after, LEAST)
             return transition.throttle(job, by=by, delay=wait, cools=cools, drains=drain)
-        case Interrupted(started):
-            return transition.release(job, by=by, started=started)
+        case Interrupted() | CutOff():
+            return _given_back(job, outcome, by=by)
         case Missing(error):
             return _missing(job, error, policy, by=by, now=now)
         case Cancelled(cause):
@@ -215,6 +223,18 @@ def _lost(
     return transition.retry(
         job, by=by, error=error, delay=delay, lost=lost, solo=lost >= SOLO_AFTER
     )
+
+
+def _given_back(job: ClaimedJob, outcome: Interrupted | CutOff, *, by: str) -> Transition:
+    if isinstance(outcome, Interrupted):
+        return transition.release(job, by=by, started=outcome.started)
+    # Without cost, but as suspect: it may be the one that cancels its neighbours.
+    error, lost = outcome.error, job.lost + 1
+    if job.solo:
+        message = f"{error.message}; lost {lost} times in a row, the last time running alone"
+        return transition.fail(job, by=by, error=AttemptError("Quarantined", message), lost=lost)
+    back = transition.release(job, by=by)
+    return msgspec.structs.replace(back, error=error, lost=lost, solo=lost >= SOLO_AFTER)
 
 
 def _missing(

@@ -95,7 +95,7 @@ class Engine:
         self, around: Surroundings, worker: WorkerSettings, on_buried: Callable[[], None]
     ) -> None:
         """Wire the parts; touches no storage."""
-        self._around = around
+        self._around, self._served = around, worker.served
         self._on_buried = on_buried
         self._unknown: set[str] = set()
         self._undecided: set[Claim] = set()  # runs that ended and left it open how: few, if any
@@ -157,6 +157,15 @@ class Engine:
     def idle(self) -> bool:
         """Nothing runs here and every outcome is stored."""
         return not self.runner.active and self.finisher.idle
+
+    async def nothing_left(self) -> bool:
+        """Whether nothing is ready or running on the served queues, here or elsewhere, and no
+        schedule is due: what is will be jobs in a moment.
+        """
+        storage = self._around.storage
+        if not self.idle or (await storage.schedules.due(1)).rows:
+            return False
+        return not await storage.jobs.active(self._served)
 
     async def step(self) -> int:
         """Claim once, run what was claimed to its end, store the outcomes; how many were run."""

@@ -83,6 +83,11 @@ class Finisher:
         return len(self._next)
 
     @property
+    def unstored(self) -> list[Claim]:
+        """The claims whose outcomes wait to be stored, or are being written."""
+        return [*self._sending, *self._next]
+
+    @property
     def idle(self) -> bool:
         """Whether every outcome is stored."""
         return not self._next and not self._sending

@@ -154,6 +154,7 @@ _KINDS: dict[str, type[Any]] = {
         core.Raised,
         core.GaveUp,
         core.Crashed,
+        core.CutOff,
         core.Snoozed,
         core.Throttled,
         core.Missing,

@@ -118,7 +118,7 @@ class Inside:
         self._line = line
         self._asks: dict[int, asyncio.Future[frames.Answer]] = {}
         self._numbers = count(1)
-        self._runner = Runner(
+        self.runner = Runner(
             self._tasks,
             _Deputy(self),
             self._ended,
@@ -142,7 +142,7 @@ class Inside:
             kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             self._line.say(frames.Ready(kib // (1024 if sys.platform == "darwin" else 1)))
             await self._left.wait()
-        self._runner.close()
+        self.runner.close()
 
     @property
     def state(self) -> Any:
@@ -158,7 +158,7 @@ class Inside:
         while (frame := self._line.hear()) is not None:
             if isinstance(frame, frames.Stop):
                 # At once: a handler may block the loop and still look at its token.
-                for run in list(self._runner.active.values()):
+                for run in list(self.runner.active.values()):
                     run.set()
             self._loop.call_soon_threadsafe(self._obey, frame)
         end_with_family()
@@ -169,9 +169,9 @@ class Inside:
                 if levels != self._levels:  # else the app may have its own way
                     self._levels = levels
                     set_levels(levels)
-                self._runner.start([job])
+                self.runner.start([job])
             case frames.Stop():
-                self._runner.stop_all(Why.CANCEL)
+                self.runner.stop_all(Why.CANCEL)
             case frames.Answer(number):
                 asked = self._asks.pop(number, None)
                 if asked is not None and not asked.done():
@@ -182,7 +182,7 @@ class Inside:
                 pass  # said before this one listened
 
     def _ended(self, run: Run, outcome: Outcome) -> None:
-        del self._runner.active[run.job.claim]
+        del self.runner.active[run.job.claim]
         self._unsaid = None
         self._lines.close()
         self._say_lines()
@@ -193,7 +193,7 @@ class Inside:
         """A log line for the worker to store. On any thread; each is said at once, so that a crash
         does not cost the last words.
         """
-        if job.claim in self._runner.active and self._kept is not None:
+        if job.claim in self.runner.active and self._kept is not None:
             line = line_of(job, record) if record.levelno >= self._kept else None
             if line is not None:
                 with self._adding:
@@ -221,7 +221,7 @@ class Inside:
 
     def _catch_up(self) -> None:
         unsaid, self._unsaid = self._unsaid, None
-        if unsaid is not None and self._runner.active:
+        if unsaid is not None and self.runner.active:
             self._line.say(frames.Noted(unsaid))
 
     async def ask(self, call: Call) -> Any:

@@ -9,10 +9,9 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from enum import IntEnum
 from typing import Any
 
-from windlass.context import Context, Host, Token, current, enter
+from windlass.context import Context, Host, current, enter
 from windlass.control import GiveUp, Retry, Snooze, Throttled
 from windlass.core import outcome as core
 from windlass.core.job import AttemptError, Claim, ClaimedJob
@@ -24,42 +23,13 @@ from windlass.runtime.children import Children, outcome_in
 from windlass.runtime.failure import describe, unknown_task
 from windlass.runtime.groups import barred, deciding
 from windlass.runtime.hooks import Layer, through
-from windlass.runtime.threads import Return, Threads
+from windlass.runtime.run import Run, Why
+from windlass.runtime.threads import Threads
 from windlass.task import Task, TaskRegistry
 
 __all__ = ["Run", "Runner", "Why"]
 
 log = logging.getLogger("windlass")
-
-
-class Why(IntEnum):
-    """Why a run was asked to end. The higher reason wins."""
-
-    CANCEL = 1
-    """A stored request."""
-    INTERRUPT = 2
-    """The worker stops."""
-    LOST = 3
-    """The worker was buried: the claim is somebody else's, or soon will be."""
-
-
-class Run(Token):
-    """One execution in this process. It is its own cancel token: one object less per job."""
-
-    __slots__ = ("body", "detached", "entered", "job", "on_loop", "why")
-
-    def __init__(self, job: ClaimedJob) -> None:
-        """Not started yet."""
-        self._event = None  # what `Token` does; one is made per job
-        self.job = job
-        self.why: Why | None = None
-        self.body: asyncio.Task[None] | None = None
-        self.entered = True
-        """False while it waits for a child process, before the handler is entered there."""
-        self.on_loop = False
-        """A plain function gave back something to await, and that is what runs now."""
-        self.detached: asyncio.Future[Return] | None = None
-        """A thread that outlived its timeout: it keeps the slot until it ends."""
 
 
 class _Misfit(Exception):
@@ -74,6 +44,9 @@ _NO_TIME, _FARTHEST = timedelta(0), timedelta(days=3650)
 
 _PATIENCE = 5.0
 """What a coroutine may take to clean up after its timeout before it is spoken of."""
+
+_MOMENT = 1.0
+_CUT_OFF = AttemptError("RunCancelled", "other code on the worker's event loop cancelled its task")
 
 _NOTHING = core.Succeeded()
 """What most handlers return."""
@@ -116,6 +89,12 @@ class Runner:
         self.active: dict[Claim, Run] = {}
         self.finishing: Mapping[Claim, object] = {}
         """Runs that were finished in a transaction of their handlers'."""
+        self.leaving: Callable[[], bool] = lambda: False
+        """Whether this worker is itself being cancelled: then a cancelled run is released."""
+        self.crashed: list[tuple[Claim, BaseException]] = []
+        """The runs that crashed a moment ago, with what they raised."""
+        self._crashes: dict[Claim, BaseException] = {}
+        """What runs that have not ended yet let out of the event loop."""
 
     def start(self, jobs: Iterable[ClaimedJob]) -> None:
         """Run these in the background, each in a task of its own."""
@@ -133,13 +112,29 @@ class Runner:
         if run.why is not None and run.why >= why:
             return True  # asked already: cancelling it again would disturb its cleaning up
         run.why = why
+        self._cancel(run)
+        return True
+
+    def crash(self, claim: Claim, error: BaseException) -> bool:
+        """End a run because its code let ``error`` out of the event loop; False: not running."""
+        run = self.active.get(claim)
+        if run is None:
+            return False
+        self._crashes[claim] = error
+        run.set()
+        if run.body is not None and run.body.done():  # what came out was its own end
+            self._end(run, self._judged(run, error))
+        else:
+            self._cancel(run)
+        return True
+
+    def _cancel(self, run: Run) -> None:
         task = self._tasks.find(run.job.task)
         # A thread cannot be cancelled, only asked; its body waits for it. A body that has not
         # begun must not be cancelled: it would end without a word. It looks before it begins.
         on_loop = task is None or task.is_async or run.on_loop
         if run.body is not None and on_loop and _has_begun(run.body):
             run.body.cancel()
-        return True
 
     def stop_all(self, why: Why) -> None:
         """Ask every run to end."""
@@ -171,17 +166,22 @@ class Runner:
                 outcome = _NOTHING if value is None else self._returned(run, task, value)
         except BaseException as error:  # noqa: BLE001 -- a handler may raise anything
             outcome = self._judged(run, error)
+        if self._crashes and (escaped := self._crashes.pop(job.claim, None)) is not None:
+            outcome = self._judged(run, escaped)
         if self.finishing and job.claim in self.finishing and self._resolve is not None:
             outcome = await self._resolve(run, outcome)
+        self._end(run, outcome)
+
+    def _end(self, run: Run, outcome: Outcome) -> None:
         # The task holds its context variables, they hold the run: cut here, or every job would
         # be left to the garbage collector.
         run.body = None
         try:
             self._on_end(run, outcome)
         except Exception:
-            log.exception("job %s: the end of its run could not be noted", job.claim.job)
+            log.exception("job %s: the end of its run could not be noted", run.job.claim.job)
             # Not ours any more: the next beat finds the claim, and it is given back.
-            self.active.pop(job.claim, None)
+            self.active.pop(run.job.claim, None)
 
     def _limit(self, job: ClaimedJob, task: Task[..., Any]) -> timedelta | None:
         """What a run may take: the job's own time, then the task's, then the app's."""
@@ -319,10 +319,8 @@ class Runner:
                 return core.Missing(self._describe(run, error))
             case _Misfit(__cause__=Exception() as cause):
                 return core.GaveUp(self._describe(run, cause))
-            case asyncio.CancelledError() if run.why is not None:
-                return _stopped(run.why)
             case asyncio.CancelledError():
-                return self._raised(run, error)
+                return self._cancelled(run, error)
             case Retry(after=wish):
                 after = None if wish is None else min(wish, _FARTHEST)
                 return core.Raised(self._describe(run, error), after)
@@ -336,7 +334,17 @@ class Runner:
             case Exception():
                 return self._raised(run, error)
             case _:
+                self.crashed.append((run.job.claim, error))
+                asyncio.get_running_loop().call_later(_MOMENT, self.crashed.clear)
                 return core.Crashed(self._describe(run, error))
+
+    def _cancelled(self, run: Run, error: BaseException) -> Outcome:
+        if run.why is not None:
+            return _stopped(run.why)
+        if run.body is None or not run.body.cancelling():
+            return self._raised(run, error)  # of something that the handler awaited
+        # By code that had no order to: one of its neighbours, perhaps.
+        return core.Interrupted() if self.leaving() else core.CutOff(_CUT_OFF)
 
     def _raised(self, run: Run, error: BaseException) -> Outcome:
         """Its class is looked at here: what is stored of it, or sent to a worker, is text."""

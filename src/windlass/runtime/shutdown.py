@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from windlass.core.job import ClaimedJob
 from windlass.core.transition import Transition, release
 from windlass.errors import StorageError, StorageReplaced
 from windlass.runtime.engine import Engine, Surroundings
+from windlass.runtime.escape import escaped_claims, named, unreferenced_kept
 from windlass.runtime.finisher import moved
 from windlass.runtime.runner import Why
 from windlass.storage.protocol import Applied
@@ -33,12 +35,36 @@ _UNSAID = "could not say goodbye to the store; other workers will notice and tak
 class Shutdown:
     """The steps after the claimer has gone quiet."""
 
-    def __init__(self, engine: Engine, around: Surroundings) -> None:
-        """Does nothing until asked."""
+    def __init__(self, engine: Engine, around: Surroundings, *, obeys_cancel: bool = True) -> None:
+        """Does nothing until asked. ``obeys_cancel``: cancelling the worker is an order."""
         self._engine = engine
         self._around = around
         self.pointless = False
         """Set when the store is lost for good: there is nobody left to say goodbye to."""
+        self._obeys_cancel = obeys_cancel
+        self._own: asyncio.Task[Any] | None = None
+        self._blamed = False
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Notice inside the block that the task it is entered in is cancelled, and by whom."""
+        self._own = asyncio.current_task()
+        self._engine.runner.leaving = self._leaves
+        if not self._obeys_cancel:  # the loop is ours, and its driver watches
+            yield
+            return
+        with unreferenced_kept(asyncio.get_running_loop()):
+            yield
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the worker's own task is being cancelled."""
+        return self._own is not None and self._own.cancelling() > 0
+
+    def _leaves(self) -> bool:
+        if self.cancelled and self._obeys_cancel:
+            self._blame()
+        return self.cancelled
 
     async def drain(self, hurry: asyncio.Event) -> None:
         """Let running jobs end, up to the grace period or ``hurry``; then interrupt the rest."""
@@ -69,7 +95,9 @@ class Shutdown:
                 if left <= 0 or (hurry is not None and hurry.is_set()):
                     return False
                 bodies: set[asyncio.Future[Any]] = {
-                    run.body for run in self._engine.runner.active.values() if run.body is not None
+                    run.body
+                    for run in self._engine.runner.active.values()
+                    if run.body is not None and not run.body.done()
                 }
                 if rushed is not None:
                     bodies.add(rushed)
@@ -110,31 +138,84 @@ class Shutdown:
             try:
                 await self._flushed()
                 # Only now: what has ended until here is stored, and nothing ends in between.
-                jobs = [run.job for run in self._engine.runner.active.values()]
-                releases = [release(job, by=job.worker) for job in jobs]
-                applied = await self._around.storage.workers.leave(
-                    self._engine.identity.id, releases
-                )
+                await self._release()
             except StorageError as error:
                 if pause is None or isinstance(error, StorageReplaced):
                     log.error("%s: %s", _UNSAID, error)  # noqa: TRY400
                     return False
                 await asyncio.sleep(pause)
             else:
-                self._tell(jobs, releases, applied)
                 return True
         return False
 
-    async def leave_at_once(self) -> bool:
+    async def _release(self) -> None:
+        """Give back what runs, end the row, and tell of it."""
+        runs = list(self._engine.runner.active.values())
+        jobs = [run.job for run in runs]
+        releases = [release(run.job, by=run.job.worker, started=run.entered) for run in runs]
+        applied = await self._around.storage.workers.leave(self._engine.identity.id, releases)
+        self._tell(jobs, releases, applied)
+
+    async def cut_short(self, error: BaseException) -> bool:
+        """Leave although nothing is drained; whether the store has heard of it."""
+        if self._obeys_cancel or isinstance(error, Exception):
+            return await self._leave_at_once()
+        self._collapse(error)
+        return False
+
+    async def _leave_at_once(self) -> bool:
         """The worker's own task was cancelled: no time to drain, but what it held is given back."""
+        self._blame()
         self._engine.runner.stop_all(Why.INTERRUPT)
         try:
             async with asyncio.timeout(_RUSHED_GOODBYE):
-                await self._around.storage.workers.leave(self._engine.identity.id, [])
+                await self._stored_and_released()
         except (StorageError, TimeoutError) as error:
             log.warning("%s: %s", _UNSAID, str(error) or "it does not answer")
             return False
         return True
+
+    async def _stored_and_released(self) -> None:
+        finisher = self._engine.finisher
+        for pause in (0.05, 0.2, None):
+            try:
+                with _but_storage_errors():
+                    while not finisher.idle:
+                        await finisher.flush()
+                await self._release()
+            except StorageError as error:
+                # What cancelled this worker may have cancelled tasks of its storage, too.
+                if pause is None or isinstance(error, StorageReplaced):
+                    raise
+                await asyncio.sleep(pause)
+            else:
+                return
+
+    def _blame(self) -> None:
+        """Fail the job whose code ended this event loop, if one did: it must not come back free.
+
+        For a loop that is not ours: what ended it has cancelled this worker and all it runs.
+        """
+        runner = self._engine.runner
+        if self._blamed or not runner.active:
+            return
+        self._blamed = True
+        for claim, error in escaped_claims():
+            runner.crash(claim, error)
+
+    def _collapse(self, error: BaseException) -> None:
+        """Say what is lost: code of the app has ended this worker. Nothing is given back, so that
+        the reaper counts it against the jobs that ran.
+        """
+        engine = self._engine
+        lost = {*engine.runner.active, *engine.finisher.unstored}
+        self._engine.runner.stop_all(Why.LOST)
+        log.error(
+            "code of the app ended this worker's event loop (%s), and it cannot continue. %s; find "
+            "what raises SystemExit, stops the loop or cancels all its tasks",
+            type(error).__name__,
+            f"Lost: {named(lost)}, which other workers retry" if lost else "No job ran",
+        )
 
     def _tell(
         self, jobs: Sequence[ClaimedJob], releases: Sequence[Transition], applied: Applied
@@ -151,3 +232,14 @@ class Shutdown:
             await asyncio.sleep(0.02)
         message = "outcomes are still waiting to be stored"
         raise StorageError(message)
+
+
+@contextmanager
+def _but_storage_errors() -> Iterator[None]:
+    """Let those pass; an outcome that cannot be stored must not keep what runs from its release."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except Exception as error:  # noqa: BLE001 -- a store may raise anything about an outcome
+        log.warning("outcomes could not be stored, their jobs run again: %s", error)

@@ -9,13 +9,14 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from windlass.config import WorkerSettings
 from windlass.core.event import WorkerChanged
 from windlass.errors import SchemaTooNew, StorageError, StorageReplaced
 from windlass.runtime.address import child_tasks
 from windlass.runtime.birth import refuse_in_child
+from windlass.runtime.cancels import CancelLook
 from windlass.runtime.children import Children
 from windlass.runtime.declaring import SAY_AGAIN, Chores, Declaring
 from windlass.runtime.engine import Engine, Surroundings
@@ -41,8 +42,7 @@ log = logging.getLogger("windlass")
 
 _LOOK = timedelta(seconds=1)
 _LAST_CALL = 2.0
-_CANCEL_PAUSE = 0.1
-"""Hints come with every change of a busy store; looking ten times a second is enough."""
+_STRAY = "code of the app cancelled a task of this worker, which starts it again"
 
 
 Part = Callable[[], Coroutine[Any, Any, None]]
@@ -59,10 +59,12 @@ class Worker:
         aside: Callable[[str, Main], Aside] = on_thread,
         watch_loop: bool = True,
         look: timedelta = _LOOK,
+        on_cancel: Literal["leave", "collapse"] = "leave",
     ) -> None:
         """``aside`` runs the heartbeat; a simulation gives another one, and watches neither the
         loop nor the memory of the process that all its workers share. ``look``: how soon it sees
-        what others have changed.
+        what others have changed. ``on_cancel``: cancelling `run` is an order to leave at once, or,
+        where nothing but a handler could have done it, the loss of what runs.
         """
         self._around = around
         self._settings = settings
@@ -70,7 +72,7 @@ class Worker:
         self._watch_loop = watch_loop
         self._often = look
         self.engine = Engine(around, settings, self._buried)
-        self._shutdown = Shutdown(self.engine, around)
+        self._shutdown = Shutdown(self.engine, around, obeys_cancel=on_cancel == "leave")
         storage = around.storage
         schedules = Schedules(storage.schedules, storage.now, around.seams.new_job_ids)
         self._declaring = Declaring(schedules, around.plans)
@@ -80,8 +82,7 @@ class Worker:
         self._hurry = asyncio.Event()
         self._leaving = False
         self._reborn: asyncio.Task[None] | None = None
-        self._cancel_look: asyncio.Task[None] | None = None
-        self._changed = False
+        self._cancels = CancelLook(storage.workers, self.engine.runner, lambda: self.id)
         self.reason: StopReason | None = None
         self.started = asyncio.Event()
         self.on_beat: Callable[[], None] | None = None
@@ -116,8 +117,9 @@ class Worker:
         """Work until told to stop, or until there is a reason of its own."""
         refuse_in_child()
         try:
-            async with self._around.living():
-                return await self._run()
+            with self._shutdown.watching():
+                async with self._around.living():
+                    return await self._run()
         finally:
             self._news.close()
             self._ended.set()
@@ -139,7 +141,7 @@ class Worker:
         leader = Leader(around.storage.leader, engine.identity, lease=settings.lease / 2)
         finished, said = asyncio.Event(), False
         chores_end = asyncio.Event()
-        undo = around.storage.wakeups.subscribe(self._look_for_cancels)
+        undo = around.storage.wakeups.subscribe(self._cancels.hint)
         try:
             async with asyncio.TaskGroup() as group:
                 finishing = group.create_task(self._part(partial(engine.finisher.run, finished)))
@@ -149,23 +151,30 @@ class Worker:
                 if children is not None:
                     children.warm()
                 self.started.set()
-                await self._stop.wait()
-                engine.claimer.stop()
-                await self._shutdown.drain(self._hurry)
+                await self._until_drained()
                 chores_end.set()
-                self._news.close()
-                self._leaving = True
                 said = await self._shutdown.goodbye([claiming, *running], self._hurry)
                 finished.set()
                 if not engine.finisher.idle:
                     finishing.cancel()  # an outage must not keep a process alive
+        except BaseException as error:
+            if not finished.is_set():
+                self._leaving = True
+                said = await self._shutdown.cut_short(error)
+            raise
         finally:
             undo()
-            if not finished.is_set():  # this very task was cancelled
-                self._leaving = True
-                said = await self._shutdown.leave_at_once()
             await self._put_down(heart, leader, said=said)
         return self.reason or StopReason.ASKED
+
+    async def _until_drained(self) -> None:
+        try:
+            await self._stop.wait()
+            self.engine.claimer.stop()
+            await self._shutdown.drain(self._hurry)
+            self._news.close()
+        finally:
+            self._leaving = True
 
     def _found_by_children(self) -> Children | None:
         """The pool, if a task needs it; an app that no child could find is refused here."""
@@ -198,13 +207,20 @@ class Worker:
 
     async def _part(self, part: Part) -> None:
         """A part of the worker; whichever finds the store replaced, or too new, ends them all."""
-        try:
-            await part()
-        except StorageReplaced as error:
-            self._storage_lost(error)
-        except SchemaTooNew as error:
-            log.error("upgrade windlass in this process; it takes no more jobs: %s", error)  # noqa: TRY400
-            self._end(StopReason.OUTDATED)
+        while True:
+            try:
+                return await part()
+            except StorageReplaced as error:
+                return self._storage_lost(error)
+            except SchemaTooNew as error:
+                log.error("upgrade windlass in this process; it takes no more jobs: %s", error)  # noqa: TRY400
+                return self._end(StopReason.OUTDATED)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if self._leaving or self._shutdown.cancelled or task is None:
+                    raise
+                task.uncancel()
+                log.error(_STRAY)  # noqa: TRY400
 
     def _storage_lost(self, error: StorageReplaced) -> None:
         if self._lost:
@@ -309,25 +325,6 @@ class Worker:
             what = "quiet" if resting else "resumed"
             self._around.bus.publish(WorkerChanged(worker=self.id, what=what))
 
-    def _look_for_cancels(self) -> None:
-        """Something changed: a cancel may be among it, and need not wait for the next beat."""
-        self._changed = True
-        if self.engine.runner.active and self._cancel_look is None:
-            self._cancel_look = asyncio.get_running_loop().create_task(self._cancel_soon())
-
-    async def _cancel_soon(self) -> None:
-        workers, runner = self._around.storage.workers, self.engine.runner
-        try:
-            while self._changed and runner.active:
-                await asyncio.sleep(_CANCEL_PAUSE)
-                self._changed = False  # before the look: what changes during it asks for another
-                for claim in await workers.cancel_requests(self.id):
-                    runner.stop(claim, Why.CANCEL)
-        except StorageError as error:
-            log.debug("cannot look for cancel requests now: %s", error)
-        finally:
-            self._cancel_look = None
-
     def _buried(self) -> None:
         """Somebody took us for dead: go on under a new name, without what was running."""
         if self._leaving:
@@ -370,20 +367,12 @@ class Worker:
         if why is not None and not self._stop.is_set():
             log.info("this worker stops to be replaced: %s", why)
             self._end(StopReason.WORN_OUT)
-        if self._settings.until_empty and not self._stop.is_set() and await self._empty():
+        ends_empty = self._settings.until_empty and not self._stop.is_set()
+        if ends_empty and await self.engine.nothing_left():
             self._end(StopReason.EMPTY)
 
-    async def _empty(self) -> bool:
-        """Nothing is ready or running on the served queues, here or elsewhere, and no schedule is
-        due: what is will be jobs in a moment.
-        """
-        storage = self._around.storage
-        if not self.engine.idle or (await storage.schedules.due(1)).rows:
-            return False
-        return not await storage.jobs.active(self._settings.served)
-
     async def _settle_side_tasks(self) -> None:
-        for task in (self._reborn, self._cancel_look):
+        for task in (self._reborn, self._cancels.task):
             if task is not None and not task.done():
                 task.cancel()
                 await asyncio.wait([task])

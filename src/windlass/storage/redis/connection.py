@@ -106,7 +106,7 @@ class Line:
             again=again,
         )
         self._waiting.append(call)
-        if self._serving is None:
+        if self._serving is None or self._serving.done():  # cancelled before it could begin
             self._serving = loop.create_task(self._serve())
         return call.future
 
@@ -120,13 +120,18 @@ class Line:
                 await self._exchange(calls)
                 await self._again(calls)
         except BaseException as error:
-            # Only the end of the loop, or a bug, comes here: nobody may wait for ever.
+            # Only the end of the loop, or a bug, comes here: nobody may wait for ever. Answers that
+            # were not read yet must not be taken for those to what is asked next.
+            connection, self._connection = self._connection, None
             for call in (*calls, *self._waiting):
                 call.fail(StorageUnavailable(f"{self._dialer.place} was let go of: {error!r}"))
             self._waiting.clear()
+            if connection is not None:
+                await disconnect(connection)
             raise
         finally:
-            self._serving = None
+            if self._serving is asyncio.current_task():
+                self._serving = None
 
     async def _exchange(self, calls: Sequence[_Call]) -> None:
         """Send all, read all. Calls without an answer have their trouble noted."""

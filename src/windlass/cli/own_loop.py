@@ -1,0 +1,45 @@
+"""The event loop of a worker process, which belongs to the worker and not to its handlers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from windlass.runtime.escape import ENDING, Escapes, drive
+
+__all__ = ["either", "fastest_loop", "run_to_end"]
+
+
+def fastest_loop() -> tuple[Callable[[], asyncio.AbstractEventLoop] | None, str]:
+    """Choose the loop's factory, and say its name."""
+    try:
+        import uvloop
+    except ImportError:
+        return None, "asyncio"
+    return uvloop.new_event_loop, "uvloop"
+
+
+def run_to_end(
+    factory: Callable[[], asyncio.AbstractEventLoop] | None,
+    main: Coroutine[Any, Any, int],
+    escapes: Escapes,
+) -> int:
+    """Run ``main`` on a loop of its own, which handlers cannot end before."""
+    runner = asyncio.Runner(loop_factory=factory)
+    loop = runner.get_loop()
+    try:
+        return drive(loop, loop.create_task(main), escapes.note)
+    finally:
+        with suppress(*ENDING):  # tasks that handlers left behind are cancelled there
+            runner.close()
+
+
+async def either(running: asyncio.Task[Any], started: asyncio.Event) -> None:
+    """Wait until ``running`` has ended or says that it has started."""
+    waiting = asyncio.ensure_future(started.wait())
+    try:
+        await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
