@@ -10,10 +10,19 @@ from windlass.admin.bulk import BulkProgress, BulkReport
 from windlass.core.state import State
 from windlass.errors import InvalidArgument
 from windlass.storage.looks import JobFilter
-from windlass.storage.ordering import Cancel, Delete, Discard, Edit, Requeue, RunNow
+from windlass.storage.ordering import Cancel, Delete, Discard, Edit, Order, Requeue, RunNow
 from windlass.storage.protocol import Storage
 from windlass.testing.clock import VirtualClock
-from windlass.testing.conformance.steps import HOUR, a_job, add, enlist, keyed, started
+from windlass.testing.conformance.steps import (
+    HOUR,
+    SECOND,
+    a_job,
+    add,
+    claim,
+    enlist,
+    keyed,
+    started,
+)
 
 FAILED = JobFilter(states=[State.FAILED])
 
@@ -40,6 +49,27 @@ async def test_everything_that_matches_is_requeued_and_nothing_else(
     assert [record.count for record in records] == [1, 2, 2]
     assert {record.note.subject for record in records} == {"jobs with queue mail"}
     assert len({record.note.detail for record in records}) == 1
+
+
+@pytest.mark.parametrize("order", [Requeue(), RunNow()])
+async def test_jobs_run_in_the_order_they_were_stored_in(
+    storage: Storage, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, order: Order
+) -> None:
+    monkeypatch.setattr(bulk, "BITE", 3)
+    wanted = JobFilter(queue="default")
+    if isinstance(order, Requeue):
+        await failed(storage, 10)
+    else:
+        await enlist(storage)
+        await add(storage, *[a_job(delay=HOUR) for _ in range(10)])
+    ids = [job.id for job in reversed(await storage.admin.find(wanted, limit=100))]
+
+    def later(_: BulkProgress) -> None:
+        clock.advance(SECOND)  # every bite has an instant of its own
+
+    report = await admin_of(storage).order_all(order, wanted, progress=later, most=8)
+    assert report.done == 8
+    assert [job.claim.job for job in await claim(storage, 10)] == ids[2:]
 
 
 async def test_a_dry_run_counts_and_changes_nothing(storage: Storage) -> None:

@@ -7,6 +7,7 @@ and fails unless everything that was acknowledged is accounted for in the end.
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import shutil
 import signal
@@ -31,7 +32,7 @@ from tests.crash.places import (
 from tests.crash.processes import Process, Processes, stand_still, until
 from tests.crash.scene import Scene
 from tests.servers.postgres import PostgresServer
-from tests.servers.valkey import ValkeyServer
+from tests.servers.valkey import OTHER, ValkeyServer
 
 IDLE, CLAIMED, RUNNING, FINISHING = "idle", "claimed, not started", "running", "finishing"
 
@@ -148,8 +149,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cycles", type=int, default=1000)
     parser.add_argument("--backend", choices=DURABLE, default=SQLITE)
+    parser.add_argument("--server", help="another Redis server than Valkey, 7.0 or newer: its path")
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))
     asked = parser.parse_args()
+    if asked.server is not None:
+        os.environ[OTHER] = asked.server
     print(  # noqa: T201
         f"{asked.cycles} kills on {asked.backend} with --seed {asked.seed}", flush=True
     )

@@ -24,7 +24,7 @@ from windlass.storage.redis.layout import VERBS
 from windlass.storage.redis.records import Kept, kept_of
 
 T = TypeVar("T")
-_EVERYTHING = 1_000_000
+_PAGE = 1_000
 _STATES = list(State)
 
 
@@ -72,8 +72,22 @@ class RedisStore(Store):
         return next(job for job in self.jobs() if job.id == job_id)
 
     def _found(self) -> list[Job]:
-        newest_first = self._ask(lambda s: s.admin.find(JobFilter(), limit=_EVERYTHING))
-        return list(reversed(newest_first))
+        """Every job there is, page by page: no page is larger than the backend's own bound."""
+
+        async def ask(storage: Storage) -> list[Job]:
+            found: list[Job] = []
+            wanted = JobFilter()
+            while True:
+                page = await storage.admin.find(wanted, limit=_PAGE)
+                found += page
+                if page.next is None:
+                    return found
+                wanted = JobFilter(before=page.next)
+
+        found = self._ask(ask)
+        stored = self._client.hlen(self._key("jobs"))
+        assert len(found) == stored, f"{len(found)} of {stored} jobs were found"
+        return found[::-1]
 
     def history(self) -> list[Ended]:
         async def ask(storage: Storage) -> list[tuple[int, Attempt]]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 
 import pytest
 
 from tests.crash.kill_loop import RUNNING, KillLoop, distribution
 from tests.crash.places import POSTGRES, REDIS, SQLITE
+from tests.crash.redis_store import RedisStore
 from tests.crash.scene import Scene
+from windlass.storage.redis import open_redis
+from windlass.testing.conformance.steps import a_job
 
 pytestmark = pytest.mark.crash
 
@@ -27,3 +31,19 @@ def test_workers_are_killed_at_random_and_nothing_is_lost(
         print(f"\n{cycles} kills: {distribution(loop.hits)}", file=sys.stderr)  # noqa: T201
     assert loop.hits.total() == cycles
     assert loop.hits[RUNNING] >= 0.8 * cycles, distribution(loop.hits)
+
+
+def test_the_accounts_of_redis_cover_every_job(redis_prefix: tuple[str, str]) -> None:
+    """A page of the backend holds 5,000; a long run stores more."""
+    url, prefix = redis_prefix
+    jobs = [a_job() for _ in range(5_200)]
+
+    async def store() -> None:
+        storage = await open_redis(url, prefix=prefix)
+        await storage.jobs.insert(jobs)
+        await storage.close()
+
+    asyncio.run(store())
+    seen = RedisStore(url, prefix)
+    assert [job.id for job in seen.jobs()] == [job.id for job in jobs]
+    seen.close()

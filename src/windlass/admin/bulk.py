@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -39,6 +39,8 @@ _STATES: Mapping[type[Any], Sequence[State]] = {
     Delete: tuple(State),
     Edit: (State.WAITING,),
 }
+_LINING_UP = (Requeue, RunNow)
+"""Orders that put jobs at the end of their queue: those of an earlier bite run before."""
 
 
 class BulkProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,11 +84,12 @@ class BulkDesk(OrderDesk):
         progress: Callable[[BulkProgress], None] | None = None,
         within: timedelta | float | None = None,
     ) -> BulkReport:
-        """Carry out ``order`` for every job that matches, the newest first, at most ``most``.
+        """Carry out ``order`` for every job that matches, at most the newest ``most``.
 
         Bite by bite, each with its audit record; whoever breaks it off keeps what is done, and
-        may say it again. Jobs that are stored meanwhile are not met. ``dry_run`` only counts,
-        and no longer than ``within``.
+        may say it again. Jobs that are requeued or made due now run in the order they were stored
+        in: these orders begin with the oldest. Jobs that are stored meanwhile are not met.
+        ``dry_run`` only counts, and no longer than ``within``.
         """
         asked = self._narrowed(order, wanted)
         if asked is None:
@@ -97,19 +100,14 @@ class BulkDesk(OrderDesk):
         whole = await self.count(asked) if progress is not None else None
         (bulk,) = self._new_ids(1)
         tally: Counter[Ordered] = Counter()
-        while most is None or tally.total() < most:
-            room = BITE if most is None else min(BITE, most - tally.total())
-            page = await (await self._storage()).admin.find(asked, limit=room)
-            ids = [job.id for job in page if shows(job, asked.text)]
+        pages = self._pages(asked, most)
+        async for ids in _backwards(pages) if isinstance(order, _LINING_UP) else pages:
             tally += Counter(await self._bite(order, ids, wanted, bulk))
             if progress is not None and whole is not None:
                 total = max(whole.number, tally.total())
                 done = tally[Ordered.DONE] + tally[Ordered.REQUESTED]
                 seen = tally.total()
                 progress(BulkProgress(seen=seen, done=done, total=total, exact=whole.exact))
-            if page.next is None:
-                break
-            asked = msgspec.structs.replace(asked, before=page.next)
         return BulkReport(
             matched=tally.total(),
             done=tally[Ordered.DONE],
@@ -117,6 +115,19 @@ class BulkDesk(OrderDesk):
             conflicts=tally[Ordered.CONFLICT],
             skipped=tally[Ordered.WRONG_STATE] + tally[Ordered.UNKNOWN],
         )
+
+    async def _pages(self, asked: JobFilter, most: int | None) -> AsyncIterator[Sequence[JobId]]:
+        """Find the jobs, the newest first."""
+        found = 0
+        while most is None or found < most:
+            room = BITE if most is None else min(BITE, most - found)
+            page = await (await self._storage()).admin.find(asked, limit=room)
+            ids = [job.id for job in page if shows(job, asked.text)]
+            found += len(ids)
+            yield ids
+            if page.next is None:
+                return
+            asked = msgspec.structs.replace(asked, before=page.next)
 
     async def _bite(
         self, order: Order, ids: Sequence[JobId], wanted: JobFilter, bulk: str
@@ -138,6 +149,14 @@ class BulkDesk(OrderDesk):
         able = _STATES[type(order)]
         states = [state for state in able if wanted.states is None or state in wanted.states]
         return msgspec.structs.replace(wanted, states=states) if states else None
+
+
+async def _backwards(pages: AsyncIterator[Sequence[JobId]]) -> AsyncIterator[Sequence[JobId]]:
+    """Give what is in the pages from the last to the first, as many at a time."""
+    found = [job async for ids in pages for job in ids]
+    found.reverse()
+    for start in range(0, max(len(found), 1), BITE):
+        yield found[start : start + BITE]
 
 
 def in_filter_words(wanted: JobFilter) -> str:

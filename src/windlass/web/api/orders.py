@@ -71,7 +71,7 @@ class BulkBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     filter: Matching
     dry_run: Annotated[bool, Meta(description="Only count, and change nothing.")] = False
     most: Annotated[
-        int, Meta(ge=1, le=_MOST, description="The newest so many; say it again for the rest.")
+        int, Meta(ge=1, le=_MOST, description="The newest of them; say it again for the rest.")
     ] = _MOST
     reason: Reason = _REASON
     edit: Annotated[EditBody | None, Meta(description="For edit: what to change.")] = None

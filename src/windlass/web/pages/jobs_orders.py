@@ -99,7 +99,7 @@ class JobOrder(msgspec.Struct, frozen=True, kw_only=True):
         number = f"{report.matched:,}{'' if report.exact else ' or more'}"
         facts = [f"Jobs with {in_filter_words(asked.wanted)}.", _only(self.kind, 2)]
         if not report.exact:
-            facts.append(f"At most {MOST:,} of them, the newest first; say it again for the rest.")
+            facts.append(f"At most {MOST:,} of them, the newest; say it again for the rest.")
         if not asked.words:
             facts = ["Choose a state, a queue or any other filter first: nothing was chosen."]
         return JobQuestion(
