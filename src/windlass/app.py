@@ -8,13 +8,11 @@ import os
 from collections.abc import (
     AsyncIterator,
     Callable,
-    Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager
-from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -23,24 +21,18 @@ import msgspec
 
 from windlass.admin import Admin
 from windlass.blocking import Blocking
-from windlass.client import Client, check_calls
+from windlass.client import Client
 from windlass.config import Settings, WorkerSettings, load_settings
-from windlass.context import running
-from windlass.core.job import Job as JobRecord
-from windlass.core.job import JobId
 from windlass.errors import AppClosed, ConfigError
 from windlass.followup import check_all
-from windlass.handle import Job
-from windlass.outbox import Outbox, Wake, check_connection
-from windlass.runtime.descent import descended, descended_all
+from windlass.outbox import Outbox
+from windlass.producing import Producing
 from windlass.runtime.engine import Surroundings
-from windlass.runtime.installing import Installer
 from windlass.runtime.watch import Watch
 from windlass.runtime.worker import Worker
 from windlass.seams import SYSTEM_CLOCK, Clock, Seams
 from windlass.storage.open import Opener
-from windlass.storage.protocol import CancelAnswer, Storage, UserConnection
-from windlass.task import Call, Task
+from windlass.storage.protocol import Storage
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -66,7 +58,7 @@ _INHERITED: list[_Link] = []
 touches its parent's database; kept here, their destructors never run."""
 
 
-class Windlass(Installer):
+class Windlass(Producing):
     """Tasks, storage, client, worker and admin of one application.
 
     ``async with app:`` opens it; used unopened, it opens at first use. One app may be used from
@@ -117,72 +109,6 @@ class Windlass(Installer):
                 importlib.import_module(module)
             self._install_named()
             self._imported = True
-
-    # --- producing ---
-
-    async def enqueue_call(self, call: Call) -> Job[Any]:
-        """Store one call made by ``task.call(...)``."""
-        ask = call.options
-        if ask.connection is not None:
-            jobs = await self.enqueue_many([call], connection=ask.connection, wake=ask.wake)
-            return jobs[0]
-        if self.tasks.find(call.task.name) is not call.task or type(call.task) is not Task:
-            self._check_own((call,))
-        if (job := running()) is not None:
-            call = descended(call, job)
-        return await (await self._client()).enqueue(call)
-
-    def enqueue_call_sync(self, call: Call) -> Job[Any]:
-        """The same, from code without an event loop."""
-        ask = call.options
-        if ask.connection is not None:
-            return self.blocking.enqueue_many([call], connection=ask.connection, wake=ask.wake)[0]
-        instead = f"{call.task.name.rpartition('.')[2]}.enqueue(...)"
-        return self.blocking.run(self.enqueue_call(call), instead=instead)
-
-    async def enqueue_many(
-        self,
-        calls: Iterable[Call],
-        *,
-        connection: UserConnection | None = None,
-        wake: Wake | None = None,
-    ) -> list[Job[Any]]:
-        """Store calls in one transaction, all or none; the handles are in order.
-
-        ``connection``: yours; the jobs are part of the transaction that is open on it.
-        """
-        every = self._checked(calls, connection, wake)
-        if connection is not None:
-            return await self._outbox.enqueue(every, connection, wake)
-        return await (await self._client()).enqueue_many(every)
-
-    def _checked(
-        self, calls: Iterable[Call], connection: UserConnection | None, wake: Wake | None
-    ) -> list[Call]:
-        every = list(calls)
-        check_calls(every)
-        check_connection(every, connection, wake)
-        self._check_own(every)
-        return every if (job := running()) is None else descended_all(every, job)
-
-    async def _define_for(self, calls: Sequence[Call]) -> None:
-        await (await self._client()).define_for(calls)
-
-    def job(self, job_id: str) -> Job[Any]:
-        """A handle for an id you kept. Nothing is looked up until you ask it something."""
-        return Job(self, JobId(job_id), created=False, task=None)
-
-    async def refresh(self, job: JobId) -> JobRecord:
-        """The stored job, or JobNotFound."""
-        return await (await self._client()).refresh(job)
-
-    async def result(self, job: JobId, timeout: timedelta | float | None = None) -> bytes | None:
-        """A job's encoded result; handles decode it."""
-        return await (await self._client()).result(job, timeout)
-
-    async def cancel(self, job: JobId) -> CancelAnswer:
-        """Ask for a job's end."""
-        return await self.admin.cancel(job)
 
     # --- working ---
 

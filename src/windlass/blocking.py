@@ -10,9 +10,10 @@ import weakref
 from collections.abc import Coroutine, Iterable, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from windlass.client import needs_limits
+from windlass.core.ids import job_ids_of
 from windlass.core.job import Job as JobRecord
 from windlass.errors import BlockingCallOnLoop
 from windlass.handle import Job
@@ -20,6 +21,9 @@ from windlass.outbox import Outbox, Wake
 from windlass.seams import start_thread
 from windlass.storage.protocol import CancelAnswer, UserConnection
 from windlass.task import Call
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 __all__ = ["Blocking"]
 
@@ -35,6 +39,7 @@ class _App(Protocol):
         self,
         calls: Iterable[Call],
         *,
+        ids: Iterable[str | UUID] | None = None,
         connection: UserConnection | None = None,
         wake: Wake | None = None,
     ) -> list[Job[Any]]: ...
@@ -128,20 +133,22 @@ class Blocking:
         self,
         calls: Iterable[Call],
         *,
+        ids: Iterable[str | UUID] | None = None,
         connection: UserConnection | None = None,
         wake: Wake | None = None,
     ) -> list[Job[Any]]:
         """``await app.enqueue_many(calls)``; with ``connection``, on yours and on this thread."""
         if connection is not None:
             every = self._app._checked(calls, connection, wake)  # noqa: SLF001
+            given = None if ids is None else job_ids_of(ids, len(every))
             if any(map(needs_limits, every)) and not self._is_here():
                 # On a loop, too: whoever gives a connection that blocks has settled for blocking.
                 self._wait_for(self._app._define_for(every))  # noqa: SLF001
-            jobs = self._app._outbox.enqueue_sync(every, connection, wake)  # noqa: SLF001
+            jobs = self._app._outbox.enqueue_sync(every, connection, wake, given)  # noqa: SLF001
             if jobs is not None:
                 return jobs
-            calls = every
-        work = self._app.enqueue_many(calls, connection=connection, wake=wake)
+            calls, ids = every, given
+        work = self._app.enqueue_many(calls, ids=ids, connection=connection, wake=wake)
         return self.run(work, instead="app.enqueue_many(...)")
 
     def result(self, job: Job[R], timeout: timedelta | float | None = None) -> R:

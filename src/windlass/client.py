@@ -38,7 +38,16 @@ from windlass.storage.protocol import Inserted, Settled, Storage
 from windlass.task import Call, JobOptions, Task
 from windlass.waiter import ResultWaiter
 
-__all__ = ["Client", "Inserts", "check_calls", "job_for", "needs_limits", "new_job", "new_jobs"]
+__all__ = [
+    "Client",
+    "Inserts",
+    "check_calls",
+    "job_for",
+    "needs_limits",
+    "new_job",
+    "new_jobs",
+    "note_ids",
+]
 
 _FLUSH = 1000
 """The most jobs that strangers' calls are merged into; one call may be larger."""
@@ -89,6 +98,11 @@ def new_job(call: Call, settings: Settings, job_id: JobId) -> NewJob:
         parent=None if ask.parent is None else JobId(ask.parent),
         on_failure=call.task.follow_up(settings),
     )
+
+
+def note_ids(error: BaseException, ids: Iterable[JobId]) -> None:
+    """Say on an error, or a cancellation, which ids the call that it ends has used."""
+    vars(error)["ids"] = tuple(ids)
 
 
 def needs_limits(call: Call) -> bool:
@@ -166,21 +180,26 @@ class Client:
         """Put something around every insert. Whoever does not pays nothing for it."""
         self._inserts, self._keyed = wrap(self._inserts), wrap(self._keyed)
 
-    async def enqueue(self, call: Call) -> Job[Any]:
+    async def enqueue(self, call: Call, job_id: JobId | None = None) -> Job[Any]:
         """Store one call, merged with whatever is enqueued at the same time."""
-        new = self._new(call)
-        if new.limits or new.on_failure is not None:
-            await self.define(call.task.needs)
-        (reply,) = await (self._inserts if new.unique is None else self._keyed).submit((new,))
+        new = self._new(call, job_id)
+        try:
+            if new.limits or new.on_failure is not None:
+                await self.define(call.task.needs)
+            (reply,) = await (self._inserts if new.unique is None else self._keyed).submit((new,))
+        except BaseException as error:
+            note_ids(error, (new.id,))
+            raise
         if reply.created and self._bus.heard:
             self._bus.publish(enqueued(new))
         if reply.created:
             return Job(self._handles, reply.id, created=True, task=call.task)
         return job_for(self._handles, call, reply)
 
-    def _new(self, call: Call) -> NewJob:
+    def _new(self, call: Call, job_id: JobId | None) -> NewJob:
         """Calls in a row differ mostly in their arguments alone."""
-        (job_id,) = self._new_ids(1)
+        if job_id is None:
+            (job_id,) = self._new_ids(1)
         last, model = self._last
         same = last is not None and call.task is last.task and call.options is last.options
         if model is not None and same and call.arguments is None:
@@ -191,12 +210,18 @@ class Client:
             self._last = (empty, msgspec.structs.replace(new, payload=b""))
         return new
 
-    async def enqueue_many(self, calls: Sequence[Call]) -> list[Job[Any]]:
+    async def enqueue_many(
+        self, calls: Sequence[Call], ids: Sequence[JobId] | None = None
+    ) -> list[Job[Any]]:
         """Store calls, all or none, in order."""
-        news = self._new_many(calls)
-        await self.define_for(calls)
-        keyed = any(new.unique is not None for new in news)
-        replies = await (self._keyed if keyed else self._inserts).submit(news)
+        news = self._new_many(calls, ids or self._new_ids(len(calls)))
+        try:
+            await self.define_for(calls)
+            keyed = any(new.unique is not None for new in news)
+            replies = await (self._keyed if keyed else self._inserts).submit(news)
+        except BaseException as error:
+            note_ids(error, [new.id for new in news])
+            raise
         if self._bus.heard:
             for new, reply in zip(news, replies, strict=True):
                 if reply.created:
@@ -205,8 +230,8 @@ class Client:
             job_for(self._handles, call, reply) for call, reply in zip(calls, replies, strict=True)
         ]
 
-    def _new_many(self, calls: Sequence[Call]) -> list[NewJob]:
-        return new_jobs(calls, self._settings, self._new_ids(len(calls)))
+    def _new_many(self, calls: Sequence[Call], ids: Sequence[JobId]) -> list[NewJob]:
+        return new_jobs(calls, self._settings, ids)
 
     async def define(self, specs: Iterable[LimitSpec]) -> None:
         """Let jobs use these; costs nothing the second time."""

@@ -18,6 +18,7 @@ __all__ = [
     "ConfigError",
     "DefinitionError",
     "DuplicateTask",
+    "IdConflict",
     "IllegalTransition",
     "InvalidArgument",
     "JobCancelled",
@@ -49,6 +50,7 @@ __all__ = [
     "UnknownTask",
     "WindlassError",
     "WrongState",
+    "ids_of",
     "suggestion",
 ]
 
@@ -66,8 +68,25 @@ def _readable(text: str) -> str:
     )
 
 
+def ids_of(error: BaseException) -> tuple[str, ...]:
+    """The ids that a call which ended in ``error`` had used: ``error.ids``, or those of the
+    cancellation behind a TimeoutError. Empty: the error has nothing to do with one.
+    """
+    seen: BaseException | None = error
+    while seen is not None:
+        ids = getattr(seen, "ids", ())
+        if isinstance(ids, tuple) and ids:
+            return ids
+        seen = seen.__cause__
+    return ()
+
+
 class WindlassError(Exception):
     """Base of everything this library raises on purpose."""
+
+    ids: tuple[str, ...] = ()
+    """Raised by a call that enqueues: the ids it used. The jobs may have been stored; the same
+    call with these ids (``options(id=…)``, ``enqueue_many(calls, ids=…)``) stores none twice."""
 
     @property
     def code(self) -> str:
@@ -206,6 +225,17 @@ class WrongState(WindlassError):
             f"Cannot {operation} job {job_id}: it is {state}, and {operation} needs {needs}."
         )
         self.job_id, self.state = job_id, state
+
+
+class IdConflict(WindlassError):
+    """An id that a call was given names another call, which is stored."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(
+            f"The id {job_id} is stored with another task or other arguments. An id repeats one "
+            f"call: give it with the same task and arguments, or leave it out for a new job."
+        )
+        self.job_id = job_id
 
 
 class KeyConflict(WindlassError):
@@ -372,11 +402,13 @@ class StorageError(WindlassError):
 
 
 class StoreBusy(StorageError):
-    """Somebody else holds the storage; nothing was written. Trying again is safe."""
+    """Somebody else holds the storage; nothing was written."""
 
 
 class StorageUnavailable(StorageError):
-    """The storage cannot be reached or opened. Trying again is safe."""
+    """The storage cannot be reached or opened. What was being written may have been stored: repeat
+    an enqueue with the ids of the error.
+    """
 
 
 class StorageRefused(StorageUnavailable):
@@ -384,7 +416,7 @@ class StorageRefused(StorageUnavailable):
 
 
 class StorageFull(StorageError):
-    """No space is left; nothing was written. Trying again after freeing space is safe."""
+    """No space is left; nothing was written. Free some, then try again."""
 
 
 class StorageReplaced(StorageError):

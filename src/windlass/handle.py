@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from windlass.core.job import Job as JobRecord
 from windlass.core.job import JobId
 from windlass.core.payload import decode_any
+from windlass.errors import JobNotFound
 from windlass.storage.protocol import CancelAnswer
 
 if TYPE_CHECKING:
+    from windlass.registry import TaskRegistry
     from windlass.task import Task
 
 __all__ = ["Job", "JobClient"]
@@ -31,6 +34,11 @@ class JobClient(Protocol):
 
     async def cancel(self, job: JobId) -> CancelAnswer:
         """Ask for its end."""
+        ...
+
+    @property
+    def tasks(self) -> TaskRegistry:
+        """Every task it knows."""
         ...
 
 
@@ -80,10 +88,19 @@ class Job(Generic[R_co]):
         when ``timeout`` passes first (the job goes on).
         """
         encoded = await self._client.result(self.id, timeout)
+        if self._task is None and encoded is not None:
+            await self._find_task()
         return self.decode(encoded)
 
+    async def _find_task(self) -> None:
+        """Learn from the store which task's job this is: its annotation says what a result is."""
+        with suppress(JobNotFound):  # removed in this moment: the result is plain JSON then
+            self._task = self._client.tasks.find((await self._client.refresh(self.id)).task)
+
     def decode(self, encoded: bytes | None) -> R_co:
-        """A stored result as the function's own return type."""
+        """A stored result as the function's own return type; plain JSON values where the task is
+        not known here.
+        """
         decode = decode_any if self._task is None else self._task.codec.decode_result
         value: R_co = decode(encoded)
         return value

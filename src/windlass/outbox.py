@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Literal, Protocol
 
-from windlass.client import Client, job_for, new_jobs
+from windlass.client import Client, job_for, new_jobs, note_ids
 from windlass.config import Settings
-from windlass.core.job import NewJob
+from windlass.core.job import JobId, NewJob
 from windlass.errors import ConfigError, InvalidArgument
 from windlass.handle import Job, JobClient
 from windlass.options import check_wake
@@ -65,27 +65,39 @@ class Outbox:
         self._start = start
 
     async def enqueue(
-        self, calls: Sequence[Call], connection: UserConnection, wake: Wake | None
+        self,
+        calls: Sequence[Call],
+        connection: UserConnection,
+        wake: Wake | None,
+        ids: Sequence[JobId] | None = None,
     ) -> list[Job[Any]]:
         """For connections that are awaited. The app is opened first, as for any other call."""
         store = self._store()
         client = await self._home._client()  # noqa: SLF001 -- a part of the app
         if store is None:
-            return await client.enqueue_many(calls)
-        await client.define_for(calls)
-        replies = await store.insert(connection, self._new(calls), notify=wake == "commit")
+            return await client.enqueue_many(calls, ids)
+        news = self._new(calls, ids)
+        with _noting(news):
+            await client.define_for(calls)
+            replies = await store.insert(connection, news, notify=wake == "commit")
         if wake is None and any(reply.created or reply.replaced for reply in replies):
             store.on_commit(connection, self._committed)
         return self._handles(calls, replies)
 
     def enqueue_sync(
-        self, calls: Sequence[Call], connection: UserConnection, wake: Wake | None
+        self,
+        calls: Sequence[Call],
+        connection: UserConnection,
+        wake: Wake | None,
+        ids: Sequence[JobId] | None = None,
     ) -> list[Job[Any]] | None:
         """For connections that block; nothing is opened for it. None: the app is isolated."""
         store = self._store()
         if store is None:
             return None
-        replies = store.insert_sync(connection, self._new(calls), notify=wake == "commit")
+        news = self._new(calls, ids)
+        with _noting(news):
+            replies = store.insert_sync(connection, news, notify=wake == "commit")
         if wake is None and any(reply.created or reply.replaced for reply in replies):
             store.on_commit(connection, self._committed)
         return self._handles(calls, replies)
@@ -104,9 +116,10 @@ class Outbox:
             raise ConfigError(message)
         return store
 
-    def _new(self, calls: Sequence[Call]) -> list[NewJob]:
+    def _new(self, calls: Sequence[Call], ids: Sequence[JobId] | None) -> list[NewJob]:
         home = self._home
-        news = new_jobs(calls, home.settings, home._seams.new_job_ids(len(calls)))  # noqa: SLF001
+        ids = ids or home._seams.new_job_ids(len(calls))  # noqa: SLF001
+        news = new_jobs(calls, home.settings, ids)
         return news if home.watch.tracing is None else home.watch.tracing.stamp(news)
 
     def _handles(self, calls: Sequence[Call], replies: Sequence[Inserted]) -> list[Job[Any]]:
@@ -127,6 +140,16 @@ class Outbox:
 
     async def _open_and_wake(self) -> None:
         _wake(await self._home.storage())
+
+
+@contextmanager
+def _noting(news: Sequence[NewJob]) -> Iterator[None]:
+    """Errors say which ids were used. They are the driver's own: the transaction is the user's."""
+    try:
+        yield
+    except BaseException as error:
+        note_ids(error, [new.id for new in news])
+        raise
 
 
 def _wake(storage: Storage) -> None:

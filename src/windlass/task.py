@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import (
     TYPE_CHECKING,
@@ -21,21 +21,25 @@ import msgspec
 from windlass.config import Settings
 from windlass.context import wants_context
 from windlass.core.backoff import Backoff
-from windlass.core.function import check_function, importable, is_coroutine, where
+from windlass.core.function import check_function, importable, is_coroutine
+from windlass.core.ids import job_id_of
 from windlass.core.instant import aware, duration
-from windlass.core.job import FollowUp, LimitUse
+from windlass.core.job import FollowUp, JobId, LimitUse
 from windlass.core.limit import LimitSpec
 from windlass.core.payload import Codec, signature_shape
 from windlass.core.text import check_name
 from windlass.core.unique import Unique as StoredUnique
-from windlass.errors import DefinitionError, DuplicateTask, UnknownTask
+from windlass.errors import DefinitionError, InvalidArgument
 from windlass.followup import check_named, check_taker, follow_up
 from windlass.limits import Costs, Draw, breaker_name, check_costs
 from windlass.options import JobOptions, RunIn, TaskOptions, some_time, tag_names
+from windlass.registry import TaskRegistry
 from windlass.storage.protocol import UserConnection
 from windlass.unique import Conflict, Keyed, Scope, UniqueUntil, wished
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from windlass.handle import Job
 
 __all__ = [
@@ -57,7 +61,10 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A task, its options and encoded arguments: ready to be enqueued, by itself or in bulk."""
+    """A task, its options and encoded arguments: ready to be enqueued, by itself or in bulk.
+
+    It has no id: enqueued twice, it is two jobs. ``enqueue_many(calls, ids=…)`` gives it one.
+    """
 
     task: Task[..., Any]
     payload: bytes
@@ -72,12 +79,16 @@ class Call(msgspec.Struct, frozen=True):
 class Enqueuer(Protocol):
     """What a task needs from its app."""
 
-    async def enqueue_call(self, call: Call) -> Job[Any]:
-        """Store one call."""
+    async def enqueue_call(self, call: Call, *, job_id: JobId | None = None) -> Job[Any]:
+        """Store one call, under this id if one is given."""
         ...
 
-    def enqueue_call_sync(self, call: Call) -> Job[Any]:
+    def enqueue_call_sync(self, call: Call, *, job_id: JobId | None = None) -> Job[Any]:
         """Store one call from code without an event loop."""
+        ...
+
+    def handle(self, job_id: str, task: Task[..., Any]) -> Job[Any]:
+        """A handle for a job of ``task``."""
         ...
 
     @property
@@ -168,6 +179,10 @@ class Task(Generic[P, R_co]):
         """The same, from code without an event loop."""
         return self._enqueuer.enqueue_call_sync(self._make(args, kwargs, _PLAIN))
 
+    def job(self, job_id: str) -> Job[R_co]:
+        """A handle for the id of one of its jobs; nothing is looked up until you ask it."""
+        return self._enqueuer.handle(job_id, self)
+
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
         """A call to give to ``app.enqueue_many`` or ``ctx.enqueue``."""
         return self._make(args, kwargs, _PLAIN)
@@ -195,6 +210,7 @@ class Task(Generic[P, R_co]):
         connection: UserConnection | None = None,
         wake: Literal["commit"] | None = None,
         cost: Costs | None = None,
+        id: str | UUID | None = None,  # noqa: A002 -- what it is called everywhere
     ) -> BoundTask[P, R_co]:
         """This task with other options for the calls made through the answer.
 
@@ -205,6 +221,10 @@ class Task(Generic[P, R_co]):
         else is said: a job that runs cannot take over arguments.
 
         ``connection``: yours, with a transaction open on it. The job is part of that transaction.
+
+        ``id``: the job's, a UUID (version 7 is best for the storage; 8 is for schedules). The same
+        call with the same id, after an error or a cancellation, stores nothing twice: see
+        ``error.ids``. With another task or other arguments it raises IdConflict.
         """
         rule = wished(
             self.settings.unique,
@@ -234,7 +254,7 @@ class Task(Generic[P, R_co]):
             wake=wake,
             cost=check_costs(cost, self.draws, self.name),
         )
-        return BoundTask(self, options)
+        return BoundTask(self, options, None if id is None else job_id_of(id))
 
     def _make(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: JobOptions) -> Call:
         codec = self.codec
@@ -323,78 +343,32 @@ class Task(Generic[P, R_co]):
 class BoundTask(Generic[P, R_co]):
     """A task with options for its next calls."""
 
-    __slots__ = ("_options", "_task")
+    __slots__ = ("_id", "_options", "_task")
 
-    def __init__(self, task: Task[P, R_co], options: JobOptions) -> None:
+    def __init__(
+        self, task: Task[P, R_co], options: JobOptions, job_id: JobId | None = None
+    ) -> None:
         """Made by `Task.options`."""
         self._task = task
         self._options = options
+        self._id = job_id
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         """Store a job with these options."""
-        return await self._task._enqueuer.enqueue_call(self.call(*args, **kwargs))  # noqa: SLF001
+        call = self._task._make(args, kwargs, self._options)
+        return await self._task._enqueuer.enqueue_call(call, job_id=self._id)  # noqa: SLF001
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
         """The same, from code without an event loop."""
-        return self._task._enqueuer.enqueue_call_sync(self.call(*args, **kwargs))  # noqa: SLF001
+        call = self._task._make(args, kwargs, self._options)
+        return self._task._enqueuer.enqueue_call_sync(call, job_id=self._id)  # noqa: SLF001
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
         """A call with these options, for ``app.enqueue_many``."""
+        if self._id is not None:
+            message = (
+                "a call has no id, so that it can be enqueued twice: leave id= out, and give ids "
+                "with the calls, app.enqueue_many(calls, ids=[…])"
+            )
+            raise InvalidArgument(message)
         return self._task._make(args, kwargs, self._options)
-
-
-class TaskRegistry:
-    """Every task of an app by name: the only way from a stored name to a function."""
-
-    def __init__(self) -> None:
-        """Start empty."""
-        self._tasks: dict[str, Task[..., Any]] = {}
-
-    def add(self, task: Task[..., Any]) -> None:
-        """Register; a name that is taken is refused."""
-        other = self._tasks.get(task.name)
-        if other is not None:
-            raise DuplicateTask(task.name, where(other.function), where(task.function))
-        taker = task.settings.on_failure
-        if isinstance(taker, Task) and self._tasks.get(taker.name) is not taker:
-            message = f"on_failure of task {task.name!r} is {taker!r}, a task of another app"
-            raise DefinitionError(message)
-        for limit in task.settings.limits:
-            self._check_limit(limit.spec, task.name)
-        self._tasks[task.name] = task
-
-    def remove(self, name: str) -> None:
-        """Forget a task: its jobs wait for a worker that knows it."""
-        del self._tasks[name]
-
-    def _check_limit(self, spec: LimitSpec, task: str) -> None:
-        for other in self:
-            if any(own.name == spec.name and own.spec != spec for own in other.settings.limits):
-                message = (
-                    f"limit {spec.name!r} has other numbers in task {task!r} than in "
-                    f"{other.name!r}. Make one Limit and give it to both, or two with names of "
-                    f"their own."
-                )
-                raise DefinitionError(message)
-
-    def find(self, name: str) -> Task[..., Any] | None:
-        """The task, or None."""
-        return self._tasks.get(name)
-
-    def __getitem__(self, name: str) -> Task[..., Any]:
-        """The task, or UnknownTask with what was probably meant."""
-        task = self._tasks.get(name)
-        if task is None:
-            raise UnknownTask(name, self._tasks)
-        return task
-
-    def __iter__(self) -> Iterator[Task[..., Any]]:
-        return iter([*self._tasks.values()])  # another thread may add one meanwhile
-
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Sorted."""
-        return sorted(self._tasks)

@@ -23,6 +23,10 @@ PUBLIC_METHODS = 20
 # What may be larger, up to which size, and why. An entry may be lowered or removed, never raised:
 # what grows past it is to be divided.
 LARGER: dict[str, tuple[int, str]] = {
+    "errors.py lines": (
+        450,
+        "every error that is raised on purpose, with its message, in one list; it is read as one",
+    ),
     "storage/protocol.py lines": (
         540,
         "the contract every backend is held to, nearly all of it docstrings; it is read as one",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -42,17 +44,38 @@ async def test_the_value_is_typed_by_the_function(app: Windlass) -> None:
         assert await job.result(timeout=10) == (1, timedelta(seconds=2))
 
 
-async def test_a_handle_made_of_an_id_gives_plain_json(app: Windlass) -> None:
+@dataclass
+class Invoice:
+    total: Decimal
+    due: timedelta
+
+
+async def test_a_handle_made_of_an_id_gives_what_the_first_one_gives(app: Windlass) -> None:
     @app.task
+    async def work() -> tuple[int, Invoice]:
+        return 1, Invoice(Decimal("2.50"), timedelta(seconds=2))
+
+    async with app.worker():
+        job = await work.enqueue()
+        first = await job.result(timeout=10)
+        assert first == (1, Invoice(Decimal("2.50"), timedelta(seconds=2)))
+        for again in (app.job(job.id), work.job(job.id)):
+            assert await again.result(timeout=10) == first
+            assert again == job
+            assert hash(again) == hash(job)
+        assert await asyncio.to_thread(app.blocking.result, app.job(job.id)) == first
+
+
+async def test_a_handle_gives_plain_json_where_the_task_is_not_known(app: Windlass) -> None:
+    @app.task(name="work")
     async def work() -> tuple[int, timedelta]:
         return 1, timedelta(seconds=2)
 
     async with app.worker():
         job = await work.enqueue()
-        again = app.job(job.id)
-        assert await again.result(timeout=10) == [1, "PT2S"]
-    assert again == job
-    assert hash(again) == hash(job)
+        await job.result(timeout=10)
+    app.tasks.remove("work")
+    assert await app.job(job.id).result(timeout=10) == [1, "PT2S"]
 
 
 async def test_a_failed_job_raises_what_the_handler_said(app: Windlass) -> None:
@@ -337,7 +360,7 @@ def test_an_instruction_is_known_by_its_public_name(kind: type[Exception]) -> No
     assert getattr(windlass, kind.__qualname__) is kind
 
 
-@pytest.mark.parametrize("after", ["soon", -1, float("nan"), None])
+@pytest.mark.parametrize("after", ["soon", True, None])
 async def test_an_instruction_that_makes_no_sense_is_an_error_like_any_other(
     app: Windlass, after: Any
 ) -> None:

@@ -13,7 +13,7 @@ from windlass import Job, Task, Windlass
 from windlass.core.job import LimitUse, NewJob
 from windlass.core.limit import LimitSpec
 from windlass.core.state import State
-from windlass.errors import JobNotFound, KeyBusy, LimitUnknown
+from windlass.errors import IdConflict, JobNotFound, KeyBusy, LimitUnknown
 from windlass.seams import new_job_id
 from windlass.storage.protocol import Want, WorkerStart
 
@@ -273,3 +273,20 @@ async def test_a_repeated_insert_is_the_first_one(app: Windlass, postgres_url: s
     stored = await app.admin.get(job.id)
     assert stored is not None
     assert stored.state is State.WAITING
+
+
+async def test_a_call_with_an_id_is_one_job_in_whatever_transaction(
+    app: Windlass, greet: Task[..., str], driver: Open, postgres_url: str
+) -> None:
+    job_id = new_job_id()
+    for _ in range(2):
+        async with driver(postgres_url, None) as theirs:
+            bound = greet.options(connection=theirs.connection, id=job_id)
+            assert (await theirs.enqueue(bound, "ada")).id == job_id
+            await theirs.commit()
+    assert len(await app.admin.find()) == 1
+    async with driver(postgres_url, None) as theirs:
+        bound = greet.options(connection=theirs.connection, id=job_id)
+        with pytest.raises(IdConflict) as caught:
+            await theirs.enqueue(bound, "bob")
+        assert caught.value.ids == (job_id,)

@@ -109,6 +109,9 @@ async def main(session: AsyncSession, line: psycopg.Connection, other: Session) 
     await send.options(connection=session, wake="commit").enqueue("a", subject="b")
     resize.options(connection=line).enqueue_sync("a.png")
     await app.enqueue_many([resize.call("a.png")], connection=session)
+    await app.enqueue_many([resize.call("a.png")], ids=["x"])
+    number: str = await send.job("x").result()  # E: assignment
+    resize.options(id=5)  # E: arg-type
     app.blocking.enqueue_many([resize.call("a.png")], connection=other)
     resize.options(connection="postgresql://x")  # E: arg-type UserConnection
     await app.enqueue_many([], connection=5)  # E: arg-type UserConnection

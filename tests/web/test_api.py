@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -160,6 +161,11 @@ async def test_a_task_is_enqueued_by_name_with_arguments_that_fit(room: Room) ->
             wrong = {"task": "pay", "arguments": arguments}
             problem(await operator.post(f"{V1}/enqueue", json=wrong), 422)
         problem(await operator.post(f"{V1}/enqueue", json={"task": "pya"}), 404)
+        known: dict[str, Any] = {"task": "pay", "arguments": {"order": 7}, "id": str(uuid.uuid4())}
+        answers = [await operator.post(f"{V1}/enqueue", json=known) for _ in range(2)]
+        assert {told.json()["id"] for told in answers} == {uuid.UUID(known["id"]).hex}
+        other = {**known, "arguments": {"order": 99}}
+        problem(await operator.post(f"{V1}/enqueue", json=other), 409)
         (record, *_) = await room.app.admin.audits(subject=f"job {job.id}")
         assert (record.note.who, record.note.what) == ("dashboard:the-operator", "jobs.enqueue")
     async with program(room, Role.VIEWER) as viewer:

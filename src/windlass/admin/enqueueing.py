@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from windlass.admin.desk import Desk
-from windlass.client import needs_limits, new_job
+from windlass.client import needs_limits, new_job, note_ids
 from windlass.core.event import enqueued
+from windlass.core.ids import job_id_of
+from windlass.core.job import JobId
 from windlass.limits import Definitions
 from windlass.storage.answers import Inserted
 from windlass.task import Call
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 __all__ = ["EnqueueDesk"]
 
@@ -15,12 +22,21 @@ __all__ = ["EnqueueDesk"]
 class EnqueueDesk(Desk):
     """The part of ``app.admin`` that enqueues."""
 
-    async def enqueue(self, call: Call) -> Inserted:
+    async def enqueue(self, call: Call, *, id: str | UUID | None = None) -> Inserted:  # noqa: A002
         """Store a call made by ``task.call(…)`` or ``task.options(…).call(…)``, with a record of
         who asked for it. Code of an application uses ``task.enqueue``, which is quicker.
+
+        ``id``: the job's; the same call with the same id stores nothing twice.
         """
+        job_id = self._new_ids(1)[0] if id is None else job_id_of(id)
+        try:
+            return await self._enqueue(call, job_id)
+        except BaseException as error:
+            note_ids(error, (job_id,))
+            raise
+
+    async def _enqueue(self, call: Call, job_id: JobId) -> Inserted:
         storage = await self._storage()
-        (job_id,) = self._new_ids(1)
         new = new_job(call, self._settings, job_id)
         if needs_limits(call):
             await Definitions(storage.limits).keep(call.task.needs)

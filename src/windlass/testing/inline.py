@@ -64,11 +64,13 @@ class InlineClient(Client):
         self._app = app
         self._errors = errors
 
-    async def enqueue(self, call: Call) -> Job[Any]:
-        (job,) = await self.enqueue_many([call])
+    async def enqueue(self, call: Call, job_id: JobId | None = None) -> Job[Any]:
+        (job,) = await self.enqueue_many([call], None if job_id is None else [job_id])
         return job
 
-    async def enqueue_many(self, calls: Sequence[Call]) -> list[Job[Any]]:
+    async def enqueue_many(
+        self, calls: Sequence[Call], ids: Sequence[JobId] | None = None
+    ) -> list[Job[Any]]:
         depth = _DEPTH.get()
         if depth >= _DEEPEST:
             message = (
@@ -76,7 +78,7 @@ class InlineClient(Client):
                 f"never ends in inline mode: use windlass.testing.drain for it."
             )
             raise TooDeep(message)
-        jobs = await super().enqueue_many(calls)
+        jobs = await super().enqueue_many(calls, ids)
         entered = _DEPTH.set(depth + 1)
         try:
             async with stepping(self._app) as stepper:
@@ -89,9 +91,9 @@ class InlineClient(Client):
             _DEPTH.reset(entered)
         return jobs
 
-    def _new_many(self, calls: Sequence[Call]) -> list[NewJob]:
+    def _new_many(self, calls: Sequence[Call], ids: Sequence[JobId]) -> list[NewJob]:
         """Without limits: they say when a job may start, and here nothing waits."""
-        return [_unlimited(new) for new in super()._new_many(calls)]
+        return [_unlimited(new) for new in super()._new_many(calls, ids)]
 
 
 def _unlimited(new: NewJob) -> NewJob:

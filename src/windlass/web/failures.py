@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from windlass.errors import (
     BreakerUnknown,
+    IdConflict,
     InvalidArgument,
     JobNotFound,
     KeyBusy,
@@ -37,7 +38,7 @@ __all__ = ["Failure", "Overdue", "failure_of", "refuse", "too_fast"]
 log = logging.getLogger("windlass")
 
 _MISSING = (JobNotFound, LimitUnknown, BreakerUnknown, ScheduleUnknown, UnknownTask, PluginUnknown)
-_CONFLICT = (WrongState, KeyBusy, KeyConflict, ScheduleBusy, ScheduleExists)
+_CONFLICT = (WrongState, IdConflict, KeyBusy, KeyConflict, ScheduleBusy, ScheduleExists)
 _WRONG = (InvalidArgument, PayloadError)
 _UNFIT = 422
 

@@ -9,7 +9,7 @@ from windlass.core.job import Claim, JobId, NewJob, Progress
 from windlass.core.state import State
 from windlass.core.transition import Transition
 from windlass.core.unique import refuses
-from windlass.errors import KeyConflict
+from windlass.errors import IdConflict, KeyConflict
 from windlass.storage.memory.claims import Claims
 from windlass.storage.memory.database import VERSION, MemoryDatabase
 from windlass.storage.memory.endings import Endings
@@ -24,6 +24,7 @@ from windlass.storage.protocol import (
     Settled,
     Want,
 )
+from windlass.storage.repeats import is_repeat
 from windlass.storage.sleepers import changed_queues
 
 __all__ = ["MemoryJobs"]
@@ -46,8 +47,19 @@ class MemoryJobs:
     def insert_all(self, jobs: Sequence[NewJob], now: datetime) -> list[Inserted]:
         """All or none, under the database's lock."""
         self._db.gates.require(jobs)
+        self._require_ids(jobs)
         self._require_keys(jobs, now)
         return [self._insert(job, now) for job in jobs]
+
+    def _require_ids(self, jobs: Sequence[NewJob]) -> None:
+        """Refuse ids that name another call, also one of the same batch."""
+        first: dict[JobId, NewJob] = {}
+        for job in jobs:
+            row = self._db.by_id.get(job.id)
+            other = first.setdefault(job.id, job) if row is None else row.asked
+            key = None if other.unique is None else other.unique.key
+            if other is not job and not is_repeat(job, other.task, other.payload, key):
+                raise IdConflict(job.id)
 
     def _require_keys(self, jobs: Sequence[NewJob], now: datetime) -> None:
         """Refuse jobs that may not meet another one with their key, also in their own batch."""

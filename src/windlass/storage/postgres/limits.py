@@ -11,7 +11,7 @@ from windlass.core.breaker import BreakerState
 from windlass.core.instant import span_us
 from windlass.core.job import LimitUse
 from windlass.core.limit import LimitSpec
-from windlass.errors import KeyConflict, LimitUnknown
+from windlass.errors import IdConflict, KeyConflict, LimitUnknown
 from windlass.storage.calendar import instant_of
 from windlass.storage.ordering import AuditNote
 from windlass.storage.postgres.audits import noted
@@ -41,6 +41,8 @@ async def refusal(database: Database, refused: Refused) -> Exception:
         case "WL423":
             holder, _, key = refused.detail.partition(" ")
             return KeyConflict(key, holder)
+        case "WL424":
+            return IdConflict(refused.detail)
         case _:
             return refused
 

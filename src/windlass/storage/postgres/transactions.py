@@ -17,6 +17,7 @@ from windlass.core.transition import Transition
 from windlass.errors import (
     AlreadyFinished,
     ClaimLost,
+    IdConflict,
     KeyBusy,
     KeyConflict,
     LimitUnknown,
@@ -142,6 +143,8 @@ class UserTransactions:
             case "WL423":
                 holder, _, key = detail.partition(" ")
                 return KeyConflict(key, holder)
+            case "WL424":
+                return IdConflict(detail)
             case "WL010":
                 why = "its claim was lost: the worker was taken for dead, or the run had ended"
                 return ClaimLost(job, why)

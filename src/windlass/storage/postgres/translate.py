@@ -17,6 +17,7 @@ from windlass.errors import (
     StoreBusy,
     WindlassError,
 )
+from windlass.storage.repeats import MAY_BE_STORED
 
 __all__ = ["Cause", "Refused", "Unanswered", "cause_of", "translate"]
 
@@ -122,7 +123,7 @@ def translate(error: BaseException, where: str) -> Exception:
             why = "the connection broke"  # its own text is about the state of the driver
         return StorageUnavailable(
             f"PostgreSQL at {where} cannot be reached: {why}. Check that the server runs and that "
-            f"host and port are right; it is tried again."
+            f"host and port are right. {MAY_BE_STORED}"
         )
     return StorageError(f"PostgreSQL at {where}: {type(error).__name__}: {error}")
 
@@ -190,7 +191,7 @@ def _translate_state(error: asyncpg.PostgresError, code: str, where: str) -> Exc
         kind, text = _TEXTS[code]
         return kind(f"PostgreSQL at {where} {text}. It said: {said}")
     if cause_of(error) is Cause.LOST:
-        return StorageUnavailable(f"PostgreSQL at {where} went away: {said}. It is tried again.")
+        return StorageUnavailable(f"PostgreSQL at {where} went away: {said}. {MAY_BE_STORED}")
     if code in _CONFLICT:
         return StoreBusy(
             f"PostgreSQL at {where} rolled back again and again because of other transactions: "

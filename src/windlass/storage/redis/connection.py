@@ -17,6 +17,7 @@ from windlass.seams import chance
 from windlass.storage.redis.dialer import LOST, Argument, Dialer, disconnect, packed
 from windlass.storage.redis.refusals import is_lost, passes, translate
 from windlass.storage.redis.scripts import Script
+from windlass.storage.repeats import MAY_BE_STORED
 
 __all__ = ["Line", "pause"]
 
@@ -221,7 +222,7 @@ class Line:
             StorageUnavailable(
                 f"The Redis server at {self._dialer.place} has it, but of the replicas that "
                 f'durability="replicated" asks for only {got} confirmed it in '
-                f"{_CONFIRM_MS} ms. Bring a replica back; trying again is safe."
+                f"{_CONFIRM_MS} ms. Bring a replica back. {MAY_BE_STORED}"
             )
         )
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from windlass.core.instant import span_us, to_us
 from windlass.core.job import JobId, NewJob
 from windlass.core.unique import OnConflict
-from windlass.errors import KeyConflict, LimitUnknown
+from windlass.errors import IdConflict, KeyConflict, LimitUnknown
 from windlass.storage.calendar import LAST_US
 from windlass.storage.protocol import Inserted
 from windlass.storage.redis.asked import asked_record
@@ -60,6 +60,8 @@ def require_limits(reply: Sequence[Any]) -> None:
 def inserted(jobs: Sequence[NewJob], reply: Sequence[bytes]) -> list[Inserted]:
     """The answers, from the reply of insert.lua."""
     require_limits(reply)
+    if reply[0] == b"id":
+        raise IdConflict(reply[1].hex())
     if reply[0] == b"key":
         raise KeyConflict(reply[1].decode(errors="replace"), reply[2].hex())
     return [

@@ -14,6 +14,7 @@ from windlass.errors import (
     StorageReplaced,
     StorageUnavailable,
 )
+from windlass.storage.repeats import MAY_BE_STORED
 
 __all__ = ["EPOCH_LOST", "WrongScheme", "code_of", "is_lost", "outage", "passes", "translate"]
 
@@ -170,8 +171,8 @@ def translate(error: BaseException, place: str, doing: str = "") -> StorageError
         return StorageRefused(f"{place}: {error}.")
     if code == "LOST":
         return StorageUnavailable(
-            f"{server} does not answer: {_said(error)}. Trying again is safe; check that it runs "
-            f"and can be reached from here."
+            f"{server} does not answer: {_said(error)}. Check that it runs and can be reached from "
+            f"here. {MAY_BE_STORED}"
         )
     what = f" {doing}" if doing else ""
     return StorageError(f"{server} refused{what}: {error}")

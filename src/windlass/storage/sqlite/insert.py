@@ -13,10 +13,11 @@ from windlass.core.instant import span_us, to_us
 from windlass.core.job import Job, JobId, NewJob
 from windlass.core.state import State
 from windlass.core.unique import OnConflict, refuses, replaces
-from windlass.errors import KeyConflict, LimitUnknown
+from windlass.errors import IdConflict, KeyConflict, LimitUnknown
 from windlass.storage.calendar import LAST_US, after_us
 from windlass.storage.protocol import Inserted
 from windlass.storage.queries import load
+from windlass.storage.repeats import is_repeat
 from windlass.storage.sqlite.keys import Holder, find_holder, take_key
 from windlass.storage.sqlite.lanes import BEHIND_ALL, Lanes
 from windlass.storage.sqlite.rows import (
@@ -59,28 +60,44 @@ _PLAIN, _FULL, _APART = range(3)
 """How a job is stored: by the short statement, by the long one, or after a look at its key."""
 
 
-def insert(connection: apsw.Connection, jobs: Sequence[NewJob], now: int) -> list[Inserted]:
+def insert(
+    connection: apsw.Connection, jobs: Sequence[NewJob], now: int, *, strict: bool = False
+) -> list[Inserted]:
     """`JobStore.insert` at the instant ``now``.
 
-    Neighbours of one kind share a statement, so the order of insertion is the order given.
+    Neighbours of one kind share a statement, so the order of insertion is the order given. Not
+    ``strict``: an id that is stored is a repeated call, whatever is stored under it.
     """
     require_limits(connection, jobs)
     lanes = Lanes(connection)
     answers: list[Inserted] = []
     for kind, run in groupby(jobs, _kind):
         if kind == _APART:
-            answers += [_insert_apart(connection, job, lanes, now) for job in run]
+            together = list(run)
+            if strict:
+                _refuse_others(connection, together)
+            answers += [_insert_apart(connection, job, lanes, now) for job in together]
             continue
-        together = list(run)
+        together, before = list(run), connection.total_changes()
         if kind == _PLAIN:
             rows = _plain_rows(together, now)
             _store(connection, rows, _INSERT_PLAIN, _INSERT_MANY_PLAIN)
         else:
             rows = [_row(job, lanes, now) for job in together]
             _store(connection, rows, _INSERT, _INSERT_MANY)
+        if strict and connection.total_changes() - before < len(together):
+            _refuse_others(connection, together)
         answers += [Inserted(job.id, True) for job in together]  # noqa: FBT003 -- per job
     lanes.settle()
     return answers
+
+
+def _refuse_others(connection: apsw.Connection, jobs: Iterable[NewJob]) -> None:
+    """Refuse ids that are stored with another call."""
+    for job in jobs:
+        found = first(connection, _IS_STORED, (id_of(job.id),))
+        if found is not None and not is_repeat(job, *found):
+            raise IdConflict(job.id)
 
 
 def _store(connection: apsw.Connection, rows: list[Row], one: str, many: str) -> None:

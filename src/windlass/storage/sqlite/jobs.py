@@ -60,7 +60,9 @@ class SqliteJobs:
         self._db = database
 
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
-        answers = await self._db.write(lambda connection, now: insert(connection, jobs, now))
+        answers = await self._db.write(
+            lambda connection, now: insert(connection, jobs, now, strict=True)
+        )
         self._db.wake(changed_queues(jobs, answers))
         return answers
 

@@ -56,7 +56,7 @@ class SqliteOrders:
 
     async def insert(self, jobs: Sequence[NewJob], note: AuditNote) -> Sequence[Inserted]:
         def op(connection: apsw.Connection, now: int) -> list[Inserted]:
-            answers = insert(connection, jobs, now)
+            answers = insert(connection, jobs, now, strict=True)
             created = sum(answer.created for answer in answers)
             if created:
                 keep_audit(connection, note, created, now)

@@ -62,6 +62,7 @@ from windlass.testing.conformance.outlook import OutlookConformance
 from windlass.testing.conformance.racing import RaceConformance
 from windlass.testing.conformance.rates import RateConformance
 from windlass.testing.conformance.refusing import RefusalConformance
+from windlass.testing.conformance.repeating import RepeatConformance
 from windlass.testing.conformance.replacing import ReplaceConformance
 from windlass.testing.conformance.restoring import RestorationConformance
 from windlass.testing.conformance.retrying import RetryConformance
@@ -128,6 +129,7 @@ __all__ = [
     "RateConformance",
     "ReadingConformance",
     "RefusalConformance",
+    "RepeatConformance",
     "ReplaceConformance",
     "RequeueConformance",
     "RestorationConformance",
@@ -152,6 +154,7 @@ __all__ = [
 
 ALL: tuple[type, ...] = (
     InsertConformance,
+    RepeatConformance,
     UniqueConformance,
     ReplaceConformance,
     HolderConformance,

@@ -165,7 +165,7 @@ class InsertConformance:
     ) -> None:  # guarantee 8: the answer to the first call was lost
         job = a_job(payload=b"1")
         await add(storage, job)
-        await add(storage, a_job(id=job.id, payload=b"2"))
+        await add(storage, a_job(id=job.id, payload=b"1", priority=3))
         assert (await look(storage, job)).payload == b"1"
         assert await total(storage) == 1
 

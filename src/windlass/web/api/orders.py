@@ -81,6 +81,13 @@ class EnqueueBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """A call of a task, by name; options that are left out are the task's own."""
 
     task: str
+    id: Annotated[
+        str | None,
+        Meta(
+            description="The job's, a UUID: repeat a request whose answer was lost with the same "
+            "one, and nothing is stored twice."
+        ),
+    ] = None
     arguments: Annotated[
         dict[str, Any], Meta(description="By name; checked against the task's signature.")
     ] = {}
@@ -195,7 +202,7 @@ async def enqueue_job(visit: Visit, asked: EnqueueBody) -> Inserted:
     except TypeError as error:  # an argument called self: no function of a task takes one
         message = f"the arguments do not fit: {error}"
         raise InvalidArgument(message) from None
-    return await visit.orders.enqueue(call)
+    return await visit.orders.enqueue(call, id=asked.id)
 
 
 def _of_one(verb: str, **line: Any) -> Endpoint:

@@ -109,6 +109,26 @@ BEGIN
     END LOOP;
 END $$;
 
+-- WL424, its hex digits as the detail, for an id that is stored with another task or payload. Under
+-- the same key the payload may have been replaced since.
+CREATE OR REPLACE FUNCTION refuse_other_calls(
+    p_ids uuid[], p_tasks text[], p_payloads bytea[], p_keys text[]
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_id uuid;
+BEGIN
+    SELECT j.id INTO v_id
+      FROM unnest(p_ids, p_tasks, p_payloads, p_keys) AS t (id, task, payload, key)
+      JOIN jobs j ON j.id = t.id
+     WHERE j.task <> t.task
+        OR (j.payload <> t.payload AND (t.key IS NULL OR j.key IS DISTINCT FROM t.key))
+     LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'the id names another call'
+            USING ERRCODE = 'WL424', DETAIL = encode(uuid_send(v_id), 'hex');
+    END IF;
+END $$;
+
 -- `JobStore.insert`. Arrays side by side, one entry per job, in the order of insertion; an array
 -- that no job needs may be NULL as a whole. Durations are microseconds.
 --   p_durable   see `commit_durably`; NULL in somebody else's transaction
@@ -117,6 +137,7 @@ END $$;
 --   p_limits    JSON: [["gate", cost], ...]
 --   p_conflicts what to do where the key is held (OnConflict); NULL: its holder is the answer
 --   p_on_failures  JSON of FollowUp
+--   p_strict    refuse an id that is stored with another call, see `refuse_other_calls`
 --   p_place     false in somebody else's transaction, which may stay open for long, and for whoever
 --               may have to wait for a key: jobs with limits are left to the next claim to put into
 --               their lanes, so that no lock is held
@@ -136,7 +157,7 @@ CREATE OR REPLACE FUNCTION insert_jobs(
     p_tenants text[] DEFAULT NULL, p_principals text[] DEFAULT NULL,
     p_correlation_ids text[] DEFAULT NULL, p_traces text[] DEFAULT NULL,
     p_parents text[] DEFAULT NULL, p_conflicts text[] DEFAULT NULL,
-    p_on_failures text[] DEFAULT NULL
+    p_on_failures text[] DEFAULT NULL, p_strict boolean DEFAULT false
 ) RETURNS TABLE (place integer, holder text, replaced boolean)
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
@@ -149,6 +170,7 @@ DECLARE
     v_seqs bigint[];
     v_left integer[] := '{}';
     v_limited bigint[];
+    v_stored bigint;
     v_key record;
     v_met record;
 BEGIN
@@ -261,6 +283,10 @@ BEGIN
                 OFFSET 0) AS t
          ORDER BY t.n
         ON CONFLICT (id) DO NOTHING;
+        GET DIAGNOSTICS v_stored = ROW_COUNT;
+        IF p_strict AND v_stored < cardinality(p_ids) THEN
+            PERFORM refuse_other_calls(p_ids, p_tasks, p_payloads, NULL);
+        END IF;
         RETURN;
     END IF;
     IF v_seqs IS NULL THEN
@@ -298,7 +324,11 @@ BEGIN
         ON CONFLICT (id) DO NOTHING
         RETURNING seq, gates, due
     )
-    SELECT array_agg(s.seq) INTO v_limited FROM stored s WHERE s.gates IS NOT NULL AND s.due <= v_now;
+    SELECT array_agg(s.seq) FILTER (WHERE s.gates IS NOT NULL AND s.due <= v_now), count(*)
+      INTO v_limited, v_stored FROM stored s;
+    IF p_strict AND v_stored < cardinality(p_ids) THEN
+        PERFORM refuse_other_calls(p_ids, p_tasks, p_payloads, p_keys);
+    END IF;
     IF v_limited IS NOT NULL AND p_place THEN
         PERFORM place_waiting(v_limited, v_now);
     END IF;
@@ -324,13 +354,14 @@ BEGIN
         p_at, p_durable, false, p_ids, p_queues, p_tasks, p_priorities, p_dues, p_delays,
         p_max_attempts, p_payloads, p_timeouts, p_expires, p_keys, p_windows, p_periods, p_limits,
         p_backoffs, p_tags, p_tenants, p_principals, p_correlation_ids, p_traces, p_parents,
-        p_conflicts, p_on_failures) AS i;
+        p_conflicts, p_on_failures, true) AS i;
 END $$;
 
 -- The same for jobs as a list in JSON (the struct `Listed` in listing.py), with payloads in base64.
 -- Those with limits are left to the next claim to put into their lanes.
-CREATE OR REPLACE FUNCTION insert_listed(p_at timestamptz, p_durable boolean, p_jobs json)
-RETURNS TABLE (place integer, holder text, replaced boolean)
+CREATE OR REPLACE FUNCTION insert_listed(
+    p_at timestamptz, p_durable boolean, p_jobs json, p_strict boolean DEFAULT false
+) RETURNS TABLE (place integer, holder text, replaced boolean)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     RETURN QUERY
@@ -380,7 +411,7 @@ BEGIN
           p_at, p_durable, false, b.ids, b.queues, b.tasks, b.priorities,
           b.dues, b.delays, b.max_attempts, b.payloads, b.timeouts, b.expires, b.keys, b.windows,
           b.periods, b.limits, b.backoffs, b.tags, b.tenants, b.principals, b.correlation_ids,
-          b.traces, b.parents, b.conflicts, b.on_failures
+          b.traces, b.parents, b.conflicts, b.on_failures, p_strict
       ) AS i
      WHERE b.ids IS NOT NULL;
 END $$;

@@ -21,7 +21,8 @@ BEGIN
     SELECT json_object_agg(i.place, json_build_array(i.holder, i.replaced))::text,
            count(*) FILTER (WHERE NOT i.replaced)
       INTO v_held, v_refused
-      FROM insert_listed((v_request ->> 'at')::timestamptz, NULL, v_request -> 'jobs') AS i;
+      FROM insert_listed(
+               (v_request ->> 'at')::timestamptz, NULL, v_request -> 'jobs', true) AS i;
     IF v_channel IS NOT NULL AND v_refused < json_array_length(v_request -> 'jobs') THEN
         PERFORM pg_notify(v_channel, '');
     END IF;

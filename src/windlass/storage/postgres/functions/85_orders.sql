@@ -228,7 +228,7 @@ DECLARE
     v_held integer;
 BEGIN
     RETURN QUERY
-    SELECT i.place, i.holder, i.replaced FROM insert_listed(v_now, p_durable, p_jobs::json) AS i;
+    SELECT i.place, i.holder, i.replaced FROM insert_listed(v_now, p_durable, p_jobs::json, true) AS i;
     GET DIAGNOSTICS v_held = ROW_COUNT;
     IF json_array_length(p_jobs::json) > v_held THEN
         PERFORM keep_audit(p_note, v_now, json_array_length(p_jobs::json) - v_held);

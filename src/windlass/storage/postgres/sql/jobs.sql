@@ -2,12 +2,12 @@
 
 -- name: insert_plain
 SELECT place, holder, replaced
-  FROM windlass.insert_jobs($1, $2, true, $3, $4, $5, $6, $7, $8, $9, $10);
+  FROM windlass.insert_jobs($1, $2, true, $3, $4, $5, $6, $7, $8, $9, $10, p_strict => true);
 
 -- name: insert
 SELECT place, holder, replaced
   FROM windlass.insert_jobs($1, $2, true, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
-                            $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25);
+                            $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, true);
 
 -- name: insert_keyed
 -- A key may be under decision in somebody's open transaction: so long, and then KeyBusy.

@@ -1,7 +1,8 @@
 -- JobStore.insert.
 -- ARGV: two for each job, as shared/storing.lua says.
 -- Answer: as `store_new` there. Or 'limit', a name that nobody defined, and the names that are; or 'key',
--- a key that is held and may not be, and the holder: nothing is stored.
+-- a key that is held and may not be, and the holder; or 'id' and one that names another call: nothing is
+-- stored.
 -- A batch is all or none, so it is one script: 10,000 plain jobs keep the server from everybody else
 -- for a third of a second. Larger ones are stored, too; producers that can should split them.
 -- use: storing
@@ -10,7 +11,7 @@ if #ARGV == 0 then
   return {}
 end
 local new = read_new(ARGV)
-local refusal = unknown_limit(new) or refused_key(new)
+local refusal = unknown_limit(new) or refused_id(new) or refused_key(new)
 if refusal then
   return refusal
 end

@@ -5,7 +5,7 @@
 
 local note = table.remove(ARGV, 1)
 local new = read_new(ARGV)
-local refusal = unknown_limit(new) or refused_key(new)
+local refusal = unknown_limit(new) or refused_id(new) or refused_key(new)
 if refusal then
   return refusal
 end

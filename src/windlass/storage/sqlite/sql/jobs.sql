@@ -17,7 +17,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: is_stored
-SELECT 1 FROM jobs WHERE id = ?1;
+SELECT task, payload, key FROM jobs WHERE id = ?1;
 
 -- name: limit_names
 SELECT name FROM limits;

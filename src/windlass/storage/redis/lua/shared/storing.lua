@@ -23,15 +23,54 @@ local function read_new(items)
     end
   end
   local known, numbers = {}, read_all('ZMSCORE', prefix .. 'all', ids)
+  local first, again = {}, {}
   for i = 1, many do
+    local id = ids[i]
     if numbers[i] then
-      known[ids[i]] = true
+      known[id] = true
     end
+    if first[id] or numbers[i] then
+      again[#again + 1] = { i, not numbers[i] and first[id] }
+    end
+    first[id] = i
   end
   return {
     many = many, items = items, ids = ids, queues = queues, tasks = tasks, priorities = priorities,
-    marks = marks, specials = specials, rests = rests, known = known,
+    marks = marks, specials = specials, rests = rests, known = known, again = again,
   }
+end
+
+-- The payload of an asked record.
+local function payload_of(record, rest)
+  local payload, extras = parts_of(record, rest)
+  return string.sub(record, payload, extras - 1)
+end
+
+-- The answer for an id that is stored with another task or payload, or comes twice in the batch so:
+-- 'id' and it. Nil: all that are known are repeated calls. Under the same key the payload may have been
+-- replaced since.
+local function refused_id(new)
+  for _, found in ipairs(new.again) do
+    local i, j = found[1], found[2]
+    local id, body = new.ids[i], new.items[2 * i]
+    local _, _, _, _, _, rest = struct.unpack(NEW_BODY, body)
+    local task, key, payload
+    if j then
+      local other = new.items[2 * j]
+      local _, _, _, _, _, its = struct.unpack(NEW_BODY, other)
+      task, payload = new.tasks[j], payload_of(other, its)
+      key = new.specials[j] and new.specials[j][1]
+    else
+      local job = load_job(id)
+      local special = job and special_of(job)
+      task, key = job and job.task, special and special[1]
+      payload = job and payload_of(job.asked, job.rest)
+    end
+    local mine = has(new.marks[i], KEYED) and new.specials[i][1]
+    if task and (task ~= new.tasks[i] or (payload ~= payload_of(body, rest) and mine ~= key)) then
+      return { 'id', id }
+    end
+  end
 end
 
 -- The answer for a limit that nobody defined: 'limit', its name, the names that are. Nil: all are.

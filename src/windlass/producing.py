@@ -1,0 +1,146 @@
+"""The part of an app that enqueues, and that handles of jobs ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from windlass.blocking import Blocking
+from windlass.client import Client, check_calls, note_ids
+from windlass.context import running
+from windlass.core.ids import job_ids_of
+from windlass.core.job import Job as JobRecord
+from windlass.core.job import JobId
+from windlass.handle import Job
+from windlass.outbox import Outbox, Wake, check_connection
+from windlass.runtime.descent import descended, descended_all
+from windlass.runtime.installing import Installer
+from windlass.seams import Seams
+from windlass.storage.batching import twin
+from windlass.storage.protocol import CancelAnswer, UserConnection
+from windlass.task import Call, Task
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from windlass.admin import Admin
+
+__all__ = ["Producing"]
+
+
+class Producing(Installer):
+    """Stores calls, on this app's storage or on connections of the user's."""
+
+    admin: Admin
+    blocking: Blocking
+    _outbox: Outbox
+    _seams: Seams
+
+    async def enqueue_call(self, call: Call, *, job_id: JobId | None = None) -> Job[Any]:
+        """Store one call made by ``task.call(...)``."""
+        ask = call.options
+        if ask.connection is not None:
+            ids = None if job_id is None else [job_id]
+            jobs = await self.enqueue_many(
+                [call], ids=ids, connection=ask.connection, wake=ask.wake
+            )
+            return jobs[0]
+        if self.tasks.find(call.task.name) is not call.task or type(call.task) is not Task:
+            self._check_own((call,))
+        if (job := running()) is not None:
+            call = descended(call, job)
+        try:
+            client = await self._client()
+        except BaseException as error:  # noqa: BLE001 -- raised again, with the id
+            own = self._unopened(error, None if job_id is None else [job_id], 1)
+            raise own from own.__cause__
+        return await client.enqueue(call, job_id)
+
+    def enqueue_call_sync(self, call: Call, *, job_id: JobId | None = None) -> Job[Any]:
+        """The same, from code without an event loop."""
+        ask = call.options
+        if ask.connection is not None:
+            ids = None if job_id is None else [job_id]
+            jobs = self.blocking.enqueue_many(
+                [call], ids=ids, connection=ask.connection, wake=ask.wake
+            )
+            return jobs[0]
+        instead = f"{call.task.name.rpartition('.')[2]}.enqueue(...)"
+        return self.blocking.run(self.enqueue_call(call, job_id=job_id), instead=instead)
+
+    async def enqueue_many(
+        self,
+        calls: Iterable[Call],
+        *,
+        ids: Iterable[str | UUID] | None = None,
+        connection: UserConnection | None = None,
+        wake: Wake | None = None,
+    ) -> list[Job[Any]]:
+        """Store calls in one transaction, all or none; the handles are in order.
+
+        ``ids``: one for each call, such as the ``ids`` of the error that ended the same call
+        before: what was stored then is not stored again. ``connection``: yours; the jobs are part
+        of the transaction that is open on it.
+        """
+        every = self._checked(calls, connection, wake)
+        given = None if ids is None else job_ids_of(ids, len(every))
+        if connection is not None:
+            return await self._outbox.enqueue(every, connection, wake, given)
+        try:
+            client = await self._client()
+        except BaseException as error:  # noqa: BLE001 -- raised again, with the ids
+            own = self._unopened(error, given, len(every))
+            raise own from own.__cause__
+        return await client.enqueue_many(every, given)
+
+    def _unopened(
+        self, error: BaseException, ids: Sequence[JobId] | None, many: int
+    ) -> BaseException:
+        """The error of a call whose storage could not be opened. Each caller gets its own, with
+        ids that nothing is stored under.
+        """
+        own = twin(error) if isinstance(error, Exception) else error
+        note_ids(own, ids or self._seams.new_job_ids(many))
+        return own
+
+    def _checked(
+        self, calls: Iterable[Call], connection: UserConnection | None, wake: Wake | None
+    ) -> list[Call]:
+        every = list(calls)
+        check_calls(every)
+        check_connection(every, connection, wake)
+        self._check_own(every)
+        return every if (job := running()) is None else descended_all(every, job)
+
+    async def _define_for(self, calls: Sequence[Call]) -> None:
+        await (await self._client()).define_for(calls)
+
+    async def _client(self) -> Client:
+        """The client of this event loop."""
+        raise NotImplementedError
+
+    # --- jobs ---
+
+    def job(self, job_id: str) -> Job[Any]:
+        """A handle for an id you kept. Nothing is looked up until you ask it something.
+
+        ``task.job(id)`` is the same for jobs of one task, with the type of its results.
+        """
+        return Job(self, JobId(job_id), created=False, task=None)
+
+    def handle(self, job_id: str, task: Task[..., Any]) -> Job[Any]:
+        """What ``task.job(id)`` gives."""
+        return Job(self, JobId(job_id), created=False, task=task)
+
+    async def refresh(self, job: JobId) -> JobRecord:
+        """The stored job, or JobNotFound."""
+        return await (await self._client()).refresh(job)
+
+    async def result(self, job: JobId, timeout: timedelta | float | None = None) -> bytes | None:
+        """A job's encoded result; handles decode it."""
+        return await (await self._client()).result(job, timeout)
+
+    async def cancel(self, job: JobId) -> CancelAnswer:
+        """Ask for a job's end."""
+        return await self.admin.cancel(job)

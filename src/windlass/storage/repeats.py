@@ -1,0 +1,23 @@
+"""Ids that are stored already: a repeated call, or another one."""
+
+from __future__ import annotations
+
+from windlass.core.job import NewJob
+
+__all__ = ["MAY_BE_STORED", "is_repeat"]
+
+MAY_BE_STORED = (
+    "What was being written may have been stored: to repeat an enqueue safely, give it the ids of "
+    "this error (error.ids)."
+)
+"""What an outage in the middle of an operation leaves to say."""
+
+
+def is_repeat(job: NewJob, task: str, payload: bytes, key: str | None) -> bool:
+    """Whether what is stored under a job's id is that very call.
+
+    Under the same unique key the arguments may have been replaced since.
+    """
+    if task != job.task:
+        return False
+    return payload == job.payload or (job.unique is not None and job.unique.key == key)
