@@ -129,7 +129,7 @@ class Producing(Installer):
         """
         return Job(self, JobId(job_id), created=False, task=None)
 
-    def handle(self, job_id: str, task: Task[..., Any]) -> Job[Any]:
+    def job_of(self, job_id: str, task: Task[..., Any]) -> Job[Any]:
         """What ``task.job(id)`` gives."""
         return Job(self, JobId(job_id), created=False, task=task)
 

@@ -87,7 +87,7 @@ class Enqueuer(Protocol):
         """Store one call from code without an event loop."""
         ...
 
-    def handle(self, job_id: str, task: Task[..., Any]) -> Job[Any]:
+    def job_of(self, job_id: str, task: Task[..., Any]) -> Job[Any]:
         """A handle for a job of ``task``."""
         ...
 
@@ -181,7 +181,7 @@ class Task(Generic[P, R_co]):
 
     def job(self, job_id: str) -> Job[R_co]:
         """A handle for the id of one of its jobs; nothing is looked up until you ask it."""
-        return self._enqueuer.handle(job_id, self)
+        return self._enqueuer.job_of(job_id, self)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
         """A call to give to ``app.enqueue_many`` or ``ctx.enqueue``."""
