@@ -91,6 +91,7 @@ def test_a_storage_in_order_is_said_to_be(facts: Mapping[str, Any]) -> None:
         (REDIS, {"appendonly": "no", "durability": "none"}, "persistence", "warn"),
         (REDIS, {"appendfsync": "no"}, "persistence", "bad"),
         (REDIS, {"last_write": "err"}, "append_only_file", "bad"),
+        (REDIS, {"delayed_syncs": 3}, "slow_syncs", "warn"),
         (REDIS, {"eviction": "allkeys-lru"}, "eviction", "bad"),
         (REDIS, {"durability": "replicated"}, "replicas", "bad"),
         (REDIS, {"size": 3.5 * GIB}, "memory", "warn"),

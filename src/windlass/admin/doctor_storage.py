@@ -206,6 +206,14 @@ def _keeps(facts: Facts) -> Iterator[Finding]:
             "The last write to the append-only file failed.",
             "Look at the server's log and its disk: nothing is kept until that is mended",
         )
+    delayed = _number(facts, "delayed_syncs")
+    if delayed and not accepted:
+        yield warn(
+            "slow_syncs",
+            f"Writes to the append-only file waited for a slow sync {delayed:,.0f} times since the "
+            f"server started. If it is killed meanwhile, acknowledged jobs are lost.",
+            "Use a faster disk, appendfsync always, or durability='replicated'",
+        )
     policy = facts.get("eviction")
     if policy is not None and policy != "noeviction":
         yield lost(

@@ -19,6 +19,7 @@ Durability = Literal["none", "local", "replicated"]
 
 _OLDEST = (6, 2)
 _ACCEPTS = 'durability="none" accepts the loss'
+_DELAYED = re.compile(rb"aof_delayed_fsync:(\d+)")
 _NUMBER = re.compile(r"\d+")
 
 
@@ -92,9 +93,12 @@ class Watch:
     def __init__(self, line: Line, place: str) -> None:
         self._line, self._place = line, place
         self._said: list[str] = []
+        self._delayed: int | None = None
+        self._slow = False
 
     async def look(self) -> None:
         """Say what is wrong, once, and once when it is cured."""
+        await self._look_at_syncs()
         faults = await _faults(self._line)
         if faults is None or faults == self._said:
             return
@@ -108,6 +112,24 @@ class Watch:
             )
         else:
             log.warning("The Redis server at %s keeps acknowledged jobs again.", self._place)
+
+    async def _look_at_syncs(self) -> None:
+        """While a sync takes long, acknowledged writes are in the server's memory only."""
+        delayed = await _delayed_syncs(self._line)
+        if delayed is None:
+            return
+        before, self._delayed = self._delayed, delayed
+        slower = before is not None and delayed > before
+        if slower and not self._slow:
+            log.warning(
+                "The disk of the Redis server at %s is slow: writes to its append-only file had to "
+                "wait for a sync %d times since the last look. If the server is killed meanwhile, "
+                'acknowledged jobs are lost. Use a faster disk, appendfsync always, or durability="'
+                'replicated".',
+                self._place,
+                delayed - (before or 0),
+            )
+        self._slow = slower
 
 
 async def _faults(line: Line) -> list[str] | None:
@@ -140,10 +162,19 @@ async def setting(line: Line, name: str) -> str | None:
 
 
 async def _append_failed(line: Line) -> bool:
+    return b"aof_last_write_status:err" in await _persistence(line)
+
+
+async def _delayed_syncs(line: Line) -> int | None:
+    """How often it wrote late because a sync was under way, since it started; None: not known."""
+    found = _DELAYED.search(await _persistence(line))
+    return None if found is None else int(found[1])
+
+
+async def _persistence(line: Line) -> bytes:
     try:
-        found = await line.ask("INFO", "persistence")
+        return bytes(await line.ask("INFO", "persistence"))
     except StorageUnavailable:
         raise
     except StorageError:  # without permission nothing is known
-        return False
-    return b"aof_last_write_status:err" in found
+        return b""

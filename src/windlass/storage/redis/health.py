@@ -18,6 +18,7 @@ _NUMBERS = {
     "evicted_keys": "evicted",
     "instantaneous_ops_per_sec": "operations_per_second",
     "aof_current_size": "append_only_file",
+    "aof_delayed_fsync": "delayed_syncs",
 }
 _WORDS = {"role": "role", "maxmemory_policy": "eviction", "aof_last_write_status": "last_write"}
 

@@ -1,0 +1,81 @@
+"""What lies between a Redis server and its promises: a slow disk, a certificate nobody knows."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.servers.valkey import ValkeyServer
+from windlass.errors import StorageRefused
+from windlass.storage.redis import open_redis
+
+Start = Callable[..., ValkeyServer]
+
+_SLOW = ["-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:delay_enter=2600000"]
+
+
+@asynccontextmanager
+async def slow_syncs(server: ValkeyServer) -> AsyncIterator[None]:
+    """Every sync of the server takes 2.6 s."""
+    assert server._process is not None
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not on this machine: install the package strace")
+    command = ["strace", "-f", "-q", "-o", "/dev/null", *_SLOW, "-p", str(server._process.pid)]
+    slowing = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        await asyncio.sleep(0.5)
+        if slowing.poll() is not None:
+            pytest.skip("strace is not permitted here")
+        yield
+    finally:
+        slowing.terminate()
+        slowing.wait(10)
+
+
+async def test_syncs_that_take_too_long_are_warned_of_once(
+    own_valkey: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = own_valkey()
+    storage = await open_redis(server.url)
+    await storage.maintenance.tidy()
+    line = redis.Redis(port=server.port)
+    async with slow_syncs(server):
+        for number in range(300):
+            line.set("other", number)
+            if (await storage.health())["delayed_syncs"]:
+                break
+            await asyncio.sleep(0.1)
+    await storage.maintenance.tidy()
+    await storage.maintenance.tidy()
+    told = [text for text in caplog.messages if "had to wait for a sync" in text]
+    assert len(told) == 1
+    assert "acknowledged jobs are lost" in told[0]
+    line.close()
+    await storage.close()
+
+
+async def test_a_certificate_that_is_not_trusted_is_said_at_once(tmp_path: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not on this machine")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
+    files = ["-keyout", str(key), "-out", str(certificate), "-days", "2"]
+    subprocess.run([*made, *files], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server = await asyncio.start_server(
+        lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context
+    )
+    port = server.sockets[0].getsockname()[1]
+    async with asyncio.timeout(4):  # without a second try
+        with pytest.raises(StorageRefused, match=r"ssl_ca_certs=/path/to/ca\.pem"):
+            await open_redis(f"rediss://localhost:{port}")
+    server.close()
