@@ -14,12 +14,19 @@ import pytest
 import redis
 
 from tests.servers.valkey import ValkeyServer
+from tests.storage.test_redis_durability import becomes_true
 from windlass.errors import StorageRefused
 from windlass.storage.redis import open_redis
 
 Start = Callable[..., ValkeyServer]
 
 _SLOW = ["-e", "trace=fsync,fdatasync", "-e", "inject=fsync,fdatasync:delay_enter=2600000"]
+
+
+def delayed(line: redis.Redis) -> bool:
+    """Write, and ask whether a write had to wait for a sync."""
+    line.incr("other")
+    return bool(line.info("persistence")["aof_delayed_fsync"])
 
 
 @asynccontextmanager
@@ -48,11 +55,7 @@ async def test_syncs_that_take_too_long_are_warned_of_once(
     await storage.maintenance.tidy()
     line = redis.Redis(port=server.port)
     async with slow_syncs(server):
-        for number in range(300):
-            line.set("other", number)
-            if (await storage.health())["delayed_syncs"]:
-                break
-            await asyncio.sleep(0.1)
+        await becomes_true(lambda: delayed(line), within=60)
     await storage.maintenance.tidy()
     await storage.maintenance.tidy()
     told = [text for text in caplog.messages if "had to wait for a sync" in text]
