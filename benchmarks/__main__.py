@@ -28,6 +28,7 @@ from benchmarks import (
     latency,
     memory,
     pages,
+    rates,
     sleeping,
     streams,
 )
@@ -46,6 +47,7 @@ MEASURES: Measures = {
     "flat": flat.measure,
     "lanes": lanes.measure,
     "closed": closed.measure,
+    "rates": rates.measure,
     "sleeping": sleeping.measure,
     "memory": memory.measure,
     "endurance": endurance.measure,
@@ -60,13 +62,16 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
         "flat",
         "lanes",
         "closed",
+        "rates",
         "sleeping",
         "memory",
         "pages",
         "streams",
     ),
-    "postgres": ("drain", "latency", "flat", "lanes", "closed", "endurance", "pages", "streams"),
-    "redis": ("drain", "latency", "flat", "lanes", "closed", "pages", "streams"),
+    "postgres": (
+        *("drain", "latency", "flat", "lanes", "closed", "rates", "endurance", "pages", "streams"),
+    ),
+    "redis": ("drain", "latency", "flat", "lanes", "closed", "rates", "pages", "streams"),
 }
 """What is promised about each."""
 

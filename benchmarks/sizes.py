@@ -27,6 +27,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     closed_jobs: int
     page_jobs: int
     closed_seconds: float
+    rate_seconds: float
     against_jobs: int
     against_lone: int
     against_rounds: int
@@ -50,6 +51,7 @@ FULL = Sizes(
     closed_jobs=100_000,
     page_jobs=2_000_000,
     closed_seconds=30.0,
+    rate_seconds=20.0,
     against_jobs=50_000,
     against_lone=500,
     against_rounds=9,
@@ -72,6 +74,7 @@ QUICK = Sizes(
     closed_jobs=20_000,
     page_jobs=50_000,
     closed_seconds=10.0,
+    rate_seconds=10.0,
     against_jobs=10_000,
     against_lone=200,
     against_rounds=5,
@@ -94,6 +97,7 @@ TINY = Sizes(
     closed_jobs=300,
     page_jobs=3_000,
     closed_seconds=0.5,
+    rate_seconds=0.2,
     against_jobs=400,
     against_lone=20,
     against_rounds=1,
