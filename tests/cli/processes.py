@@ -16,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from windlass.cli.signals import TOGETHER
+
 PATIENCE = 30.0
 """Nothing here takes that long unless it is broken."""
 
@@ -119,6 +121,11 @@ class Running:
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
+
+    def signal_again(self, number: signal.Signals) -> None:
+        """Send it late enough to be another request than the one before."""
+        time.sleep(TOGETHER + 0.1)
+        self.signal(number)
 
     def pids(self) -> list[int]:
         """Every worker process that has said its pid."""

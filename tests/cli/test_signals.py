@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import queue
+import signal
 import subprocess
 import sys
 
-from windlass.cli.signals import _describe
+import pytest
+
+from windlass.cli.signals import StopRequests, _describe
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
@@ -52,3 +56,29 @@ async def test_a_task_is_shown_down_to_where_it_waits() -> None:
     lines = told.partition("patient:\n")[2].splitlines()
     assert [line.rpartition(" ")[2] for line in lines[:3]] == ["outer", "inner", "wait"]
     assert "is called MainThread" in told
+
+
+@pytest.mark.parametrize(
+    ("supervised", "heard"),
+    [
+        (False, [(signal.SIGTERM, 1), (signal.SIGTERM, 2)]),
+        (True, [(signal.SIGTERM, 1), (signal.SIGINT, 2), (signal.SIGTERM, 3)]),
+    ],
+)
+def test_repeats_within_half_a_second_are_one_request(
+    supervised: bool,  # noqa: FBT001
+    heard: list[tuple[int, int]],
+) -> None:
+    """A supervisor passes on a second request as another signal, which counts at once."""
+    told: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
+    stops = StopRequests(supervised=supervised)
+    for number, at in [
+        (signal.SIGTERM, 10.0),
+        (signal.SIGTERM, 10.3),
+        (signal.SIGINT, 10.4),
+        (signal.SIGTERM, 11.0),
+    ]:
+        stops._arrived.put((number, at))
+    stops.tell(lambda number, count: told.put((number, count)))
+    assert [told.get(timeout=10) for _ in heard] == heard
+    assert told.empty()

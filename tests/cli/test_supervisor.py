@@ -199,7 +199,7 @@ def test_the_second_signal_interrupts_and_the_attempts_are_given_back(shop: Shop
         assert until(lambda: all(shop.job(job).state is State.RUNNING for job in jobs))
         supervisor.signal(signal.SIGTERM)
         supervisor.wait_for("Again to interrupt it now")
-        supervisor.signal(signal.SIGTERM)
+        supervisor.signal_again(signal.SIGTERM)
         supervisor.wait_for("SIGTERM again: the workers interrupt what they run")
         supervisor.signal(signal.SIGTERM)
         assert supervisor.wait() == 0
@@ -207,6 +207,23 @@ def test_the_second_signal_interrupts_and_the_attempts_are_given_back(shop: Shop
         (State.WAITING, 0),
         (State.WAITING, 0),
     ]
+
+
+def test_a_signal_to_a_supervisor_and_to_its_workers_is_one_request(shop: Shop) -> None:
+    """As systemd sends it: to every process of the service."""
+    jobs = [shop.enqueue("nap", 4.0) for _ in range(2)]
+    with Running(
+        "worker", "shop:app", "--processes", "2", "--slots", "1", cwd=shop.folder
+    ) as supervisor:
+        started(supervisor)
+        assert until(lambda: all(shop.job(job).state is State.RUNNING for job in jobs))
+        for pid in supervisor.pids():
+            os.kill(pid, signal.SIGTERM)
+        supervisor.signal(signal.SIGTERM)
+        supervisor.wait_for("Again to interrupt it now")
+        supervisor.signal(signal.SIGTERM)
+        assert supervisor.wait() == 0
+    assert [shop.job(job).state for job in jobs] == [State.SUCCEEDED, State.SUCCEEDED]
 
 
 def test_a_worker_that_is_told_to_stop_by_somebody_else_is_replaced(shop: Shop) -> None:

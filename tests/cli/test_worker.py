@@ -144,12 +144,27 @@ def test_the_second_signal_interrupts_and_gives_the_attempt_back(shop: Shop) -> 
         assert until(lambda: shop.job(job).state is State.RUNNING)
         worker.signal(signal.SIGTERM)
         worker.wait_for("Again to interrupt it now")
-        worker.signal(signal.SIGTERM)
+        worker.signal_again(signal.SIGTERM)
         worker.wait_for("SIGTERM again: interrupting what runs")
         worker.signal(signal.SIGTERM)  # a third one changes nothing
         assert worker.wait() == 0
     stored = shop.job(job)
     assert (stored.state, stored.attempt) == (State.WAITING, 0)
+
+
+def test_two_signals_at_the_same_moment_are_one_request(shop: Shop) -> None:
+    """As from ``timeout 2 windlass worker …``, which signals its child and then its group."""
+    job = shop.enqueue("nap", 1.0)
+    with Running("worker", "shop:app", cwd=shop.folder) as worker:
+        worker.wait_for(READY)
+        assert until(lambda: shop.job(job).state is State.RUNNING)
+        worker.signal(signal.SIGTERM)
+        worker.wait_for("Again to interrupt it now")  # else the system makes one of them
+        worker.signal(signal.SIGTERM)
+        worker.signal(signal.SIGINT)
+        assert worker.wait() == 0
+    assert "interrupting what runs" not in worker.text
+    assert (shop.job(job).state, shop.job(job).attempt) == (State.SUCCEEDED, 1)
 
 
 def test_what_a_stop_gives_back_is_in_the_last_count(shop: Shop) -> None:
@@ -170,7 +185,7 @@ def test_what_a_stop_gives_back_is_in_the_last_count(shop: Shop) -> None:
         assert until(lambda: shop.job(job).state is State.RUNNING)
         worker.signal(signal.SIGTERM)
         worker.wait_for("Again to interrupt it now")
-        worker.signal(signal.SIGTERM)
+        worker.signal_again(signal.SIGTERM)
         worker.wait_for(rf"released  {job[-8:]}")
         worker.wait_for("stopped in order: 1 released in ")
         assert worker.wait() == 0

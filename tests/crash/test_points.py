@@ -9,8 +9,9 @@ import pytest
 from tests.crash import points
 from tests.crash.places import SQLITE
 from tests.crash.points import POINTS, Point
-from tests.crash.processes import Process, until
+from tests.crash.processes import Process, stand_still, until
 from tests.crash.scene import Scene
+from windlass.cli.signals import TOGETHER
 
 pytestmark = pytest.mark.crash
 
@@ -103,6 +104,7 @@ def test_a_worker_dies_while_it_stops(scene: Scene, name: str) -> None:
     until(lambda: scene.running(job), "the job runs")
     worker.signal(signal.SIGTERM)
     until(lambda: "SIGTERM: no new jobs" in worker.text, "the first signal was heard")
+    stand_still(TOGETHER)  # before, it would be the same request
     worker.signal(signal.SIGTERM)
     dies(worker, name)
     finished_elsewhere(scene, job, name)

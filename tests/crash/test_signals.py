@@ -12,6 +12,7 @@ from tests.crash.places import DURABLE, SQLITE
 from tests.crash.processes import Process, running, stand_still, until
 from tests.crash.scene import Scene
 from tests.crash.store import RUNNING, SUCCEEDED, WAITING
+from windlass.cli.signals import TOGETHER
 
 pytestmark = pytest.mark.crash
 
@@ -59,7 +60,7 @@ def test_two_signals_at_random_end_it_in_bounded_time_and_give_every_attempt_bac
     scene.enqueue("work", 0.02, count=60)
     worker = scene.worker("--slots", str(draw.randint(5, 8)))
     until(lambda: all(map(scene.running, jobs)), "the long jobs run")
-    _signal_twice(worker, draw.uniform(0, 0.5))
+    _signal_twice(worker, TOGETHER + draw.uniform(0.05, 0.5))
     # One second for handlers that do not unwind, the rest for a busy machine.
     assert worker.wait(5.0) == 0, worker.text
     assert not [job for job in scene.store.jobs() if job.state == RUNNING]

@@ -89,7 +89,7 @@ class _Serving:
         self._child = child
         self._terminal = Terminal(colour=child is not None and child.colour)
         self._line = ChildEnd(child.fd) if child is not None else None
-        self._stops = StopRequests()
+        self._stops = StopRequests(supervised=child is not None)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening: asyncio.Task[Any] | None = None
         self._worker: Worker | None = None

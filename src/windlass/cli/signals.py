@@ -12,11 +12,21 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from windlass.seams import sleep, start_thread
+from windlass.seams import monotonic, sleep, start_thread
 
-__all__ = ["STOPPING", "StopRequests", "Stopped", "dump_on_request", "exit_within", "name_of"]
+__all__ = [
+    "STOPPING",
+    "TOGETHER",
+    "StopRequests",
+    "Stopped",
+    "dump_on_request",
+    "exit_within",
+    "name_of",
+]
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
+TOGETHER = 0.5
+"""Seconds in which signals count as one: ``timeout`` and systemd signal a process and its group."""
 
 
 class Stopped(BaseException):
@@ -30,9 +40,12 @@ class StopRequests:
     do not go through the loop: a thread learns of them and says what follows.
     """
 
-    def __init__(self) -> None:
-        """Nothing is caught before `install`."""
-        self._arrived: queue.SimpleQueue[int] = queue.SimpleQueue()
+    def __init__(self, *, supervised: bool = False) -> None:
+        """Nothing is caught before `install`. ``supervised``: two different signals are always two
+        requests, because a supervisor passes on the second one as SIGINT.
+        """
+        self._supervised = supervised
+        self._arrived: queue.SimpleQueue[tuple[int, float]] = queue.SimpleQueue()
         self._told: Callable[[int, int], None] | None = None
 
     def install(self) -> None:
@@ -54,13 +67,16 @@ class StopRequests:
     def _arrive(self, number: int, _frame: FrameType | None) -> None:
         if self._told is None:
             raise Stopped
-        self._arrived.put(number)  # safe inside a signal handler, unlike a lock
+        self._arrived.put((number, monotonic()))  # safe inside a signal handler, unlike a lock
 
     def _serve(self) -> None:
-        count = 0
+        count, last, counted_at = 0, 0, 0.0
         while True:
-            number = self._arrived.get()
-            count += 1
+            number, at = self._arrived.get()
+            same = number == last or not self._supervised
+            if count and same and at - counted_at < TOGETHER:
+                continue
+            count, last, counted_at = count + 1, number, at
             if self._told is not None:
                 self._told(number, count)
 

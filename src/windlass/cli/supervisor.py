@@ -19,7 +19,7 @@ from windlass._version import __version__
 from windlass.cli.children import GIVE_UP_AFTER, Child, exit_in_words
 from windlass.cli.codes import COULD_NOT_START, COULD_NOT_STOP, IN_ORDER, OUTDATED, WORN_OUT
 from windlass.cli.plan import WorkerPlan
-from windlass.cli.signals import STOPPING, name_of
+from windlass.cli.signals import STOPPING, TOGETHER, name_of
 from windlass.cli.tally import Tally
 from windlass.cli.terminal import Terminal, log_to
 from windlass.runtime.worker import StopReason
@@ -57,6 +57,8 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._signals: list[int] = []
         self._stops = 0
+        self._stopped_at = 0.0
+        self._orphaned = False
         self._rushed_at: float | None = None
         self._code = IN_ORDER
         self._any_ready = False
@@ -117,7 +119,9 @@ class Supervisor:
             if number == signal.SIGUSR1:
                 self._ask_for_stacks()
                 continue
-            self._stops += 1
+            if self._stops and monotonic() - self._stopped_at < TOGETHER and not self._orphaned:
+                continue  # the same request, sent to a process and to its group
+            self._stops, self._stopped_at = self._stops + 1, monotonic()
             if self._stops == 1:
                 log.info(
                     "%s: the workers take no new jobs and end when what they run has ended. "
@@ -190,6 +194,7 @@ class Supervisor:
             case _:
                 if not os.read(key.fd, 4096):
                     self._selector.unregister(key.fileobj)
+                    self._orphaned = True
                     self._signals += [signal.SIGTERM, signal.SIGTERM]
 
     def _read(self, child: Child) -> None:
