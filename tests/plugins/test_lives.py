@@ -16,7 +16,7 @@ from windlass import Breaker, Context, Every, Registrar, Services, Windlass
 from windlass.core.state import State
 from windlass.errors import StorageUnavailable, UnknownTask
 from windlass.schedules import UNINSTALLED
-from windlass.storage.protocol import JobFilter
+from windlass.storage.protocol import JobFilter, WorkerState
 
 
 def ticking(world: World, **options: Any) -> Some:
@@ -282,6 +282,48 @@ def test_a_chore_runs_by_the_clock_with_the_services_that_were_granted() -> None
     sent, outcome, plan = simulate(scenario)
     assert (sent, outcome) == (2, "swept")
     assert plan.job is None
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_a_chore_at_work_does_not_hold_up_the_end_of_its_worker(
+    caplog: pytest.LogCaptureFixture,
+    stubborn: bool,  # noqa: FBT001
+) -> None:
+    async def scenario(world: World) -> None:
+        def say(registrar: Registrar) -> None:
+            @registrar.chore(Every(10))
+            async def sweep(_: Services) -> str:
+                world.say("sweeping")
+                try:
+                    await asyncio.sleep(3600)
+                except asyncio.CancelledError:
+                    if stubborn:
+                        await asyncio.sleep(3600)
+                    raise
+                return "swept"
+
+        @world.app.task(name="job")
+        async def sleep() -> None:
+            await asyncio.sleep(3600)
+
+        world.app.install(Some(say), grants=EVERYTHING)
+        async with working(world.app) as shift:
+            job = await sleep.enqueue()
+            await world.until(15)
+            assert world.words == ["sweeping"]
+            shift.worker.stop()
+            await shift.ended()
+            assert world.loop.time() < 17.5
+            record = await job.refresh()
+            assert (record.state, record.attempt) == (State.WAITING, 0)
+            (row,) = await world.app.admin.workers()
+            assert row.state is WorkerState.GONE
+
+    with caplog.at_level("INFO", "windlass"):
+        simulate(scenario, grace=1)
+    assert "some.sweep is still at work and is cancelled" in caplog.text
+    assert ("is left behind" in caplog.text) is stubborn
+    assert "goodbye" not in caplog.text
 
 
 def test_a_chore_whose_plugin_the_leader_lacks_says_so() -> None:

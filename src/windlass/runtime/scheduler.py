@@ -44,6 +44,8 @@ BACKUP = timedelta(seconds=2)
 """Who does not lead fires what the leader has left for so long: its death is no gap."""
 _NOTICE = timedelta(milliseconds=50)
 _TRIES = 5
+_CHORES_END, _CHORES_UNWIND = 0.5, 0.5
+"""Seconds that chores get to end by themselves when their worker stops, and to end cancelled."""
 
 
 class Scheduler:
@@ -291,9 +293,18 @@ class Scheduler:
                 return
 
     async def close(self) -> None:
-        """Let chores that are under way end; they come in bites."""
-        if self._running:
-            await asyncio.wait(self._running.values())
+        """Let chores under way end, but not for long: the worker has yet to give its jobs back."""
+        names = {chore: name for name, chore in self._running.items()}
+        if not names:
+            return
+        _, late = await asyncio.wait(names, timeout=_CHORES_END)
+        for chore in late:
+            log.info("%s is still at work and is cancelled: its worker ends", names[chore])
+            chore.cancel()
+        if late:
+            _, late = await asyncio.wait(late, timeout=_CHORES_UNWIND)
+        for chore in late:
+            log.warning("%s does not end when it is cancelled, and is left behind", names[chore])
 
 
 def _in_bites(moves: Sequence[Move]) -> Iterator[list[Move]]:
