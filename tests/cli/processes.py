@@ -122,10 +122,10 @@ class Running:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def signal_again(self, number: signal.Signals) -> None:
+    def signal_again(self, number: int) -> None:
         """Send it late enough to be another request than the one before."""
         time.sleep(TOGETHER + 0.1)
-        self.signal(number)
+        self.process.send_signal(number)
 
     def pids(self) -> list[int]:
         """Every worker process that has said its pid."""
