@@ -64,6 +64,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     result_limit: int = MIB
     error_limit: int = 64 * 1024
     missing_task: Literal["wait", "fail"] = "wait"
+    """What becomes of jobs that a worker cannot run: it lacks the task, or their arguments do not
+    fit."""
+    misfit_for: timedelta = timedelta(hours=1)
+    """A job whose arguments do not fit fails so long after a worker first met it."""
     durability: Literal["full", "normal", "local", "replicated", "none"] | None = None
     """None: the backend's own default, which loses nothing that was acknowledged."""
     replicas: int = 1

@@ -14,10 +14,11 @@ from windlass import Windlass
 from windlass.admin.doctor_findings import Finding, in_bytes
 from windlass.admin.doctor_storage import judged
 from windlass.admin.doctor_work import Crew, clocks, notified
-from windlass.core.job import NewJob
+from windlass.core.job import AttemptError, NewJob
+from windlass.core.transition import release
 from windlass.seams import new_job_id
 from windlass.storage.postgres import open_postgres
-from windlass.storage.protocol import Storage, WorkerRecord, WorkerState
+from windlass.storage.protocol import Storage, Want, WorkerRecord, WorkerState
 from windlass.task import TaskRegistry
 from windlass.testing import isolated
 from windlass.testing.clock import START
@@ -196,6 +197,25 @@ async def test_jobs_without_workers_tasks_or_fitting_arguments_are_found() -> No
     assert misfit.level == "bad"
     assert unfit in misfit.text
     assert "copies" in misfit.text
+
+
+async def test_jobs_that_were_given_back_because_they_do_not_fit_are_named() -> None:
+    app = an_app()
+    with isolated(app):
+        async with app:
+            storage = await app.storage()
+            await enlisted(storage, "w1", queues=["mail"], tasks=["mail"])
+            job = await stored(storage, "mail", "mail", b'{"to":"ada","copies":2}')
+            (running,) = (await storage.jobs.claim("w1", [Want("mail", 1)], total=1)).jobs
+            why = AttemptError("PayloadError", "Misfit: unknown field `loud`")
+            await storage.jobs.apply([release(running, by="w1", delay=15 * SECOND, missed=why)])
+            found = await app.admin.doctor(tasks=app.tasks)
+    misfit = named(found, "misfit")
+    assert misfit.level == "warn"
+    assert "1 job of task 'mail' on queue 'mail' waits because its arguments" in misfit.text
+    assert job in misfit.text
+    assert "unknown field `loud`" in misfit.text
+    assert "deploy workers before producers" in misfit.fix
 
 
 async def test_a_queue_whose_workers_are_quiet_is_found_with_the_way_back() -> None:

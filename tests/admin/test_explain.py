@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from windlass.admin import Admin, Cause, Explanation, abilities
+from windlass.admin import Admin, Cause, Explanation, abilities, facts
 from windlass.config import load_settings
 from windlass.core.breaker import Breaker
 from windlass.core.job import AttemptError, FollowUp, LimitUse, Progress
@@ -18,6 +18,7 @@ from windlass.core.outcome import (
     Cancelled,
     GaveUp,
     Lost,
+    Misfit,
     Missing,
     Raised,
     Snoozed,
@@ -313,6 +314,59 @@ async def test_a_task_nobody_knows_is_named_with_its_error(storage: Storage) -> 
     assert "UnknownTask: No task named 'conform'" in cause.sentence
     assert cause.evidence["workers"] == ["w1"]
     assert told.expected_at is None
+
+
+async def test_arguments_that_do_not_fit_are_named_with_the_way_out(
+    storage: Storage, clock: VirtualClock
+) -> None:
+    job = await started(storage)
+    await happened(storage, job, Raised(OOPS, timedelta(0)))
+    why_not = AttemptError("windlass.errors.PayloadError", "unknown field `loud`")
+    await happened(storage, await claim_one(storage), Misfit(why_not))
+    clock.advance(20)
+    told = await explain(storage, job.claim.job)
+    (cause,) = told.causes
+    assert cause.code == "misfit"
+    assert "Its arguments do not fit task conform" in cause.sentence
+    assert "(Misfit: unknown field `loud`)" in cause.sentence
+    assert cause.evidence["missed_why"] == "Misfit: unknown field `loud`"
+    assert "deploy workers before producers" in cause.fix
+    assert told.expected_at is None
+
+
+async def test_slots_that_are_kept_for_a_queue_are_counted_by_queue(storage: Storage) -> None:
+    start = msgspec.structs.replace(
+        a_worker("w1"), queues=("default", "mail"), slots=10, pools={"default": 2, "mail": 8}
+    )
+    await storage.workers.register(start)
+    *_, waiting = await add(storage, *(a_job() for _ in range(3)))
+    assert len(await claim(storage, 2)) == 2
+    cause = await why(storage, waiting, "slots_busy")
+    assert "1 worker of queue default with 2 slots, all busy" in cause.sentence
+    assert cause.evidence["workers"] == {"w1": {"slots": 2, "running": 2}}
+    (mail,) = await add(storage, a_job(queue="mail"))
+    free = await why(storage, mail, "ready")
+    assert "Busy slots of queue mail: 0 of 8" in free.sentence
+
+
+async def test_no_time_is_promised_where_the_line_was_not_counted_to_its_end(
+    storage: Storage, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts, "LOOK", 20)
+    await register(storage, "w1", slots=1)
+    jobs = await add(storage, *(a_job() for _ in range(60)))
+    for _ in range(10):
+        clock.advance(SECOND)
+        await succeeded(storage, await claim_one(storage))
+    await claim_one(storage)
+    told = await explain(storage, jobs[-1])
+    assert told.expected_at is None
+    (cause,) = told.causes
+    assert (cause.code, cause.until) == ("slots_busy", None)
+    assert "20 ready jobs or more" in cause.sentence
+    assert "it starts not before" in cause.sentence
+    assert cause.evidence["estimated_wait"] is None
+    assert cause.evidence["least_wait"] > 0
 
 
 async def test_a_job_that_must_run_alone_waits_for_an_empty_worker(

@@ -51,6 +51,7 @@ FIELDS = {
     "lost",
     "solo",
     "missed_at",
+    "missed_why",
     "throttled",
     "tags",
     "tenant",

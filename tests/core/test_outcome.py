@@ -17,6 +17,7 @@ from windlass.core.outcome import (
     GaveUp,
     Interrupted,
     Lost,
+    Misfit,
     Missing,
     Outcome,
     Policy,
@@ -213,7 +214,7 @@ def test_a_job_of_an_unknown_task_waits_without_cost_and_is_stamped() -> None:
     made = follow(claimed(), Missing(ERROR))
     assert (made.verb, made.refund, made.missed) == (Verb.RELEASE, True, True)
     assert made.delay == timedelta(seconds=15)
-    assert made.error == ERROR
+    assert made.error == AttemptError(ERROR.kind, f"ValueError: {ERROR.message}")
 
 
 @pytest.mark.parametrize(
@@ -230,7 +231,45 @@ def test_a_job_of_an_unknown_task_fails_a_day_after_the_first_miss(
 ) -> None:
     made = follow(claimed(missed_at=NOW - missed_for), Missing(ERROR))
     assert made.verb is verb
-    assert made.error == ERROR
+
+
+@pytest.mark.parametrize("outcome", [Missing(ERROR), Misfit(ERROR)])
+@pytest.mark.parametrize(
+    ("missed_for", "wait"),
+    [(0, 15), (59, 15), (60, 15), (61, 15.25), (100, 25), (2400, 600), (3000, 600)],
+)
+def test_a_missed_job_waits_a_quarter_of_the_time_since_the_first_miss(
+    outcome: Missing | Misfit, missed_for: int, wait: float
+) -> None:
+    made = follow(claimed(missed_at=NOW - timedelta(seconds=missed_for)), outcome)
+    assert (made.verb, made.delay) == (Verb.RELEASE, timedelta(seconds=wait))
+
+
+def test_a_missed_job_waits_longer_where_many_others_come_first() -> None:
+    behind = timedelta(seconds=400)
+    assert follow(claimed(), Misfit(ERROR, behind=behind)).delay == behind
+    late = claimed(missed_at=NOW - timedelta(minutes=59))
+    assert follow(late, Misfit(ERROR, behind=behind)).delay == timedelta(minutes=10)
+
+
+@pytest.mark.parametrize(
+    ("missed_for", "verb"), [(3599, Verb.RELEASE), (3600, Verb.FAIL), (9999, Verb.FAIL)]
+)
+def test_a_job_whose_arguments_do_not_fit_fails_an_hour_after_the_first_miss(
+    missed_for: int, verb: Verb
+) -> None:
+    made = follow(claimed(missed_at=NOW - timedelta(seconds=missed_for)), Misfit(ERROR))
+    assert made.verb is verb
+
+
+def test_a_misfit_that_nobody_else_could_run_fails_at_once() -> None:
+    made = follow(claimed(), Misfit(ERROR, hopeless=True))
+    assert (made.verb, made.error) == (Verb.FAIL, ERROR)
+
+
+def test_the_strict_fail_a_misfit_at_once() -> None:
+    made = follow(claimed(), Misfit(ERROR), Policy(missing_task="fail"))
+    assert (made.verb, made.error) == (Verb.FAIL, ERROR)
 
 
 def test_a_miss_on_the_last_attempt_still_waits() -> None:

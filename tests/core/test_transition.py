@@ -68,7 +68,7 @@ def test_an_unsuspicious_job_is_released_without_marks() -> None:
 
 
 def test_a_release_by_a_worker_without_the_task_asks_for_the_stamp_and_a_delay() -> None:
-    made = transition.release(claimed(), by=WORKER, delay=DELAY, missed=True)
+    made = transition.release(claimed(), by=WORKER, delay=DELAY, missed=ERROR)
     assert made.missed
     assert made.delay == DELAY
 

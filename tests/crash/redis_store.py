@@ -102,7 +102,7 @@ class RedisStore(Store):
             Ended(
                 seq,
                 attempt.claim_number,
-                attempt.verb.value,
+                str(attempt.verb),
                 attempt.worker,
                 to_us(attempt.started_at),
                 to_us(attempt.ended_at),

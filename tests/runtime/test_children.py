@@ -336,8 +336,8 @@ async def test_a_child_that_cannot_start_costs_no_attempt(monkeypatch: pytest.Mo
             await eventually(missed)
             record = await job.refresh()
     assert (record.state, record.attempt) == (State.WAITING, 0)
-    assert record.error is not None
-    assert "no module named 'tests.runtime.nowhere'" in record.error.message
+    assert record.missed_why is not None
+    assert "no module named 'tests.runtime.nowhere'" in record.missed_why
     assert lines.having("a child process could not start")
 
 

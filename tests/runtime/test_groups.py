@@ -31,7 +31,7 @@ async def ended(it: Bench, error: BaseException, **options: Any) -> Job:
     return await it.run(job.call())
 
 
-async def verb(it: Bench, job: Job) -> tuple[Verb, timedelta]:
+async def verb(it: Bench, job: Job) -> tuple[Verb | str, timedelta]:
     (attempt,) = await it.history(job)
     return attempt.verb, job.due - it.clock.now()
 

@@ -179,8 +179,8 @@ def test_a_suspect_is_asked_for_alone_and_one_at_a_time() -> None:
         store = await world.tampered()
         asked: list[tuple[int, bool, int]] = []
 
-        async def claim(call: Hook, worker: str, wants: Any, *, total: int, solo: bool) -> Any:
-            reply = await call(worker, wants, total=total, solo=solo)
+        async def claim(call: Hook, *args: Any, total: int, solo: bool, **more: Any) -> Any:
+            reply = await call(*args, total=total, solo=solo, **more)
             asked.append((total, solo, len(reply.jobs)))
             return reply
 

@@ -60,31 +60,23 @@ def test_a_worker_that_lacks_the_task_lets_the_one_that_has_it_go_first() -> Non
     simulate(scenario)
 
 
-def test_a_worker_that_met_a_stranger_gives_a_head_start_for_a_minute_and_no_longer() -> None:
+def test_a_worker_that_lacks_a_task_takes_every_other_job_at_once() -> None:
     async def scenario(world: World) -> None:
         speak = speaker(world)
         async with working(world.app):
             await world.until(1)
-            await (await enqueue_and_meet(world)).cancel()
-            await world.until(30)
-            await speak.enqueue("polite")
-            await world.until(60)
-            await speak.enqueue("still polite")
-            await world.until(70)
+            await unknown(world)
+            await world.until(2)
             await speak.enqueue("at once")
+            await world.until(3)
+            await speak.options(delay=2).enqueue("when due")
             await world.until(80)
-        assert world.seen == [(30.1, "polite"), (60.1, "still polite"), (70.0, "at once")]
-
-    async def enqueue_and_meet(world: World) -> Job[None]:
-        job = await unknown(world)
-        await world.until(2)
-        assert (await job.refresh()).claim_number == 1
-        return job
+        assert world.seen == [(2.0, "at once"), (5.0, "when due")]
 
     simulate(scenario)
 
 
-def test_a_busy_worker_gives_nobody_a_head_start() -> None:
+def test_a_busy_worker_that_lacks_a_task_is_not_slowed_down() -> None:
     async def scenario(world: World) -> None:
         speak = speaker(world)
         async with working(world.app, slots=1):
@@ -93,7 +85,27 @@ def test_a_busy_worker_gives_nobody_a_head_start() -> None:
             await world.until(5)
             await world.app.enqueue_many([speak.call(str(number)) for number in range(20)])
             await world.until(6)
-        assert {second for second, _ in world.seen} == {5.1}, "one head start, then all of them"
+        assert {second for second, _ in world.seen} == {5.0}
         assert len(world.seen) == 20
+
+    simulate(scenario)
+
+
+def test_two_workers_that_lack_a_task_try_it_again_and_again_and_less_and_less() -> None:
+    async def scenario(world: World) -> None:
+        async with working(world.app):
+            await world.until(1)
+            job = await unknown(world)
+            other = await stranger(world)
+            running = world.loop.create_task(other.run())
+            await world.until(120)
+            tried = (await job.refresh()).claim_number
+            assert 5 <= tried <= 8, "every fifteen seconds at first"
+            await world.until(3600)
+            tried = (await job.refresh()).claim_number
+            assert 15 <= tried <= 25
+            other.stop()
+            await running
+        assert (await job.refresh()).state is State.WAITING
 
     simulate(scenario)

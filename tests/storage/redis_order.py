@@ -22,7 +22,7 @@ _SINGLE = frozenset(
     b"seq jobs state all errors tracebacks progress dead keys due expiring holders counts paused "
     b"rollups live wake limits lanes bays epoch opened fence born born_seq ended roles "
     b"throttled settings brakes breakers schedules planned declared frames audit audits audit_ages "
-    b"audit_seq events event_seq journal".split()
+    b"missed audit_seq events event_seq journal".split()
 )
 _MANY = frozenset(
     b"history later ready solo lane lane_expiring running finished oldest rollups gates holds "
@@ -114,6 +114,8 @@ class _Look:
                 self.ended(b"%d" % CODES[state], self.in_state(CODES[state]))
         throttled = {job for job, kept in self.kept.items() if kept.flags & THROTTLED}
         self.same("throttled", set(self.fields(b"throttled")), throttled)
+        missed = {job for job, kept in self.kept.items() if kept.missed}
+        self.same("missed", set(self.fields(b"missed")), missed)
 
         retrying: dict[bytes, dict[bytes, float]] = defaultdict(dict)
         for job in self.in_state(_WAITING) & self.kept.keys():

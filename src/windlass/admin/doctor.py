@@ -51,6 +51,7 @@ class DoctorDesk(Desk):
         found += doctor_work.queues(counts, crew)
         known = self.registry if tasks is None else tasks
         found += doctor_work.tasks(sample, crew, known.names)
+        found += doctor_work.misfits(sample)
         if len(known):
             found += doctor_work.payloads(sample, known)
         return found

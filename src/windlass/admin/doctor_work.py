@@ -19,7 +19,7 @@ from windlass.storage.answers import HEARD, Standing
 from windlass.storage.protocol import Duty, QueueCounts, Storage, WorkerRecord
 from windlass.task import TaskRegistry
 
-__all__ = ["Crew", "clocks", "notified", "payloads", "queues", "tasks", "workers"]
+__all__ = ["Crew", "clocks", "misfits", "notified", "payloads", "queues", "tasks", "workers"]
 
 _SKEW = (timedelta(seconds=2), timedelta(seconds=30))
 _HINT_QUEUE = "windlass-doctor"
@@ -173,10 +173,28 @@ def payloads(sample: Sequence[Job], registry: TaskRegistry) -> Iterator[Finding]
             f"{counted(len(those), 'waiting job')} of task {shown(name)} cannot be run by this "
             f"code (such as {job.id}): {why}",
             "Give new parameters a default and keep the old ones until those jobs are through; a "
-            "job that does not fit fails for good at its first attempt",
+            "job that does not fit waits for workers with other code, and fails after an hour",
         )
     if looked and not wrong:
         yield ok("payloads", f"{counted(looked, 'waiting job')} tried: the arguments fit.")
+
+
+def misfits(sample: Sequence[Job]) -> Iterator[Finding]:
+    """Jobs that workers have given back because their arguments do not fit."""
+    those: dict[tuple[str, str], list[Job]] = {}
+    for job in sample:
+        if job.missed_why is not None and job.missed_why.startswith("Misfit:"):
+            those.setdefault((job.task, job.queue), []).append(job)
+    for (task, queue), jobs in sorted(those.items()):
+        job = jobs[0]
+        yield warn(
+            "misfit",
+            f"{counted(len(jobs), 'job')} of task {shown(task)} on queue {shown(queue)} "
+            f"{'waits because its' if len(jobs) == 1 else 'wait because their'} arguments do not "
+            f"fit the workers that met them (such as {job.id}): {job.missed_why}",
+            "Finish the deploy: start workers of that queue with the code that the producers run. "
+            "Next time deploy workers before producers",
+        )
 
 
 # --- time -----------------------------------------------------------------------------------------

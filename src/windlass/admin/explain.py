@@ -28,11 +28,13 @@ _NO_KNOWN_END = (
     "no_worker",
     "workers_quiet",
     "unknown_task",
+    "misfit",
     "breaker_trial",
     "limit_full",
     "queue_full",
     "solo",
     "slots_busy",
+    "ready",
 )
 """From what somebody has to undo to what passes by itself."""
 _REMARKS = (
@@ -131,9 +133,8 @@ def _ready(facts: Facts) -> Cause:
             "slots": crew.slots,
             "running": crew.running,
         },
-        until=now,
-        fix="Ask again in a moment. If it still waits: do the workers keep slots for this queue "
-        "(--queue NAME=SLOTS), and are those busy?",
+        until=None if facts.line.more else now,
+        fix="Ask again in a moment",
     )
 
 

@@ -25,6 +25,8 @@ __all__ = ["LOOK", "Budget", "Crew", "Facts", "Line", "gather"]
 
 LOOK = 200
 """Jobs that one look reads at most: each of them may carry a large payload."""
+_WORKERS = 20
+"""Workers that are asked what runs in the slots they keep for a queue."""
 _ORDERS = 50
 """Records of a queue among which the last pause is looked for."""
 _RECENT = timedelta(minutes=10)
@@ -58,6 +60,9 @@ class Crew(msgspec.Struct, frozen=True):
     """They would serve it, but their lease has run out."""
     elsewhere: Sequence[WorkerRecord] = ()
     """They serve other queues."""
+    queue: str = ""
+    here: Mapping[str, int] = {}
+    """Running jobs of the queue, by worker, where a worker keeps slots for it."""
 
     def lacks(self, task: str) -> bool:
         """Whether those that serve it all say what they can run, and none says this. A release
@@ -65,18 +70,26 @@ class Crew(msgspec.Struct, frozen=True):
         """
         return all(worker.start.tasks and task not in worker.start.tasks for worker in self.serving)
 
+    def slots_of(self, worker: WorkerRecord) -> int:
+        """Slots of a worker that jobs of the queue can have."""
+        return worker.start.pools.get(self.queue, worker.start.slots)
+
+    def load_of(self, worker: WorkerRecord) -> int:
+        """How many of those are taken."""
+        return self.here.get(worker.start.id, worker.running)
+
     @property
     def slots(self) -> int:
-        return sum(worker.start.slots for worker in self.serving)
+        return sum(self.slots_of(worker) for worker in self.serving)
 
     @property
     def running(self) -> int:
-        return sum(worker.running for worker in self.serving)
+        return sum(self.load_of(worker) for worker in self.serving)
 
     @property
     def busy(self) -> bool:
         """Whether none of them has a slot left."""
-        return all(worker.running >= worker.start.slots for worker in self.serving)
+        return all(self.load_of(worker) >= self.slots_of(worker) for worker in self.serving)
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -90,7 +103,13 @@ class Line(msgspec.Struct, frozen=True):
     within: timedelta = _RECENT
 
     def wait(self) -> timedelta | None:
-        """How long the line takes at the recent pace; None: nothing has ended lately."""
+        """How long the line takes at the recent pace; None: nothing has ended lately, or not all
+        of the line was looked at.
+        """
+        return None if self.more else self.least()
+
+    def least(self) -> timedelta | None:
+        """How long it takes at least, counting only those that were looked at."""
         if not self.ended:
             return None
         return self.within * ((len(self.ahead) + 1) / self.ended)
@@ -131,6 +150,7 @@ async def gather(storage: Storage, job: Job) -> Facts:
     if job.state is not State.WAITING:
         return facts
     crew = _crew(await storage.workers.workers(), job.queue, now)
+    crew = msgspec.structs.replace(crew, here=await _loads(storage, crew))
     return msgspec.structs.replace(
         facts,
         crew=crew,
@@ -161,7 +181,20 @@ def _crew(records: Sequence[WorkerRecord], queue: str, now: datetime) -> Crew:
         quiet=who(Standing.QUIET, Standing.STOPPING),
         silent=who(Standing.SILENT),
         elsewhere=who(*HEARD, serve=False),
+        queue=queue,
     )
+
+
+async def _loads(storage: Storage, crew: Crew) -> dict[str, int]:
+    """What runs in the slots that workers keep for the queue, as far as one look reads."""
+    loads: dict[str, int] = {}
+    for worker in crew.serving[:_WORKERS]:
+        if len(worker.start.pools) > 1:
+            own = JobFilter(states=[State.RUNNING], queue=crew.queue, worker=worker.start.id)
+            found = len(await storage.admin.find(own, limit=LOOK))
+            # More than one look reads: those of its other queues are the fewer.
+            loads[worker.start.id] = worker.running if found == LOOK else found
+    return loads
 
 
 async def _queue_running(storage: Storage, queue: QueueRecord) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from windlass.admin.abilities import how_to_bring, of_the_abilities
 from windlass.admin.cause import Cause, command, counted, few, since, when
-from windlass.admin.facts import LOOK, Facts, Line
+from windlass.admin.facts import LOOK, Crew, Facts, Line
 from windlass.core.job import Job
 from windlass.core.state import Verb
 from windlass.observe.log import brief, one_line, printable
@@ -32,7 +32,8 @@ def of_the_time(facts: Facts) -> Iterator[Cause]:
     """It is not due yet, or its time is nearly up."""
     job, now = facts.job, facts.now
     if job.missed_at is not None:
-        yield _unknown_task(facts)
+        misfit = job.missed_why is not None and job.missed_why.startswith("Misfit:")
+        yield _misfit(facts) if misfit else _unknown_task(facts)
     elif job.due > now:
         yield _not_due(facts)
     expires = job.expires_at
@@ -95,27 +96,49 @@ def _tries(job: Job) -> int:
 
 
 def _unknown_task(facts: Facts) -> Cause:
-    """A worker met it and gave it back; it is offered again every few seconds."""
-    job, now = facts.job, facts.now
-    missed = job.missed_at or now
-    error = "" if job.error is None else f" ({one_line(job.error)})"
-    met = None if facts.last is None else facts.last.worker
+    """A worker met it and gave it back; it is offered again and again."""
+    job = facts.job
     return Cause(
         code="unknown_task",
-        sentence=f"The workers of queue {job.queue} that met it do not know task {job.task}: they "
-        f"have been giving it back {since(missed, now)}{error}.",
-        evidence={
-            "task": job.task,
-            "plugin": plugin_of(job.tags),
-            "missed_at": missed,
-            "last_met_by": met,
-            "workers": _names(facts.crew.serving),
-            "error_kind": None if job.error is None else job.error.kind,
-            "error_message": None if job.error is None else job.error.message,
-        },
+        sentence=f"The workers of queue {job.queue} that met it do not know task {job.task}: "
+        f"{_given_back(facts)}",
+        evidence=_missed(facts),
         fix=f"Start workers of queue {job.queue} with the code that defines {job.task}: "
         f"{how_to_bring(facts)}",
     )
+
+
+def _misfit(facts: Facts) -> Cause:
+    """The same where they have the task, with other arguments."""
+    job = facts.job
+    return Cause(
+        code="misfit",
+        sentence=f"Its arguments do not fit task {job.task} on the workers of queue {job.queue} "
+        f"that met it: {_given_back(facts)}",
+        evidence=_missed(facts),
+        fix=f"Finish the deploy: start workers of queue {job.queue} with the code that the "
+        f"producer runs. Next time deploy workers before producers",
+    )
+
+
+def _given_back(facts: Facts) -> str:
+    job, now = facts.job, facts.now
+    why = "" if not job.missed_why else f" ({printable(job.missed_why)})"
+    times = f"they have been giving it back {since(job.missed_at or now, now)}{why}"
+    return f"{times}. It is tried again {when(job.due, now)}."
+
+
+def _missed(facts: Facts) -> dict[str, Any]:
+    job = facts.job
+    return {
+        "task": job.task,
+        "plugin": plugin_of(job.tags),
+        "missed_at": job.missed_at,
+        "missed_why": job.missed_why,
+        "due": job.due,
+        "last_met_by": job.worker,
+        "workers": _names(facts.crew.serving),
+    }
 
 
 # --- its queue ------------------------------------------------------------------------------------
@@ -263,7 +286,7 @@ def _solo(facts: Facts) -> Cause:
         code="solo",
         sentence=f"It must run alone, because workers died under it "
         f"{counted(job.lost, 'time')} in a row: {waits}.",
-        evidence={"lost": job.lost, "empty": empty[:_NAMED], "workers": _loads(crew.serving)},
+        evidence={"lost": job.lost, "empty": empty[:_NAMED], "workers": _loads(crew)},
         until=facts.now if empty else None,
         fix=f"Wait, or start a worker for it: "
         f"{command('worker', 'MODULE:APP', '--queue', job.queue)}",
@@ -272,12 +295,13 @@ def _solo(facts: Facts) -> Cause:
 
 def _slots_busy(facts: Facts) -> Cause:
     job, crew, line = facts.job, facts.crew, facts.line
-    wait = line.wait()
+    wait, least = line.wait(), line.least()
     pace = "No run of this queue has ended lately, so nobody can say how long that takes"
-    if wait is not None:
+    if least is not None:
+        starts = "not before" if wait is None else "in about"
         pace = (
-            f"At the recent pace, {line.ended:,} ended within {brief(line.within)}, it starts in "
-            f"about {brief(wait)}{' or later' if line.more else ''}"
+            f"At the recent pace, {line.ended:,} ended within {brief(line.within)}, it starts "
+            f"{starts} {brief(least)}{' from now' if wait is None else ''}"
         )
     return Cause(
         code="slots_busy",
@@ -286,7 +310,7 @@ def _slots_busy(facts: Facts) -> Cause:
         evidence={
             "slots": crew.slots,
             "running": crew.running,
-            "workers": _loads(crew.serving),
+            "workers": _loads(crew),
             **_in_line(facts),
         },
         until=None if wait is None else facts.now + wait,
@@ -301,20 +325,21 @@ def before(line: Line) -> str:
 
 
 def _in_line(facts: Facts) -> dict[str, Any]:
-    line, wait = facts.line, facts.line.wait()
+    line, wait, least = facts.line, facts.line.wait(), facts.line.least()
     return {
         "ahead": len(line.ahead),
         "ahead_is_exact": not line.more,
         "recently_ended": line.ended,
         "within": line.within.total_seconds(),
         "estimated_wait": None if wait is None else wait.total_seconds(),
+        "least_wait": None if least is None else least.total_seconds(),
     }
 
 
-def _loads(workers: Sequence[WorkerRecord]) -> dict[str, dict[str, int]]:
+def _loads(crew: Crew) -> dict[str, dict[str, int]]:
     return {
-        worker.start.id: {"slots": worker.start.slots, "running": worker.running}
-        for worker in workers[:_NAMED]
+        worker.start.id: {"slots": crew.slots_of(worker), "running": crew.load_of(worker)}
+        for worker in crew.serving[:_NAMED]
     }
 
 

@@ -125,6 +125,8 @@ def _marks(job: Job) -> Iterator[tuple[str, str]]:
         yield "lost", f"{job.lost:,} in a row{alone}"
     if job.throttled:
         yield "throttled", f"{job.throttled:,}"
+    if job.missed_at is not None:
+        yield "not run", f"{job.missed_why or 'a worker could not run it'}"
 
 
 def _body(job: Job) -> Iterator[tuple[str, str]]:
@@ -141,7 +143,7 @@ def _past(job: Job, history: Sequence[Attempt], now: datetime) -> Iterator[tuple
         error = "" if ended.error is None else f": {one_line(ended.error)}"
         ran = left(ended.ended_at, ended.started_at)
         began = _instant(ended.started_at, now)
-        what = f"attempt {ended.attempt}, {ended.verb.value} after {ran} on worker {ended.worker}"
+        what = f"attempt {ended.attempt}, {ended.verb} after {ran} on worker {ended.worker}"
         yield f"claim {ended.claim_number}", f"{began}, {what}{error}"
     if job.error is None:
         return
@@ -242,6 +244,7 @@ _PLAIN = (
     "lost",
     "solo",
     "missed_at",
+    "missed_why",
     "throttled",
     "tags",
     "tenant",
@@ -293,7 +296,7 @@ def _attempt(ended: Attempt) -> dict[str, Any]:
     return {
         "claim_number": ended.claim_number,
         "attempt": ended.attempt,
-        "verb": ended.verb.value,
+        "verb": str(ended.verb),
         "worker": ended.worker,
         "started_at": ended.started_at,
         "ended_at": ended.ended_at,

@@ -153,6 +153,8 @@ def _in_words(outcome: Outcome, *, last: bool) -> tuple[str, str, str, bytes | N
         case core.Succeeded(result):
             returned = "nothing" if result is None else result.decode(errors="replace")
             return "succeeded", f"It returned {returned}.", "", result
+        case core.Misfit():
+            return "misfit", f"The arguments do not fit this code: {said}", trace, None
         case core.Raised(barred=True) | core.GaveUp():
             return "failed", f"A worker would fail the job for good: {said}", trace, None
         case core.Raised(after=after):

@@ -61,6 +61,8 @@ class JobMoved(msgspec.Struct, frozen=True, kw_only=True):
     delay: timedelta | None = None
     """For verbs that lead back to waiting: due this long after ``at``."""
     error: AttemptError | None = None
+    missed: bool = False
+    """RELEASE: its worker could not run it; ``error`` says why and is no error of the job's."""
     correlation_id: str | None = None
     tenant: str | None = None
     origin: State | None = None

@@ -144,7 +144,7 @@ class ClaimedJob(msgspec.Struct, frozen=True):
     solo: bool = False
     backoff: Backoff | None = None
     missed_at: datetime | None = None
-    """When a worker first met this job without knowing its task."""
+    """When a worker first could not run this job: no such task, or other arguments."""
     error: AttemptError | None = None
     """The last error, without its traceback."""
     tenant: str | None = None
@@ -202,6 +202,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     lost: int = 0
     solo: bool = False
     missed_at: datetime | None = None
+    missed_why: str | None = None
+    """Why the last worker that claimed it could not run it; None where ``missed_at`` is."""
     throttled: int = 0
     """How often its handler was turned away by somebody else's limit."""
     progress: Progress | None = None
@@ -241,7 +243,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
     claim_number: int
     attempt: int
-    verb: Verb
+    verb: Verb | str
+    """How the claim ended; a text where this version does not know the word."""
     worker: str
     started_at: datetime
     ended_at: datetime

@@ -14,6 +14,7 @@ from windlass.core.job import AttemptError, ClaimedJob
 from windlass.core.transition import Transition
 
 __all__ = [
+    "HEAD_START",
     "SOLO_AFTER",
     "Cancelled",
     "Crashed",
@@ -21,6 +22,7 @@ __all__ = [
     "GaveUp",
     "Interrupted",
     "Lost",
+    "Misfit",
     "Missing",
     "Outcome",
     "Policy",
@@ -30,10 +32,19 @@ __all__ = [
     "Throttled",
     "barred",
     "decide",
+    "missed_wait",
 ]
 
 SOLO_AFTER = 2
 """Lost this many times in a row, a job runs alone: its neighbours are not convicted with it."""
+
+
+HEAD_START = timedelta(seconds=1)
+"""A job that a worker could not run is due for the other workers so much earlier."""
+
+_SHORTEST_WAIT, _LONGEST_WAIT = timedelta(seconds=15), timedelta(minutes=10)
+_WHY = 500
+"""Characters that are kept of why a job waits."""
 
 
 class Succeeded(msgspec.Struct, frozen=True):
@@ -53,7 +64,7 @@ class Raised(msgspec.Struct, frozen=True):
 
 
 class GaveUp(msgspec.Struct, frozen=True):
-    """No further attempt can help: the handler said so, or its arguments do not fit."""
+    """No further attempt can help: the handler said so, or its stored arguments are damaged."""
 
     error: AttemptError
 
@@ -99,6 +110,18 @@ class Missing(msgspec.Struct, frozen=True):
     """This worker does not know the task."""
 
     error: AttemptError
+    behind: timedelta = timedelta(0)
+    """The job waits at least this long: see `Misfit.behind`."""
+
+
+class Misfit(msgspec.Struct, frozen=True):
+    """The stored arguments do not fit the function that this worker has."""
+
+    error: AttemptError
+    hopeless: bool = False
+    """No live worker of the queue has another version of the code."""
+    behind: timedelta = timedelta(0)
+    """The job waits at least this long, because many others that were missed come before it."""
 
 
 class Cancelled(msgspec.Struct, frozen=True):
@@ -123,6 +146,7 @@ Outcome = (
     | Interrupted
     | CutOff
     | Missing
+    | Misfit
     | Cancelled
     | Lost
 )
@@ -135,8 +159,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     cool_down: Backoff = DEFAULT_COOL_DOWN
     on_crash: Literal["fail", "retry"] = "fail"
     missing_task: Literal["wait", "fail"] = "wait"
-    missing_delay: timedelta = timedelta(seconds=15)
+    """Whether a job that a worker cannot run, for want of its task or because its arguments do
+    not fit, waits for another worker or fails at once."""
     missing_for: timedelta = timedelta(hours=24)
+    misfit_for: timedelta = timedelta(hours=1)
     keep_succeeded: bool = True
 
 
@@ -181,8 +207,8 @@ def decide(
             return transition.throttle(job, by=by, delay=wait, cools=cools, drains=drain)
         case Interrupted() | CutOff():
             return _given_back(job, outcome, by=by)
-        case Missing(error):
-            return _missing(job, error, policy, by=by, now=now)
+        case Missing() | Misfit():
+            return _missed(job, outcome, policy, by=by, now=now)
         case Cancelled(cause):
             return transition.cancel(job, by=by, error=cause)
         case Lost(error):
@@ -237,15 +263,28 @@ def _given_back(job: ClaimedJob, outcome: Interrupted | CutOff, *, by: str) -> T
     return msgspec.structs.replace(back, error=error, lost=lost, solo=lost >= SOLO_AFTER)
 
 
-def _missing(
-    job: ClaimedJob, error: AttemptError, policy: Policy, *, by: str, now: datetime
+def missed_wait(missed_at: datetime | None, now: datetime) -> timedelta:
+    """How long a job waits that a worker could not run: a quarter of the time since the first
+    miss, at least 15 seconds, at most ten minutes.
+    """
+    since = timedelta(0) if missed_at is None else now - missed_at
+    return min(max(since / 4, _SHORTEST_WAIT), _LONGEST_WAIT)
+
+
+def _missed(
+    job: ClaimedJob, outcome: Missing | Misfit, policy: Policy, *, by: str, now: datetime
 ) -> Transition:
-    waited_long = job.missed_at is not None and now - job.missed_at >= policy.missing_for
-    if policy.missing_task == "fail" or waited_long:
+    """Give the job back at no cost, or fail it where waiting has been, or is, of no use."""
+    error, since = outcome.error, job.missed_at
+    patience, hopeless = policy.missing_for, policy.missing_task == "fail"
+    if isinstance(outcome, Misfit):
+        patience, hopeless = policy.misfit_for, hopeless or outcome.hopeless
+    if hopeless or (since is not None and now - since >= patience):
         return transition.fail(job, by=by, error=error)
-    waits = transition.release(job, by=by, delay=policy.missing_delay, missed=True, started=False)
-    # A job that comes back every few seconds and never runs has to say why.
-    return msgspec.structs.replace(waits, error=error)
+    kind = "Misfit" if isinstance(outcome, Misfit) else error.kind.rpartition(".")[2]
+    why = AttemptError(error.kind, f"{kind}: {error.message}"[:_WHY])
+    delay = max(missed_wait(since, now), outcome.behind)
+    return transition.release(job, by=by, delay=delay, missed=why, started=False)
 
 
 def _backoff(job: ClaimedJob, policy: Policy, chance: float) -> timedelta:

@@ -7,6 +7,7 @@ Never pickle: a payload is data, whoever wrote it.
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import math
 import types
@@ -20,7 +21,7 @@ from windlass.core.redact import secret_marks
 from windlass.core.secrecy import SECRET, secrets_of
 from windlass.errors import DefinitionError, PayloadError, PayloadTooLarge
 
-__all__ = ["MIB", "Codec", "Secret", "decode_any", "encode_any", "signature_shape"]
+__all__ = ["MIB", "Codec", "Secret", "decode_any", "encode_any", "is_json", "signature_shape"]
 
 MIB = 1024 * 1024
 
@@ -156,6 +157,15 @@ class Codec:
         """The argument names, in order."""
         return self._struct.__struct_fields__
 
+    def fingerprint(self) -> str:
+        """Sixteen digits that are the same wherever the function takes the same arguments."""
+        try:
+            shape: object = msgspec.json.schema(self._struct, schema_hook=_shape_of)
+        except Exception:  # noqa: BLE001 -- a type of the user's may raise anything
+            shape = str(inspect.signature(self._function))
+        text = msgspec.json.encode(shape, order="deterministic", enc_hook=str)
+        return hashlib.sha256(text).hexdigest()[:16]
+
     def encode(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, limit: int = MIB
     ) -> bytes:
@@ -252,6 +262,23 @@ def decode_any(value: bytes | None) -> Any:
     except _NOT_STORABLE as error:
         message = f"stored bytes are not JSON: {error}"
         raise PayloadError(message) from error
+
+
+def is_json(value: bytes) -> bool:
+    """Whether stored bytes can be read at all, whatever function they are for."""
+    try:
+        msgspec.json.decode(value)
+    except _NOT_STORABLE:
+        return False
+    return True
+
+
+def _shape_of(kind: type[Any]) -> dict[str, Any]:
+    """What a fingerprint says of a type that msgspec does not know."""
+    describe = getattr(kind, "model_json_schema", None)
+    if describe is not None:
+        return dict(describe())
+    return {"title": f"{kind.__module__}.{kind.__qualname__}"}
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

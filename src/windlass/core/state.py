@@ -18,6 +18,7 @@ __all__ = [
     "Verb",
     "shown_state",
     "target",
+    "verb_of",
 ]
 
 
@@ -110,3 +111,13 @@ def shown_state(state: State, *, due: datetime, now: datetime, failed_before: bo
     if failed_before:
         return "retrying"
     return "scheduled" if due > now else "ready"
+
+
+def verb_of(text: str) -> Verb | str:
+    """What a stored word means; the word itself where a newer version, or a person, has written
+    one that is not known here.
+    """
+    try:
+        return Verb(text)
+    except ValueError:
+        return text

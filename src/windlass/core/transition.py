@@ -40,7 +40,8 @@ class Transition(msgspec.Struct, frozen=True):
     """The lost-in-a-row count to store."""
     solo: bool = False
     missed: bool = False
-    """A worker without the task met it: stamp ``missed_at`` if it has no stamp."""
+    """RELEASE: this worker cannot run it. Stamp ``missed_at`` if it has no stamp, and keep the
+    message of ``error`` as ``missed_why``; ``error`` is no error of the job's then."""
     started: bool = True
     """The handler was entered. False: the claim is given back as if it had never been taken."""
     if_cancelled: Verb | None = Verb.CANCEL
@@ -106,10 +107,10 @@ def release(
     *,
     by: str,
     delay: timedelta = _NOW,
-    missed: bool = False,
+    missed: AttemptError | None = None,
     started: bool = True,
 ) -> Transition:
-    """running → waiting without cost: this worker will not run it.
+    """running → waiting without cost: this worker will not run it, or cannot (``missed`` says why).
 
     Nothing was learnt about the job, so its suspicion marks stay as they were. ``started``: whether
     its handler was entered here.
@@ -122,7 +123,8 @@ def release(
         refund=True,
         lost=job.lost,
         solo=job.solo,
-        missed=missed,
+        error=missed,
+        missed=missed is not None,
         started=started,
     )
 

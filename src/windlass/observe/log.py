@@ -119,7 +119,8 @@ class EventLog:
         """Log one event. Costs next to nothing when its level is not logged."""
         match event:
             case JobMoved():
-                level = _WORDS[event.verb].level
+                # A job that cannot run here comes back again and again: that is said once per task.
+                level = logging.DEBUG if event.missed else _WORDS[event.verb].level
             case QueueCooled():
                 level = logging.WARNING
             case JobEnqueued() | WorkerChanged():

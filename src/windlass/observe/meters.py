@@ -68,6 +68,11 @@ class Meters:
         self._ended = meter.create_counter(
             "windlass.run.ended", "{run}", "Runs that ended, by what became of the job."
         )
+        self._missed = meter.create_counter(
+            "windlass.run.missed",
+            "{run}",
+            "Jobs given back because this process lacks the task or their arguments do not fit.",
+        )
         self._cooled = meter.create_counter(
             "windlass.queue.cooled", "{time}", "Cool-downs begun by a throttled job."
         )
@@ -121,6 +126,8 @@ class Meters:
     def _run_ended(self, event: JobMoved) -> None:
         told = self._of(event.queue, event.task, "run")
         self._ended.add(1, {**told, "windlass.outcome": _ENDS[event.verb]})
+        if event.missed:
+            self._missed.add(1, told)
         if event.error is not None and event.verb in (Verb.RETRY, Verb.FAIL):
             told["error.type"] = self._kinds(event.error.kind)
         if event.ran is not None:

@@ -90,6 +90,8 @@ class Metrics:
             case JobMoved() if event.verb in _ENDS and (event.worker or event.verb not in _ORDERS):
                 series = self._series(event.queue, event.task)
                 series.ended(_ENDS[event.verb])
+                if event.missed:
+                    series.missed()
                 if event.ran is not None:
                     series.ran.observe(max(event.ran.total_seconds(), 0.0))
             case JobMoved():
@@ -146,6 +148,11 @@ class _Families:
         self.ordered = counter(
             "jobs_ordered", "Jobs changed by order while nothing ran them.", (*job, "outcome")
         )
+        self.missed = counter(
+            "runs_missed",
+            "Jobs given back because this process lacks the task or their arguments do not fit.",
+            job,
+        )
         self.cooled = counter("queue_cooled", "Cool-downs begun by a throttled job.", ("queue",))
         self.waited = timer("job_wait", "From due to started.")
         self.ran = timer("job_run", "From started to ended.")
@@ -168,6 +175,9 @@ class _Series:
         if child is None:
             child = self._ended[outcome] = self._families.ended.labels(*self._labels, outcome)
         child.inc()
+
+    def missed(self) -> None:
+        self._families.missed.labels(*self._labels).inc()
 
     def ordered(self, outcome: str) -> None:
         self._families.ordered.labels(*self._labels, outcome).inc()

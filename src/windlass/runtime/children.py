@@ -210,7 +210,7 @@ def opened(outcome: Outcome) -> Any:
             error = Retry(told.message, after=after)
         case core.Lost(told):
             error = ChildDied(told.kind, told.message)
-        case core.Raised(told) | core.Crashed(told) | core.Missing(told):
+        case core.Raised(told) | core.Crashed(told) | core.Missing(told) | core.Misfit(told):
             error = ChildError(told.kind, told.message)
         case _:
             error = ChildError(type(outcome).__name__, "")

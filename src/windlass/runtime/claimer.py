@@ -26,10 +26,6 @@ _SUSPECT_LOOK = 1.0
 """A worker that drains for a suspect looks this often whether it is still there."""
 
 
-_POLITE_FOR, _HEAD_START = 60.0, 0.1
-"""How long a worker that met a job of a task it lacks lets others go first, and by how much."""
-
-
 class Home(Protocol):
     """What a claimer needs to know about, and do to, the rest of its worker."""
 
@@ -39,6 +35,11 @@ class Home(Protocol):
 
     def holds(self, claim: Claim) -> bool:
         """Whether this claim runs, or waits to be stored, in this process."""
+        ...
+
+    @property
+    def head_start(self) -> timedelta:
+        """How long jobs that somebody could not run are left to other workers."""
         ...
 
     def has_room(self) -> bool:
@@ -97,7 +98,6 @@ class Claimer:
         self._next_look = 0.0
         self._solo: Claim | None = None
         self._holding: Sequence[Claim] = ()
-        self._polite_until = 0.0
         self.quiet = False
         """Set to take nothing more."""
         self.resting = False
@@ -121,15 +121,6 @@ class Claimer:
         """A run ended here."""
         if claim == self._solo:
             self._solo = None
-
-    def met_a_stranger(self) -> None:
-        """A job of a task that this worker lacks.
-
-        It comes back when it is due again, and all idle workers wake then. Whoever promotes it is
-        always first: without a head start for the others, the one that lacks the task would take
-        it every time, and the one that has it never.
-        """
-        self._polite_until = asyncio.get_running_loop().time() + _POLITE_FOR
 
     def compare(self, holding: Sequence[Claim]) -> None:
         """What the store says this worker holds; looked at between two claims, never during one."""
@@ -191,8 +182,6 @@ class Claimer:
         if self.resting:
             await self._wake.wait()
             return
-        if self._dry and asyncio.get_running_loop().time() < self._polite_until:
-            await self._wait_out(_HEAD_START * (0.5 + self._chance()))
         if not self._dry or await self._worth_it():
             took = await self.step()
             if took and not self._dry:
@@ -225,7 +214,9 @@ class Claimer:
             return 0
         self._hint = False
         worker, asked = self._identity.id, asyncio.get_running_loop().time()
-        reply = await self._storage.jobs.claim(worker, wants, total=total, solo=solo)
+        reply = await self._storage.jobs.claim(
+            worker, wants, total=total, solo=solo, head_start=self._home.head_start
+        )
         if not reply.live:
             if worker == self._identity.id:
                 self._home.buried()

@@ -10,6 +10,7 @@ import functools
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -17,11 +18,10 @@ import msgspec
 from windlass.config import Settings, WorkerSettings
 from windlass.core.event import taken
 from windlass.core.job import Claim, ClaimedJob, JobId, Progress
-from windlass.core.outcome import Missing, Outcome, Throttled
+from windlass.core.outcome import Misfit, Missing, Outcome, Throttled
 from windlass.core.schedule import Schedule
 from windlass.core.transition import Transition
 from windlass.observe.bus import Bus
-from windlass.observe.log import brief
 from windlass.plugins.installed import RunChore
 from windlass.plugins.maintenance import UPKEEP
 from windlass.runtime.address import Address
@@ -35,6 +35,7 @@ from windlass.runtime.following import Following
 from windlass.runtime.hooks import Layer
 from windlass.runtime.identity import Identity
 from windlass.runtime.lines import LineKeeper
+from windlass.runtime.misses import Misses
 from windlass.runtime.policies import Policies
 from windlass.runtime.progress import ProgressReporter
 from windlass.runtime.pruner import Pruner
@@ -52,9 +53,6 @@ from windlass.telling import tell_expired
 __all__ = ["Engine", "Surroundings"]
 
 log = logging.getLogger("windlass")
-
-_NAMES_TOLD = 1000
-"""Names come from whoever enqueues: what is remembered of them has an end."""
 
 
 async def _no_plans() -> Mapping[str, Schedule]:
@@ -97,13 +95,13 @@ class Engine:
         """Wire the parts; touches no storage."""
         self._around, self._served = around, worker.served
         self._on_buried = on_buried
-        self._unknown: set[str] = set()
         self._undecided: set[Claim] = set()  # runs that ended and left it open how: few, if any
         settings, storage = around.settings, around.storage
         self.policy = Policies(around.tasks, settings, storage.queues)
         """The rules that outcomes are decided by."""
         self.following = Following(around.seams.new_job_ids, settings, around.tasks)
         self.identity = Identity(storage, settings, worker, around.seams, around.tasks)
+        self.misses = Misses(storage, around.tasks, self.identity)
         self._chance = around.seams.chance
         self.slots = Slots(worker, on_free=self._slot_freed)
         self.finisher = Finisher(
@@ -114,11 +112,9 @@ class Engine:
             follow=self.following,
         )
         self.progress = ProgressReporter(storage.jobs)
-        self.children = (
-            None
-            if around.locate is None
-            else Children(around.locate, settings, self, around.tasks, self._keep)
-        )
+        self.children = None
+        if around.locate is not None:
+            self.children = Children(around.locate, settings, self, around.tasks, self._keep)
         self.runner = Runner(
             around.tasks,
             self,
@@ -129,6 +125,7 @@ class Engine:
             on_overstay=self._overstays,
             layers=around.layers,
             resolve=self._resolve,
+            judge=self.misses.judge,
             children=self.children,
         )
         self.lines = LineKeeper(storage, settings.stored_logs, self.runner.active.keys())
@@ -212,6 +209,11 @@ class Engine:
         """Tell of jobs that a claim discarded because their time had passed."""
         await tell_expired(self._around.storage, self._around.bus, jobs)
 
+    @property
+    def head_start(self) -> timedelta:
+        """How long jobs that somebody could not run are left to other workers."""
+        return self.misses.head_start
+
     def has_room(self) -> bool:
         """Whether outcomes are being stored as fast as they come."""
         return self.finisher.backlog < self.slots.total
@@ -277,6 +279,8 @@ class Engine:
 
     def _ended(self, run: Run, outcome: Outcome) -> None:
         job = run.job
+        if isinstance(outcome, Missing | Misfit):
+            outcome = self.misses.met(job, outcome, self.policy(job))
         try:
             if isinstance(outcome, Undecided):
                 self._undecided.add(job.claim)
@@ -288,26 +292,6 @@ class Engine:
                     self.finisher.add(job, transition)
         finally:
             self._free(run)
-        if isinstance(outcome, Missing) and self._around.tasks.find(job.task) is None:
-            self.claimer.met_a_stranger()
-            self._tell_missing(job)
-
-    def _tell_missing(self, job: ClaimedJob) -> None:
-        """Once per name: the jobs come back every few seconds."""
-        name = job.task
-        if name in self._unknown or len(self._unknown) >= _NAMES_TOLD:
-            return
-        self._unknown.add(name)
-        policy = self.policy(job)
-        waits = "jobs of it wait and are tried again every "
-        waits += f"{brief(policy.missing_delay)}, and fail after {brief(policy.missing_for)}"
-        log.warning(
-            "this worker has no task %r (it has: %s). Import its module or list it in "
-            "imports=[…]; %s",
-            name,
-            ", ".join(self._around.tasks.names) or "none",
-            waits if policy.missing_task == "wait" else "jobs of it fail",
-        )
 
     def _free(self, run: Run) -> None:
         job = run.job

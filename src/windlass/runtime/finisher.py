@@ -255,6 +255,7 @@ def moved(job: ClaimedJob, transition: Transition, answer: Answer, at: datetime)
         ran=at - job.started_at,
         delay=delay if back else None,
         error=transition.error,
+        missed=transition.missed and verb is Verb.RELEASE,
         correlation_id=job.correlation_id,
         tenant=job.tenant,
         record=job,

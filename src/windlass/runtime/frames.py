@@ -158,6 +158,7 @@ _KINDS: dict[str, type[Any]] = {
         core.Snoozed,
         core.Throttled,
         core.Missing,
+        core.Misfit,
         core.Cancelled,
     )
 }

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Mapping
+from contextlib import suppress
 
 from windlass._version import __version__
 from windlass.config import Settings, WorkerSettings
+from windlass.errors import DefinitionError
 from windlass.seams import Seams
 from windlass.storage.protocol import Duty, Storage, WorkerStart
 from windlass.task import TaskRegistry
@@ -32,11 +35,14 @@ class Identity:
         self._worker = worker
         self._seams = seams
         self.id = ""
+        self.signatures: Mapping[str, str] = {}
+        """Which arguments the tasks of this worker take, as it has registered them."""
 
     async def register(self, duty: Duty = Duty.WORK) -> None:
         """Take a fresh id and make its row; a former id's lock is let go. Nothing is claimed and no
         beat is sent under the new id before it has its ``duty``.
         """
+        self.signatures = _fingerprints(self._tasks)
         former, fresh = self.id, self._seams.new_worker_id()
         boot_id, device, inode = self._storage.hold_worker_lock(fresh)
         try:
@@ -54,6 +60,8 @@ class Identity:
                     lock_inode=inode,
                     tasks=self._tasks.names,
                     clock=self._seams.wall(),
+                    signatures=self.signatures,
+                    pools=self._worker.queues or {},
                 )
             )
             if duty is not Duty.WORK:
@@ -69,3 +77,12 @@ class Identity:
         """Drop the lock of the current id, after its row has ended."""
         if self.id:
             self._storage.release_worker_lock(self.id)
+
+
+def _fingerprints(tasks: TaskRegistry) -> dict[str, str]:
+    """Which arguments the tasks take, by name, but for those whose annotations are wrong."""
+    made: dict[str, str] = {}
+    for task in tasks:
+        with suppress(DefinitionError):
+            made[task.name] = task.codec.fingerprint()
+    return made

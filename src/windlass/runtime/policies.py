@@ -60,5 +60,6 @@ class Policies:
             cool_down=here.cool_down or DEFAULT_COOL_DOWN,
             on_crash="fail" if own is None else own.on_crash,
             missing_task=settings.missing_task,
+            misfit_for=settings.misfit_for,
             keep_succeeded=kept > timedelta(0),
         )

@@ -16,9 +16,9 @@ from windlass.control import GiveUp, Retry, Snooze, Throttled
 from windlass.core import outcome as core
 from windlass.core.job import AttemptError, Claim, ClaimedJob
 from windlass.core.outcome import Outcome
-from windlass.core.payload import encode_any
+from windlass.core.payload import encode_any, is_json
 from windlass.core.redact import secret_names, secret_values
-from windlass.errors import ChildNotStarted, JobTimeout
+from windlass.errors import ChildNotStarted, DefinitionError, JobTimeout
 from windlass.runtime.children import Children, outcome_in
 from windlass.runtime.failure import describe, unknown_task
 from windlass.runtime.groups import barred, deciding
@@ -38,6 +38,7 @@ class _Misfit(Exception):
 
 OnEnd = Callable[[Run, Outcome], None]
 Resolve = Callable[[Run, Outcome], Awaitable[Outcome]]
+Judge = Callable[[ClaimedJob, core.Misfit], Awaitable[Outcome]]
 
 _NO_TIME, _FARTHEST = timedelta(0), timedelta(days=3650)
 """Whoever asks for more time is asked again then; beyond the calendar no store could keep it."""
@@ -66,6 +67,7 @@ class Runner:
         timeout: timedelta | None = None,
         on_overstay: Callable[[Run], None] | None = None,
         resolve: Resolve | None = None,
+        judge: Judge | None = None,
         layers: Sequence[Layer] = (),
         children: Children | None = None,
     ) -> None:
@@ -86,6 +88,7 @@ class Runner:
         self._children = children
         self._threads = Threads()
         self._resolve = resolve
+        self._judge = judge
         self.active: dict[Claim, Run] = {}
         self.finishing: Mapping[Claim, object] = {}
         """Runs that were finished in a transaction of their handlers'."""
@@ -168,6 +171,8 @@ class Runner:
             outcome = self._judged(run, error)
         if self._crashes and (escaped := self._crashes.pop(job.claim, None)) is not None:
             outcome = self._judged(run, escaped)
+        if isinstance(outcome, core.Misfit) and self._judge is not None:
+            outcome = await self._judge(job, outcome)
         if self.finishing and job.claim in self.finishing and self._resolve is not None:
             outcome = await self._resolve(run, outcome)
         self._end(run, outcome)
@@ -318,7 +323,9 @@ class Runner:
             case ChildNotStarted():
                 return core.Missing(self._describe(run, error))
             case _Misfit(__cause__=Exception() as cause):
-                return core.GaveUp(self._describe(run, cause))
+                told = self._describe(run, cause)
+                hopeless = isinstance(cause, DefinitionError) or not is_json(run.job.payload)
+                return core.GaveUp(told) if hopeless else core.Misfit(told)
             case asyncio.CancelledError():
                 return self._cancelled(run, error)
             case Retry(after=wish):

@@ -6,7 +6,17 @@ import logging
 from collections.abc import Callable
 
 from windlass.core.job import ClaimedJob
-from windlass.core.outcome import Crashed, GaveUp, Lost, Missing, Outcome, Policy, Raised, decide
+from windlass.core.outcome import (
+    Crashed,
+    GaveUp,
+    Lost,
+    Misfit,
+    Missing,
+    Outcome,
+    Policy,
+    Raised,
+    decide,
+)
 from windlass.core.transition import Transition
 from windlass.runtime.failure import describe
 
@@ -38,7 +48,7 @@ def settle(
             job.claim.job,
         )
         # What needs no rule means what it meant; what needs one cannot be retried without it.
-        needs_a_rule = isinstance(outcome, Raised | Crashed | Missing | Lost)
+        needs_a_rule = isinstance(outcome, Raised | Crashed | Missing | Misfit | Lost)
         if needs_a_rule:
             outcome = GaveUp(describe(error, limit=_ERROR_LIMIT))
         return decide(job, outcome, _SAFE, by=by, now=job.started_at, chance=0.5)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -218,6 +218,11 @@ class WorkerStart(msgspec.Struct, frozen=True, kw_only=True):
     """What it can run, by name."""
     clock: datetime | None = None
     """Its own clock when it registered: the store's tells how far it is off."""
+    signatures: Mapping[str, str] = {}
+    """Which arguments its tasks take, as a fingerprint by name (`Codec.fingerprint`). A worker of
+    an older version says nothing."""
+    pools: Mapping[str, int] = {}
+    """Slots of each queue where every queue has its own; empty: all queues share ``slots``."""
 
 
 class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,9 @@ from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import Protocol
 
-__all__ = ["LeaderStore", "Wakeups"]
+from windlass.storage.answers import Beat
+
+__all__ = ["LeaderStore", "Pulse", "Wakeups"]
 
 
 class LeaderStore(Protocol):
@@ -18,6 +20,18 @@ class LeaderStore(Protocol):
 
     async def resign(self, worker: str) -> None:
         """Give up every role ``worker`` holds."""
+        ...
+
+
+class Pulse(Protocol):
+    """A heartbeat's own way to the store. Made, used and closed on one event loop."""
+
+    async def beat(self, worker: str, *, memory: int | None = None) -> Beat:
+        """As `WorkerStore.beat`."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of what it holds, such as a connection. Safe to repeat."""
         ...
 
 

@@ -36,7 +36,7 @@ from windlass.storage.answers import (
     WorkerState,
 )
 from windlass.storage.asking import AdminStore
-from windlass.storage.cluster import LeaderStore, Wakeups
+from windlass.storage.cluster import LeaderStore, Pulse, Wakeups
 from windlass.storage.journal import JournalStore
 from windlass.storage.looks import (
     ErrorLook,
@@ -139,14 +139,22 @@ class JobStore(Protocol):
         ...
 
     async def claim(
-        self, worker: str, wants: Sequence[Want], *, total: int, solo: bool = False
+        self,
+        worker: str,
+        wants: Sequence[Want],
+        *,
+        total: int,
+        solo: bool = False,
+        head_start: timedelta = timedelta(0),
     ) -> ClaimReply:
         """Give ready jobs to a worker, at most ``total``, at most each want's limit.
 
         - Checked in the same transaction: this code knows the stored major version (else
           `SchemaTooNew`; ending claims is still possible), the worker's row is live (`live`).
         - Wants are served in order; within a queue: priority (lower first), due time, insertion.
-        - Due jobs count from the instant they are due (inclusive), promoted here if need be.
+        - Due jobs count from the instant they are due (inclusive), promoted here if need be. Those
+          with ``missed_at`` count only ``head_start`` later, and so in `ClaimReply.next_at`: a
+          worker that could not run them leaves them to the others for that long.
         - Each claimed job: running, attempt + 1, claim number + 1, started now, worker stored,
           cancel request cleared, progress cleared, a key held UNTIL_STARTED released.
         - No two claims return the same job while the first one holds, whatever runs concurrently.
@@ -176,17 +184,19 @@ class JobStore(Protocol):
         - A row with a cancel request takes ``if_cancelled`` instead, where there is one.
         - waiting verbs: due ``delay`` after now (ready at once when 0), attempt given back if
           ``refund`` (never below 0), lost and solo as the transition says, ``missed_at`` stamped
-          once if ``missed`` and cleared by every other verb but release. Limited jobs return to
-          their lane, suspects to the solo lane. Where the handler was entered (``started``) the job
-          has no expiry any more: it was started in time. Where it was not, the job is as it was
-          before the claim: it keeps its expiry, and takes a key held UNTIL_STARTED again if no
-          other job holds it, unless it was started or requeued before. It does so after all of the
-          call and before ``then``; of several that want one key, the first by insertion gets it.
+          once if ``missed``, ``missed_why`` replaced by its error's message, both cleared by every
+          other verb but release. Limited jobs return to their lane, suspects to the solo lane.
+          Where the handler was entered (``started``) the job has no expiry any more: it was started
+          in time. Where it was not, the job is as it was before the claim: it keeps its expiry, and
+          takes a key held UNTIL_STARTED again if no other job holds it, unless it was started or
+          requeued before. It does so after all of the call and before ``then``; of several that
+          want one key, the first by insertion gets it.
         - terminal verbs: finished now, result or error stored, a key held UNTIL_FINISHED
           released; success clears the last error; ``keep=False`` deletes the row. Concurrency
           units come back, and lanes parked for them return.
         - Every ended claim except success adds an `Attempt` to the history, the newest 32 kept;
-          ``error`` becomes the job's last error.
+          ``error`` becomes the job's last error. A release with ``missed`` does neither: nothing
+          ran.
         - THROTTLE adds one to ``throttled``. With ``cools`` the queue cools down from now for
           ``cools[n]`` (the last one beyond) or ``delay``, whichever is longer, n being its number
           of cool-downs so far, which rises by one up to 30; unless it cools down already, which
@@ -232,18 +242,6 @@ class JobStore(Protocol):
 
     async def cancel(self, ids: Sequence[JobId]) -> Sequence[CancelAnswer]:
         """Cancel waiting jobs at once; ask the workers of running ones. Answers in order."""
-        ...
-
-
-class Pulse(Protocol):
-    """A heartbeat's own way to the store. Made, used and closed on one event loop."""
-
-    async def beat(self, worker: str, *, memory: int | None = None) -> Beat:
-        """As `WorkerStore.beat`."""
-        ...
-
-    async def close(self) -> None:
-        """Let go of what it holds, such as a connection. Safe to repeat."""
         ...
 
 
@@ -357,7 +355,9 @@ class MaintenanceStore(Protocol):
     """Chores in bounded bites; each returns how much it did, so callers can go on until less."""
 
     async def promote(self, limit: int) -> int:
-        """Mark up to ``limit`` due jobs ready, so that claims need not; wake the workers."""
+        """Mark up to ``limit`` due jobs ready, so that claims need not; wake the workers. Those
+        with ``missed_at`` are left to claims, which know who could not run them.
+        """
         ...
 
     async def next_due(self, queues: Sequence[str] | None = None) -> datetime | None:

@@ -13,6 +13,7 @@ from windlass.core.event import JobMoved
 from windlass.core.instant import aware, duration
 from windlass.core.job import Job, LimitUse
 from windlass.core.limit import Closed, LimitSpec, admit
+from windlass.core.outcome import HEAD_START
 from windlass.core.state import Verb
 from windlass.errors import WindlassError
 from windlass.storage.protocol import LimitState
@@ -212,10 +213,15 @@ async def _next_due(
     waiting = await stepper.waiting(queues)
     records = await stepper.storage.queues.queues()
     rests = {one.queue: one.cool_until for one in records if one.cool_until is not None}
-    starts = [(max(job.due, rests.get(job.queue, job.due)), job) for job in waiting]
+    starts = [(max(_counts_from(job), rests.get(job.queue, job.due)), job) for job in waiting]
     later = [start for start, _ in starts if start > now]
     held = [job for start, job in starts if start <= now and job.limits]
     return min(later + await _openings(stepper, held, now), default=None)
+
+
+def _counts_from(job: Job) -> datetime:
+    """When a job counts as due: one that could not be run is left to other workers for a while."""
+    return job.due if job.missed_at is None else job.due + HEAD_START
 
 
 async def _openings(stepper: Stepper, held: Sequence[Job], now: datetime) -> list[datetime]:

@@ -325,11 +325,18 @@ class PromotesEverything(MemoryMaintenance):
 class PromotionIsDueNow(MemoryDatabase):
     """A promoted job is due when it was promoted."""
 
-    def promote(self, queue: str, now: datetime, limit: int | None = None) -> int:
+    def promote(
+        self,
+        queue: str,
+        now: datetime,
+        limit: int | None = None,
+        *,
+        missed_until: datetime | None = None,
+    ) -> int:
         due = [row for place in self.later[queue] if (row := self._standing(place))]
         for row in due:
             row.due = max(now, row.due)
-        return super().promote(queue, now, limit)
+        return super().promote(queue, now, limit, missed_until=missed_until)
 
 
 @fails(MaintenanceConformance.test_a_promoted_job_is_claimed_once)
@@ -363,7 +370,7 @@ class LooksIntoAllQueues(MemoryMaintenance):
 class CancelledJobsFallDue(MemoryDatabase):
     """A cancelled job is still waited for."""
 
-    def next_due(self, queue: str) -> datetime | None:
+    def next_due(self, queue: str, head_start: timedelta = timedelta(0)) -> datetime | None:
         rows = [self.rows[place[-1]] for place in self.later[queue]]
         return min((row.due for row in rows), default=None)
 

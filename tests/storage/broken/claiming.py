@@ -50,7 +50,13 @@ class ChoosesThenClaims(MemoryJobs):
     """Somebody else may claim a job between its choice and its claim."""
 
     async def claim(
-        self, worker: str, wants: Sequence[Want], *, total: int, solo: bool = False
+        self,
+        worker: str,
+        wants: Sequence[Want],
+        *,
+        total: int,
+        solo: bool = False,
+        head_start: timedelta = timedelta(0),
     ) -> ClaimReply:
         waiting = [row for row in self._db.rows.values() if row.state is State.WAITING]
         chosen = waiting[:total]
@@ -266,24 +272,45 @@ class TakesFromAnyQueue(Claims):
 class ClaimsFutureJobs(MemoryDatabase):
     """A job is claimed a second before it is due."""
 
-    def promote(self, queue: str, now: datetime, limit: int | None = None) -> int:
-        return super().promote(queue, now + timedelta(seconds=1), limit)
+    def promote(
+        self,
+        queue: str,
+        now: datetime,
+        limit: int | None = None,
+        *,
+        missed_until: datetime | None = None,
+    ) -> int:
+        return super().promote(queue, now + timedelta(seconds=1), limit, missed_until=missed_until)
 
 
 @fails(OrderConformance.test_a_job_is_claimed_at_the_very_instant_it_is_due)
 class ClaimsAfterTheInstant(MemoryDatabase):
     """A job is due only when its instant has passed."""
 
-    def promote(self, queue: str, now: datetime, limit: int | None = None) -> int:
-        return super().promote(queue, now - INSTANT, limit)
+    def promote(
+        self,
+        queue: str,
+        now: datetime,
+        limit: int | None = None,
+        *,
+        missed_until: datetime | None = None,
+    ) -> int:
+        return super().promote(queue, now - INSTANT, limit, missed_until=missed_until)
 
 
 @fails(OrderConformance.test_claims_get_through_any_number_of_jobs_that_fell_due)
 class PromotesOneBite(MemoryDatabase):
     """A claim promotes a bite of the due jobs, and forgets the rest."""
 
-    def promote(self, queue: str, now: datetime, limit: int | None = None) -> int:
-        moved = super().promote(queue, now, limit or 500)
+    def promote(
+        self,
+        queue: str,
+        now: datetime,
+        limit: int | None = None,
+        *,
+        missed_until: datetime | None = None,
+    ) -> int:
+        moved = super().promote(queue, now, limit or 500, missed_until=missed_until)
         self.later[queue] = [place for place in self.later[queue] if place[0] != now]
         return moved
 
@@ -359,7 +386,13 @@ class DiscardsInSilence(MemoryJobs):
     """A claim does not say which jobs it discarded."""
 
     async def claim(
-        self, worker: str, wants: Sequence[Want], *, total: int, solo: bool = False
+        self,
+        worker: str,
+        wants: Sequence[Want],
+        *,
+        total: int,
+        solo: bool = False,
+        head_start: timedelta = timedelta(0),
     ) -> ClaimReply:
         reply = await super().claim(worker, wants, total=total, solo=solo)
         return replace(reply, expired=())

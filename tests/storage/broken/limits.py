@@ -256,12 +256,19 @@ class RetriesHaveNoLimits(Claims):
 class PromotionForgetsLimits(MemoryDatabase):
     """A job that fell due stands among those without limits."""
 
-    def promote(self, queue: str, now: datetime, limit: int | None = None) -> int:
+    def promote(
+        self,
+        queue: str,
+        now: datetime,
+        limit: int | None = None,
+        *,
+        missed_until: datetime | None = None,
+    ) -> int:
         for place in self.later[queue]:
             row = self._standing(place)
             if row is not None and row.due <= now:
                 row.asked, row.lane_limits = replace(row.asked, limits=()), ""
-        return super().promote(queue, now, limit)
+        return super().promote(queue, now, limit, missed_until=missed_until)
 
 
 @fails(LaneConformance.test_a_job_made_due_now_waits_in_its_lane)

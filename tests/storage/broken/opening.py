@@ -188,7 +188,13 @@ class SilentClaim(MemoryJobs):
     """A job that a claim discards wakes nobody."""
 
     async def claim(
-        self, worker: str, wants: Sequence[Want], *, total: int, solo: bool = False
+        self,
+        worker: str,
+        wants: Sequence[Want],
+        *,
+        total: int,
+        solo: bool = False,
+        head_start: timedelta = timedelta(0),
     ) -> ClaimReply:
         with nobody_listens(self._db):
             return await super().claim(worker, wants, total=total, solo=solo)

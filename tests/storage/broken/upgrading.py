@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from tests.storage.broken.table import fails
 from windlass.core.transition import Transition
@@ -18,7 +19,13 @@ class IgnoresTheVersion(MemoryJobs):
     """Any code may claim, however old."""
 
     async def claim(
-        self, worker: str, wants: Sequence[Want], *, total: int, solo: bool = False
+        self,
+        worker: str,
+        wants: Sequence[Want],
+        *,
+        total: int,
+        solo: bool = False,
+        head_start: timedelta = timedelta(0),
     ) -> ClaimReply:
         self._db.version = VERSION
         return await super().claim(worker, wants, total=total, solo=solo)

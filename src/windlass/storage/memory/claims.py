@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from heapq import heappop, heappush
 
 import msgspec
@@ -45,6 +45,8 @@ class Claims:
 
     def __init__(self, database: MemoryDatabase) -> None:
         self._db = database
+        self.head_start = timedelta(0)
+        """Of the claim under way."""
 
     def claim(
         self, worker: str, wants: Sequence[Want], *, total: int, solo: bool, now: datetime
@@ -55,7 +57,7 @@ class Claims:
             return ClaimReply((), now, live=False)
         queues = self.open_queues(wants)
         for queue in queues:
-            self._db.promote(queue, now)
+            self.promote(queue, now)
         usage = self._db.gates.usage(self._db.running.values())
         room = min(total, 1) if solo else total
         visit = Visit(worker=worker, now=now, room=room, solo=solo, usage=usage)
@@ -71,6 +73,10 @@ class Claims:
             solo_due=self.solo_due(visit, queues),
             expired=visit.expired,
         )
+
+    def promote(self, queue: str, now: datetime) -> None:
+        """Make due jobs ready; those that were missed only when others had their head start."""
+        self._db.promote(queue, now, missed_until=now - self.head_start)
 
     def is_live(self, worker: str) -> bool:
         row = self._db.workers.get(worker)
@@ -165,7 +171,7 @@ class Claims:
         cool_until = self._db.queues[queue].cool_until
         if cool_until is not None and cool_until > now:
             return cool_until
-        return self._db.next_due(queue)
+        return self._db.next_due(queue, self.head_start)
 
     def solo_due(self, visit: Visit, queues: Sequence[str]) -> bool:
         """Whether a job could start if this worker asked for it alone."""

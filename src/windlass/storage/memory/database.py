@@ -6,7 +6,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from heapq import heappop, heappush
 
 import msgspec
@@ -164,18 +164,36 @@ class MemoryDatabase:
         due = row.due if what is OnConflict.REPLACE_ARGUMENTS else due_of(new, now)
         self.stand(row, due, now)
 
-    def promote(self, queue: str, now: datetime, limit: int | None = None) -> int:
-        """Move due jobs among the ready ones; the answer is how many."""
-        moved, heap = 0, self.later[queue]
+    def promote(
+        self,
+        queue: str,
+        now: datetime,
+        limit: int | None = None,
+        *,
+        missed_until: datetime | None = None,
+    ) -> int:
+        """Move due jobs among the ready ones, those that were missed only if they were due by
+        ``missed_until`` (None: too); the answer is how many.
+        """
+        moved, heap, left = 0, self.later[queue], list[Place]()
         while moved != limit and (row := self.head(heap)) is not None and row.due <= now:
-            heappop(heap)
-            self.stand_ready(row)
-            moved += 1
+            place = heappop(heap)
+            if missed_until is None or row.missed_at is None or row.due <= missed_until:
+                self.stand_ready(row)
+                moved += 1
+            else:
+                left.append(place)
+        for place in left:
+            heappush(heap, place)
         return moved
 
-    def next_due(self, queue: str) -> datetime | None:
-        row = self.head(self.later[queue])
-        return None if row is None else row.due
+    def next_due(self, queue: str, head_start: timedelta = timedelta(0)) -> datetime | None:
+        """When the next job that is not ready counts as due."""
+        first = self.head(self.later[queue])
+        if first is None or not head_start:
+            return None if first is None else first.due
+        rows = [row for place in self.later[queue] if (row := self._standing(place)) is not None]
+        return min(row.due if row.missed_at is None else row.due + head_start for row in rows)
 
     # --- unique keys --------------------------------------------------------------------------
 

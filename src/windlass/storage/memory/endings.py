@@ -79,6 +79,7 @@ class Endings:
         row.ended = Ending(transition.claim.number, verb, transition.by)
         row.lost, row.solo = transition.lost, transition.solo
         row.missed_at = self.missed_at(row, transition, verb, now)
+        row.missed_why = self.missed_why(row, transition, verb)
         del self._db.running[row.seq]
         state = FINISHING[verb]
         if state is State.WAITING:
@@ -141,10 +142,19 @@ class Endings:
             return None
         return now if transition.missed and row.missed_at is None else row.missed_at
 
+    def missed_why(self, row: Row, transition: Transition, verb: Verb) -> str | None:
+        if verb is not Verb.RELEASE:
+            return None
+        if not transition.missed:
+            return row.missed_why
+        return "" if transition.error is None else transition.error.message
+
     def remember(self, row: Row, transition: Transition, verb: Verb, now: datetime) -> None:
-        """Every claim that did not succeed stays in the history."""
+        """Every claim that did not succeed stays in the history, unless it was only missed."""
         if verb is Verb.SUCCEED:
             row.blame(None)
+            return
+        if verb is Verb.RELEASE and transition.missed:
             return
         if transition.error is not None:
             row.blame(transition.error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from windlass.core.job import Claim, JobId, NewJob, Progress
 from windlass.core.state import State
@@ -28,6 +28,8 @@ from windlass.storage.repeats import is_repeat
 from windlass.storage.sleepers import changed_queues
 
 __all__ = ["MemoryJobs"]
+
+_NONE = timedelta(0)
 
 
 class MemoryJobs:
@@ -79,9 +81,16 @@ class MemoryJobs:
         return insert(self._db, job, now)
 
     async def claim(
-        self, worker: str, wants: Sequence[Want], *, total: int, solo: bool = False
+        self,
+        worker: str,
+        wants: Sequence[Want],
+        *,
+        total: int,
+        solo: bool = False,
+        head_start: timedelta = _NONE,
     ) -> ClaimReply:
         with self._db.moment() as now:
+            self._claims.head_start = head_start
             return self._claims.claim(worker, wants, total=total, solo=solo, now=now)
 
     async def apply(self, transitions: Sequence[Transition]) -> Applied:

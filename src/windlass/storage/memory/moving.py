@@ -164,6 +164,7 @@ def _row(stored: StoredJob) -> Row:
         lost=job.lost,
         solo=job.solo,
         missed_at=job.missed_at,
+        missed_why=job.missed_why,
         throttled=job.throttled,
         progress=job.progress,
         history=[*stored.history],

@@ -22,7 +22,7 @@ def retakes_key(row: Row) -> bool:
 def requeue(database: MemoryDatabase, row: Row, now: datetime) -> None:
     """The job waits again, ready now, with a fresh budget. Its key is free, or its own."""
     row.max_attempts = row.attempt + row.asked.max_attempts
-    row.expires_at = row.finished_at = row.missed_at = row.reason = None
+    row.expires_at = row.finished_at = row.missed_at = row.missed_why = row.reason = None
     row.cancel_requested = row.solo = False
     row.key_spent = True
     row.lost = 0

@@ -88,6 +88,7 @@ class Row(msgspec.Struct, eq=False, kw_only=True):
     lost: int = 0
     solo: bool = False
     missed_at: datetime | None = None
+    missed_why: str | None = None
     throttled: int = 0
     progress: Progress | None = None
     history: list[Attempt] = []
@@ -191,6 +192,7 @@ class Row(msgspec.Struct, eq=False, kw_only=True):
             lost=self.lost,
             solo=self.solo,
             missed_at=self.missed_at,
+            missed_why=self.missed_why,
             throttled=self.throttled,
             progress=self.progress,
             tags=asked.tags,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from windlass.core.job import LimitUse
 from windlass.core.limit import LimitSpec
@@ -17,6 +17,7 @@ from windlass.storage.protocol import AuditNote, LimitState
 __all__ = ["MemoryLimits", "MemoryMaintenance"]
 
 HOUR = timedelta(hours=1)
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class MemoryLimits:
@@ -81,8 +82,8 @@ class MemoryMaintenance:
     async def promote(self, limit: int) -> int:
         with self._db.moment() as now:
             moved = 0
-            while moved < limit and (queue := self._due_queue(now)) is not None:
-                moved += self._db.promote(queue, now, 1)
+            for queue in self._due_queues(now):
+                moved += self._db.promote(queue, now, limit - moved, missed_until=_NEVER)
         self._db.wake()
         return moved
 
@@ -91,10 +92,9 @@ class MemoryMaintenance:
             due = [at for at, queue in self._due_times() if queues is None or queue in queues]
             return min(due, default=None)
 
-    def _due_queue(self, now: datetime) -> str | None:
-        """The queue with the longest due job that is not ready."""
-        due, queue = min(self._due_times(), default=(None, None))
-        return queue if due is not None and due <= now else None
+    def _due_queues(self, now: datetime) -> list[str]:
+        """The queues with due jobs that are not ready, that of the longest due one first."""
+        return [queue for due, queue in sorted(self._due_times()) if due <= now]
 
     def _due_times(self) -> list[tuple[datetime, str]]:
         due = [(self._db.next_due(queue), queue) for queue in self._db.later]

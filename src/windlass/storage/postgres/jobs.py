@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
+from windlass.core.instant import span_us
 from windlass.core.job import Claim, JobId, NewJob, Progress
 from windlass.core.state import TERMINAL
 from windlass.core.transition import Transition
@@ -59,6 +61,7 @@ _REPORT, _SETTLED, _CANCEL = _SQL["report"], _SQL["settled"], _SQL["cancel"]
 _MANY = 2**31 - 1
 _SECONDS_EACH = 0.002
 """What storing a job may take on a slow server, beyond what every call may."""
+_NONE = timedelta(0)
 
 
 class PostgresJobs:
@@ -99,7 +102,13 @@ class PostgresJobs:
             raise
 
     async def claim(
-        self, worker: str, wants: Sequence[Want], *, total: int, solo: bool = False
+        self,
+        worker: str,
+        wants: Sequence[Want],
+        *,
+        total: int,
+        solo: bool = False,
+        head_start: timedelta = _NONE,
     ) -> ClaimReply:
         try:
             *rows, about = await self._db.fetch(
@@ -111,6 +120,7 @@ class PostgresJobs:
                 min(max(total, 0), _MANY),
                 solo,
                 self._db.known,
+                span_us(head_start),
             )
         except Refused as refused:
             refuse_newer(int(refused.detail), self._db.known, self._place)

@@ -21,7 +21,7 @@ from windlass.core.job import (
     LimitUse,
     Progress,
 )
-from windlass.core.state import State, Verb
+from windlass.core.state import State, verb_of
 from windlass.storage.postgres.connection import Row
 
 __all__ = [
@@ -130,6 +130,7 @@ def job_of(row: Row) -> Job:
         lost=row["lost"],
         solo=row["solo"],
         missed_at=row["missed_at"],
+        missed_why=None if row["missed_at"] is None else row["missed_why"],
         throttled=row["throttled"],
         progress=_progress_of(row["progress"], row["progress_note"]),
         tags=_readable(_tags, row["tags"]) or (),
@@ -151,7 +152,7 @@ def attempt_of(row: Row) -> Attempt:
     return Attempt(
         claim_number=row["claim_number"],
         attempt=row["attempt"],
-        verb=Verb(row["verb"]),
+        verb=verb_of(row["verb"]),
         worker=row["worker"],
         started_at=row["started_at"],
         ended_at=row["ended_at"],

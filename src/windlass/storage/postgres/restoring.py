@@ -54,6 +54,7 @@ def job_row(stored: StoredJob) -> _Columns:
         "finished_at": job.finished_at,
         "expires_at": job.expires_at,
         "missed_at": job.missed_at,
+        "missed_why": None if job.missed_why is None else stored_text(job.missed_why),
         "timeout": stored_span(job.timeout),
         "attempt": job.attempt,
         "max_attempts": job.max_attempts,

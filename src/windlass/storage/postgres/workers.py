@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from windlass.core.instant import span_us
 from windlass.core.job import Claim, ClaimedJob
 from windlass.core.transition import Transition
+from windlass.storage.about import about_of, about_text
 from windlass.storage.calendar import FIRST, within
 from windlass.storage.postgres.apply import (
     answers_of,
@@ -66,6 +67,7 @@ class PostgresWorkers:
             start.lock_inode,
             list(start.tasks),
             None if start.clock is None else max(within(start.clock), FIRST),
+            about_text(start),
         )
         at: datetime = rows[0][0]
         return at
@@ -171,6 +173,7 @@ def _beat_of(rows: Sequence[Row]) -> Beat:
 
 
 def _start_of(row: Row) -> WorkerStart:
+    about = about_of(row["about"])
     return WorkerStart(
         id=row["id"],
         host=row["host"],
@@ -184,6 +187,8 @@ def _start_of(row: Row) -> WorkerStart:
         lock_inode=row["lock_inode"],
         tasks=tuple(row["tasks"]),
         clock=row["clock"],
+        signatures=about.signatures,
+        pools=about.pools,
     )
 
 

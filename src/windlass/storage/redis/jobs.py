@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from datetime import timedelta
 
 import msgspec
 
+from windlass.core.instant import span_us
 from windlass.core.job import Claim, JobId, NewJob, Progress
 from windlass.core.transition import Transition
 from windlass.storage.calendar import instant_of
@@ -46,6 +48,7 @@ _CANCELLED = {
 }
 
 _pack = msgspec.msgpack.Encoder().encode
+_NONE = timedelta(0)
 
 
 class RedisJobs:
@@ -65,9 +68,15 @@ class RedisJobs:
         return answers
 
     async def claim(
-        self, worker: str, wants: Sequence[Want], *, total: int, solo: bool = False
+        self,
+        worker: str,
+        wants: Sequence[Want],
+        *,
+        total: int,
+        solo: bool = False,
+        head_start: timedelta = _NONE,
     ) -> ClaimReply:
-        wanted: list[Argument] = [worker, total, "1" if solo else ""]
+        wanted: list[Argument] = [worker, total, "1" if solo else "", span_us(head_start)]
         for want in wants:
             wanted += (want.queue, want.limit)
         taken = read_claim(worker, await self._db.run(_CLAIM, *wanted))

@@ -18,6 +18,8 @@ Jobs
     frames           HASH     id -> where that error was raised, where that is known
     progress         HASH     id -> msgpack [fraction, note]
     throttled        HASH     id -> how often it was; there is one where flag THROTTLED is set
+    missed           HASH     id -> why the last worker that claimed it could not run it; there is
+                              one where the state record says when it was first missed
     history:<id>     LIST     ended claims, oldest first, newest 32: number, attempt, verb, start,
                               end, length of the error (``>IIBqqI``), error as in ``errors``, worker
                               with its length in 2 bytes, traceback
@@ -26,7 +28,8 @@ Jobs
     keys             HASH     unique key -> id, then until when it is held (a double; 0: no end)
 
 Lines. A job waits in exactly one of them
-    later:<queue>    ZSET     place, then its priority as 8 bytes, by due time: not ready
+    later:<queue>    ZSET     place, then its priority as 8 bytes, then 'm' if it was missed,
+                              by due time: not ready
     ready:<queue>    ZSET     place by priority: jobs without limits
     solo:<queue>     ZSET     place by priority: jobs that run alone, with limits or without
     lane:<lane>      ZSET     place by priority: jobs of a queue that need the same limits

@@ -13,6 +13,7 @@ import msgspec
 from windlass.core.instant import to_us
 from windlass.core.job import Attempt, AttemptError, Job, JobId, Progress
 from windlass.core.rollup import Rollup
+from windlass.core.state import Verb
 from windlass.storage.calendar import instant_of
 from windlass.storage.protocol import Settled
 from windlass.storage.redis.asked import (
@@ -59,6 +60,7 @@ __all__ = [
 _LENGTH = struct.Struct(">H")
 _ENDED = struct.Struct(">IIBqqI")
 _DEAD = struct.Struct(">16sdII")
+_UNKNOWN_VERB = 255
 
 
 class Kept(NamedTuple):
@@ -156,6 +158,7 @@ def job_of(
     traceback: bytes | None = None,
     progress: bytes | None = None,
     throttled: int = 0,
+    why: bytes = b"",
 ) -> Job:
     """The whole job, for people."""
     asked = shown_asked(asked_bytes)
@@ -193,6 +196,7 @@ def job_of(
         lost=kept.lost,
         solo=bool(kept.flags & SOLO),
         missed_at=instant(kept.missed),
+        missed_why=why.decode(errors="replace") if why else None,
         throttled=throttled,
         progress=Progress(*_progress_parts(progress)) if progress else None,
         tags=extras.tags,
@@ -227,7 +231,7 @@ def attempt_of(entry: bytes) -> Attempt:
     return Attempt(
         claim_number=number,
         attempt=attempt,
-        verb=VERBS[verb],
+        verb=VERBS[verb] if verb < len(VERBS) else f"unknown ({verb})",
         worker=worker,
         started_at=instant_of(started),
         ended_at=instant_of(ended),
@@ -242,7 +246,7 @@ def attempt_record(attempt: Attempt) -> bytes:
     front = _ENDED.pack(
         attempt.claim_number,
         attempt.attempt,
-        VERB_CODES[attempt.verb],
+        _UNKNOWN_VERB if not isinstance(attempt.verb, Verb) else VERB_CODES[attempt.verb],
         to_us(attempt.started_at),
         to_us(attempt.ended_at),
         len(said),

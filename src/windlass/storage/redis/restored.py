@@ -107,6 +107,8 @@ def _fields(job: Job) -> dict[str, bytes]:
         fields["progress"] = _pack((float(job.progress.fraction), job.progress.note))
     if job.throttled:
         fields["throttled"] = str(job.throttled).encode()
+    if job.missed_at is not None and job.missed_why:
+        fields["missed"] = job.missed_why.encode()
     return {key: text for key, text in fields.items() if text}
 
 

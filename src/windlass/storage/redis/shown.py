@@ -14,7 +14,7 @@ __all__ = ["pairs", "shown_job"]
 
 def shown_job(row: Sequence[Any]) -> Job:
     """The whole job."""
-    asked, kept, error, traceback, progress, held, throttled = row
+    asked, kept, error, traceback, progress, held, throttled, why = row
     return job_of(
         asked,
         kept,
@@ -23,6 +23,7 @@ def shown_job(row: Sequence[Any]) -> Job:
         traceback=traceback,
         progress=progress,
         throttled=throttled,
+        why=why,
     )
 
 

@@ -36,6 +36,7 @@ _SQL = load("windlass.storage.sqlite.sql", "claim.sql")
 _IS_LIVE, _LOOK, _SOLO_AFTER = _SQL["is_live"], _SQL["look"], _SQL["solo_after"]
 _BEST, _CHOSEN, _EXTRAS, _START = _SQL["best"], _SQL["chosen"], _SQL["extras"], _SQL["start"]
 _LANES = load("windlass.storage.sqlite.sql", "lanes.sql")
+_DUE_AFTER = _SQL["due_after"]
 _OPEN_TIMED, _NEXT_TIMED = _LANES["open_timed"], _LANES["next_timed"]
 _RUNNING = load("windlass.storage.sqlite.sql", "queues.sql")["running"]
 
@@ -94,13 +95,14 @@ def claim(
     total: int,
     solo: bool,
     now: int,
+    head_start: int = 0,
 ) -> Taken:
     """`JobStore.claim` at the instant ``now``."""
     taken = Taken(worker, now)
     if not first(connection, _IS_LIVE, (worker,)):
         taken.live = False
         return taken
-    claiming = _Claiming(connection, taken, min(total, 1) if solo else total)
+    claiming = _Claiming(connection, taken, min(total, 1) if solo else total, head_start)
     for want in wants:
         claiming.serve(want, solo=solo)
     claiming.look_ahead()
@@ -110,10 +112,13 @@ def claim(
 class _Claiming:
     """One claim under way."""
 
-    def __init__(self, connection: apsw.Connection, taken: Taken, room: int) -> None:
+    def __init__(
+        self, connection: apsw.Connection, taken: Taken, room: int, head_start: int
+    ) -> None:
         self._connection = connection
         self._taken, self._now = taken, taken.now
         self._room = room
+        self._head_start = head_start
         self._gates = Gates(connection, taken.now)
         self._expiries = EXPIRED_AT_ONCE
         self._laned: list[str] = []
@@ -126,8 +131,10 @@ class _Claiming:
         if paused:
             return
         if due is not None and due <= self._now:
-            self._promote(queue)
+            many = self._promote(queue)
             *_, due, laned, alone = self._look(queue)
+            if self._head_start and many < PROMOTED_AT_ONCE and due is not None:
+                due = self._next_due(queue, due)
         if cool_until is not None and cool_until > self._now:
             self._taken.expect(cool_until)
             return
@@ -163,10 +170,27 @@ class _Claiming:
         row: Row = fetch(self._connection, _LOOK, (queue,))[0]
         return row
 
-    def _promote(self, queue: str) -> None:
-        lanes = Lanes(self._connection)
-        promote(self._connection, queue, lanes, limit=PROMOTED_AT_ONCE, now=self._now)
+    def _promote(self, queue: str) -> int:
+        """Make due jobs ready; those that were missed only when others had their head start."""
+        lanes, until = Lanes(self._connection), self._now - self._head_start
+        done = promote(
+            self._connection,
+            queue,
+            lanes,
+            limit=PROMOTED_AT_ONCE,
+            now=self._now,
+            missed_until=until,
+        )
         lanes.settle()
+        return done
+
+    def _next_due(self, queue: str, due: int) -> int:
+        """When something of a queue counts as due, whose first job is due at ``due``."""
+        if due > self._now:
+            return due
+        following = value_of(self._connection, _DUE_AFTER, (queue, self._now))
+        left = due + self._head_start
+        return left if following is None else min(left, following)
 
     # --- three ways to take -------------------------------------------------------------------
 

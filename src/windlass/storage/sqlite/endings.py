@@ -184,24 +184,28 @@ class Others:
         """Store where the job is now, and remember this claim."""
         transition, verb, row, _ = ending
         number, worker, started_at = row[2], row[6], row[8]
-        missed_at = None
+        missed_at = why = None
+        error = transition.error
         if verb is Verb.RELEASE:
             missed_at = job.missed_at or (self._now if transition.missed else None)
-        error = transition.error
+            if transition.missed:
+                why, error = "" if error is None else error.message, None
         said = () if error is None else (error.kind, error.message, error.traceback)
         begun = int(transition.started and verb in _RETURNING)
         marks = (transition.by, transition.lost, int(transition.solo), missed_at, begun)
         if error is None:
-            self._ended.append((job.seq, *place, verb.value, *marks))
+            self._ended.append((job.seq, *place, verb.value, *marks, why))
         else:
             frame = frame_of(error.traceback)
             self._ended_with_error.append((job.seq, *place, verb.value, *marks, *said, frame))
+        if why is not None:
+            return  # nothing ran, so there is nothing to remember
         self._history.append(
             (job.seq, number, job.attempt, verb.value, worker, started_at, self._now)
             + (said or (None, None, None))
         )
         if number > HISTORY:
-            self._forgotten.append((job.seq, number - HISTORY))
+            self._forgotten.append((job.seq, HISTORY - 1))
 
     def _write(self) -> None:
         statements: Sequence[tuple[str, Sequence[tuple[Any, ...]]]] = (

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from datetime import timedelta
 
 import apsw
 
+from windlass.core.instant import span_us
 from windlass.core.job import Claim, JobId, NewJob, Progress
 from windlass.core.state import TERMINAL, State
 from windlass.core.transition import Transition
@@ -48,6 +50,7 @@ _BY_IDS, _REQUEST_CANCEL, _REPORT = _SQL["by_ids"], _SQL["request_cancel"], _SQL
 _SETTLED, _CLAIMABLE, _ACTIVE = _SQL["settled"], _SQL["claimable"], _SQL["active"]
 _OUTLOOK = _SQL["outlook"]
 
+_NONE = timedelta(0)
 _MANY = 100
 """A claim of fewer is for slots that fell free beside others: what it waits for is the sync, so it
 does not wait for another's. One of more shares its commit with the finishes before it."""
@@ -67,13 +70,22 @@ class SqliteJobs:
         return answers
 
     async def claim(
-        self, worker: str, wants: Sequence[Want], *, total: int, solo: bool = False
+        self,
+        worker: str,
+        wants: Sequence[Want],
+        *,
+        total: int,
+        solo: bool = False,
+        head_start: timedelta = _NONE,
     ) -> ClaimReply:
         write = self._db.write_soon if total < _MANY else self._db.write
+        later = span_us(head_start)
 
         def op(connection: apsw.Connection, now: int) -> Taken:
             self._db.refuse_newer(connection)
-            return claim(connection, worker, wants, total=total, solo=solo, now=now)
+            return claim(
+                connection, worker, wants, total=total, solo=solo, now=now, head_start=later
+            )
 
         taken = await write(op)
         if taken.expired or taken.damaged:

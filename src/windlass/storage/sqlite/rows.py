@@ -22,7 +22,7 @@ from windlass.core.job import (
     LimitUse,
     Progress,
 )
-from windlass.core.state import State, Verb
+from windlass.core.state import State, verb_of
 from windlass.errors import InvalidArgument
 from windlass.storage.calendar import instant_of
 
@@ -281,7 +281,7 @@ def job_of(row: Row) -> Job:
         cancel_requested, lost, solo, worker, created_at, started_at, finished_at, limits,
         expires_at, timeout, key, key_held, missed_at, backoff, tags, tenant, principal,
         correlation_id, trace, parent, progress, note, reason, kind, text, traceback, result,
-        payload, throttled, on_failure,
+        payload, throttled, on_failure, missed_why,
     ) = row  # fmt: skip
     return Job(
         id=JobId(uid.hex()),
@@ -313,6 +313,7 @@ def job_of(row: Row) -> Job:
         lost=lost,
         solo=bool(solo),
         missed_at=instant(missed_at),
+        missed_why=None if missed_at is None else missed_why,
         throttled=throttled,
         progress=None if progress is None else Progress(progress, note),
         tags=_readable(_tags_of, tags) or (),
@@ -331,7 +332,7 @@ def attempt_of(row: Row) -> Attempt:
     return Attempt(
         claim_number=number,
         attempt=attempt,
-        verb=Verb(verb),
+        verb=verb_of(verb),
         worker=worker,
         started_at=instant_of(started_at),
         ended_at=instant_of(ended_at),

@@ -41,15 +41,25 @@ _READY, _SOLO, _IN_LANE = _SQL["make_ready"], _SQL["make_solo"], _SQL["make_read
 _WAITING = _SQL["waiting"]
 
 
-def promote(connection: apsw.Connection, queue: str, lanes: Lanes, *, limit: int, now: int) -> int:
-    """Make up to ``limit`` due jobs of a queue ready, longest due first."""
-    rows = fetch(connection, _DUE, (queue, now, limit))
+def promote(
+    connection: apsw.Connection,
+    queue: str,
+    lanes: Lanes,
+    *,
+    limit: int,
+    now: int,
+    missed_until: int,
+) -> int:
+    """Make up to ``limit`` due jobs of a queue ready, longest due first; those that were missed
+    only if they were due by ``missed_until``.
+    """
+    rows = fetch(connection, _DUE, (queue, now, limit, missed_until))
     _make_ready(connection, rows, lanes, now)
     return len(rows)
 
 
 def promote_all(connection: apsw.Connection, *, limit: int, now: int) -> int:
-    """The same for all queues together."""
+    """The same for all queues together, but for jobs that were missed."""
     rows = fetch(connection, _DUE_ANYWHERE, (now, limit))
     lanes = Lanes(connection)
     _make_ready(connection, rows, lanes, now)
@@ -91,8 +101,7 @@ def next_due(connection: apsw.Connection, queues: Sequence[str] | None = None) -
 
 def has_due(connection: apsw.Connection, now: int) -> bool:
     """Whether a promotion would find something."""
-    due = next_due(connection)
-    return due is not None and due <= now
+    return bool(fetch(connection, _DUE_ANYWHERE, (now, 1)))
 
 
 def end_waiting(

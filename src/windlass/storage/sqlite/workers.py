@@ -12,6 +12,7 @@ from windlass.core.instant import span_us, to_us
 from windlass.core.job import Claim, ClaimedJob, JobId
 from windlass.core.state import Verb
 from windlass.core.transition import Transition
+from windlass.storage.about import about_of, about_text
 from windlass.storage.calendar import instant_of
 from windlass.storage.protocol import (
     Answer,
@@ -57,6 +58,7 @@ class SqliteWorkers:
         queues = msgspec.json.encode(list(start.queues)).decode()
         tasks = msgspec.json.encode(list(start.tasks)).decode()
         clock = None if start.clock is None else to_us(start.clock)
+        about = about_text(start)
 
         def op(connection: apsw.Connection, now: int) -> int:
             connection.execute(
@@ -77,6 +79,7 @@ class SqliteWorkers:
                     now,
                     tasks,
                     clock,
+                    about,
                 ),
             )
             return now
@@ -203,7 +206,8 @@ def _release(row: Row, worker: str) -> Transition:
 
 
 def _start(row: Row) -> WorkerStart:
-    worker, host, pid, version, queues, slots, lease, boot, device, inode, tasks, clock = row
+    worker, host, pid, version, queues, slots, lease, boot, device, inode, tasks, clock, text = row
+    about = about_of(text)
     return WorkerStart(
         id=worker,
         host=host,
@@ -217,13 +221,15 @@ def _start(row: Row) -> WorkerStart:
         lock_inode=inode,
         tasks=tuple(_names_of(tasks)),
         clock=instant(clock),
+        signatures=about.signatures,
+        pools=about.pools,
     )
 
 
 def _record(row: Row) -> WorkerRecord:
-    state, started_at, beat_at, ended_at, memory, duty, running = row[12:]
+    state, started_at, beat_at, ended_at, memory, duty, running = row[13:]
     return WorkerRecord(
-        start=_start(row[:12]),
+        start=_start(row[:13]),
         state=WorkerState(state),
         started_at=instant_of(started_at),
         beat_at=instant_of(beat_at),

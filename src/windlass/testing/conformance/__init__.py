@@ -51,6 +51,7 @@ from windlass.testing.conformance.keeping import RetentionConformance
 from windlass.testing.conformance.lanes import LaneConformance
 from windlass.testing.conformance.leading import LeaderConformance
 from windlass.testing.conformance.maintaining import MaintenanceConformance
+from windlass.testing.conformance.missing import MissConformance
 from windlass.testing.conformance.moving import MovingConformance
 from windlass.testing.conformance.opening import (
     QueueWakeupConformance,
@@ -113,6 +114,7 @@ __all__ = [
     "LogConformance",
     "MaintenanceConformance",
     "MaxRunningConformance",
+    "MissConformance",
     "MovingConformance",
     "ObedienceConformance",
     "OnFailureConformance",
@@ -169,6 +171,7 @@ ALL: tuple[type, ...] = (
     FenceConformance,
     OutcomeConformance,
     HistoryConformance,
+    MissConformance,
     RetryConformance,
     FollowUpConformance,
     SuccessorConformance,

@@ -271,5 +271,5 @@ async def queue_record(storage: Storage, queue: str = "default") -> QueueRecord:
     return records.get(queue, QueueRecord(queue=queue))
 
 
-def ids(jobs: list[ClaimedJob]) -> list[JobId]:
+def ids(jobs: Sequence[ClaimedJob]) -> list[JobId]:
     return [job.claim.job for job in jobs]

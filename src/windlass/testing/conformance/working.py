@@ -65,6 +65,8 @@ class HeartbeatConformance:
             queues=("a", "夜"),
             tasks=("mail.send", "ünï 'x'"),
             clock=clock.now() - HOUR + INSTANT,
+            signatures={"mail.send": "0123456789abcdef", "ünï 'x'": ""},
+            pools={"a": 3, "夜": 1},
         )
         await storage.workers.register(start)
         (record,) = await storage.workers.workers()
@@ -72,6 +74,7 @@ class HeartbeatConformance:
         for told in (record.start, live):
             assert (tuple(told.queues), tuple(told.tasks)) == (start.queues, start.tasks)
             assert told.clock == start.clock
+            assert (told.signatures, told.pools) == (start.signatures, start.pools)
 
     async def test_a_beat_says_how_much_memory_is_used(self, storage: Storage) -> None:
         async def memory() -> int | None:

@@ -47,7 +47,10 @@ class Accounts(Rule):
         self._counts[minute][verb.value] += 1
         self._wait[minute][bucket_of(span_us(before.started_at - before.due))] += 1
         self._run[minute][bucket_of(span_us(change.at - before.started_at))] += 1
-        if verb is not Verb.SUCCEED:
+        # Who gives a job back has it wait only where he cannot run it, and then nothing ran.
+        after = change.after
+        missed = verb is Verb.RELEASE and after is not None and after.due > change.at
+        if verb is not Verb.SUCCEED and not missed:
             self._ended[change.job].append((before.claim_number, verb.value))
 
     # --- the end ------------------------------------------------------------------------------
@@ -63,7 +66,7 @@ class Accounts(Rule):
         for job, claims in self._ended.items():
             if job in self.ledger.jobs:
                 history = await ask("admin.history", job)
-                told = [(one.claim_number, one.verb.value) for one in history]
+                told = [(one.claim_number, str(one.verb)) for one in history]
                 if told != claims[-_HISTORY:]:
                     self._object("22 conservation", f"the history of {job}: {told}, not {claims}")
 

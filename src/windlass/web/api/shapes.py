@@ -74,6 +74,9 @@ class JobBody(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
     """Why it was discarded."""
     cancel_requested: bool
+    missed_at: datetime | None
+    """When a worker first could not run it; None: none had to give it back."""
+    missed_why: str | None
     throttled: int
     progress: Progress | None
     tags: Sequence[str]
@@ -192,6 +195,8 @@ def job_body(job: Job, now: datetime) -> JobBody:
         error=job.error,
         reason=job.reason,
         cancel_requested=job.cancel_requested,
+        missed_at=job.missed_at,
+        missed_why=job.missed_why,
         throttled=job.throttled,
         progress=job.progress,
         tags=job.tags,

@@ -85,7 +85,7 @@ def _past(job: Job, history: Sequence[Attempt]) -> list[_Piece]:
     pieces: list[_Piece] = []
     since = job.created_at
     for one in history:
-        outcome, tone = _OUTCOMES.get(one.verb.value, (one.verb.value, "again"))
+        outcome, tone = _OUTCOMES.get(one.verb, (str(one.verb), "again"))
         pieces.append(
             _Piece(
                 since=since,

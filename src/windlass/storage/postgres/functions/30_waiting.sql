@@ -96,9 +96,12 @@ END $$;
 
 -- Make up to p_limit due jobs ready, longest due first; of one queue, or (NULL) of any. Returns
 -- how many. Rows that somebody else holds are left to him. With p_locked the caller has called
--- `lock_lanes`; without it, jobs for lanes are left to somebody who has.
-CREATE OR REPLACE FUNCTION promote_some(p_queue text, p_limit integer, p_now timestamptz, p_locked boolean)
-RETURNS integer
+-- `lock_lanes`; without it, jobs for lanes are left to somebody who has. Those that were missed are
+-- made ready only if they were due by p_missed_until; of any queue, never.
+CREATE OR REPLACE FUNCTION promote_some(
+    p_queue text, p_limit integer, p_now timestamptz, p_locked boolean,
+    p_missed_until timestamptz DEFAULT NULL
+) RETURNS integer
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
@@ -109,6 +112,7 @@ BEGIN
         v_seqs := ARRAY(
             SELECT seq FROM jobs
              WHERE ready = 0 AND due <= p_now AND (p_locked OR solo OR gates IS NULL)
+               AND missed_at IS NULL
              ORDER BY due, seq LIMIT p_limit FOR UPDATE SKIP LOCKED
         );
     ELSE
@@ -116,6 +120,7 @@ BEGIN
             SELECT seq FROM jobs
              WHERE queue BETWEEN p_queue AND p_queue AND ready = 0 AND due <= p_now
                AND (p_locked OR solo OR gates IS NULL)
+               AND (missed_at IS NULL OR due <= p_missed_until)
              ORDER BY queue, due, seq LIMIT p_limit FOR UPDATE SKIP LOCKED
         );
     END IF;
@@ -136,7 +141,7 @@ DECLARE
     v_limited boolean;
 BEGIN
     SELECT bool_or(d.gates IS NOT NULL AND NOT d.solo) INTO v_limited
-      FROM (SELECT gates, solo FROM jobs WHERE ready = 0 AND due <= v_now
+      FROM (SELECT gates, solo FROM jobs WHERE ready = 0 AND due <= v_now AND missed_at IS NULL
              ORDER BY due, seq LIMIT p_limit) AS d;
     IF v_limited IS NULL THEN
         RETURN 0;

@@ -15,6 +15,7 @@ $$;
 
 -- `JobStore.claim`. p_queues and p_limits are the wants, side by side. p_known: the newest schema
 -- version that the caller knows. A stored one of a newer major gives nothing: WL020, it as the detail.
+-- p_head_start: how long (in microseconds) jobs that were missed are left to others after they are due.
 --
 -- Returns the claimed jobs, want by want, those of one want in any order (the caller sorts them: that
 -- costs the server more); extras: see `extras_of`. The last row is about the claim itself: seq NULL; number 0 if the worker
@@ -22,7 +23,7 @@ $$;
 -- becomes claimable (microseconds since the epoch); extras, the ids of the jobs that were discarded.
 CREATE OR REPLACE FUNCTION claim_jobs(
     p_at timestamptz, p_worker text, p_queues text[], p_limits integer[], p_total integer,
-    p_solo boolean, p_known integer DEFAULT NULL
+    p_solo boolean, p_known integer DEFAULT NULL, p_head_start bigint DEFAULT 0
 ) RETURNS TABLE (
     seq bigint, id bytea, number integer, attempt integer, max_attempts integer, budget integer,
     due timestamptz, timeout bigint, queue text, task text, payload bytea, extras text[],
@@ -37,6 +38,8 @@ SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     v_now timestamptz := coalesce(p_at, clock_timestamp());
     v_left integer := CASE WHEN p_solo THEN least(p_total, 1) ELSE p_total END;
+    v_head_start interval := p_head_start * interval '1 microsecond';
+    v_promoted integer;
     v_room integer;
     v_running_room integer;
     v_expiries integer := 500;
@@ -109,12 +112,19 @@ BEGIN
               INTO v_look
               FROM (SELECT 1) AS one LEFT JOIN queues q ON q.name = v_queue;
             EXIT WHEN v_look.paused OR v_look.cool_until > v_now OR again = 2 OR v_look.due IS NULL OR v_look.due > v_now;
-            PERFORM promote_some(v_queue, 500, v_now, v_locked);
+            v_promoted := promote_some(v_queue, 500, v_now, v_locked, v_now - v_head_start);
         END LOOP;
         CONTINUE WHEN v_look.paused;
         IF v_look.cool_until > v_now THEN
             v_next := least(v_next, v_look.cool_until);
             CONTINUE;
+        END IF;
+        IF p_head_start > 0 AND v_look.due <= v_now AND v_promoted < 500 THEN
+            v_look.due := least(v_look.due + v_head_start,
+                                (SELECT j.due FROM jobs j
+                                  WHERE j.queue BETWEEN v_queue AND v_queue AND j.ready = 0
+                                    AND j.due > v_now
+                                  ORDER BY j.queue, j.due LIMIT 1));
         END IF;
         v_next := least(v_next, v_look.due);
         IF v_look.max_running IS NOT NULL AND v_queue = ANY (v_counted) IS NOT TRUE THEN

@@ -48,6 +48,8 @@ DECLARE
     v_due timestamptz;
     v_state integer;
     v_returns boolean;
+    v_missed boolean;
+    v_why text;
 BEGIN
     SELECT j.state, j.claim_number, j.cancel_requested, j.queue, j.task, j.worker, j.due,
            j.started_at, j.attempt, j.key, j.key_window, j.key_spent, j.gates, j.missed_at,
@@ -70,6 +72,12 @@ BEGIN
     verb := p_verb;
     IF v_job.cancel_requested AND p_if_cancelled IS NOT NULL THEN
         verb := p_if_cancelled;
+    END IF;
+    v_missed := verb = 'release' AND p_missed;
+    IF v_missed THEN
+        -- Nothing ran: this is no error of the job's.
+        v_why := coalesce(p_error_message, '');
+        p_error_kind := NULL;
     END IF;
     IF verb = 'throttle' AND p_cools IS NOT NULL THEN
         SELECT c.cool_until, c.cooled INTO cool_until, cooled
@@ -118,6 +126,7 @@ BEGIN
                throttled = j.throttled + (verb = 'throttle')::integer,
                missed_at = CASE WHEN verb = 'release'
                                 THEN coalesce(j.missed_at, CASE WHEN p_missed THEN p_now END) END,
+               missed_why = coalesce(v_why, j.missed_why),
                error_kind = coalesce(p_error_kind, j.error_kind),
                error_message = CASE WHEN p_error_kind IS NULL THEN j.error_message
                                     ELSE p_error_message END,
@@ -126,14 +135,17 @@ BEGIN
                error_frame = CASE WHEN p_error_kind IS NULL THEN j.error_frame
                                   ELSE p_error_frame END
          WHERE j.seq = p_seq;
-        INSERT INTO history (seq, claim_number, attempt, verb, worker, started_at, ended_at,
-                             error_kind, error_message, error_traceback)
-        VALUES (p_seq, p_number, v_job.attempt, verb, v_job.worker, v_job.started_at, p_now,
-                p_error_kind, p_error_message, p_error_traceback);
-        -- Every claim that ends without success leaves a row, so the newest 32 have the newest 32
-        -- numbers.
-        IF p_number > 32 THEN
-            DELETE FROM history h WHERE h.seq = p_seq AND h.claim_number <= p_number - 32;
+        IF NOT v_missed THEN
+            INSERT INTO history (seq, claim_number, attempt, verb, worker, started_at, ended_at,
+                                 error_kind, error_message, error_traceback)
+            VALUES (p_seq, p_number, v_job.attempt, verb, v_job.worker, v_job.started_at, p_now,
+                    p_error_kind, p_error_message, p_error_traceback);
+            IF p_number > 32 THEN
+                DELETE FROM history h
+                 WHERE h.seq = p_seq
+                   AND h.claim_number < (SELECT o.claim_number FROM history o WHERE o.seq = p_seq
+                                          ORDER BY o.claim_number DESC LIMIT 1 OFFSET 31);
+            END IF;
         END IF;
     END IF;
     PERFORM add_rollup(

@@ -32,8 +32,8 @@ BEGIN
     WITH stored AS (
         INSERT INTO jobs (
             id, state, ready, solo, cancel_requested, priority, due, created_at, started_at,
-            finished_at, expires_at, missed_at, timeout, attempt, max_attempts, budget,
-            claim_number, lost, ended_number, ended_verb, ended_by, queue, task, worker, gates,
+            finished_at, expires_at, missed_at, missed_why, timeout, attempt, max_attempts,
+            budget, claim_number, lost, ended_number, ended_verb, ended_by, queue, task, worker, gates,
             costs, key, key_window, key_period, backoff, tags, tenant, principal, correlation_id,
             trace, parent, progress, progress_note, reason, error_kind, error_message,
             error_traceback, error_frame, result, payload, throttled, on_failure, key_spent)
@@ -42,8 +42,8 @@ BEGIN
                     WHEN t.due > v_now OR (t.gates IS NOT NULL AND NOT t.solo) THEN 0
                     WHEN t.solo THEN 3 ELSE 1 END,
                t.solo, t.cancel_requested, t.priority, t.due, t.created_at, t.started_at,
-               t.finished_at, t.expires_at, t.missed_at, t.timeout, t.attempt, t.max_attempts,
-               t.budget, t.claim_number, t.lost, t.ended_number, t.ended_verb, t.ended_by,
+               t.finished_at, t.expires_at, t.missed_at, t.missed_why, t.timeout, t.attempt,
+               t.max_attempts, t.budget, t.claim_number, t.lost, t.ended_number, t.ended_verb, t.ended_by,
                t.queue, t.task, t.worker, t.gates, t.costs, t.key, t.key_window, t.key_period,
                t.backoff, t.tags, t.tenant, t.principal, t.correlation_id, t.trace, t.parent,
                t.progress, t.progress_note, t.reason, t.error_kind, t.error_message,

@@ -10,8 +10,8 @@ SELECT seq, id, state, queue, task, priority, due, attempt, max_attempts, budget
                   AND (keys.until IS NULL
                        OR keys.until > (SELECT coalesce($1::timestamptz, clock_timestamp()))))
            AS key_held,
-       missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, throttled,
-       on_failure, progress, progress_note, reason, error_kind, error_message, error_traceback, result, payload
+       missed_at, missed_why, backoff, tags, tenant, principal, correlation_id, trace, parent,
+       throttled, on_failure, progress, progress_note, reason, error_kind, error_message, error_traceback, result, payload
   FROM windlass.jobs
  WHERE id = ANY ($2::uuid[]);
 
@@ -25,8 +25,8 @@ SELECT f.next, f.reached, jobs.seq, id, state, queue, task, priority, due, attem
                   AND (keys.until IS NULL
                        OR keys.until > (SELECT coalesce($1::timestamptz, clock_timestamp()))))
            AS key_held,
-       missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, throttled,
-       on_failure, progress, progress_note, reason, error_kind, error_message, error_traceback,
+       missed_at, missed_why, backoff, tags, tenant, principal, correlation_id, trace, parent,
+       throttled, on_failure, progress, progress_note, reason, error_kind, error_message, error_traceback,
        result, payload
   FROM windlass.find_jobs(
            $1, $2, $3,

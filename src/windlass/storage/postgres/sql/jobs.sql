@@ -21,7 +21,7 @@ SELECT name FROM windlass.limits ORDER BY name;
 -- name: claim
 SELECT seq, id, number, attempt, max_attempts, budget, due, timeout, queue, task, payload, extras,
        priority
-  FROM windlass.claim_jobs($1, $2, $3, $4, $5, $6, $7);
+  FROM windlass.claim_jobs($1, $2, $3, $4, $5, $6, $7, $8);
 
 -- name: apply
 SELECT at, verdicts, verbs, cool_untils, cooleds

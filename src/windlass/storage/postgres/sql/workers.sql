@@ -5,8 +5,10 @@
 WITH clock AS MATERIALIZED (SELECT coalesce($1::timestamptz, clock_timestamp()) AS at),
 made AS (
     INSERT INTO windlass.workers (id, host, pid, version, queues, slots, lease, lock_boot,
-                                  lock_device, lock_inode, tasks, clock, started_at, beat_at)
-    SELECT $2, $3, $4, $5, $6::text[], $7, $8, $9, $10, $11, $12::text[], $13::timestamptz, at, at
+                                  lock_device, lock_inode, tasks, clock, about, started_at,
+                                  beat_at)
+    SELECT $2, $3, $4, $5, $6::text[], $7, $8, $9, $10, $11, $12::text[], $13::timestamptz,
+           $14, at, at
       FROM clock
     ON CONFLICT (id) DO NOTHING
 )
@@ -43,12 +45,13 @@ SELECT at, verdicts, verbs, cool_untils, cooleds
                              $17, $18, $19, $20, $21, $22, $23, $24);
 
 -- name: live
-SELECT id, host, pid, version, queues, slots, lease, lock_boot, lock_device, lock_inode, tasks, clock
+SELECT id, host, pid, version, queues, slots, lease, lock_boot, lock_device, lock_inode, tasks,
+       clock, about
   FROM windlass.workers WHERE state = 'live' ORDER BY seq DESC;
 
 -- name: workers
 SELECT id, host, pid, version, queues, slots, lease, lock_boot, lock_device, lock_inode, tasks,
-       clock, memory, duty, state, started_at, beat_at, ended_at,
+       clock, about, memory, duty, state, started_at, beat_at, ended_at,
        (SELECT count(*) FROM windlass.jobs WHERE jobs.worker = workers.id AND jobs.state = 1)
            AS running
   FROM windlass.workers

@@ -19,15 +19,16 @@ local SUCCESS = applied(SUCCEED)
 -- What many state records have in common from their claim number on: what it says, and what it says
 -- after the success. Jobs of one claim share it.
 local function read_back(back, by, result)
-  local number, attempt, _, started, _, expires, _, _, _, worker = struct.unpack(BACK, back)
+  local number, attempt, _, started, _, expires, missed, _, _, worker = struct.unpack(BACK, back)
   local after_it = struct.pack(
     BACK, number, attempt, 0, started, now, expires, 0, number, SUCCEED, #worker, worker, #by, by
   ) .. result
   return { number = number, started = started, run = bucket_of(now - started), worker = worker,
-    after_it = after_it, ids = {}, n = 0 }
+    missed = missed > 0, after_it = after_it, ids = {}, n = 0 }
 end
 
--- Plain successes: those that free nothing and had no error before. The others take the long way.
+-- Plain successes: those that free nothing, had no error before and were not missed. The others take
+-- the long way.
 local function succeed_all(item)
   local by, given, result, first = struct.unpack('>xHc0BI4c0', item)
   local ids, numbers, seqs = {}, {}, {}
@@ -54,7 +55,7 @@ local function succeed_all(item)
           back = read_back(tail, by, result)
           backs[tail] = back
         end
-        if back.number == numbers[i] then
+        if back.number == numbers[i] and not back.missed then
           answer = SUCCESS
           states[n + 1], states[n + 2] = id, front .. sub(record, 3, last - 1) .. back.after_it
           n = n + 2

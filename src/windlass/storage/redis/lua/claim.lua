@@ -1,5 +1,6 @@
 -- JobStore.claim.
--- ARGV: worker, total, '1' for a solo claim or '', then queue and limit of each want.
+-- ARGV: worker, total, '1' for a solo claim or '', how long jobs that were missed are left to others
+-- after they are due, then queue and limit of each want.
 -- Answer: now, 1 if the worker is live, next_at or -1, 1 if solo_due, the ids of expired jobs and those
 -- of jobs that could not be read (each one string), a list with the place among the claimed, the state
 -- record and the error of those that have a state record from before; then all asked records.
@@ -8,7 +9,7 @@
 if newer then
   return redis.error_reply('WINDLASSLAYOUT ' .. newer .. ' is the stored layout')
 end
-local worker, room, alone = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1'
+local worker, room, alone, head_start = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1', tonumber(ARGV[4])
 if not redis.call('ZSCORE', prefix .. 'live', worker) then
   return { now, 0, -1, 0, '', '', {} }
 end
@@ -242,9 +243,12 @@ local function serve(queue, limit)
   end
   local due = first_due(queue)
   if due and due <= now then
-    promote(queue, PROMOTED)
+    local many, left = promote(queue, PROMOTED, now - head_start)
     settle_lanes()
     due = first_due(queue)
+    if left and many < PROMOTED then
+      due = math.min(left + head_start, first_due(queue, true) or left + head_start)
+    end
   end
   local rests, may_start = cooling_until(queue), queue_room(queue)
   expect(rests or due)
@@ -280,7 +284,7 @@ local function serve(queue, limit)
   end
 end
 
-for i = 4, #ARGV, 2 do
+for i = 5, #ARGV, 2 do
   serve(ARGV[i], tonumber(ARGV[i + 1]))
 end
 if #ids > 0 then

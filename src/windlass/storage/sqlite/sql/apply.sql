@@ -33,12 +33,14 @@ UPDATE jobs
 
 -- name: end
 -- Any verb but success, without an error of its own: the last one stays. ?13: it waits again after
--- its handler was entered, so it has no expiry any more.
+-- its handler was entered, so it has no expiry any more. Why it was missed (?14) says something only
+-- while missed_at does.
 UPDATE jobs
    SET state = ?2, ready = ?3, lane = ?4, due = ?5, attempt = ?6, finished_at = ?7,
        ended_number = claim_number, ended_verb = ?8, ended_by = ?9, lost = ?10, solo = ?11,
        missed_at = ?12, expires_at = iif(?13, NULL, expires_at), key_spent = key_spent OR ?13,
-       result = NULL, throttled = throttled + (?8 = 'throttle')
+       result = NULL, throttled = throttled + (?8 = 'throttle'),
+       missed_why = coalesce(?14, missed_why)
  WHERE seq = ?1;
 
 -- name: end_with_error
@@ -56,8 +58,11 @@ INSERT INTO history (seq, claim_number, attempt, verb, worker, started_at, ended
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10);
 
 -- name: forget_old
--- Every claim that ends without success leaves a row, so the newest 32 have the newest 32 numbers.
-DELETE FROM history WHERE seq = ?1 AND claim_number <= ?2;
+-- All but the newest ?2 + 1.
+DELETE FROM history
+ WHERE seq = ?1
+   AND claim_number < (SELECT claim_number FROM history WHERE seq = ?1
+                        ORDER BY claim_number DESC LIMIT 1 OFFSET ?2);
 
 -- name: delete_jobs
 DELETE FROM jobs WHERE seq IN (SELECT value FROM json_each(?1));

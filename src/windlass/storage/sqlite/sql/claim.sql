@@ -16,15 +16,18 @@ SELECT (SELECT paused FROM queues WHERE name = ?1),
 -- name: due
 -- Limits as bytes, here and below: what is no text must not fail the whole statement.
 SELECT due, seq, priority, solo, CAST(limits AS BLOB), queue FROM jobs
- WHERE queue = ?1 AND ready = 0 AND due <= ?2
+ WHERE queue = ?1 AND ready = 0 AND due <= ?2 AND (missed_at IS NULL OR due <= ?4)
  ORDER BY due, seq LIMIT ?3;
+
+-- name: due_after
+SELECT due FROM jobs WHERE queue = ?1 AND ready = 0 AND due > ?2 ORDER BY due LIMIT 1;
 
 -- name: next_due
 SELECT due FROM jobs WHERE queue = ?1 AND ready = 0 ORDER BY due LIMIT 1;
 
 -- name: due_anywhere
 SELECT due, seq, priority, solo, CAST(limits AS BLOB), queue FROM jobs
- WHERE ready = 0 AND due <= ?1
+ WHERE ready = 0 AND due <= ?1 AND missed_at IS NULL
  ORDER BY due, seq LIMIT ?2;
 
 -- name: next_due_anywhere

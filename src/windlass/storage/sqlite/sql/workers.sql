@@ -3,8 +3,9 @@
 -- name: register
 -- A repeated call finds its row. A row that has ended stays ended.
 INSERT INTO workers (id, host, pid, version, queues, slots, lease, beat_boot, beat_since_boot,
-                     lock_boot, lock_device, lock_inode, started_at, beat_at, tasks, clock)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13, ?14, ?15)
+                     lock_boot, lock_device, lock_inode, started_at, beat_at, tasks, clock,
+                     about)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13, ?14, ?15, ?16)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: beat
@@ -63,7 +64,7 @@ SELECT id, claim_number, seq, lost, solo FROM jobs WHERE worker = ?1 AND state =
 
 -- name: workers
 SELECT id, host, pid, version, queues, slots, lease, lock_boot, lock_device, lock_inode, tasks,
-       clock, state, started_at, beat_at, ended_at, memory, duty,
+       clock, about, state, started_at, beat_at, ended_at, memory, duty,
        (SELECT count(*) FROM jobs WHERE jobs.worker = workers.id AND jobs.state = 1)
   FROM workers
  ORDER BY seq DESC;
@@ -73,7 +74,7 @@ SELECT id FROM workers WHERE state = 'live';
 
 -- name: live_starts
 SELECT id, host, pid, version, queues, slots, lease, lock_boot, lock_device, lock_inode, tasks,
-       clock
+       clock, about
   FROM workers WHERE state = 'live' ORDER BY seq DESC;
 
 -- name: prune_workers

@@ -79,6 +79,13 @@ local function keep_error(job, verb, transition)
   end
 end
 
+-- Why this worker could not run it.
+local function keep_why(job, transition)
+  local fine, said = pcall(cmsgpack.unpack, transition[10])
+  local why = fine and type(said) == 'table' and said[2] or ''
+  redis.call('HSET', prefix .. 'missed', job.id, why)
+end
+
 -- The job ends with its claim.
 local function finish(job, verb, transition)
   job.state, job.finished, job.tail = ENDS[verb], now, ''
@@ -140,9 +147,13 @@ local function accept(job, verb, transition)
     due = math.max(due, till)
   end
   tally(job.queue, job.task, verb, job.due, job.started)
-  keep_error(job, verb, transition)
-  if verb ~= SUCCEED and (transition[15] or not ENDS[verb]) then
-    remember(job, verb, transition)
+  if verb == RELEASE and transition[14] then
+    keep_why(job, transition) -- nothing ran: this is no error of the job's
+  else
+    keep_error(job, verb, transition)
+    if verb ~= SUCCEED and (transition[15] or not ENDS[verb]) then
+      remember(job, verb, transition)
+    end
   end
   drop_claim(job.worker, job.id)
   tell_others(job, verb, transition)
@@ -150,7 +161,7 @@ local function accept(job, verb, transition)
   job.lost = transition[12]
   mark(job, SOLO, transition[13])
   if verb ~= RELEASE then
-    job.missed = 0
+    forget_miss(job)
   elseif transition[14] and job.missed == 0 then
     job.missed = now
   end

@@ -145,6 +145,14 @@ local function mark(job, flag, on)
   end
 end
 
+-- The job is none that a worker could not run.
+local function forget_miss(job)
+  if job.missed > 0 then
+    redis.call('HDEL', prefix .. 'missed', job.id)
+    job.missed = 0
+  end
+end
+
 -- Where, in an asked record, the payload begins and where what few jobs carry.
 local function parts_of(record, rest)
   local payload = rest + 1
@@ -220,6 +228,7 @@ local function bury_record(queue, id, reason, asked, kept)
   note_dead(id, reason, asked, kept)
   for _, key in ipairs({
     'jobs', 'state', 'errors', 'tracebacks', 'frames', 'progress', 'throttled',
+    'missed',
   }) do
     redis.call('HDEL', prefix .. key, id)
   end

@@ -30,9 +30,21 @@ local function kind_of(job)
   return '0'
 end
 
--- Due time of the first job of a queue that is not ready; nil: there is none.
-local function first_due(queue)
-  local first = redis.call('ZRANGE', prefix .. 'later:' .. queue, 0, 0, 'WITHSCORES')
+-- How a job stands in its queue's later line.
+local function later_place(job)
+  local place = place_at(job.due, job.seq, job.id, kind_of(job))
+  return place .. struct.pack('>d', job.priority) .. (job.missed > 0 and 'm' or '')
+end
+
+-- Due time of the first job of a queue that is not ready, or of the first that is not due yet; nil:
+-- there is none.
+local function first_due(queue, ahead)
+  local later = prefix .. 'later:' .. queue
+  local first = ahead
+    and redis.call(
+      'ZRANGEBYSCORE', later, string.format('(%.0f', now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1
+    )
+    or redis.call('ZRANGE', later, 0, 0, 'WITHSCORES')
   return first[2] and tonumber(first[2])
 end
 
@@ -104,10 +116,7 @@ local function join_line(job)
   if job.due <= now then
     stand_ready(job)
   else
-    local place = place_at(job.due, job.seq, job.id, kind_of(job))
-    redis.call(
-      'ZADD', prefix .. 'later:' .. job.queue, job.due, place .. struct.pack('>d', job.priority)
-    )
+    redis.call('ZADD', prefix .. 'later:' .. job.queue, job.due, later_place(job))
     due_changed[job.queue] = true
   end
 end
@@ -143,7 +152,10 @@ local function leave_line(job)
   ) == 1 then
     return
   end
-  redis.call('ZREM', prefix .. 'later:' .. job.queue, place .. struct.pack('>d', job.priority))
+  if redis.call('ZREM', prefix .. 'later:' .. job.queue, later_place(job)) == 0 then
+    -- One that an older version has put there stands there as any other.
+    redis.call('ZREM', prefix .. 'later:' .. job.queue, place .. struct.pack('>d', job.priority))
+  end
   due_changed[job.queue] = true
 end
 
@@ -160,10 +172,20 @@ local function end_waiting(job, state, reason)
   free_key_at_end(job)
 end
 
--- Make up to `most` due jobs of a queue ready, longest due first; the answer is how many.
-local function promote(queue, most)
+-- Make up to `most` due jobs of a queue ready, longest due first; those that were missed only if they
+-- were due by `missed_until`. The answer is how many, and the due time of the first that was left.
+local function promote(queue, most, missed_until)
   local later = prefix .. 'later:' .. queue
-  local members = redis.call('ZRANGEBYSCORE', later, '-inf', now, 'LIMIT', 0, most)
+  local due = redis.call('ZRANGEBYSCORE', later, '-inf', now, 'LIMIT', 0, most)
+  local members, left = {}, nil
+  for _, member in ipairs(due) do
+    local at = #member > PLACE + 8 and place_order(member)
+    if at and at > missed_until then
+      left = left or at
+    else
+      members[#members + 1] = member
+    end
+  end
   local ready, solo = {}, {}
   for _, member in ipairs(members) do
     local place, kind = string.sub(member, 1, PLACE), string.sub(member, PLACE, PLACE)
@@ -195,7 +217,7 @@ local function promote(queue, most)
     wide('ZREM', later, members, 1)
     due_changed[queue] = true
   end
-  return #members
+  return #members, left
 end
 
 -- Take a job away with everything that is known of it, whatever its state. A waiting one must have
@@ -214,6 +236,7 @@ local function delete_job(job)
   if has(job.flags, THROTTLED) then
     redis.call('HDEL', prefix .. 'throttled', job.id)
   end
+  forget_miss(job)
   if has(job.flags, ERROR) then
     redis.call('HDEL', prefix .. 'errors', job.id)
     redis.call('HDEL', prefix .. 'tracebacks', job.id)

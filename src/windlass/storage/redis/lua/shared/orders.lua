@@ -25,7 +25,8 @@ function orders.requeue(job)
   count(job.queue, job.state, -1)
   count(job.queue, WAITING, 1)
   job.most = job.attempt + job.budget
-  job.expires, job.missed, job.lost = 0, 0, 0
+  job.expires, job.lost = 0, 0
+  forget_miss(job)
   mark(job, CANCEL, false)
   mark(job, SOLO, false)
   mark(job, SPENT, has(job.marks, STARTED))

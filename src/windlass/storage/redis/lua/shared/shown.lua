@@ -2,7 +2,7 @@
 -- use: jobs keys
 
 -- Asked record, state record, error, traceback and progress ('' each where there is none),
--- whether the job holds its key, and how often it was throttled.
+-- whether the job holds its key, how often it was throttled, and why it was missed ('').
 local function show(job)
   local failed = has(job.flags, ERROR)
   local held = 0
@@ -20,5 +20,6 @@ local function show(job)
     job.number > 0 and redis.call('HGET', prefix .. 'progress', job.id) or '',
     held,
     has(job.flags, THROTTLED) and tonumber(redis.call('HGET', prefix .. 'throttled', job.id)) or 0,
+    job.missed > 0 and redis.call('HGET', prefix .. 'missed', job.id) or '',
   }
 end
