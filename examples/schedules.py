@@ -28,7 +28,7 @@ async def main() -> None:
         await app.admin.pause_schedule("poll", by="ada")  # holds over restarts
         await app.admin.create_schedule("report-jp", Manual(), report.call("jp"), by="ada")
         job = await app.admin.trigger_schedule("report-jp", by="ada")
-        print(await app.job(job).result(timeout=10) if job else "")
+        print(await app.job(job.id).result(timeout=10) if job else "")
         for schedule in await app.admin.schedules():
             print(f"{schedule.name}: {schedule.words}, {schedule.state}")
 

@@ -36,6 +36,7 @@ from windlass.seams import Seams
 from windlass.storage.batching import Batcher
 from windlass.storage.protocol import Inserted, Settled, Storage
 from windlass.task import Call, JobOptions, Task
+from windlass.telling import tell_expired
 from windlass.waiter import ResultWaiter
 
 __all__ = [
@@ -192,6 +193,8 @@ class Client:
             raise
         if reply.created and self._bus.heard:
             self._bus.publish(enqueued(new))
+        if reply.expired is not None:
+            await tell_expired(self._storage, self._bus, [reply.expired])
         if reply.created:
             return Job(self._handles, reply.id, created=True, task=call.task)
         return job_for(self._handles, call, reply)
@@ -226,6 +229,8 @@ class Client:
             for new, reply in zip(news, replies, strict=True):
                 if reply.created:
                     self._bus.publish(enqueued(new))
+            expired = [reply.expired for reply in replies if reply.expired is not None]
+            await tell_expired(self._storage, self._bus, expired)
         return [
             job_for(self._handles, call, reply) for call, reply in zip(calls, replies, strict=True)
         ]

@@ -10,7 +10,16 @@ import msgspec
 
 from windlass.core.job import JobId, NewJob
 from windlass.core.rules import Once
-from windlass.core.schedule import RUNS, Run, Schedule, ScheduleState, first_slot, job_of
+from windlass.core.schedule import (
+    Run,
+    Schedule,
+    ScheduleState,
+    Triggered,
+    first_slot,
+    job_of,
+    merged,
+    remembered,
+)
 from windlass.errors import (
     InvalidArgument,
     ScheduleBusy,
@@ -27,6 +36,7 @@ __all__ = [
     "Broken",
     "Known",
     "Schedules",
+    "Triggered",
     "decoded",
     "encoded",
     "merged",
@@ -43,7 +53,6 @@ UNDECLARED = (
 UNINSTALLED = "its plugin was uninstalled. It goes on when a process that installs it starts"
 _TRIES = 20
 _DECODER = msgspec.json.Decoder(ScheduleState)
-_REMEMBERED = 100
 
 Now = Callable[[], Awaitable[datetime]]
 
@@ -105,23 +114,6 @@ def write_of(known: Known, state: ScheduleState, next_at: datetime | None) -> Sc
     )
 
 
-def merged(plan: Schedule, old: Schedule, new: Schedule) -> Schedule:
-    """What holds when code says something new: its word, except where a person has spoken."""
-    theirs = {
-        name: getattr(plan, name)
-        for name in Schedule.__struct_fields__
-        if getattr(plan, name) != getattr(old, name)
-    }
-    return msgspec.structs.replace(new, **theirs)
-
-
-def remembered(runs: Sequence[Run], plan: Schedule) -> tuple[Run, ...]:
-    """The latest runs; older ones only while they are active, as many as are counted."""
-    most = max(_REMEMBERED, plan.most_active or 0)
-    older = [run for run in runs[:-RUNS] if run.active]
-    return (*older[-most:], *runs[-RUNS:])
-
-
 class Schedules:
     """What can be done to schedules. Every change is a compare-and-set: the last one is never lost
     to somebody who had read an older state.
@@ -172,7 +164,7 @@ class Schedules:
                 # Before what is let go here can be held again.
                 await self._store.declare(sorted(plans))
             answers = await self._store.write(writes) if writes else ()
-            if Written.STALE not in answers:
+            if all(answer.what is not Written.STALE for answer in answers):
                 await self._store.declare(sorted(plans))
                 return
         raise _contended("the schedules")
@@ -245,7 +237,7 @@ class Schedules:
             body=encoded(state),
             next_at=first_slot(plan, now),
         )
-        if await self._store.write([write]) != [Written.WRITTEN]:
+        if await self._written(write) is not Written.WRITTEN:
             raise ScheduleExists(name)
         return await self.get(name)
 
@@ -316,10 +308,11 @@ class Schedules:
 
         return await self._edit(name, back, by=by, removed=True)
 
-    async def trigger(self, name: str, *, by: str) -> JobId | None:
+    async def trigger(self, name: str, *, by: str) -> Triggered | None:
         """Run it now, beside its slots; None: a chore, which its leader starts at once.
 
-        ScheduleBusy where as many runs are active as may be.
+        ScheduleBusy where as many runs are active as may be. Where another job holds the unique key
+        of its job, nothing is written, and the answer names that one.
         """
         for _ in range(_TRIES):
             known = await self.get(name)
@@ -329,14 +322,18 @@ class Schedules:
                     message = f"{name} is a chore and does not fire at present: resume it first"
                     raise InvalidArgument(message)
                 write = write_of(known, known.state, now)
-                if (await self._store.write([write]))[0] is Written.WRITTEN:
+                if await self._written(write) is Written.WRITTEN:
                     return None
                 continue
             (job_id,) = self._new_ids(1)
-            write = self._triggered(known, job_of(name, plan, job_id), now, by)
-            match (await self._store.write([write]))[0]:
+            job = job_of(name, plan, job_id)
+            write = self._triggered(known, job, now, by)
+            (answer,) = await self._store.write([write])
+            match answer.what:
                 case Written.WRITTEN:
-                    return job_id
+                    return Triggered(job, created=True, expired=answer.expired)
+                case Written.HELD:
+                    return Triggered(job, created=False, holder=answer.holders[job_id])
                 case Written.BUSY:
                     raise ScheduleBusy(name, len(write.active))
                 case Written.STALE:
@@ -361,9 +358,13 @@ class Schedules:
             if name not in rows:
                 raise ScheduleUnknown(name, list(rows))
             write = ScheduleWrite(name=name, revision=rows[name].revision, body=None)
-            if await self._store.write([write]) == [Written.WRITTEN]:
+            if await self._written(write) is Written.WRITTEN:
                 return
         raise _contended(f"schedule {name!r}")
+
+    async def _written(self, write: ScheduleWrite) -> Written:
+        (answer,) = await self._store.write([write])
+        return answer.what
 
     async def _edit(
         self,
@@ -379,7 +380,7 @@ class Schedules:
             state, next_at = edit(known, now)
             state = msgspec.structs.replace(state, changed_by=by, changed_at=now)
             write = write_of(known, state, next_at)
-            if (await self._store.write([write]))[0] is Written.WRITTEN:
+            if await self._written(write) is Written.WRITTEN:
                 return await self.get(name, removed=True)
         raise _contended(f"schedule {name!r}")
 

@@ -283,7 +283,9 @@ async def test_listeners_hear_of_new_jobs_and_not_of_reused_ones(app: Windlass) 
 
     job = await work.options(key="k").enqueue()
     await work.options(key="k").enqueue()
-    assert heard == [JobEnqueued(job=job.id, task=work.name, queue="mail")]
+    (told,) = heard
+    assert isinstance(told, JobEnqueued)
+    assert (told.job, told.task, told.queue) == (job.id, work.name, "mail")
 
 
 async def test_a_task_stays_callable_as_the_plain_function(app: Windlass) -> None:

@@ -45,7 +45,9 @@ class Stage:
 
     def scheduler(self, chores: dict[str, Chore] | None = None) -> Scheduler:
         leader: Any = Leading()
-        return Scheduler(self.storage, leader, Bus(), chores or {}, poll=timedelta(seconds=1))
+        (token,) = new_job_ids(1)
+        poll = timedelta(seconds=1)
+        return Scheduler(self.storage, leader, Bus(), chores or {}, poll=poll, token=token)
 
     async def declare(self, **fields: Any) -> None:
         plan = Schedule(**{"rule": Every(HOUR), "job": JOB, **fields})
@@ -245,7 +247,7 @@ async def test_runs_wait_their_turn_from_when_somebody_says_so(app: Windlass) ->
         await app.admin.change_schedule("eu", overlap=overlap)
         job = await app.admin.trigger_schedule("eu")
         assert job is not None
-        assert len((await app.admin.get(job)).limits) == limits
+        assert len((await app.admin.get(job.id)).limits) == limits
     assert (await app.admin.schedule("eu")).changed == {}
 
 

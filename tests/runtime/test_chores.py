@@ -36,7 +36,7 @@ async def leading(it: Bench) -> Leader:
 
 
 def pruner_of(it: Bench) -> Pruner:
-    return Pruner(it.store.storage.maintenance, it.app.settings, it.engine.policy.queues)
+    return Pruner(it.store.storage, it.app.settings, it.engine.policy.queues, it.app.bus)
 
 
 def noop(it: Bench, **options: Any) -> Task[[], None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -11,14 +12,17 @@ import pytest
 
 from tests.runtime.world import register
 from windlass import Windlass
+from windlass.core.event import Event, JobEnqueued, JobMoved
 from windlass.core.job import FollowUp, Job, JobId, LimitUse, NewJob
 from windlass.core.limit import LimitSpec
+from windlass.core.rules import Manual
 from windlass.core.state import State
 from windlass.runtime.engine import Engine
 from windlass.runtime.presence import Presence
+from windlass.runtime.pruner import Pruner
 from windlass.runtime.reaper import Reaper
 from windlass.seams import new_job_id
-from windlass.storage.protocol import JobFilter, Want
+from windlass.storage.protocol import Inserted, JobFilter, Storage, Want
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
@@ -93,3 +97,80 @@ async def test_a_limit_that_was_never_defined_costs_no_failure_its_follow_up(url
             followers = await told_of(ids)
             assert sorted(str(job.parent) for job in followers) == sorted(ids)
             assert {use.name for job in followers for use in job.limits} == {"known"}
+
+
+async def test_whatever_ends_a_waiting_job_is_told_once(url: str) -> None:
+    app = Windlass(url, keep_succeeded=0)
+    events: list[Event] = []
+    app.on_transition(events.append)
+
+    @app.task(name="report", unique=True, expires=0.001)
+    async def report() -> None: ...
+
+    @app.task(name="mail")
+    async def mail() -> None: ...
+
+    def told() -> list[tuple[str, JobId]]:
+        heard = [
+            ("enqueued", one.job) if isinstance(one, JobEnqueued) else (one.verb.value, one.job)
+            for one in events
+            if isinstance(one, JobEnqueued | JobMoved)
+        ]
+        events.clear()
+        return heard
+
+    async with app, stepping(app) as engine:
+        storage = await app.storage()
+        first = await report.enqueue()
+        await past(storage, first.id)
+        assert told() == [("enqueued", first.id)]
+        second = await report.enqueue()
+        assert told() == [("enqueued", second.id), ("expire", first.id)], "at an insert"
+        await past(storage, second.id)
+        (third,) = await app.enqueue_many([report.call()])
+        assert told() == [("enqueued", third.id), ("expire", second.id)], "at an insert of many"
+        await past(storage, third.id)
+        made = await app.admin.enqueue(report.call())
+        assert told() == [("enqueued", made.id), ("expire", third.id)], "by a person's order"
+        await app.admin.create_schedule("reports", Manual(), report.call(), overlap="allow")
+        await past(storage, made.id)
+        run = await app.admin.trigger_schedule("reports")
+        assert run is not None
+        assert told() == [("enqueued", run.id), ("expire", made.id)], "by a schedule"
+        await past(storage, run.id)
+        pruner = Pruner(storage, app.settings, engine.policy.queues, app.bus)
+        await pruner.step()
+        assert told() == [("expire", run.id)], "by retention"
+        await app.admin.create_schedule("mails", Manual(), mail.call(), overlap="allow")
+        last = await app.admin.trigger_schedule("mails")
+        assert last is not None
+        await app.admin.remove_schedule("mails", cancel_runs=True)
+        assert told() == [("enqueued", last.id), ("cancel", last.id)], "with its schedule"
+
+
+async def test_a_trigger_whose_key_is_held_answers_with_the_holder(url: str) -> None:
+    app = Windlass(url)
+    events: list[Event] = []
+
+    @app.task(name="report", unique=True)
+    async def report() -> None: ...
+
+    async with app:
+        holder = await report.enqueue()
+        await app.admin.create_schedule("reports", Manual(), report.call(), overlap="allow")
+        app.on_transition(events.append)
+        answer = await app.admin.trigger_schedule("reports")
+        assert answer == Inserted(holder.id, created=False)
+        schedule = await app.admin.schedule("reports")
+        assert (schedule.fired, list(schedule.runs)) == (0, [])
+        assert events == []
+
+
+async def past(storage: Storage, job: JobId) -> None:
+    """Wait until the store's clock is past the expiry of a job."""
+    (stored,) = await storage.admin.get([job])
+    assert stored is not None
+    assert stored.expires_at is not None
+    async with asyncio.timeout(10):
+        while await storage.now() <= stored.expires_at:  # noqa: ASYNC110 -- the store's clock
+            await asyncio.sleep(0.001)

@@ -102,7 +102,7 @@ async def test_retention_of_a_queue_is_its_own() -> None:
         leader = Leader(it.store.storage.leader, it.engine.identity, lease=15 * SECOND)
         assert await leader.step()
         queues = it.engine.policy.queues
-        pruner = Pruner(it.store.storage.maintenance, it.app.settings, queues)
+        pruner = Pruner(it.store.storage, it.app.settings, queues, it.app.bus)
         it.clock.advance(61)
         assert await pruner.step() == 1
         it.clock.advance(3600)

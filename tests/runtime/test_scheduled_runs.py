@@ -345,11 +345,11 @@ async def test_schedules_can_be_made_changed_and_triggered_at_run_time() -> None
         assert (changed.next_at, changed.changed_by) == (None, "bob")
         job = await app.admin.trigger_schedule("eu", by="bob")
         assert job is not None
-        stored = await app.admin.get(job)
+        stored = await app.admin.get(job.id)
         assert stored.tags == ("schedule:eu",)
         assert (await app.admin.schedule("eu")).runs[0].by == "bob"
         await app.admin.remove_schedule("eu", cancel_runs=True, by="bob")
-        assert (await app.admin.get(job)).state is State.CANCELLED
+        assert (await app.admin.get(job.id)).state is State.CANCELLED
         with pytest.raises(ScheduleUnknown):
             await app.admin.schedule("eu")
 

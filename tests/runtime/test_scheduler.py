@@ -12,12 +12,14 @@ import msgspec
 import pytest
 
 from windlass.core.breaker import Breaker
+from windlass.core.event import Event
 from windlass.core.job import JobId, LimitUse, NewJob
 from windlass.core.limit import LimitSpec
 from windlass.core.outcome import GaveUp, Succeeded
 from windlass.core.rules import Cron, Every, Manual, Once
 from windlass.core.schedule import Missed, Schedule, ScheduleState, slot_of
 from windlass.core.state import State
+from windlass.core.unique import Unique
 from windlass.errors import ScheduleBusy, ScheduleExists, ScheduleUnknown, StoreBusy
 from windlass.observe.bus import Bus
 from windlass.runtime.scheduler import BACKUP, Chore, Scheduler
@@ -46,6 +48,7 @@ class Stage:
         self.clock = VirtualClock()
         self.database = MemoryDatabase(self.clock)
         self.storage = MemoryStorage(self.database)
+        self.bus = Bus()
         self.book = Schedules(self.storage.schedules, self.storage.now, new_job_ids)
 
     def scheduler(
@@ -57,7 +60,10 @@ class Stage:
     ) -> Scheduler:
         leader: Any = Leading(leading=leading)
         poll = timedelta(seconds=1)
-        return Scheduler(self.storage, leader, Bus(), chores or {}, poll=poll, declared=declared)
+        (token,) = new_job_ids(1)
+        return Scheduler(
+            self.storage, leader, self.bus, chores or {}, poll=poll, token=token, declared=declared
+        )
 
     async def declare(self, name: str = "nightly", **fields: Any) -> None:
         fields = {"rule": Every(MINUTE), "job": JOB, **fields}
@@ -123,6 +129,108 @@ async def test_two_schedulers_that_fire_the_same_slot_make_one_job(stage: Stage)
     fired = await asyncio.gather(*(scheduler.step() for scheduler in schedulers))
     assert sum(fired) == 1
     assert await stage.slots() == [START + MINUTE]
+
+
+async def test_of_two_schedulers_that_make_the_same_move_at_once_one_tells_and_does_the_chore(
+    stage: Stage,
+) -> None:
+    done: list[str] = []
+
+    async def chore() -> str:
+        done.append("swept")
+        return "done"
+
+    told: list[Event] = []
+    stage.bus.subscribe(told.append)
+    await stage.declare()
+    await stage.declare("sweep", job=None)
+    await stage.advance(60)
+    due = await stage.storage.schedules.due(10)
+    rivals = [stage.scheduler(chores={"sweep": chore}) for _ in range(3)]
+    assert [await rival._fire(due.rows, due.at) for rival in rivals] == [1, 0, 0]
+    for rival in rivals:
+        await rival.close()
+    assert len(told) == len(await stage.jobs()) == 1
+    assert done == ["swept"]
+
+
+async def test_a_write_whose_answer_was_lost_is_told_of_when_it_is_repeated(stage: Stage) -> None:
+    told: list[Event] = []
+    stage.bus.subscribe(told.append)
+    await stage.declare()
+    await stage.advance(60)
+    due = await stage.storage.schedules.due(10)
+    scheduler = stage.scheduler()
+    write = stage.storage.schedules.write
+
+    async def twice(writes: Sequence[ScheduleWrite]) -> Any:
+        await write(writes)
+        return await write(writes)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stage.storage.schedules, "write", twice)
+        assert await scheduler._fire(due.rows, due.at) == 1
+    assert len(told) == 1
+
+
+# --- unique keys --------------------------------------------------------------------------------
+
+KEYED = msgspec.structs.replace(JOB, unique=Unique("report"))
+
+
+async def test_a_slot_whose_unique_key_is_held_is_left_out_and_names_the_holder(
+    stage: Stage,
+) -> None:
+    told: list[Event] = []
+    stage.bus.subscribe(told.append)
+    holder = msgspec.structs.replace(KEYED, id=new_job_ids(1)[0])
+    await stage.storage.jobs.insert([holder])
+    await stage.declare(job=KEYED, overlap="allow")
+    await stage.declare("other", overlap="allow")
+    await stage.advance(60)
+    assert await stage.scheduler().step() == 1, "the other one"
+    state = (await stage.known()).state
+    assert (state.fired, state.left_out) == (0, 1)
+    assert [(run.job, run.outcome) for run in state.runs] == [
+        (None, f"left out: job {holder.id} holds its unique key")
+    ]
+    assert len(told) == 1
+    assert (await stage.known()).row.next_at == stage.clock.now() + MINUTE
+    await stage.storage.jobs.cancel([holder.id])
+    await stage.advance(60)
+    assert await stage.scheduler().step() == 2
+    assert ((await stage.known()).state.fired, len(told)) == (1, 3)
+
+
+async def test_of_missed_slots_with_one_unique_key_the_first_gets_it(stage: Stage) -> None:
+    await stage.declare(job=KEYED, overlap="allow", missed="all", most_missed=3)
+    await stage.advance(5 * MINUTE)
+    assert await stage.scheduler().step() == 1
+    state = (await stage.known()).state
+    (job,) = await stage.jobs()
+    assert [run.job for run in state.runs] == [job.id, None, None]
+    assert (state.fired, state.left_out) == (1, 3)
+    assert {run.outcome for run in state.runs[1:]} == {
+        f"left out: job {job.id} holds its unique key"
+    }
+
+
+async def test_a_trigger_that_meets_a_held_key_makes_nothing_and_names_the_holder(
+    stage: Stage,
+) -> None:
+    holder = msgspec.structs.replace(KEYED, id=new_job_ids(1)[0])
+    await stage.storage.jobs.insert([holder])
+    await stage.declare(job=KEYED, overlap="allow")
+    before = await stage.known()
+    made = await stage.book.trigger("nightly", by="ann")
+    assert made is not None
+    assert (made.created, made.holder) == (False, holder.id)
+    assert await stage.known() == before
+    await stage.storage.jobs.cancel([holder.id])
+    made = await stage.book.trigger("nightly", by="ann")
+    assert made is not None
+    assert made.created
+    assert [run.job for run in (await stage.known()).state.runs] == [made.job.id]
 
 
 async def test_who_does_not_lead_fires_only_what_was_left_for_long(stage: Stage) -> None:
@@ -248,7 +356,7 @@ async def test_a_run_that_ends_between_the_look_and_the_write_does_not_matter(
         active=active,
         most_active=2,
     )
-    assert [str(answer) for answer in await stage.storage.schedules.write([write])] == ["busy"]
+    assert [str(a.what) for a in await stage.storage.schedules.write([write])] == ["busy"]
     assert len(await stage.jobs()) == 2
 
 

@@ -13,7 +13,7 @@ from tests.simulation.seeds import STORES, reproduce, run_schedules
 from windlass.runtime.firing import Move
 from windlass.runtime.scheduler import Scheduler
 from windlass.storage.memory.schedules import MemorySchedules
-from windlass.storage.protocol import ScheduleWrite, Written
+from windlass.storage.protocol import ScheduleAnswer, ScheduleWrite, Written
 from windlass.storage.sqlite import schedules as sqlite_schedules
 from windlass.testing.simulation.history import Violation
 from windlass.testing.simulation.schedules import SLOTS, simulate_schedules
@@ -62,7 +62,7 @@ def unfenced_memory(patch: Patch) -> None:
 def unfenced_sqlite(patch: Patch) -> None:
     write = sqlite_schedules._write_one
 
-    def unfenced(connection: Any, one: ScheduleWrite, now: int) -> Written:
+    def unfenced(connection: Any, one: ScheduleWrite, now: int) -> ScheduleAnswer:
         row = connection.execute(sqlite_schedules._FENCE, (one.name,)).fetchone()
         revision = 0 if row is None else row[0]
         return write(connection, msgspec.structs.replace(one, revision=revision), now)
@@ -77,14 +77,14 @@ def bare(moves: Sequence[Move]) -> list[ScheduleWrite]:
 def check_then_insert(patch: Patch) -> None:
     """The jobs are inserted after a look at the rows, and the rows are moved on afterwards."""
 
-    async def write(self: Scheduler, moves: Sequence[Move]) -> list[Move]:
+    async def write(self: Scheduler, moves: Sequence[Move]) -> int:
         rows = {row.name: row.revision for row in await self._store.rows()}
         good = [one for one in moves if rows.get(one.write.name) == one.write.revision]
         jobs = [job for one in good for job in one.write.jobs]
         if jobs:
             await self._storage.jobs.insert(jobs)
         await self._store.write(bare(good))
-        return good
+        return len(jobs)
 
     patch(Scheduler, "_write", write)
 
@@ -92,13 +92,13 @@ def check_then_insert(patch: Patch) -> None:
 def move_then_insert(patch: Patch) -> None:
     """The rows are moved on by compare-and-set, and the jobs come in a call of their own."""
 
-    async def write(self: Scheduler, moves: Sequence[Move]) -> list[Move]:
+    async def write(self: Scheduler, moves: Sequence[Move]) -> int:
         answers = await self._store.write(bare(moves))
-        won = [one for one, answer in zip(moves, answers, strict=True) if answer == "written"]
+        won = [one for one, answer in zip(moves, answers, strict=True) if answer.what == "written"]
         jobs = [job for one in won for job in one.write.jobs]
         if jobs:
             await self._storage.jobs.insert(jobs)
-        return won
+        return len(jobs)
 
     patch(Scheduler, "_write", write)
 

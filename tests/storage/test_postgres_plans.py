@@ -247,7 +247,7 @@ async def test_a_write_of_one_schedule_meets_no_other(session: Session) -> None:
     await session.run(WRITE, 0, MANY)
     sql = "SELECT write_schedules(NULL, true, '{s7}', '{1}', '{x}', '{NULL}', '{NULL}', $1, '{1}')"
     rows = await session.run(sql, ["{019a0000-0000-7000-8000-000000000000}"])
-    assert rows[0][0] == ["written"]
+    assert rows[0][0] == ['{"what": "written", "known": []}']
     steps = [node for node in session.nodes() if "Relation Name" in node]
     used = {node["Index Name"] for node in steps if "Index Name" in node}
     assert used == {"schedules_pkey", "jobs_id", "limits_pkey"}

@@ -249,8 +249,9 @@ async def test_a_key_that_a_stranger_decides_stops_no_other_schedule(
     await storage.transactions.insert(theirs, [keyed("order:1")])
     job = keyed("order:1")
     writes = [a_write("first", jobs=(job,)), a_write("second", jobs=(a_job(),))]
+    assert await written(storage, *writes) == [Written.STALE, Written.WRITTEN]
     with pytest.raises(StoreBusy):
-        await written(storage, *writes)
+        await written(storage, writes[0])
     assert [row.name for row in await storage.schedules.rows()] == ["second"]
     await theirs.execute("ROLLBACK; BEGIN")
     assert await written(storage, *writes) == [Written.WRITTEN] * 2

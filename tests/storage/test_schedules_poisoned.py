@@ -63,7 +63,7 @@ async def test_a_poisoned_schedule_stops_no_other(storage: Storage, place: str, 
     await storage.schedules.write([poisoned])
 
     leader: Any = Leading()
-    scheduler = Scheduler(storage, leader, Bus(), {}, poll=timedelta(seconds=1))
+    scheduler = Scheduler(storage, leader, Bus(), {}, poll=timedelta(seconds=1), token="t")
     assert await scheduler.step() >= 3
     assert not (await storage.schedules.due(10)).rows
     assert len(await book.all()) == 4

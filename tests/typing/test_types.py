@@ -322,7 +322,7 @@ def test_flow_control_is_typed(tmp_path: Path) -> None:
 
 SCHEDULES = """
 from windlass import Cron, Every, Manual, Once
-from windlass.core.job import JobId
+from windlass.storage.protocol import Inserted
 
 @app.schedule(Cron("0 8 * * *", tz="Europe/Berlin"), missed="all", most_missed=5, overlap=2)
 @app.schedule(Every(timedelta(minutes=5), after="end"), name="often", args=["eu"], breaker=False)
@@ -360,7 +360,7 @@ async def orders() -> None:
     await app.admin.change_schedule("x", rule=Manual(), jitter=timedelta(seconds=5), ends=None)
     await app.admin.change_schedule("x", rule="@daily")  # E: arg-type
     await app.admin.change_schedule("x", breaker=False)  # E: call-arg
-    job: JobId | None = await app.admin.trigger_schedule("x", by="ada")
+    job: Inserted | None = await app.admin.trigger_schedule("x", by="ada")
     slots: list[datetime] = list(await app.admin.preview(Cron("@daily"), 3))
     await app.admin.remove_schedule("x", cancel_runs=True)
     await app.admin.remove_schedule("x", True)  # E: call-arg

@@ -9,10 +9,10 @@ import msgspec
 from windlass.storage.ordering import AuditNote
 from windlass.storage.scheduling import (
     DueSchedules,
+    ScheduleAnswer,
     ScheduleRow,
     ScheduleStore,
     ScheduleWrite,
-    Written,
 )
 
 __all__ = ["Audited"]
@@ -32,7 +32,7 @@ class Audited:
     async def due(self, limit: int) -> DueSchedules:
         return await self._store.due(limit)
 
-    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[Written]:
+    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[ScheduleAnswer]:
         noted = [msgspec.structs.replace(write, audit=self._note) for write in writes]
         return await self._store.write(noted)
 

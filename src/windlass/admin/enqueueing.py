@@ -12,6 +12,7 @@ from windlass.core.job import JobId
 from windlass.limits import Definitions
 from windlass.storage.answers import Inserted
 from windlass.task import Call
+from windlass.telling import tell_expired
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -44,4 +45,6 @@ class EnqueueDesk(Desk):
         (answer,) = await storage.orders.insert([new], note)
         if answer.created and self._bus.heard:
             self._bus.publish(enqueued(new))
+        if answer.expired is not None:
+            await tell_expired(storage, self._bus, [answer.expired])
         return answer

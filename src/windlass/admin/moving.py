@@ -185,7 +185,7 @@ class _Copy:
         writes = [write for row in rows if (write := _write(row, there.get(row.name)))]
         answers = await self._target.schedules.write(writes) if writes else ()
         for write, answer in zip(writes, answers, strict=True):
-            if answer is not Written.WRITTEN:
+            if answer.what is not Written.WRITTEN:
                 self._problems.append(f"schedule {write.name!r} was changed meanwhile")
         declared = [row.name for row in rows if row.declared_at is not None]
         if declared:

@@ -27,7 +27,7 @@ from windlass.storage.ordering import (
     Requeue,
     RunNow,
 )
-from windlass.telling import tell_ordered
+from windlass.telling import tell_expired, tell_ordered
 
 __all__ = ["NEEDS", "OrderDesk", "detail_of", "edit_of", "what_of", "word_of"]
 
@@ -106,6 +106,8 @@ class OrderDesk(JobDesk):
             raise KeyConflict(old.key or "", answer.id)
         if self._bus.heard:
             self._bus.publish(enqueued(new))
+        if answer.expired is not None:
+            await tell_expired(storage, self._bus, [answer.expired])
         return await self.get(new_id)
 
     async def discard(self, job_id: str, *, reason: str = "discarded by an operator") -> None:

@@ -11,18 +11,20 @@ import msgspec
 from windlass.admin.audited import Audited
 from windlass.admin.desk import Desk
 from windlass.core.breaker import BreakerState
-from windlass.core.job import JobId, NewJob
+from windlass.core.event import enqueued
+from windlass.core.job import NewJob
 from windlass.core.redact import redacted_json, redacted_text, secret_names, secret_values
 from windlass.core.rules import Manual, Rule
 from windlass.core.schedule import Overlap, Run, Schedule, next_slots, planned_slots
-from windlass.core.state import State
+from windlass.core.state import State, Verb
 from windlass.core.words import in_words
 from windlass.declared import check_schedule_name, planned, turn_limit
 from windlass.errors import InvalidArgument, suggestion
 from windlass.limits import Definitions, breaker_name
 from windlass.schedules import UNDECLARED, Broken, Known, Schedules, decoded
-from windlass.storage.protocol import Storage
+from windlass.storage.protocol import CancelAnswer, Inserted, Storage
 from windlass.task import Call
+from windlass.telling import tell_expired, tell_ordered
 
 __all__ = ["ScheduleDesk", "ScheduleReport"]
 
@@ -195,11 +197,22 @@ class ScheduleDesk(Desk):
         await self._ordering(await self._storage(), "resume", name).resume(name, by=by or self._who)
         return await self.schedule(name)
 
-    async def trigger_schedule(self, name: str, *, by: str = "") -> JobId | None:
-        """Run it now, beside its slots; the answer is the job, None for a chore of our own."""
-        return await self._ordering(await self._storage(), "trigger", name).trigger(
-            name, by=by or self._who
-        )
+    async def trigger_schedule(self, name: str, *, by: str = "") -> Inserted | None:
+        """Run it now, beside its slots; the answer is the job, None for a chore of our own.
+
+        While another job holds the unique key of its job, nothing is made and nothing is recorded:
+        the answer then is that one, with ``created=False``.
+        """
+        storage = await self._storage()
+        made = await self._ordering(storage, "trigger", name).trigger(name, by=by or self._who)
+        if made is None:
+            return None
+        if not made.created:
+            return Inserted(made.holder or made.job.id, created=False)
+        if self._bus.heard:
+            self._bus.publish(enqueued(made.job))
+        await tell_expired(storage, self._bus, made.expired)
+        return Inserted(made.job.id, created=True)
 
     async def remove_schedule(self, name: str, *, cancel_runs: bool = False, by: str = "") -> None:
         """Fire no more, also when code that declares it starts again; ``cancel_runs``: cancel what
@@ -209,7 +222,9 @@ class ScheduleDesk(Desk):
         known = await self._ordering(storage, "remove", name).remove(name, by=by or self._who)
         active = [run.job for run in known.state.runs if run.active and run.job is not None]
         if cancel_runs and active:
-            await storage.jobs.cancel(active)
+            answers = zip(active, await storage.jobs.cancel(active), strict=True)
+            ended = [job for job, answer in answers if answer is CancelAnswer.CANCELLED]
+            await tell_ordered(storage, self._bus, Verb.CANCEL, ended)
 
     async def reset_schedule(self, name: str, *, by: str = "") -> ScheduleReport:
         """Back to what the code says, also if it was removed."""

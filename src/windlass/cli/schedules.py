@@ -17,6 +17,7 @@ from windlass.cli.target import Place, ask, json_option, named, place, target_ar
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
+    from windlass.storage.protocol import Inserted
     from windlass.task import Call
 
 __all__ = ["schedules"]
@@ -219,16 +220,19 @@ def trigger(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
 
     where, name = named(words, url, "schedule")
 
-    async def order(app: Windlass) -> str | None:
+    async def order(app: Windlass) -> Inserted | None:
         return await app.admin.trigger_schedule(name, by=_who())
 
     job = ask(where, order)
     if as_json:
-        print_json({"name": name, "job": job})
+        made = {"job": None} if job is None else {"job": job.id, "created": job.created}
+        print_json({"name": name, **made})
     elif job is None:
         click.echo(f"{name} is a chore: a worker runs it at once.")
+    elif job.created:
+        click.echo(f"Job {job.id} was made.")
     else:
-        click.echo(f"Job {job} was made.")
+        click.echo(f"No job was made: job {job.id} holds its unique key.")
     return 0
 
 

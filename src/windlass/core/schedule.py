@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import blake2b
@@ -26,12 +26,15 @@ __all__ = [
     "Run",
     "Schedule",
     "ScheduleState",
+    "Triggered",
     "due_firings",
     "firing",
     "first_slot",
     "job_of",
+    "merged",
     "next_slots",
     "planned_slots",
+    "remembered",
     "slot_of",
     "turn_of",
 ]
@@ -42,6 +45,7 @@ another process takes over from a dead one in less."""
 RUNS = 20
 """Runs a schedule remembers."""
 _MOST = 10_000
+_REMEMBERED = 100
 _MOST_ACTIVE = 1_000
 """Each is remembered while it is active."""
 _US = timedelta(microseconds=1)
@@ -166,6 +170,9 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Runs in a row that failed, of those whose end is known here."""
     changed_by: str = ""
     changed_at: datetime | None = None
+    writer: str = ""
+    """Which scheduler moved it on: two that do so at once would write the same but for this, and
+    each must know whether the move was its own."""
 
     @property
     def fires(self) -> bool:
@@ -191,6 +198,17 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             else:
                 runs.append(run)
         return msgspec.structs.replace(self, runs=tuple(runs), failures=failures)
+
+
+class Triggered(msgspec.Struct, frozen=True):
+    """What became of an order to run a schedule now."""
+
+    job: NewJob
+    created: bool
+    holder: JobId | None = None
+    """Not created: the job that holds its unique key."""
+    expired: Sequence[JobId] = ()
+    """Created: jobs that held it, waited past their expiry and were discarded."""
 
 
 class Due(NamedTuple):
@@ -258,6 +276,23 @@ def _most_recent(plan: Schedule) -> int:
     if isinstance(plan.rule, Every):
         return min(LATE // plan.rule.period + 1, _MOST)
     return int(LATE.total_seconds()) + 1
+
+
+def merged(plan: Schedule, old: Schedule, new: Schedule) -> Schedule:
+    """What holds when code says something new: its word, except where a person has spoken."""
+    theirs = {
+        name: getattr(plan, name)
+        for name in Schedule.__struct_fields__
+        if getattr(plan, name) != getattr(old, name)
+    }
+    return msgspec.structs.replace(new, **theirs)
+
+
+def remembered(runs: Sequence[Run], plan: Schedule) -> tuple[Run, ...]:
+    """The latest runs; older ones only while they are active, as many as are counted."""
+    most = max(_REMEMBERED, plan.most_active or 0)
+    older = [run for run in runs[:-RUNS] if run.active]
+    return (*older[-most:], *runs[-RUNS:])
 
 
 # --- the job of a slot ---------------------------------------------------------------------------

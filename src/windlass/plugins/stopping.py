@@ -31,7 +31,7 @@ async def hold(book: Schedules, store: ScheduleStore, names: Collection[str]) ->
             and known.row.next_at is not None  # what is only ever triggered fires nothing
         ]
         answers = await store.write(writes) if writes else ()
-        if Written.STALE not in answers:
+        if all(answer.what is not Written.STALE for answer in answers):
             return
     message = "the plugin's schedules changed again and again while being stopped: try again"
     raise StoreBusy(message)

@@ -242,7 +242,7 @@ class Engine:
         to them.
         """
         around, queues = self._around, self.policy.queues
-        upkeep = Pruner(around.storage.maintenance, around.settings, queues)
+        upkeep = Pruner(around.storage, around.settings, queues, around.bus)
         return around.services.with_own({UPKEEP: upkeep}, lambda: self.claimer.quiet)
 
     def note(self, job: ClaimedJob, progress: Progress) -> None:

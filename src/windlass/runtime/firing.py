@@ -16,13 +16,14 @@ from windlass.core.schedule import (
     due_firings,
     firing,
 )
-from windlass.schedules import Known, remembered, write_of
+from windlass.schedules import Known, encoded, remembered, write_of
 from windlass.storage.protocol import ScheduleWrite
 
-__all__ = ["BREAKER", "OVERLAP", "Move", "held_back", "left_out", "move"]
+__all__ = ["BREAKER", "KEY", "OVERLAP", "Move", "held_back", "kept_out", "left_out", "move"]
 
 OVERLAP = "left out: the run before was still active"
 BREAKER = "left out: the breaker of its task is open"
+KEY = "left out: job {} holds its unique key"
 _SOONEST, _LATEST = timedelta(milliseconds=100), timedelta(seconds=5)
 
 
@@ -35,6 +36,8 @@ class Move(msgspec.Struct, frozen=True):
     """Those that get a run."""
     instead: ScheduleWrite | None = None
     """What to write if as many runs are active as may be."""
+    state: ScheduleState | None = None
+    """What ``write`` says, if it brings jobs."""
 
 
 def move(
@@ -82,7 +85,36 @@ def move(
     write = msgspec.structs.replace(
         write_of(known, started, after), jobs=jobs, active=active, most_active=most
     )
-    return Move(known, write, tuple(fire), skipped)
+    return Move(known, write, tuple(fire), skipped, started)
+
+
+def kept_out(one: Move, holders: Mapping[JobId, JobId]) -> Move:
+    """The same move without the jobs whose unique keys others hold: their slots are left out."""
+    state = one.state or one.known.state
+    runs = [
+        msgspec.structs.replace(run, job=None, outcome=KEY.format(holders[run.job]))
+        if run.job is not None and run.job in holders
+        else run
+        for run in state.runs
+    ]
+    jobs = tuple(job for job in one.write.jobs if job.id not in holders)
+    out = len(one.write.jobs) - len(jobs)
+    state = msgspec.structs.replace(
+        state,
+        runs=remembered(runs, state.plan),
+        fired=state.fired - out,
+        left_out=state.left_out + out,
+    )
+    most = one.write.most_active
+    write = msgspec.structs.replace(
+        one.write,
+        body=encoded(state),
+        jobs=jobs,
+        most_active=None if most is None or not jobs else most + out,
+    )
+    pairs = zip(one.slots, one.write.jobs, strict=True)
+    slots = tuple(slot for slot, job in pairs if job.id not in holders)
+    return msgspec.structs.replace(one, write=write, slots=slots, state=state)
 
 
 def _with_end(state: ScheduleState, end: datetime) -> ScheduleState:

@@ -7,9 +7,11 @@ from datetime import timedelta
 
 from windlass.config import Settings
 from windlass.core.state import State
+from windlass.observe.bus import Bus
 from windlass.runtime.bites import BITE, in_bites
 from windlass.runtime.queues import QueueBook
-from windlass.storage.protocol import MaintenanceStore
+from windlass.storage.protocol import Storage
+from windlass.telling import tell_expired
 
 __all__ = ["Pruner"]
 
@@ -22,9 +24,11 @@ _ROUNDS = 100
 class Pruner:
     """Retention: deletes what is old enough, in bites."""
 
-    def __init__(self, store: MaintenanceStore, settings: Settings, queues: QueueBook) -> None:
+    def __init__(self, storage: Storage, settings: Settings, queues: QueueBook, bus: Bus) -> None:
         """``queues`` knows which of them keep their jobs otherwise."""
-        self._store = store
+        self._storage = storage
+        self._store = storage.maintenance
+        self._bus = bus
         self._queues = queues
         self._settings = settings
 
@@ -41,7 +45,7 @@ class Pruner:
     async def step(self) -> int:
         """One round of expiry and retention; how many jobs went."""
         settings, store = self._settings, self._store
-        removed = await in_bites(store.expire)
+        removed = await in_bites(self._expire)
         quiet = settings.keep_succeeded, self._queues.keep_succeeded
         failed = settings.keep_failed, self._queues.keep_failed
         keep = {
@@ -58,6 +62,12 @@ class Pruner:
         await in_bites(lambda n: store.prune_audits(older_than=settings.keep_audit, limit=n))
         await in_bites(lambda n: store.prune_workers(older_than=_KEEP_WORKERS, limit=n))
         return removed
+
+    async def _expire(self, limit: int) -> int:
+        """Told of at once: retention may delete them in the same round."""
+        expired = await self._store.expire(limit)
+        await tell_expired(self._storage, self._bus, expired)
+        return len(expired)
 
     async def _compact(self) -> None:
         """What a bite saves says little about what is left, so until one saves nothing."""

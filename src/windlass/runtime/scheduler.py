@@ -10,13 +10,13 @@ from functools import partial
 
 import msgspec
 
-from windlass.core.event import JobEnqueued
+from windlass.core.event import enqueued
 from windlass.core.job import JobId
 from windlass.core.schedule import Run
 from windlass.errors import StorageError, StoreBusy, WindlassError
 from windlass.limits import breaker_name
 from windlass.observe.bus import Bus
-from windlass.runtime.firing import Move, held_back, move
+from windlass.runtime.firing import Move, held_back, kept_out, move
 from windlass.runtime.leader import Leader
 from windlass.runtime.loop import every
 from windlass.schedules import (
@@ -28,7 +28,14 @@ from windlass.schedules import (
     remembered,
     write_of,
 )
-from windlass.storage.protocol import ScheduleRow, ScheduleWrite, Storage, Written
+from windlass.storage.protocol import (
+    ScheduleAnswer,
+    ScheduleRow,
+    ScheduleWrite,
+    Storage,
+    Written,
+)
+from windlass.telling import tell_expired
 
 __all__ = ["Chore", "Scheduler"]
 
@@ -46,6 +53,7 @@ _NOTICE = timedelta(milliseconds=50)
 _TRIES = 5
 _CHORES_END, _CHORES_UNWIND = 0.5, 0.5
 """Seconds that chores get to end by themselves when their worker stops, and to end cancelled."""
+_Fired = tuple[Move, ScheduleAnswer]
 
 
 class Scheduler:
@@ -59,11 +67,14 @@ class Scheduler:
         chores: Mapping[str, Chore],
         *,
         poll: timedelta,
+        token: str,
         declared: Collection[str] = (),
     ) -> None:
-        """``chores``: what schedules without a job do, by their names. ``declared``: what this
-        process has in its code, however long it could not say so.
+        """``chores``: what schedules without a job do, by their names. ``token``: one that no other
+        scheduler has. ``declared``: what this process has in its code, however long it could not
+        say so.
         """
+        self._token = token
         self._storage = storage
         self._store = storage.schedules
         self._leader = leader
@@ -145,22 +156,31 @@ class Scheduler:
                 log.warning("schedule %s is held: %s", found.row.name, "no process declares it")
                 moves.append(held_back(found, UNDECLARED))
             else:
-                known.append(found)
+                mine = msgspec.structs.replace(found.state, writer=self._token)
+                known.append(msgspec.structs.replace(found, state=mine))
         moves += await self._decide(known, at)
-        fired: list[Move] = []
+        made = 0
         busy: StoreBusy | None = None
         for bite in _in_bites(moves):
             try:
-                fired += await self._write(bite)
+                made += await self._write(bite)
             except StoreBusy as error:  # one waits for a key, perhaps: not the others for it
                 busy = error
-        self._start_chores(fired)
-        made = [(one, job) for one in fired for job in one.write.jobs]
-        if self._bus.heard:
-            for _, job in made:
-                self._bus.publish(JobEnqueued(job=job.id, task=job.task, queue=job.queue))
         if busy is not None:
             raise busy
+        return made
+
+    async def _took_effect(self, fired: Sequence[_Fired]) -> int:
+        """Start the chores of these moves, and publish the jobs they have stored; how many."""
+        self._start_chores([one for one, _ in fired])
+        made = [
+            job for one, answer in fired for job in one.write.jobs if job.id not in answer.known
+        ]
+        if self._bus.heard:
+            for job in made:
+                self._bus.publish(enqueued(job))
+            expired = [job for _, answer in fired for job in answer.expired]
+            await tell_expired(self._storage, self._bus, expired)
         return len(made)
 
     async def _disable(self, broken: Broken) -> None:
@@ -218,10 +238,10 @@ class Scheduler:
                     shut.add(name)
         return shut
 
-    async def _write(self, moves: Sequence[Move]) -> list[Move]:
-        """Those that took effect with their runs."""
+    async def _write(self, moves: Sequence[Move]) -> int:
+        """Write them, and tell at once: what comes after may fail. How many jobs were made."""
         if not moves:
-            return []
+            return 0
         try:
             answers = await self._store.write([one.write for one in moves])
         except StorageError:
@@ -229,25 +249,22 @@ class Scheduler:
         except Exception as error:  # noqa: BLE001 -- a limit that is gone, a job that cannot be stored
             if len(moves) > 1:  # the fault of one of them alone: strangers in a batch do not meet
                 half = len(moves) // 2
-                return [*await self._write(moves[:half]), *await self._write(moves[half:])]
+                return await self._write(moves[:half]) + await self._write(moves[half:])
             log.warning(
                 "schedule %s is held: its jobs cannot be stored: %s", moves[0].known.row.name, error
             )
             held = held_back(moves[0].known, f"its jobs cannot be stored: {error}")
             await self._store.write([held.write])
-            return []
-        busy = [
-            one.instead
-            for one, answer in zip(moves, answers, strict=True)
-            if answer is Written.BUSY and one.instead is not None
-        ]
+            return 0
+        told = list(zip(moves, answers, strict=True))
+        fired = [(m, answer) for m, answer in told if answer.what is Written.WRITTEN and m.slots]
+        made = await self._took_effect(fired)
+        busy = [m.instead for m, a in told if a.what is Written.BUSY and m.instead is not None]
         if busy:
             await self._store.write(busy)
-        return [
-            one
-            for one, answer in zip(moves, answers, strict=True)
-            if answer is Written.WRITTEN and one.slots
-        ]
+        # Without the jobs that met a key: each answer takes some away, so this comes to an end.
+        met = [kept_out(m, a.holders) for m, a in told if a.what is Written.HELD]
+        return made + await self._write(met)
 
     # --- chores ---
 
@@ -289,7 +306,7 @@ class Scheduler:
                 known.state, runs=remembered([*known.state.runs, run], known.state.plan)
             )
             (answer,) = await self._store.write([write_of(known, state, known.row.next_at)])
-            if answer is Written.WRITTEN:
+            if answer.what is Written.WRITTEN:
                 return
 
     async def close(self) -> None:

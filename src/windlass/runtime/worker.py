@@ -276,6 +276,7 @@ class Worker:
             around.bus,
             Chores(around.chores, self.engine.services),
             poll=settings.poll,
+            token=around.seams.new_job_ids(1)[0],
             declared=self._declaring.names,
         )
         steps: list[tuple[str, timedelta, Callable[[], Awaitable[object]]]] = [

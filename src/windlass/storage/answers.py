@@ -42,6 +42,8 @@ class Inserted(msgspec.Struct, frozen=True):
     """False: an active job with the same key was found and is the answer."""
     replaced: bool = False
     """That job took over what was asked for: see `OnConflict`."""
+    expired: JobId | None = None
+    """The job that held its key before: it waited past its expiry and was discarded here."""
 
 
 class Want(msgspec.Struct, frozen=True):

@@ -50,6 +50,7 @@ from windlass.storage.moving import MovingStore
 from windlass.storage.ordering import AuditNote, OrderStore
 from windlass.storage.scheduling import (
     DueSchedules,
+    ScheduleAnswer,
     ScheduleRow,
     ScheduleStore,
     ScheduleWrite,
@@ -86,6 +87,7 @@ __all__ = [
     "QueueCounts",
     "QueueRecord",
     "QueueStore",
+    "ScheduleAnswer",
     "ScheduleRow",
     "ScheduleStore",
     "ScheduleWrite",
@@ -126,7 +128,8 @@ class JobStore(Protocol):
           with ``created=False``. This also holds between jobs of one batch, and under any
           concurrency. A key held FOR_A_TIME is free when its time is up, or its row is deleted;
           any other also when its holder waits past its expiry and is not to be replaced: that one
-          is discarded here, for who reuses a job that will not run has lost what was asked for.
+          is discarded here, for who reuses a job that will not run has lost what was asked for; the
+          answer names it.
           With RAISE: KeyConflict, nothing of the batch is stored. With REPLACE…: a holder that is
           waiting takes over, in its place, the payload, limits (and so the lane), principal,
           correlation id, trace (…ARGUMENTS) and the due time, as of a new job (…DUE), or all of
@@ -367,8 +370,8 @@ class MaintenanceStore(Protocol):
         """
         ...
 
-    async def expire(self, limit: int) -> int:
-        """Discard up to ``limit`` waiting jobs past their expiry."""
+    async def expire(self, limit: int) -> Sequence[JobId]:
+        """Discard up to ``limit`` waiting jobs past their expiry; which."""
         ...
 
     async def prune(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
@@ -12,7 +12,14 @@ import msgspec
 from windlass.core.job import JobId, NewJob
 from windlass.storage.ordering import AuditNote
 
-__all__ = ["DueSchedules", "ScheduleRow", "ScheduleStore", "ScheduleWrite", "Written"]
+__all__ = [
+    "DueSchedules",
+    "ScheduleAnswer",
+    "ScheduleRow",
+    "ScheduleStore",
+    "ScheduleWrite",
+    "Written",
+]
 
 
 class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +62,21 @@ class Written(StrEnum):
     """Somebody else was faster: read it again and decide again."""
     BUSY = "busy"
     """As many jobs are active as may be. Nothing was written."""
+    HELD = "held"
+    """Other jobs hold unique keys of its jobs. Nothing was written."""
+
+
+class ScheduleAnswer(msgspec.Struct, frozen=True):
+    """The answer to one write."""
+
+    what: Written
+    holders: Mapping[JobId, JobId] = {}
+    """HELD: the jobs whose keys are held, and who holds them: stored jobs, or earlier ones of the
+    same write."""
+    known: tuple[JobId, ...] = ()
+    """WRITTEN: those of its jobs that were stored before, and not by this very write."""
+    expired: tuple[JobId, ...] = ()
+    """WRITTEN: jobs that held keys of its jobs, waited past their expiry and were discarded."""
 
 
 class DueSchedules(msgspec.Struct, frozen=True):
@@ -79,16 +101,22 @@ class ScheduleStore(Protocol):
         """What is due, at most ``limit``. Read-only, and cheap: it is asked often."""
         ...
 
-    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[Written]:
+    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[ScheduleAnswer]:
         """Write each on its own, in order, if its revision still holds; answers in order.
 
         - With the row, in the same transaction, its ``jobs`` are inserted as `JobStore.insert`
-          does, and workers are woken: both or neither. A job whose unique key is held is left out.
+          does, and workers are woken: both or neither.
         - A write that has already happened (the row has the next revision and this very body) is
-          answered WRITTEN again; so is a delete of what is not there.
+          answered WRITTEN again; so is a delete of what is not there. Who must know whether the
+          write was theirs or a rival's puts something into the body that no one else would.
         - BUSY, before anything else is written: ``most_active`` or more of ``active`` are waiting
           or running.
+        - HELD, likewise: the unique key of one of ``jobs`` is held, as `JobStore.insert` says, or
+          is that of an earlier one of them. What a job says of conflicts does not matter here. A
+          job whose id is stored needs no key.
         - A new row has revision 1. ``declared_at`` stays as it is.
+        - One that has to wait too long, for the key of one of its jobs for example, is answered
+          STALE where others are written; where none can be, StoreBusy.
         - An unknown limit raises LimitUnknown, and nothing of the call is written.
         """
         ...

@@ -82,8 +82,8 @@ def changed_queues(jobs: Sequence[NewJob], answers: Sequence[Inserted]) -> Queue
     """Name the queues that an insert has changed: empty if it stored and moved nothing."""
     queues = set()
     for job, answer in zip(jobs, answers, strict=True):
+        if answer.replaced or answer.expired is not None:
+            return None  # the holder of its key may be in another queue
         if answer.created:
             queues.add(job.queue)
-        elif answer.replaced:
-            return None  # the holder of its key may be in another queue
     return queues

@@ -169,7 +169,7 @@ def drain_all_sync(
 async def _run_due(
     stepper: Stepper, queues: Sequence[str] | None, limit: int | None = None
 ) -> None:
-    while await stepper.storage.maintenance.expire(_BITE) == _BITE:
+    while await stepper.expire(_BITE) == _BITE:
         pass
     while True:
         now = await stepper.storage.now()

@@ -18,6 +18,7 @@ from windlass.errors import WindlassError
 from windlass.runtime.engine import Engine, Surroundings
 from windlass.runtime.runner import Why
 from windlass.storage.protocol import JobFilter, Storage
+from windlass.telling import tell_expired
 from windlass.testing.everything import every_job
 from windlass.testing.isolation import opener_of
 
@@ -55,6 +56,12 @@ class Stepper:
             case JobMoved(worker=worker, verb=verb) if worker in self._workers:
                 if verb is not Verb.CLAIM:
                     self.runs.append(event)
+
+    async def expire(self, limit: int) -> int:
+        """Discard jobs past their expiry; how many."""
+        expired = await self.storage.maintenance.expire(limit)
+        await tell_expired(self.storage, self._around.bus, expired)
+        return len(expired)
 
     async def step(self, queues: Sequence[str]) -> int:
         """Run one due job of these queues to its end; 0 when there is none."""

@@ -379,8 +379,16 @@ class CancelledJobsFallDue(MemoryDatabase):
 class ExpiresEverything(MemoryMaintenance):
     """One call discards all that has expired."""
 
-    async def expire(self, limit: int) -> int:
+    async def expire(self, limit: int) -> Sequence[JobId]:
         return await super().expire(1000)
+
+
+@fails(MaintenanceConformance.test_expired_jobs_are_named)
+class NamesOthers(MemoryMaintenance):
+    """The jobs that are named are not those that were discarded."""
+
+    async def expire(self, limit: int) -> Sequence[JobId]:
+        return [JobId(job[::-1]) for job in await super().expire(limit)]
 
 
 @fails(MaintenanceConformance.test_jobs_are_pruned_by_state_and_age)

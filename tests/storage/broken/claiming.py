@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from tests.storage.broken.table import fails
-from windlass.core.job import Claim, NewJob, Progress
+from windlass.core.job import Claim, JobId, NewJob, Progress
 from windlass.core.state import State
 from windlass.storage.memory.claims import Claims, Visit
 from windlass.storage.memory.database import MemoryDatabase
@@ -428,12 +428,12 @@ class ExpiresAfterTheInstant(MemoryDatabase):
 class ExpiresRunningJobs(MemoryMaintenance):
     """A job that runs past its expiry is discarded."""
 
-    async def expire(self, limit: int) -> int:
+    async def expire(self, limit: int) -> Sequence[JobId]:
         now = self._db.clock.now()
         late = [row for row in self._db.running.values() if row.is_expired(now)]
         for row in late:
             self._db.expire(row, now)
-        return len(late) + await super().expire(limit)
+        return [*(row.asked.id for row in late), *await super().expire(limit)]
 
 
 @fails(ExpiryConformance.test_one_claim_discards_a_bounded_number_of_expired_jobs)

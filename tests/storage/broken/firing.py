@@ -10,12 +10,17 @@ from msgspec.structs import replace
 
 from tests.storage.broken.opening import nobody_listens
 from tests.storage.broken.table import fails
-from windlass.core.job import NewJob
+from windlass.core.job import JobId, NewJob
 from windlass.core.state import State
 from windlass.seams import new_job_id
-from windlass.storage.memory.insert import insert
 from windlass.storage.memory.schedules import MemorySchedules
-from windlass.storage.protocol import ScheduleRow, ScheduleWrite, Written
+from windlass.storage.protocol import (
+    Inserted,
+    ScheduleAnswer,
+    ScheduleRow,
+    ScheduleWrite,
+    Written,
+)
 from windlass.testing.conformance import FiringConformance, OverlapConformance
 
 
@@ -31,7 +36,7 @@ class BringsOneJob(MemorySchedules):
 class WritesByName(MemorySchedules):
     """Writes are done in the order of their names."""
 
-    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[Written]:
+    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[ScheduleAnswer]:
         return await super().write(sorted(writes, key=lambda write: write.name))
 
 
@@ -39,7 +44,7 @@ class WritesByName(MemorySchedules):
 class SilentFiring(MemorySchedules):
     """A job that comes with a schedule wakes nobody."""
 
-    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[Written]:
+    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[ScheduleAnswer]:
         with nobody_listens(self._db):
             return await super().write(writes)
 
@@ -86,40 +91,79 @@ class DeletesFireAgain(_InsertsFirst):
 
 @fails(
     FiringConformance.test_a_job_that_is_stored_already_is_not_stored_again,
-    FiringConformance.test_a_job_whose_key_is_held_is_left_out,
-    FiringConformance.test_a_key_is_held_by_the_first_job_of_a_call,
-    FiringConformance.test_of_many_schedules_that_want_one_key_one_gets_it,
 )
 class StoresWithoutALook(MemorySchedules):
     """Jobs are stored without a look at what is there."""
 
-    def _insert(self, job: NewJob, now: datetime) -> None:
+    def _insert(self, job: NewJob, now: datetime) -> Inserted:
         self._db.add(job, now)
+        return Inserted(job.id, created=True)
 
 
-@fails(FiringConformance.test_it_is_left_out_whatever_it_says_about_conflicts)
-class Replaces(MemorySchedules):
-    """A job that may replace another one does."""
+@fails(
+    FiringConformance.test_a_key_that_is_held_holds_the_write_and_names_the_holder,
+    FiringConformance.test_of_many_schedules_that_want_one_key_one_gets_it,
+    FiringConformance.test_a_write_is_held_whatever_its_job_says_about_conflicts,
+)
+class LeavesThemOut(MemorySchedules):
+    """A write takes effect without the jobs whose keys are held."""
 
-    def _insert(self, job: NewJob, now: datetime) -> None:
-        insert(self._db, job, now)
+    def _holders(self, write: ScheduleWrite, now: datetime) -> dict[JobId, JobId]:
+        return {}
+
+
+@fails(FiringConformance.test_a_key_is_held_by_the_first_job_of_a_call)
+class LooksAtTheStoreAlone(MemorySchedules):
+    """Jobs of one write do not meet each other."""
+
+    def _holders(self, write: ScheduleWrite, now: datetime) -> dict[JobId, JobId]:
+        mine = {job.id for job in write.jobs}
+        held = super()._holders(write, now)
+        return {job: holder for job, holder in held.items() if holder not in mine}
+
+
+@fails(FiringConformance.test_a_key_of_a_job_that_is_stored_holds_nothing)
+class MeetsItself(MemorySchedules):
+    """A job that is stored is in its own way."""
+
+    def _holders(self, write: ScheduleWrite, now: datetime) -> dict[JobId, JobId]:
+        stored = {job.id: job.id for job in write.jobs if job.id in self._db.by_id}
+        return super()._holders(write, now) | stored
+
+
+@fails(FiringConformance.test_a_repeated_write_does_not_take_its_own_jobs_for_anothers)
+class KnowsItsOwn(MemorySchedules):
+    """Whatever is stored by the end was there before."""
+
+    def _answer(self, write: ScheduleWrite, now: datetime) -> ScheduleAnswer:
+        known = tuple(job.id for job in write.jobs)
+        return replace(super()._answer(write, now), known=known)
+
+
+@fails(FiringConformance.test_a_holder_that_waits_past_its_expiry_is_discarded_and_named)
+class DiscardsInSilence(MemorySchedules):
+    """A write does not say whom it has discarded."""
+
+    def _answer(self, write: ScheduleWrite, now: datetime) -> ScheduleAnswer:
+        return replace(super()._answer(write, now), expired=())
 
 
 @fails(FiringConformance.test_a_key_whose_time_is_up_is_taken)
 class KeysAreForEver(MemorySchedules):
     """A key that was held once is held."""
 
-    def _insert(self, job: NewJob, now: datetime) -> None:
+    def _insert(self, job: NewJob, now: datetime) -> Inserted:
         if job.unique is None or job.unique.key not in self._db.keys:
-            super()._insert(job, now)
+            return super()._insert(job, now)
+        return Inserted(job.id, created=True)
 
 
 @fails(FiringConformance.test_an_unknown_limit_is_refused_and_nothing_of_the_call_is_written)
 class LooksAtLimitsOneByOne(MemorySchedules):
     """What comes before an unknown limit stays written."""
 
-    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[Written]:
-        answers: list[Written] = []
+    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[ScheduleAnswer]:
+        answers: list[ScheduleAnswer] = []
         for write in writes:
             answers += await super().write([write])
         return answers
@@ -129,15 +173,15 @@ class LooksAtLimitsOneByOne(MemorySchedules):
 class FiresWithoutLimits(MemorySchedules):
     """A job that comes with a schedule counts against nothing."""
 
-    def _insert(self, job: NewJob, now: datetime) -> None:
-        super()._insert(replace(job, limits=()), now)
+    def _insert(self, job: NewJob, now: datetime) -> Inserted:
+        return super()._insert(replace(job, limits=()), now)
 
 
 @fails(FiringConformance.test_many_who_fire_one_slot_alike_bring_one_job)
 class LooksThenFires(MemorySchedules):
     """Many who look at once all fire, each its own job."""
 
-    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[Written]:
+    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[ScheduleAnswer]:
         seen = [self._db.schedules.get(write.name) for write in writes]
         await asyncio.sleep(0)
         for write, row in zip(writes, seen, strict=True):
@@ -145,8 +189,8 @@ class LooksThenFires(MemorySchedules):
                 self._db.schedules.pop(write.name, None)
         return await super().write(writes)
 
-    def _insert(self, job: NewJob, now: datetime) -> None:
-        super()._insert(replace(job, id=new_job_id()), now)
+    def _insert(self, job: NewJob, now: datetime) -> Inserted:
+        return super()._insert(replace(job, id=new_job_id()), now)
 
 
 # --- how many are active ----------------------------------------------------------------------

@@ -178,7 +178,7 @@ class SilentPromotion(MemoryMaintenance):
 class SilentExpiry(MemoryMaintenance):
     """An expired job wakes nobody."""
 
-    async def expire(self, limit: int) -> int:
+    async def expire(self, limit: int) -> Sequence[JobId]:
         with nobody_listens(self._db):
             return await super().expire(limit)
 

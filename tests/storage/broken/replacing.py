@@ -225,6 +225,14 @@ class ReusesTheExpired(MemoryDatabase):
         pass
 
 
+@fails(HolderConformance.test_the_answer_names_a_holder_that_was_discarded)
+class DiscardsUnsaid(MemoryJobs):
+    """Who takes a key is not told whose it was."""
+
+    def _insert(self, job: NewJob, now: datetime) -> Inserted:
+        return replace(super()._insert(job, now), expired=None)
+
+
 @fails(HolderConformance.test_a_key_held_for_a_time_is_held_past_the_expiry_of_its_job)
 class ExpiredHoldNothing(_Lapsing):
     """The key of a job that has expired is free, whatever it was held for."""

@@ -11,7 +11,13 @@ from msgspec.structs import replace
 from tests.storage.broken.table import fails
 from windlass.errors import StorageError
 from windlass.storage.memory.schedules import MemorySchedules
-from windlass.storage.protocol import DueSchedules, ScheduleRow, ScheduleWrite, Written
+from windlass.storage.protocol import (
+    DueSchedules,
+    ScheduleAnswer,
+    ScheduleRow,
+    ScheduleWrite,
+    Written,
+)
 from windlass.testing.conformance import DueConformance, ScheduleConformance
 
 INSTANT = timedelta(microseconds=1)
@@ -165,25 +171,25 @@ class KnowsNoEndOfTime(MemorySchedules):
 class JudgesBeforeItWrites(MemorySchedules):
     """Every write of a call is judged by what was there before it."""
 
-    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[Written]:
+    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[ScheduleAnswer]:
         before = {name: row.revision for name, row in self._db.schedules.items()}
         stale = [write.revision != before.get(write.name, 0) for write in writes]
         answers = await super().write(
             [w for w, late in zip(writes, stale, strict=True) if not late]
         )
         rest = iter(answers)
-        return [Written.STALE if late else next(rest) for late in stale]
+        return [ScheduleAnswer(Written.STALE) if late else next(rest) for late in stale]
 
 
 @fails(ScheduleConformance.test_a_stale_write_does_not_stop_the_others)
 class StopsAtTheFirstStale(MemorySchedules):
     """What follows a stale write is stale."""
 
-    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[Written]:
-        answers: list[Written] = []
+    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[ScheduleAnswer]:
+        answers: list[ScheduleAnswer] = []
         for write in writes:
-            if Written.STALE in answers:
-                answers.append(Written.STALE)
+            if ScheduleAnswer(Written.STALE) in answers:
+                answers.append(ScheduleAnswer(Written.STALE))
             else:
                 answers += await super().write([write])
         return answers
@@ -193,7 +199,7 @@ class StopsAtTheFirstStale(MemorySchedules):
 class LooksThenWrites(MemorySchedules):
     """Somebody else may write between the look at the revision and the write."""
 
-    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[Written]:
+    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[ScheduleAnswer]:
         seen = [self._db.schedules.get(write.name) for write in writes]
         await asyncio.sleep(0)
         for write, row in zip(writes, seen, strict=True):
@@ -210,7 +216,7 @@ class GivesUpWhenOthersWrite(MemorySchedules):
 
     writing = 0
 
-    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[Written]:
+    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[ScheduleAnswer]:
         if self.writing:
             raise StorageError("deadlock detected")
         self.writing += 1
@@ -225,7 +231,7 @@ class GivesUpWhenOthersWrite(MemorySchedules):
 class AnswersNobody(MemorySchedules):
     """A call without writes is an error."""
 
-    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[Written]:
+    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[ScheduleAnswer]:
         if not writes:
             raise StorageError("nothing to write")
         return await super().write(writes)

@@ -19,12 +19,14 @@ def insert(database: MemoryDatabase, job: NewJob, now: datetime) -> Inserted:
     if job.id in database.by_id:
         return Inserted(job.id, created=True)
     holder = None if job.unique is None else database.holder(job.unique.key, now)
+    expired = None
     if holder is not None and lapses(holder, job, now):
         database.expire(holder, now)
+        expired = holder.asked.id
         holder = None
     if job.unique is None or holder is None:
         database.add(job, now)
-        return Inserted(job.id, created=True)
+        return Inserted(job.id, created=True, expired=expired)
     what = job.unique.on_conflict
     replaced = what is not OnConflict.REUSE and holder.state is State.WAITING
     if replaced:

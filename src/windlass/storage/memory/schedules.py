@@ -7,12 +7,19 @@ from datetime import datetime
 
 import msgspec
 
-from windlass.core.job import NewJob
+from windlass.core.job import JobId, NewJob
 from windlass.core.state import State
 from windlass.storage.calendar import within
 from windlass.storage.memory.database import MemoryDatabase
-from windlass.storage.memory.insert import insert
-from windlass.storage.protocol import DueSchedules, ScheduleRow, ScheduleWrite, Written
+from windlass.storage.memory.insert import insert, lapses
+from windlass.storage.protocol import (
+    DueSchedules,
+    Inserted,
+    ScheduleAnswer,
+    ScheduleRow,
+    ScheduleWrite,
+    Written,
+)
 from windlass.storage.yielding import yielding
 
 __all__ = ["MemorySchedules"]
@@ -25,6 +32,7 @@ class MemorySchedules:
 
     def __init__(self, database: MemoryDatabase) -> None:
         self._db = database
+        self._met: list[Inserted] = []
 
     async def rows(self) -> Sequence[ScheduleRow]:
         with self._db.moment():
@@ -41,12 +49,25 @@ class MemorySchedules:
             later = [at for at, _, _ in planned if at > now]
             return DueSchedules(now, due[:limit], later[0] if later else None)
 
-    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[Written]:
+    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[ScheduleAnswer]:
         with self._db.moment() as now:
             self._db.gates.require([job for write in writes for job in write.jobs])
-            answers = [self._write(write, now) for write in writes]
+            answers = [self._answer(write, now) for write in writes]
         self._db.wake()
         return answers
+
+    def _answer(self, write: ScheduleWrite, now: datetime) -> ScheduleAnswer:
+        self._met = []
+        before = [] if self._repeats(write, self._db.schedules.get(write.name)) else write.jobs
+        known = tuple(job.id for job in before if job.id in self._db.by_id)
+        match self._write(write, now):
+            case Written.WRITTEN:
+                expired = tuple(one.expired for one in self._met if one.expired is not None)
+                return ScheduleAnswer(Written.WRITTEN, known=known, expired=expired)
+            case Written.HELD:
+                return ScheduleAnswer(Written.HELD, self._holders(write, now))
+            case what:
+                return ScheduleAnswer(what)
 
     def _write(self, write: ScheduleWrite, now: datetime) -> Written:
         row = self._db.schedules.get(write.name)
@@ -56,9 +77,11 @@ class MemorySchedules:
             return Written.STALE
         if write.most_active is not None and self._active(write) >= write.most_active:
             return Written.BUSY
+        if self._holders(write, now):
+            return Written.HELD
         self._store(write, row)
         for job in write.jobs:
-            self._insert(job, now)
+            self._met.append(self._insert(job, now))
         self._db.audits.keep(write.audit, 1, now)
         return Written.WRITTEN
 
@@ -72,6 +95,21 @@ class MemorySchedules:
         rows = (self._db.by_id.get(job) for job in {*write.active})
         return sum(row is not None and row.state in _ACTIVE for row in rows)
 
+    def _holders(self, write: ScheduleWrite, now: datetime) -> dict[JobId, JobId]:
+        """Who is in the way of its jobs."""
+        held: dict[JobId, JobId] = {}
+        taken: dict[str, JobId] = {}
+        for job in map(yielding, write.jobs):
+            if job.unique is None or job.id in self._db.by_id:
+                continue
+            row = self._db.holder(job.unique.key, now)
+            free = row is None or lapses(row, job, now)
+            first = taken.setdefault(job.unique.key, job.id)
+            holder = first if row is None or free else row.asked.id
+            if holder != job.id:
+                held[job.id] = holder
+        return held
+
     def _store(self, write: ScheduleWrite, row: ScheduleRow | None) -> None:
         if write.body is None:
             del self._db.schedules[write.name]
@@ -84,8 +122,8 @@ class MemorySchedules:
             declared_at=None if row is None else row.declared_at,
         )
 
-    def _insert(self, job: NewJob, now: datetime) -> None:
-        insert(self._db, yielding(job), now)
+    def _insert(self, job: NewJob, now: datetime) -> Inserted:
+        return insert(self._db, yielding(job), now)
 
     async def declare(self, names: Sequence[str]) -> None:
         with self._db.moment() as now:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from windlass.core.job import LimitUse
+from windlass.core.job import JobId, LimitUse
 from windlass.core.limit import LimitSpec
 from windlass.core.state import State
 from windlass.errors import LimitUnknown
@@ -100,7 +100,7 @@ class MemoryMaintenance:
         due = [(self._db.next_due(queue), queue) for queue in self._db.later]
         return [(at, queue) for at, queue in due if at is not None]
 
-    async def expire(self, limit: int) -> int:
+    async def expire(self, limit: int) -> Sequence[JobId]:
         with self._db.moment() as now:
             expired = [
                 row
@@ -110,7 +110,7 @@ class MemoryMaintenance:
             for row in expired:
                 self._db.expire(row, now)
         self._db.wake()
-        return len(expired)
+        return [row.asked.id for row in expired]
 
     async def prune(
         self,

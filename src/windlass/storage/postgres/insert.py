@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -137,17 +137,23 @@ def _is_plain(job: NewJob) -> bool:
     )
 
 
-def inserted(jobs: Sequence[NewJob], held: Mapping[int, tuple[str, bool]]) -> list[Inserted]:
-    """All were stored but those in ``held``: by place from 1, who holds the key, and whether that
-    one took over what was asked for.
-    """
-    if not held:
+def inserted(jobs: Sequence[NewJob], met: Iterable[tuple[int, str, bool | None]]) -> list[Inserted]:
+    """The answers. ``met``: what jobs met under their keys, as ``insert_jobs`` says it."""
+    held: dict[int, tuple[str, bool]] = {}
+    expired: dict[int, JobId] = {}
+    for place, holder, replaced in met:
+        if replaced is None:
+            expired[place] = JobId(holder)
+        else:
+            held[place] = (holder, replaced)
+    if not held and not expired:
         return [Inserted(job.id, True) for job in jobs]  # noqa: FBT003 -- per job
     answers: list[Inserted] = []
     for place, job in enumerate(jobs, 1):
-        holder = held.get(place)
-        if holder is None:
-            answers.append(Inserted(job.id, created=True))
+        late = expired.get(place)
+        if place in held:
+            found, replaced = held[place]
+            answers.append(Inserted(JobId(found), created=False, replaced=replaced, expired=late))
         else:
-            answers.append(Inserted(JobId(holder[0]), created=False, replaced=holder[1]))
+            answers.append(Inserted(job.id, created=True, expired=late))
     return answers

@@ -79,8 +79,7 @@ class PostgresJobs:
             rows = await self._insert(jobs)
         except Refused as refused:
             raise await refusal(self._db, refused) from None
-        held = {place: (holder, replaced) for place, holder, replaced in rows}
-        answers = inserted(jobs, held)
+        answers = inserted(jobs, ((place, holder, replaced) for place, holder, replaced in rows))
         self._db.wake(changed_queues(jobs, answers))
         return answers
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from windlass.core.instant import span_us
+from windlass.core.job import JobId
 from windlass.core.state import TERMINAL, State
 from windlass.storage.postgres.database import Database
 from windlass.storage.postgres.health import Health
@@ -57,8 +58,10 @@ class PostgresMaintenance:
         due: datetime | None = rows[0][0]
         return due
 
-    async def expire(self, limit: int) -> int:
-        ended = await self._count(_EXPIRE, self._db.durable, limit)
+    async def expire(self, limit: int) -> Sequence[JobId]:
+        sql = self._db.sql(_EXPIRE)
+        rows = await self._db.fetch_aside(sql, self._db.instant(), self._db.durable, limit)
+        ended = [JobId(job) for job in rows[0][0]]
         if ended:
             self._db.wake()
         return ended

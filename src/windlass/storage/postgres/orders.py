@@ -78,7 +78,7 @@ class PostgresOrders:
             tell_busy_key(error)
             raise
         self._db.wake()
-        return inserted(jobs, {place: (holder, replaced) for place, holder, replaced in rows})
+        return inserted(jobs, ((place, holder, replaced) for place, holder, replaced in rows))
 
     async def audits(
         self, *, limit: int, before: int | None = None, subject: str | None = None

@@ -18,7 +18,13 @@ from windlass.storage.postgres.limits import refusal
 from windlass.storage.postgres.listing import listed
 from windlass.storage.postgres.records import known_ids
 from windlass.storage.postgres.translate import Refused
-from windlass.storage.protocol import DueSchedules, ScheduleRow, ScheduleWrite, Written
+from windlass.storage.protocol import (
+    DueSchedules,
+    ScheduleAnswer,
+    ScheduleRow,
+    ScheduleWrite,
+    Written,
+)
 from windlass.storage.queries import load
 from windlass.storage.yielding import yielding
 
@@ -28,6 +34,7 @@ _SQL = load("windlass.storage.postgres.sql", "schedules.sql")
 _ROWS, _DUE, _WRITE, _DECLARE = _SQL["rows"], _SQL["due"], _SQL["write"], _SQL["declare"]
 
 _encode = msgspec.json.encode
+_ANSWER = msgspec.json.Decoder(ScheduleAnswer)
 
 
 class PostgresSchedules:
@@ -44,7 +51,7 @@ class PostgresSchedules:
         found = [_row(row) for row in rows if row["name"] is not None]
         return DueSchedules(rows[0]["at"], found, rows[0]["following"])
 
-    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[Written]:
+    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[ScheduleAnswer]:
         if not writes:
             return []
         check_size([job for write in writes for job in write.jobs])
@@ -57,7 +64,7 @@ class PostgresSchedules:
         self._db.wake()
         return answers
 
-    async def _write(self, writes: Sequence[ScheduleWrite]) -> list[Written]:
+    async def _write(self, writes: Sequence[ScheduleWrite]) -> list[ScheduleAnswer]:
         try:
             # On the side: a job's key may be under decision in somebody's open transaction.
             rows = await self._db.fetch_aside(
@@ -75,20 +82,22 @@ class PostgresSchedules:
             )
         except Refused as refused:
             raise await refusal(self._db, refused) from None
-        return [Written(answer) for answer in rows[0][0]]
+        return [_ANSWER.decode(answer) for answer in rows[0][0]]
 
-    async def _write_apart(self, writes: Sequence[ScheduleWrite]) -> list[Written]:
-        """One has to wait too long, for that key most likely: it must not stop the others."""
-        answers: list[Written] = []
-        stopped: StoreBusy | None = None
+    async def _write_apart(self, writes: Sequence[ScheduleWrite]) -> list[ScheduleAnswer]:
+        """One has to wait too long, for that key most likely: it must not stop the others, nor keep
+        from whoever asks what became of them. It is to be decided anew, like one that is stale.
+        """
+        answers: list[ScheduleAnswer] = []
+        stopped: list[StoreBusy] = []
         for write in writes:
             try:
                 answers += await self._write([write])
             except StoreBusy as error:
-                stopped = error
-        if stopped is not None:
-            self._db.wake()
-            raise stopped
+                stopped.append(error)
+                answers.append(ScheduleAnswer(Written.STALE))
+        if len(stopped) == len(writes):
+            raise stopped[0]
         return answers
 
     async def declare(self, names: Sequence[str]) -> None:

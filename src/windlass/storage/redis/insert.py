@@ -20,6 +20,8 @@ _HEAD = struct.Struct(">BqqB")
 _NOW, _AFTER, _AT = range(3)
 _NEVER = -1
 _ID = 16
+_EXPIRED = 2
+"""Bytes before the id of a job that was discarded."""
 _CONFLICTS: Final = {
     OnConflict.REUSE: 0,
     OnConflict.REPLACE: 1,
@@ -65,8 +67,13 @@ def inserted(jobs: Sequence[NewJob], reply: Sequence[bytes]) -> list[Inserted]:
     if reply[0] == b"key":
         raise KeyConflict(reply[1].decode(errors="replace"), reply[2].hex())
     return [
-        Inserted(JobId(holder[:_ID].hex()), created=False, replaced=len(holder) > _ID)
-        if holder
-        else Inserted(job.id, created=True)
+        _inserted(job.id, holder) if holder else Inserted(job.id, created=True)
         for job, holder in zip(jobs, reply, strict=True)
     ]
+
+
+def _inserted(job: JobId, said: bytes) -> Inserted:
+    """What storing.lua says of a job that met another one."""
+    if len(said) == _EXPIRED + _ID:
+        return Inserted(job, created=True, expired=JobId(said[_EXPIRED:].hex()))
+    return Inserted(JobId(said[:_ID].hex()), created=False, replaced=len(said) > _ID)

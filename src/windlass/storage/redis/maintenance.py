@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from windlass.core.instant import span_us
+from windlass.core.job import JobId
 from windlass.core.state import TERMINAL, State
 from windlass.seams import SYSTEM_CLOCK
 from windlass.storage.calendar import instant_of
@@ -55,8 +56,14 @@ class RedisMaintenance:
         due = await self._db.run_aside(_NEXT_DUE, *(queues or ()))
         return None if due is None else instant_of(due)
 
-    async def expire(self, limit: int) -> int:
-        ended = await self._in_bites(limit, _EXPIRE)
+    async def expire(self, limit: int) -> Sequence[JobId]:
+        ended: list[JobId] = []
+        while len(ended) < limit:
+            bite = min(limit - len(ended), _AT_ONCE)
+            some = await self._db.run_aside(_EXPIRE, bite)
+            ended += [JobId(job.hex()) for job in some]
+            if len(some) < bite:
+                break
         if ended:
             self._db.wake()
         return ended

@@ -10,8 +10,15 @@ from typing import Final
 import msgspec
 
 from windlass.core.instant import to_us
+from windlass.core.job import JobId
 from windlass.storage.calendar import LAST_US, instant_of
-from windlass.storage.protocol import DueSchedules, ScheduleRow, ScheduleWrite, Written
+from windlass.storage.protocol import (
+    DueSchedules,
+    ScheduleAnswer,
+    ScheduleRow,
+    ScheduleWrite,
+    Written,
+)
 from windlass.storage.redis import insert
 from windlass.storage.redis.apply import as_text
 from windlass.storage.redis.asked import known_id
@@ -30,7 +37,12 @@ _HEAD: Final = struct.Struct(">IBq")
 _PLANNED: Final = struct.Struct(">Bq")
 _ID: Final = 16
 _ANY: Final = -1
-_ANSWERS: Final = {ord("w"): Written.WRITTEN, ord("s"): Written.STALE, ord("b"): Written.BUSY}
+_ANSWERS: Final = {
+    ord("w"): Written.WRITTEN,
+    ord("s"): Written.STALE,
+    ord("b"): Written.BUSY,
+    ord("h"): Written.HELD,
+}
 
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -53,16 +65,31 @@ class RedisSchedules:
         next_at = None if following is None else instant_of(int(float(following)))
         return DueSchedules(instant_of(now), rows, next_at)
 
-    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[Written]:
+    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[ScheduleAnswer]:
         if not writes:
             return []
         reply = await self._db.run(_WRITE, *(part for write in writes for part in _parts(write)))
         insert.require_limits(reply)
         self._db.wake()
-        return [_ANSWERS[character] for character in reply]
+        return [_answer(write, said) for write, said in zip(writes, reply, strict=True)]
 
     async def declare(self, names: Sequence[str]) -> None:
         await self._db.run_aside(_DECLARE, *names)
+
+
+def _answer(write: ScheduleWrite, said: bytes) -> ScheduleAnswer:
+    """What schedule_write.lua says of one write."""
+    what, rest = _ANSWERS[said[0]], said[1:]
+    if what is Written.HELD:
+        ids = _ids(rest)
+        return ScheduleAnswer(what, dict(zip(ids[::2], ids[1::2], strict=True)))
+    jobs = write.jobs if rest else ()
+    known = tuple(job.id for job, mark in zip(jobs, rest, strict=False) if mark)
+    return ScheduleAnswer(what, known=known, expired=tuple(_ids(rest[len(jobs) :])))
+
+
+def _ids(packed: bytes) -> list[JobId]:
+    return [JobId(packed[at : at + _ID].hex()) for at in range(0, len(packed), _ID)]
 
 
 def _row(name: bytes, record: bytes, declared: bytes | None) -> ScheduleRow:

@@ -32,7 +32,7 @@ from windlass.storage.sqlite.rows import (
 )
 from windlass.storage.sqlite.waiting import end_waiting
 
-__all__ = ["insert", "require_limits"]
+__all__ = ["insert", "is_stored", "require_limits"]
 
 _SQL = load("windlass.storage.sqlite.sql", "jobs.sql")
 _INSERT, _INSERT_PLAIN = _SQL["insert"], _SQL["insert_plain"]
@@ -126,15 +126,21 @@ def require_limits(connection: apsw.Connection, jobs: Iterable[NewJob | Job]) ->
         raise LimitUnknown(name, known)
 
 
+def is_stored(connection: apsw.Connection, job: JobId) -> bool:
+    """Whether a job with this id is there."""
+    return first(connection, _IS_STORED, (id_of(job),)) is not None
+
+
 def _insert_apart(connection: apsw.Connection, job: NewJob, lanes: Lanes, now: int) -> Inserted:
     """A job with a unique key."""
     unique = job.unique
-    if unique is None or first(connection, _IS_STORED, (id_of(job.id),)) is not None:
+    if unique is None or is_stored(connection, job.id):
         return Inserted(job.id, created=True)
     holder, what = find_holder(connection, unique.key, now, job.task), unique.on_conflict
     its_task = job.task if holder is not None and holder.alike else ""
+    expired: JobId | None = None
     if holder is not None and holder.late and not replaces(what, its_task, job.task):
-        seqs = [holder.seq]
+        seqs, expired = [holder.seq], JobId(holder.id.hex())
         end_waiting(connection, seqs, lanes, state=State.DISCARDED, reason="expired", now=now)
         holder = None
     if holder is not None:
@@ -146,7 +152,7 @@ def _insert_apart(connection: apsw.Connection, job: NewJob, lanes: Lanes, now: i
     connection.execute(_INSERT, _row(job, lanes, now))
     period = None if unique.period is None else span_us(unique.period)
     take_key(connection, unique.key, connection.last_insert_rowid(), period=period, now=now)
-    return Inserted(job.id, created=True)
+    return Inserted(job.id, created=True, expired=expired)
 
 
 def _replace(

@@ -10,6 +10,7 @@ import apsw
 import msgspec
 
 from windlass.core.instant import span_us
+from windlass.core.job import JobId
 from windlass.core.state import TERMINAL, State
 from windlass.storage.calendar import LAST_US
 from windlass.storage.queries import load
@@ -57,7 +58,7 @@ class SqliteMaintenance:
     async def next_due(self, queues: Sequence[str] | None = None) -> datetime | None:
         return instant(self._db.read(lambda connection, _: next_due(connection, queues)))
 
-    async def expire(self, limit: int) -> int:
+    async def expire(self, limit: int) -> Sequence[JobId]:
         ended = await self._db.write(lambda connection, now: _expire(connection, limit, now))
         self._db.wake()
         return ended
@@ -122,13 +123,14 @@ class SqliteMaintenance:
         await self._place.checkpoint()
 
 
-def _expire(connection: apsw.Connection, limit: int, now: int) -> int:
+def _expire(connection: apsw.Connection, limit: int, now: int) -> list[JobId]:
     seqs = [seq for (seq,) in fetch(connection, _EXPIRED, (now, limit))]
-    if seqs:
-        lanes = Lanes(connection)
-        end_waiting(connection, seqs, lanes, state=State.DISCARDED, reason="expired", now=now)
-        lanes.settle()
-    return len(seqs)
+    if not seqs:
+        return []
+    lanes = Lanes(connection)
+    ended = end_waiting(connection, seqs, lanes, state=State.DISCARDED, reason="expired", now=now)
+    lanes.settle()
+    return ended
 
 
 def _before(now: int, age: int) -> int:

@@ -8,12 +8,20 @@ import apsw
 import msgspec
 
 from windlass.core.instant import to_us
+from windlass.core.job import JobId, NewJob
 from windlass.storage.calendar import LAST_US, instant_of
-from windlass.storage.protocol import DueSchedules, ScheduleRow, ScheduleWrite, Written
+from windlass.storage.protocol import (
+    DueSchedules,
+    ScheduleAnswer,
+    ScheduleRow,
+    ScheduleWrite,
+    Written,
+)
 from windlass.storage.queries import load
 from windlass.storage.sqlite.audits import keep_audit
 from windlass.storage.sqlite.database import Database
-from windlass.storage.sqlite.insert import insert, require_limits
+from windlass.storage.sqlite.insert import insert, is_stored, require_limits
+from windlass.storage.sqlite.keys import find_holder
 from windlass.storage.sqlite.rows import (
     Row,
     fetch,
@@ -48,7 +56,7 @@ class SqliteSchedules:
     async def due(self, limit: int) -> DueSchedules:
         return self._db.read(lambda connection, now: _due(connection, limit, now))
 
-    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[Written]:
+    async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[ScheduleAnswer]:
         answers = await self._db.write(lambda connection, now: _write(connection, writes, now))
         self._db.wake()
         return answers
@@ -75,28 +83,50 @@ def _due(connection: apsw.Connection, limit: int, now: int) -> DueSchedules:
     return DueSchedules(instant_of(now), [_row(row) for row in rows], instant(following))
 
 
-def _write(connection: apsw.Connection, writes: Sequence[ScheduleWrite], now: int) -> list[Written]:
+def _write(
+    connection: apsw.Connection, writes: Sequence[ScheduleWrite], now: int
+) -> list[ScheduleAnswer]:
     require_limits(connection, [job for write in writes for job in write.jobs])
     return [_write_one(connection, write, now) for write in writes]
 
 
-def _write_one(connection: apsw.Connection, write: ScheduleWrite, now: int) -> Written:
+def _write_one(connection: apsw.Connection, write: ScheduleWrite, now: int) -> ScheduleAnswer:
     revision, body = first(connection, _FENCE, (write.name,)) or (0, None)
     if revision == 0 and write.body is None:
-        return Written.WRITTEN
+        return ScheduleAnswer(Written.WRITTEN)
     if revision == write.revision + 1 and body == write.body:
-        return Written.WRITTEN
+        return ScheduleAnswer(Written.WRITTEN)
     if revision != write.revision:
-        return Written.STALE
+        return ScheduleAnswer(Written.STALE)
     if write.most_active is not None:
         active = value_of(connection, _ACTIVE, (ids_text(write.active),))
         if active >= write.most_active:
-            return Written.BUSY
+            return ScheduleAnswer(Written.BUSY)
+    known = tuple(job.id for job in write.jobs if is_stored(connection, job.id))
+    holders = _holders(connection, [job for job in write.jobs if job.id not in known], now)
+    if holders:
+        return ScheduleAnswer(Written.HELD, holders)
     if write.body is None:
         connection.execute(_DELETE, (write.name,))
     else:
         next_at = None if write.next_at is None else min(to_us(write.next_at), LAST_US)
         connection.execute(_WRITE, (write.name, write.revision + 1, next_at, write.body))
-    insert(connection, [yielding(job) for job in write.jobs], now)
+    answers = insert(connection, [yielding(job) for job in write.jobs], now)
     keep_audit(connection, write.audit, 1, now)
-    return Written.WRITTEN
+    expired = tuple(answer.expired for answer in answers if answer.expired is not None)
+    return ScheduleAnswer(Written.WRITTEN, known=known, expired=expired)
+
+
+def _holders(connection: apsw.Connection, jobs: Sequence[NewJob], now: int) -> dict[JobId, JobId]:
+    """Who is in the way of new jobs."""
+    held: dict[JobId, JobId] = {}
+    taken: dict[str, JobId] = {}
+    for job in jobs:
+        if job.unique is not None:
+            found = find_holder(connection, job.unique.key, now)
+            first_one = taken.setdefault(job.unique.key, job.id)
+            free = found is None or found.late
+            holder = first_one if found is None or free else JobId(found.id.hex())
+            if holder != job.id:
+                held[job.id] = holder
+    return held

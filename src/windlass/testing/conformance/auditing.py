@@ -17,6 +17,7 @@ from windlass.storage.ordering import AuditNote, AuditRecord, Cancel, Ordered, R
 from windlass.storage.protocol import ScheduleWrite, Storage, Written
 from windlass.testing.clock import VirtualClock
 from windlass.testing.conformance.opening import woken
+from windlass.testing.conformance.scheduling import written
 from windlass.testing.conformance.steps import (
     DAY,
     HOUR,
@@ -163,10 +164,8 @@ class AuditConformance:
         note = a_note(subject="schedule s")
         write = ScheduleWrite(name="s", revision=0, body=b"{}", audit=note)
         stale = ScheduleWrite(name="s", revision=7, body=b"[]", audit=a_note())
-        assert list(await storage.schedules.write([write, stale])) == [
-            *(Written.WRITTEN, Written.STALE)
-        ]
-        assert list(await storage.schedules.write([write])) == [Written.WRITTEN]
+        assert await written(storage, write, stale) == [*(Written.WRITTEN, Written.STALE)]
+        assert await written(storage, write) == [Written.WRITTEN]
         assert [(one.note, one.count) for one in await records(storage)] == [(note, 1)]
 
     async def test_a_schedule_that_is_busy_leaves_none(self, storage: Storage) -> None:
@@ -179,7 +178,7 @@ class AuditConformance:
             most_active=1,
             audit=a_note(),
         )
-        assert list(await storage.schedules.write([write])) == [Written.BUSY]
+        assert await written(storage, write) == [Written.BUSY]
         assert await records(storage) == []
 
     async def test_inserted_jobs_are_recorded(self, storage: Storage, clock: VirtualClock) -> None:

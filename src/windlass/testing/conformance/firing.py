@@ -14,12 +14,13 @@ from windlass.core.transition import succeed
 from windlass.core.unique import OnConflict, Unique, Window
 from windlass.errors import LimitUnknown
 from windlass.seams import new_job_id
-from windlass.storage.protocol import Storage, Written
+from windlass.storage.protocol import ScheduleAnswer, Storage, Written
 from windlass.testing.clock import VirtualClock
 from windlass.testing.conformance.opening import woken
 from windlass.testing.conformance.scheduling import a_write, made, stored, written
 from windlass.testing.conformance.steps import (
     HOUR,
+    MINUTE,
     OOPS,
     a_job,
     add,
@@ -40,7 +41,7 @@ from windlass.testing.conformance.steps import (
 
 __all__ = ["FiringConformance", "OverlapConformance"]
 
-WRITTEN, STALE, BUSY = Written.WRITTEN, Written.STALE, Written.BUSY
+WRITTEN, STALE, BUSY, HELD = Written.WRITTEN, Written.STALE, Written.BUSY, Written.HELD
 
 
 class FiringConformance:
@@ -101,15 +102,48 @@ class FiringConformance:
         assert await total(storage) == 2
         assert (await look(storage, job)).payload == b'"first"'
 
-    async def test_a_job_whose_key_is_held_is_left_out(self, storage: Storage) -> None:
+    async def test_a_key_that_is_held_holds_the_write_and_names_the_holder(
+        self, storage: Storage
+    ) -> None:
         (holder,) = await add(storage, keyed("k", payload=b'"first"'))
-        plain = a_job()
-        await made(storage, jobs=(keyed("k", payload=b'"second"'), plain))
-        assert await total(storage) == 2
+        plain, second = a_job(), keyed("k", payload=b'"second"')
+        (answer,) = await storage.schedules.write([a_write(jobs=(second, plain))])
+        assert answer == ScheduleAnswer(HELD, {second.id: holder})
+        assert await storage.schedules.rows() == [], "nothing is written"
+        assert await total(storage) == 1
         assert (await look(storage, holder)).payload == b'"first"'
+        await made(storage, jobs=(plain,))
         await look(storage, plain)
 
-    async def test_it_is_left_out_whatever_it_says_about_conflicts(
+    async def test_a_key_of_a_job_that_is_stored_holds_nothing(self, storage: Storage) -> None:
+        job = keyed("k")
+        await add(storage, job)
+        (answer,) = await storage.schedules.write([a_write(jobs=(job, a_job()))])
+        assert (answer.what, list(answer.known)) == (WRITTEN, [job.id])
+        assert await total(storage) == 2
+
+    async def test_a_repeated_write_does_not_take_its_own_jobs_for_anothers(
+        self, storage: Storage
+    ) -> None:
+        write = a_write(jobs=(keyed("k"), a_job()))
+        for _ in range(2):
+            (answer,) = await storage.schedules.write([write])
+            assert (answer.what, list(answer.known)) == (WRITTEN, [])
+
+    async def test_a_holder_that_waits_past_its_expiry_is_discarded_and_named(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        (late, other) = await add(storage, keyed("k", expires=MINUTE), keyed("l", expires=MINUTE))
+        clock.advance(HOUR)
+        job, plain = keyed("k"), a_job()
+        writes = [a_write("a", jobs=(plain,)), a_write("b", jobs=(job,)), a_write("c")]
+        answers = await storage.schedules.write(writes)
+        assert [list(answer.expired) for answer in answers] == [[], [late], []]
+        assert (await look(storage, late)).state is State.DISCARDED
+        assert (await look(storage, other)).state is State.WAITING
+        assert (await look(storage, job)).key_held
+
+    async def test_a_write_is_held_whatever_its_job_says_about_conflicts(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         (holder,) = await add(storage, keyed("k", payload=b'"first"'))
@@ -118,15 +152,20 @@ class FiringConformance:
             unique = Unique("k", on_conflict=conflict)
             for task in ("conform", "other"):
                 job = a_job(task=task, unique=unique, payload=b'"second"', delay=HOUR)
-                await made(storage, f"{task}{number}", jobs=(job,))
+                assert await written(storage, a_write(f"{task}{number}", jobs=(job,))) == [HELD]
         assert await total(storage) == 1
         job_now = await look(storage, holder)
         assert (job_now.payload, job_now.due) == (b'"first"', now)
 
     async def test_a_key_is_held_by_the_first_job_of_a_call(self, storage: Storage) -> None:
-        first = keyed("k")
-        writes = [a_write("a", jobs=(first, keyed("k"))), a_write("b", jobs=(keyed("k"),))]
-        assert await written(storage, *writes) == [WRITTEN, WRITTEN]
+        first, second, third = keyed("k"), keyed("k"), keyed("k")
+        both = a_write("a", jobs=(first, second))
+        assert list(await storage.schedules.write([both])) == [
+            ScheduleAnswer(HELD, {second.id: first.id})
+        ]
+        writes = [a_write("a", jobs=(first,)), a_write("b", jobs=(third,))]
+        one, other = await storage.schedules.write(writes)
+        assert (one.what, other) == (WRITTEN, ScheduleAnswer(HELD, {third.id: first.id}))
         assert await total(storage) == 1
         assert (await look(storage, first)).key_held
 
@@ -187,8 +226,8 @@ class FiringConformance:
     async def test_of_many_schedules_that_want_one_key_one_gets_it(self, storage: Storage) -> None:
         writes = [a_write(f"s{i}", jobs=(keyed("k"), a_job())) for i in range(6)]
         answers = await asyncio.gather(*(written(storage, write) for write in writes))
-        assert answers == [[WRITTEN]] * 6
-        assert await total(storage) == 7
+        assert Counter(answer for (answer,) in answers) == {WRITTEN: 1, HELD: 5}
+        assert await total(storage) == 2
 
 
 class OverlapConformance:

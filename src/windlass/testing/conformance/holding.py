@@ -20,6 +20,7 @@ from windlass.testing.conformance.steps import (
     DAY,
     HOUR,
     INSTANT,
+    MINUTE,
     OOPS,
     a_job,
     add,
@@ -60,6 +61,17 @@ class HolderConformance:
         assert await claim(storage, 10) == []
         assert (await claim_one(storage, solo=True)).payload == b"new"
 
+    async def test_the_answer_names_a_holder_that_was_discarded(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        old = keyed("k", expires=MINUTE)
+        await add(storage, old, keyed("l", expires=MINUTE))
+        clock.advance(HOUR)
+        jobs = [a_job(), keyed("k"), keyed("k"), keyed("m")]
+        answers = await storage.jobs.insert(jobs)
+        assert [answer.expired for answer in answers] == [None, old.id, None, None]
+        assert [answer.created for answer in answers] == [True, True, False, True]
+
     async def test_one_that_waits_past_its_expiry_is_discarded_and_not_reused(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
@@ -71,11 +83,14 @@ class HolderConformance:
         clock.advance(INSTANT)
         first, second = keyed("k"), keyed("k")
         answers = list(await storage.jobs.insert([first, second]))
-        assert answers == [Inserted(first.id, created=True), Inserted(first.id, created=False)]
+        assert answers == [
+            Inserted(first.id, created=True, expired=old.id),
+            Inserted(first.id, created=False),
+        ]
         ended = await look(storage, old)
         assert (ended.state, ended.reason) == (State.DISCARDED, "expired")
         assert (ended.finished_at, ended.key_held) == (clock.now(), False)
-        assert await storage.maintenance.expire(10) == 0
+        assert list(await storage.maintenance.expire(10)) == []
         assert (await claim_one(storage)).claim.job == first.id
 
     async def test_a_key_held_for_a_time_is_held_past_the_expiry_of_its_job(

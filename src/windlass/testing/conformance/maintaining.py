@@ -15,6 +15,7 @@ from windlass.testing.conformance.steps import (
     OOPS,
     a_job,
     add,
+    at_most,
     claim,
     enlist,
     happened,
@@ -96,14 +97,22 @@ class MaintenanceConformance:
         await storage.jobs.cancel([soon])
         assert await storage.maintenance.next_due() == clock.now() + HOUR
 
+    async def test_expired_jobs_are_named(self, storage: Storage, clock: VirtualClock) -> None:
+        await at_most(storage, db=1)
+        late = await add(storage, a_job(expires=MINUTE), limited("db", expires=MINUTE))
+        await add(storage, a_job(expires=DAY), a_job())
+        clock.advance(HOUR)
+        assert {*await storage.maintenance.expire(10)} == {*late}
+
     async def test_expired_jobs_are_discarded_in_bites(
         self, storage: Storage, clock: VirtualClock
     ) -> None:
         jobs = await add(storage, *(a_job(expires=MINUTE, delay=DAY) for _ in range(3)))
         (spared,) = await add(storage, a_job(expires=DAY))
-        assert await storage.maintenance.expire(10) == 0
+        assert list(await storage.maintenance.expire(10)) == []
         clock.advance(HOUR)
-        assert [await storage.maintenance.expire(2) for _ in range(3)] == [2, 1, 0]
+        told = [list(await storage.maintenance.expire(2)) for _ in range(3)]
+        assert [len(bite) for bite in told] == [2, 1, 0]
         job = await look(storage, jobs[0])
         assert (job.state, job.reason, job.finished_at) == (
             State.DISCARDED,

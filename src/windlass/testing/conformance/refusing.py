@@ -92,7 +92,7 @@ class RefusalConformance:
             await insert(storage, meeting(OnConflict.RAISE))
         clock.advance(INSTANT)
         new = meeting(OnConflict.RAISE, task="other")
-        assert await insert(storage, new) == Inserted(new.id, created=True)
+        assert await insert(storage, new) == Inserted(new.id, created=True, expired=old.id)
         assert (await look(storage, old)).reason == "expired"
         assert ids(await claim(storage, 10)) == [new.id]
 

@@ -43,7 +43,7 @@ def a_write(name: str = "s", revision: int = 0, **asked: Any) -> ScheduleWrite:
 
 async def written(storage: Storage, *writes: ScheduleWrite) -> list[Written]:
     """What becomes of them in one call."""
-    return list(await storage.schedules.write(writes))
+    return [answer.what for answer in await storage.schedules.write(writes)]
 
 
 async def made(storage: Storage, name: str = "s", **asked: Any) -> ScheduleRow:

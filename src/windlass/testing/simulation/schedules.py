@@ -281,7 +281,9 @@ class _World:
         identity = cast("Identity", SimpleNamespace(id=process.name))
         leader = Leader(storage.leader, identity, lease=timedelta(seconds=LEASE / 2))
         self._alive[process] = leader
-        scheduler = Scheduler(storage, leader, Bus(), {}, poll=timedelta(seconds=POLL))
+        scheduler = Scheduler(
+            storage, leader, Bus(), {}, poll=timedelta(seconds=POLL), token=self._new_ids(1)[0]
+        )
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             beat = timedelta(seconds=HEARTBEAT)

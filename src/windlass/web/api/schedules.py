@@ -64,6 +64,8 @@ class Triggered(msgspec.Struct, frozen=True):
 
     job: str | None
     """Null: a chore of Windlass itself, which makes no job."""
+    created: bool = True
+    """False: no job was made, for this one holds the unique key of its job."""
 
 
 class Forgotten(msgspec.Struct, frozen=True):
@@ -90,7 +92,8 @@ async def preview_schedule(visit: Visit, asked: Preview) -> Sequence[datetime]:
 
 async def run_schedule(visit: Visit, asked: ScheduleName) -> Triggered:
     """Beside its slots."""
-    return Triggered(await visit.orders.trigger_schedule(asked.schedule))
+    made = await visit.orders.trigger_schedule(asked.schedule)
+    return Triggered(None) if made is None else Triggered(made.id, made.created)
 
 
 async def pause_schedule(visit: Visit, asked: ScheduleName) -> ScheduleBody:

@@ -99,6 +99,8 @@ def _cell(run: Run) -> Cell:
     by = f", by {run.by}" if run.by else ""
     # A chore makes no job: what it did is told in its own words.
     of_chore = "red" if outcome.startswith("failed") else "green"
+    if run.job is None and outcome.startswith("left out"):
+        of_chore = "grey"
     colour = of_chore if run.job is None else _COLOURS.get(outcome, "grey")
     return Cell(run, colour, f"{outcome}{by}")
 
@@ -174,7 +176,11 @@ def _order(
 
 async def _run(admin: Admin, name: str) -> str:
     job = await admin.trigger_schedule(name)
-    return f"Schedule {name} runs now." if job is None else f"Schedule {name} runs now: job {job}."
+    if job is None:
+        return f"Schedule {name} runs now."
+    if not job.created:
+        return f"Schedule {name} made no job: job {job.id} holds its unique key."
+    return f"Schedule {name} runs now: job {job.id}."
 
 
 async def _pause(admin: Admin, name: str) -> str:

@@ -194,9 +194,9 @@ BEGIN
     RETURN coalesce(v_ids, '{}');
 END $$;
 
--- `MaintenanceStore.expire`: how many waiting jobs past their expiry were discarded.
+-- `MaintenanceStore.expire`: the ids of the waiting jobs past their expiry that were discarded.
 CREATE OR REPLACE FUNCTION expire_waiting(p_at timestamptz, p_durable boolean, p_limit integer)
-RETURNS integer
+RETURNS text[]
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
@@ -210,7 +210,7 @@ BEGIN
              WHERE ready IS NOT NULL AND expires_at IS NOT NULL AND expires_at <= v_now
              ORDER BY expires_at LIMIT p_limit) AS e;
     IF v_limited IS NULL THEN
-        RETURN 0;
+        RETURN '{}';
     END IF;
     PERFORM commit_durably(p_durable);
     IF v_limited THEN
@@ -222,5 +222,5 @@ BEGIN
            AND (v_limited OR gates IS NULL)
          ORDER BY expires_at LIMIT p_limit FOR UPDATE SKIP LOCKED
     );
-    RETURN cardinality(end_waiting(v_seqs, 5, 'expired', v_now));
+    RETURN end_waiting(v_seqs, 5, 'expired', v_now);
 END $$;

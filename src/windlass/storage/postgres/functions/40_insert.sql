@@ -54,10 +54,12 @@ END $$;
 -- The answer: number NULL, the key is held now for p_seq; else the holder's.
 --   place      its place among p_seqs, if it is one of these
 --   waiting    it still waits, and is locked; NULL: somebody else has locked it
+--   expired    the holder before, if it was discarded
 CREATE OR REPLACE FUNCTION meet_key(
     p_key text, p_seq bigint, p_until timestamptz, p_now timestamptz, p_seqs bigint[],
     p_task text, p_lock boolean,
-    OUT number bigint, OUT place integer, OUT id uuid, OUT task text, OUT waiting boolean
+    OUT number bigint, OUT place integer, OUT id uuid, OUT task text, OUT waiting boolean,
+    OUT expired uuid
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -85,6 +87,7 @@ BEGIN
                         WHERE l.seq = number AND l.state + 0 = 0 AND l.expires_at <= p_now
                           FOR UPDATE SKIP LOCKED));
             IF FOUND THEN
+                expired := id;
                 DELETE FROM keys k WHERE k.key = p_key AND k.seq = number;
             ELSIF EXISTS (SELECT 1 FROM jobs j WHERE j.seq = number AND j.state + 0 = 0
                                                  AND j.expires_at <= p_now) THEN
@@ -143,7 +146,8 @@ END $$;
 --               their lanes, so that no lock is held
 -- Returns nothing for a job that was stored, or was before under the same id; for one whose unique
 -- key is held, its place in the arrays, the id of the holder (32 hex digits), and whether that one
--- took over what was asked for.
+-- took over what was asked for. NULL as the last: this one held the key, waited past its expiry and
+-- was discarded; it says nothing of whether the job was stored.
 -- A limit that nobody defined: WL001, its name as the detail, and nothing is stored.
 -- A key whose holder must not be met: WL423, the holder and the key as the detail.
 -- Waiting for a key that somebody is deciding in an open transaction: 55P03 after lock_timeout.
@@ -211,6 +215,12 @@ BEGIN
             SELECT m.* INTO v_met FROM meet_key(
                 v_key.key, v_seqs[v_key.n], after(v_now, v_key.period), v_now, v_seqs,
                 v_key.task, v_key.replaces) AS m;
+            IF v_met.expired IS NOT NULL THEN
+                place := v_key.n;
+                holder := encode(uuid_send(v_met.expired), 'hex');
+                replaced := NULL;
+                RETURN NEXT;
+            END IF;
             CONTINUE WHEN v_met.number IS NULL;
             v_left := v_left || v_key.n;
             IF v_met.place IS NOT NULL THEN

@@ -47,10 +47,12 @@ END $$;
 --   p_actives  an array of uuid as text, or NULL
 --   p_mosts    how many of these may not be active; NULL: any number may
 --   p_audits   who ordered it, for `keep_audit`, or NULL
--- The answers, in order: written, stale or busy.
+-- The answers, in order, as JSON (the struct `ScheduleAnswer`): written, stale, busy or
+-- held, and what else there is to say.
 -- A limit that nobody defined: WL001, its name as the detail, and nothing is written.
 -- Waiting for a key that somebody is deciding in an open transaction: 55P03 after lock_timeout.
 -- Jobs are stored together: keys are taken in the order of keys, whatever the order of the writes.
+-- A key that is taken between the look at it and that moment: 40001, and the same again finds it.
 CREATE OR REPLACE FUNCTION write_schedules(
     p_at timestamptz, p_durable boolean, p_names text[], p_revisions bigint[], p_bodies text[],
     p_next_ats timestamptz[], p_jobs text[], p_actives text[], p_mosts integer[],
@@ -68,7 +70,10 @@ DECLARE
     v_active uuid[];
     v_jobs text[] := '{}';
     v_ids uuid[] := '{}';
-    v_answers text[] := '{}';
+    v_keys text[] := '{}';
+    v_owners integer[] := '{}';
+    v_new record;
+    v_answers jsonb[] := '{}';
     i integer;
 BEGIN
     PERFORM commit_durably(p_durable);
@@ -83,25 +88,33 @@ BEGIN
         v_revision := coalesce(v_stored.revision, 0);
         IF (v_revision = 0 AND p_bodies[i] IS NULL)
            OR (v_revision = p_revisions[i] + 1 AND v_stored.body = p_bodies[i]) THEN
-            v_answers := v_answers || 'written'::text;
+            v_answers := v_answers || jsonb_build_object('what', 'written');
             CONTINUE;
         ELSIF v_revision <> p_revisions[i] THEN
-            v_answers := v_answers || 'stale'::text;
+            v_answers := v_answers || jsonb_build_object('what', 'stale');
             CONTINUE;
         END IF;
         IF p_mosts[i] IS NOT NULL THEN
             v_active := coalesce(p_actives[i]::uuid[], '{}');
             IF v_active && v_ids THEN
                 -- What an earlier one of these writes brings counts, if it is stored.
-                PERFORM insert_together(v_at, p_durable, v_jobs);
+                v_answers := insert_together(v_at, p_durable, v_jobs, v_owners, v_answers);
                 v_jobs := '{}';
                 v_ids := '{}';
+                v_keys := '{}';
+                v_owners := '{}';
             END IF;
             IF (SELECT count(*) FROM jobs j WHERE j.id = ANY (v_active) AND j.state + 0 <= 1)
                >= p_mosts[i] THEN
-                v_answers := v_answers || 'busy'::text;
+                v_answers := v_answers || jsonb_build_object('what', 'busy');
                 CONTINUE;
             END IF;
+        END IF;
+        SELECT * INTO v_new FROM meet_holders(p_jobs[i], v_ids, v_keys, v_at);
+        IF v_new.holders IS NOT NULL THEN
+            v_answers := v_answers
+                || jsonb_build_object('what', 'held', 'holders', v_new.holders);
+            CONTINUE;
         END IF;
         IF p_bodies[i] IS NULL THEN
             DELETE FROM schedules s WHERE s.name = p_names[i];
@@ -115,27 +128,91 @@ BEGIN
         END IF;
         IF p_jobs[i] IS NOT NULL THEN
             v_jobs := v_jobs || p_jobs[i];
-            v_ids := v_ids || ARRAY(SELECT (j.job ->> 'id')::uuid
-                                      FROM json_array_elements(p_jobs[i]::json) AS j (job));
+            v_ids := v_ids || v_new.ids;
+            v_keys := v_keys || v_new.keys;
+            v_owners := v_owners || array_fill(i, ARRAY[cardinality(v_new.ids)]);
         END IF;
         PERFORM keep_audit(p_audits[i], v_at, 1);
-        v_answers := v_answers || 'written'::text;
+        v_answers := v_answers || jsonb_build_object('what', 'written', 'known', v_new.known);
     END LOOP;
-    PERFORM insert_together(v_at, p_durable, v_jobs);
-    RETURN v_answers;
+    v_answers := insert_together(v_at, p_durable, v_jobs, v_owners, v_answers);
+    RETURN ARRAY(SELECT a.answer::text FROM unnest(v_answers) WITH ORDINALITY AS a (answer, n)
+                  ORDER BY a.n);
+END $$;
+
+-- Look at the jobs of one write, JSON as above, before they are stored.
+--   p_ids, p_keys  the jobs of writes before it that are not stored yet, side by side
+-- The answer: their ids and keys, side by side; which of them are stored, as a JSON list; and, as a
+-- JSON object, who holds the keys of others. NULL: all are free, or their holders are late.
+CREATE OR REPLACE FUNCTION meet_holders(
+    p_jobs text, p_ids uuid[], p_keys text[], p_now timestamptz,
+    OUT ids uuid[], OUT keys text[], OUT known jsonb, OUT holders jsonb
+)
+LANGUAGE plpgsql
+SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    v_job record;
+    v_holder uuid;
+BEGIN
+    ids := '{}';
+    keys := '{}';
+    known := '[]';
+    FOR v_job IN
+        SELECT (j.job ->> 'id')::uuid AS id, j.job ->> 'key' AS key
+          FROM json_array_elements(p_jobs::json) WITH ORDINALITY AS j (job, n) ORDER BY j.n
+    LOOP
+        IF v_job.id = ANY (p_ids) OR EXISTS (SELECT 1 FROM jobs j WHERE j.id = v_job.id) THEN
+            known := known || to_jsonb(encode(uuid_send(v_job.id), 'hex'));
+        ELSIF v_job.key IS NOT NULL THEN
+            SELECT j.id INTO v_holder FROM keys k JOIN jobs j ON j.seq = k.seq
+             WHERE k.key = v_job.key AND (k.until IS NULL OR k.until > p_now)
+               AND NOT coalesce(j.state = 0 AND j.expires_at <= p_now
+                                AND j.key_window <> 'for_a_time', false);
+            v_holder := coalesce(
+                v_holder, p_ids[array_position(p_keys, v_job.key)],
+                ids[array_position(keys, v_job.key)]);
+            IF v_holder <> v_job.id THEN
+                holders := coalesce(holders, '{}') || jsonb_build_object(
+                    encode(uuid_send(v_job.id), 'hex'), encode(uuid_send(v_holder), 'hex'));
+            END IF;
+        END IF;
+        ids := ids || v_job.id;
+        keys := keys || v_job.key;
+    END LOOP;
 END $$;
 
 -- Store the jobs of several lists, in their order.
-CREATE OR REPLACE FUNCTION insert_together(p_at timestamptz, p_durable boolean, p_lists text[])
-RETURNS void
+--   p_owners   for each job the place of its write among the answers
+-- The answers, with the jobs that were discarded for these.
+CREATE OR REPLACE FUNCTION insert_together(
+    p_at timestamptz, p_durable boolean, p_lists text[], p_owners integer[], p_answers jsonb[]
+) RETURNS jsonb[]
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    v_met record;
+    v_owner integer;
 BEGIN
-    IF p_lists <> '{}' THEN
-        PERFORM insert_listed(p_at, p_durable, (
+    IF p_lists = '{}' THEN
+        RETURN p_answers;
+    END IF;
+    FOR v_met IN
+        SELECT i.place, i.holder, i.replaced FROM insert_listed(p_at, p_durable, (
             SELECT json_agg(j.job ORDER BY t.n, j.n)
               FROM unnest(p_lists) WITH ORDINALITY AS t (jobs, n),
-                   json_array_elements(t.jobs::json) WITH ORDINALITY AS j (job, n)));
-    END IF;
+                   json_array_elements(t.jobs::json) WITH ORDINALITY AS j (job, n))) AS i
+    LOOP
+        IF v_met.replaced IS NOT NULL THEN
+            RAISE EXCEPTION 'the key of a job was taken by job % just now', v_met.holder
+                USING ERRCODE = 'serialization_failure';
+        END IF;
+        v_owner := p_owners[v_met.place];
+        p_answers[v_owner] := jsonb_set(
+            p_answers[v_owner], '{expired}',
+            coalesce(p_answers[v_owner] -> 'expired', '[]') || to_jsonb(v_met.holder));
+    END LOOP;
+    RETURN p_answers;
 END $$;
 
 CREATE OR REPLACE FUNCTION declare_schedules(p_at timestamptz, p_names text[]) RETURNS void

@@ -22,7 +22,8 @@ BEGIN
            count(*) FILTER (WHERE NOT i.replaced)
       INTO v_held, v_refused
       FROM insert_listed(
-               (v_request ->> 'at')::timestamptz, NULL, v_request -> 'jobs', true) AS i;
+               (v_request ->> 'at')::timestamptz, NULL, v_request -> 'jobs', true) AS i
+     WHERE i.replaced IS NOT NULL;
     IF v_channel IS NOT NULL AND v_refused < json_array_length(v_request -> 'jobs') THEN
         PERFORM pg_notify(v_channel, '');
     END IF;

@@ -225,11 +225,15 @@ LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout TO '3s' AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := coalesce(p_at, clock_timestamp());
-    v_held integer;
+    v_held integer := 0;
 BEGIN
-    RETURN QUERY
-    SELECT i.place, i.holder, i.replaced FROM insert_listed(v_now, p_durable, p_jobs::json, true) AS i;
-    GET DIAGNOSTICS v_held = ROW_COUNT;
+    FOR place, holder, replaced IN
+        SELECT i.place, i.holder, i.replaced
+          FROM insert_listed(v_now, p_durable, p_jobs::json, true) AS i
+    LOOP
+        v_held := v_held + (replaced IS NOT NULL)::integer;
+        RETURN NEXT;
+    END LOOP;
     IF json_array_length(p_jobs::json) > v_held THEN
         PERFORM keep_audit(p_note, v_now, json_array_length(p_jobs::json) - v_held);
     END IF;

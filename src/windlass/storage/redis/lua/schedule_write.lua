@@ -5,8 +5,10 @@
 --   what its record becomes behind the revision, or '' to delete it
 --   ids of earlier jobs, 16 bytes each, each once
 --   two for each of its jobs, as shared/storing.lua says; what they say about conflicts is REUSE
--- Answer: one character for each: 'w' written, 's' stale, 'b' busy. Or as insert.lua does for a limit
--- that nobody defined: nothing is written.
+-- Answer: for each one character, 'w' written, 's' stale, 'b' busy or 'h' held, and after it: for 'h', by
+-- twos, the ids of jobs and of those that hold their keys; for 'w' a byte for each job (1: it was stored
+-- before), then the ids of jobs that were discarded. Or as insert.lua does for a limit that nobody
+-- defined: nothing is written.
 -- use: storing audits
 
 -- A record begins with the revision and with when it is due, which is a mark and 8 bytes.
@@ -59,9 +61,26 @@ local function store(write)
   else
     redis.call('ZADD', prefix .. 'planned', write.due, write.name)
   end
-  if #write.jobs > 0 then
-    store_new(read_new(write.jobs)) -- read again: a write before this one may have stored the same
+  if not write.new then
+    return ''
   end
+  local known, expired = {}, {}
+  for i = 1, write.new.many do
+    known[i] = write.new.known[write.new.ids[i]] and '\1' or '\0'
+  end
+  for _, answer in ipairs(store_new(write.new)) do
+    expired[#expired + 1] = #answer == 18 and string.sub(answer, 3) or ''
+  end
+  return table.concat(known) .. table.concat(expired)
+end
+
+-- Who is in the way of its jobs: by twos, theirs and the holder's ids.
+local function held(write)
+  local pairs_of = {}
+  for i, holder in pairs(write.new and holders_of(write.new) or {}) do
+    pairs_of[#pairs_of + 1] = write.new.ids[i] .. holder
+  end
+  return table.concat(pairs_of)
 end
 
 local function judge(write)
@@ -80,9 +99,16 @@ local function judge(write)
   elseif write.most >= 0 and active(write) >= write.most then
     return 'b'
   end
-  store(write)
+  if #write.jobs > 0 then
+    write.new = read_new(write.jobs) -- again: a write before this one may have stored the same
+  end
+  local holders = held(write)
+  if holders ~= '' then
+    return 'h' .. holders
+  end
+  local stored_with = store(write)
   audits.keep(write.note, 1)
-  return 'w'
+  return 'w' .. stored_with
 end
 
 local writes, answers = read_writes(), {}
@@ -97,4 +123,4 @@ for i, write in ipairs(writes) do
 end
 settle()
 wake()
-return table.concat(answers)
+return answers

@@ -147,6 +147,26 @@ local function expiry_of(asks)
   return expires < 0 and 0 or after(now, expires)
 end
 
+-- Who is in the way of each new job that has a key, by its place: a stored job, or an earlier one of
+-- these.
+local function holders_of(new)
+  local taken, held = {}, {}
+  for i = 1, new.many do
+    local id = new.ids[i]
+    if has(new.marks[i], KEYED) and not new.known[id] then
+      local key = new.specials[i][1]
+      local holder = key_holder(key)
+      holder = holder and not late_holder(holder, new, i) and holder
+      taken[key] = taken[key] or id
+      holder = holder or taken[key]
+      if holder ~= id then
+        held[i] = holder
+      end
+    end
+  end
+  return held
+end
+
 -- --- replacing ---
 
 -- Principal, correlation id and trace in what few jobs carry: it, up to where, and from where on.
@@ -203,9 +223,10 @@ end
 
 -- --- storing ---
 
--- Store what was read. The answer: for each job '' (stored, now or before), or the id of the job that
+-- Store what was read. The answer: for each job '' (stored, now or before), or two bytes and the id of
+-- the job that held its key before and was discarded for it (stored, too), or the id of the job that
 -- holds its key, with one byte more if that took over what was asked for. And for `wake`, a table by the
--- queues where something is stored by now; nil if a holder took over, whose queue may be any. Call
+-- queues where something is stored by now; nil if a holder took over or ended, whose queue may be any. Call
 -- `settle` after it.
 local function store_new(new)
   local take, pack, items = struct.unpack, struct.pack, new.items
@@ -287,6 +308,7 @@ local function store_new(new)
       local late = holder and late_holder(holder, new, i)
       if late then
         end_waiting(late, DISCARDED, 'expired')
+        answers[i], taken_over = 'ex' .. holder, true -- whoever waits for its end, wherever
         holder = nil
       end
       if holder then
