@@ -185,7 +185,9 @@ class Context:
         return self.claimed.tags
 
     def progress(self, fraction: float, note: str = "") -> None:
-        """Say how far this run is, from 0 to 1. Stored soon, at most a few times a second."""
+        """Say how far this run is, from 0 to 1. Stored soon, at most a few times a second;
+        what a run says last is stored with its outcome.
+        """
         if not 0.0 <= fraction <= 1.0:
             message = f"progress must be between 0 and 1, got {fraction!r}"
             raise InvalidArgument(message)

@@ -131,6 +131,18 @@ both("hang", hang, hang_async)
 both("brief", hang, hang_async, timeout=0.3)
 
 
+def count(ctx: Context) -> None:
+    for step in range(1, 11):
+        ctx.progress(step / 10, f"{step} of 10")
+
+
+async def count_async(ctx: Context) -> None:
+    count(ctx)
+
+
+both("count", count, count_async)
+
+
 def stubborn(ctx: Context) -> str:
     ctx.progress(0.1)
     assert ctx.cancelled.wait(60)

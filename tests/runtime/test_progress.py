@@ -6,10 +6,14 @@ import asyncio
 import threading
 from typing import Any
 
+import pytest
+
+from tests.runtime import heavy
 from tests.runtime.world import Hook, World, bench, register, simulate, until, working
-from windlass import Context
+from windlass import Context, testing
 from windlass.core.job import Job, Progress
 from windlass.core.state import State
+from windlass.errors import StorageUnavailable
 from windlass.runtime.progress import ProgressReporter
 from windlass.storage.protocol import Want
 
@@ -158,12 +162,12 @@ async def test_a_run_that_has_ended_is_not_reported_any_more() -> None:
                 await asyncio.sleep(0)
 
         await it.run(job.call())
-        assert it.store.calls["jobs.report"] <= 1
+        assert it.store.calls["jobs.report"] <= 2  # the first word, and the last with the outcome
         await it.engine.progress.close()
 
 
-def test_what_a_run_said_last_is_not_stored_once_it_has_ended() -> None:
-    async def scenario(world: World) -> int:
+def test_what_a_run_said_last_is_stored_with_its_outcome() -> None:
+    async def scenario(world: World) -> None:
         store = await world.tampered()
 
         @world.app.task(name="job")
@@ -174,11 +178,52 @@ def test_what_a_run_said_last_is_not_stored_once_it_has_ended() -> None:
             await asyncio.sleep(0.01)
 
         async with working(world.app, store=store):
+            enqueued = await job.enqueue()
+            await world.until(5)
+            assert (await enqueued.refresh()).progress == Progress(0.2)
+        assert store.calls["jobs.report"] == 2
+
+    simulate(scenario)
+
+
+def test_jobs_that_say_nothing_cost_no_report() -> None:
+    async def scenario(world: World) -> int:
+        store = await world.tampered()
+
+        @world.app.task(name="job")
+        async def job() -> None: ...
+
+        async with working(world.app, store=store):
             await job.enqueue()
             await world.until(5)
         return store.calls["jobs.report"]
 
-    assert simulate(scenario) == 1
+    assert simulate(scenario) == 0
+
+
+@pytest.mark.parametrize("executor", heavy.EXECUTORS)
+async def test_the_last_word_is_stored_in_every_executor(executor: str) -> None:
+    app = heavy.app
+    with testing.isolated(app):
+        async with app, app.worker():
+            job = await app.tasks[f"{executor}.count"].enqueue()
+            await job.result(timeout=20)
+            assert (await job.refresh()).progress == Progress(1.0, "10 of 10")
+
+
+async def test_a_report_that_fails_costs_the_note_and_not_the_outcome() -> None:
+    async with bench() as it:
+
+        @it.app.task(name="job")
+        async def job(ctx: Context) -> None:
+            ctx.progress(1.0)
+
+        async def report(call: Hook, notes: list[Any]) -> None:
+            raise StorageUnavailable("away")
+
+        it.store.hooks["jobs.report"] = report
+        record = await it.run(job.call())
+        assert (record.state, record.progress) == (State.SUCCEEDED, None)
 
 
 async def test_closing_stops_the_storing() -> None:

@@ -62,3 +62,35 @@ async def test_lines_events_errors_and_facts_are_kept_without_secrets(url: str) 
         timings = (await app.admin.storage()).timings
         assert timings["read"].count > 0 < timings["write"].count
         assert (await app.admin.get(job.id)).payload == b'{"card":"***"}'
+
+
+async def test_what_a_run_says_last_of_its_progress_is_kept_with_its_outcome(url: str) -> None:
+    app = Windlass(url)
+
+    @app.task(name="steps")
+    async def steps(ctx: Context, many: int) -> None:
+        for step in range(many):
+            ctx.progress((step + 1) / many, f"step {step + 1}")
+            if many > 1:
+                await asyncio.sleep(0.01)
+
+    @app.task(name="plain")
+    def plain(ctx: Context) -> None:
+        ctx.progress(0.25)
+        ctx.progress(1.0)
+
+    @app.task(name="fails", max_attempts=1)
+    async def fails(ctx: Context) -> None:
+        ctx.progress(0.75, "nearly")
+        raise ValueError
+
+    async with app, app.worker():
+        calls = [steps.call(1), steps.call(10), plain.call(), fails.call()]
+        jobs = await app.enqueue_many(calls)
+        for job in jobs[:3]:
+            await job.result(timeout=20)
+        with pytest.raises(JobFailed):
+            await jobs[3].result(timeout=20)
+        kept = [(await job.refresh()).progress for job in jobs]
+    told = [None if one is None else (one.fraction, one.note) for one in kept]
+    assert told == [(1.0, "step 1"), (1.0, "step 10"), (1.0, ""), (0.75, "nearly")]

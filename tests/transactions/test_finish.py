@@ -16,7 +16,7 @@ import pytest
 from tests.transactions.drivers import DRIVERS, SOME, Open, Theirs
 from windlass import Context, Windlass
 from windlass.core.event import Event, JobMoved
-from windlass.core.job import AttemptError, LimitUse, NewJob
+from windlass.core.job import AttemptError, LimitUse, NewJob, Progress
 from windlass.core.limit import LimitSpec
 from windlass.core.state import State, Verb
 from windlass.core.transition import fail, succeed
@@ -145,6 +145,7 @@ async def test_a_plain_function_finishes_on_its_thread(app: Windlass, postgres_u
     async with app.worker():
         assert await job.result(timeout=20) == "done"
     assert orders(postgres_url) == ["one"]
+    assert (await job.refresh()).progress == Progress(0.5)  # what was said before is stored
 
 
 async def test_a_lost_claim_makes_their_commit_impossible(

@@ -133,7 +133,7 @@ class Engine:
             storage,
             self.runner.active,
             self._settle,
-            self.progress.mute,
+            self.progress,
             result_limit=settings.result_limit,
             isolated=storage.transactions is None and settings.url.startswith("postgres"),
         )
@@ -296,7 +296,8 @@ class Engine:
     def _free(self, run: Run) -> None:
         job = run.job
         del self.runner.active[job.claim]
-        self.progress.forget(job.claim)
+        if (note := self.progress.take(job.claim)) is not None and self.finisher.holds(job.claim):
+            self.finisher.note(job.claim, note)
         if job.solo:
             self.claimer.ended(job.claim)
         if run.detached is None:

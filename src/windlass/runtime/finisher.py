@@ -12,12 +12,13 @@ from datetime import datetime
 import msgspec
 
 from windlass.core.event import Event, JobMoved, QueueCooled, enqueued
-from windlass.core.job import AttemptError, Claim, ClaimedJob
+from windlass.core.job import AttemptError, Claim, ClaimedJob, Progress
 from windlass.core.state import Verb
 from windlass.core.transition import Transition, fail
 from windlass.errors import StorageError, StorageReplaced
 from windlass.observe.bus import Bus
 from windlass.runtime.following import apply_one, lessened
+from windlass.runtime.progress import report_last
 from windlass.storage.batching import transient
 from windlass.storage.protocol import Answer, Applied, JobStore, Verdict
 
@@ -58,6 +59,7 @@ class Finisher:
         self._chance = chance
         self._next: dict[Claim, _Ended] = {}
         self._sending: dict[Claim, _Ended] = {}
+        self._notes: dict[Claim, Progress] = {}
         self._added = asyncio.Event()
         self._failing = False
         self._stuck: Exception | None = None
@@ -68,6 +70,10 @@ class Finisher:
         """Store this soon."""
         self._next[job.claim] = (job, transition)
         self._added.set()
+
+    def note(self, claim: Claim, progress: Progress) -> None:
+        """Store this, what a run said last, before its outcome: after that it would be too late."""
+        self._notes[claim] = progress
 
     def tell(self, job: ClaimedJob, transition: Transition, at: datetime) -> None:
         """It is stored already: count it and tell."""
@@ -147,6 +153,9 @@ class Finisher:
                 self._sending[claim] = self._next.pop(claim)
         self._on_taken()
         sent, self._stuck = list(self._sending.values()), None
+        if self._notes:
+            notes, self._notes = self._notes, {}
+            await report_last(self._jobs, list(notes.items()))
         await self._send(sent)
         if self._stuck is not None:
             raise self._stuck

@@ -12,6 +12,7 @@ from windlass.core.outcome import Interrupted, Outcome, Raised, Succeeded
 from windlass.core.payload import encode_any
 from windlass.core.transition import Transition
 from windlass.errors import ClaimLost, ConfigError, StorageError, StorageReplaced
+from windlass.runtime.progress import ProgressReporter
 from windlass.runtime.runner import Run, Why
 from windlass.storage.protocol import Ended, Ending, Storage, UserConnection
 
@@ -51,19 +52,19 @@ class Finishing:
         storage: Storage,
         active: Mapping[Claim, Run],
         settle: Callable[[ClaimedJob, Outcome], Transition],
-        mute: Callable[[Claim], None],
+        progress: ProgressReporter,
         *,
         result_limit: int,
         isolated: bool,
     ) -> None:
-        """``settle`` decides what follows from an outcome; ``mute`` stops progress notes.
+        """``settle`` decides what follows from an outcome; ``progress`` is stored before.
 
         ``isolated``: a test has put the app's jobs into memory; the success is stored at the end.
         """
         self._storage = storage
         self._active = active
         self._settle = settle
-        self._mute = mute
+        self._progress = progress
         self._result_limit = result_limit
         self._isolated = isolated
         self.asked: dict[Claim, Transition] = {}
@@ -71,12 +72,14 @@ class Finishing:
 
     async def finish(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
         """On a connection that is awaited."""
+        await self._progress.flush(job.claim)
         success = self._begin(job, result)
         if self._storage.transactions is not None:
             await self._storage.transactions.finish(connection, success)
 
     def finish_sync(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
         """On a connection that blocks: from any thread."""
+        self._progress.flush_from_thread(job.claim)
         success = self._begin(job, result)
         if self._storage.transactions is not None:
             self._storage.transactions.finish_sync(connection, success)
@@ -99,7 +102,7 @@ class Finishing:
         success = self._settle(job, Succeeded(encoded))
         # From now on the row may be locked by the user's transaction: a note about progress would
         # have to wait for its end, and the notes of every other job with it.
-        self._mute(job.claim)
+        self._progress.mute(job.claim)
         self.asked[job.claim] = success
         return success
 

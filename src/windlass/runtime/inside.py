@@ -182,8 +182,8 @@ class Inside:
                 pass  # said before this one listened
 
     def _ended(self, run: Run, outcome: Outcome) -> None:
+        self._catch_up()
         del self.runner.active[run.job.claim]
-        self._unsaid = None
         self._lines.close()
         self._say_lines()
         self._lines = RunLines()

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 
 from windlass.core.job import Claim, ClaimedJob, Progress
 from windlass.storage.protocol import JobStore
 
-__all__ = ["ProgressReporter"]
+__all__ = ["ProgressReporter", "report_last"]
 
 log = logging.getLogger("windlass")
 
 _PAUSE = 0.25
+_PATIENCE = 5.0
+"""Seconds that a thread waits for its last note."""
 
 
 class ProgressReporter:
@@ -24,6 +28,7 @@ class ProgressReporter:
         """Idle until somebody reports."""
         self._jobs = jobs
         self._notes: dict[Claim, Progress] = {}
+        self._sending: dict[Claim, Progress] = {}
         self._muted: set[Claim] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
@@ -38,15 +43,36 @@ class ProgressReporter:
         words = progress.note.encode("utf-8", "replace").decode("utf-8")
         if words != progress.note:
             progress = msgspec.structs.replace(progress, note=words)
+        here = _loop_of_this_thread()
         if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-        self._loop.call_soon_threadsafe(self._keep, job.claim, progress)
+            self._loop = here or asyncio.get_running_loop()
+        if here is self._loop:
+            self._keep(job.claim, progress)  # at once: the run may end in this moment
+        else:
+            self._loop.call_soon_threadsafe(self._keep, job.claim, progress)
 
-    def forget(self, claim: Claim) -> None:
-        """The run has ended: what it said last is history."""
-        self._notes.pop(claim, None)
+    def take(self, claim: Claim) -> Progress | None:
+        """Forget a run that has ended; the answer is what it said last, if the store may not have
+        it yet.
+        """
         if self._muted:
             self._muted.discard(claim)
+        if not self._notes and not self._sending:
+            return None
+        return self._notes.pop(claim, None) or self._sending.get(claim)
+
+    async def flush(self, claim: Claim) -> None:
+        """Store what this run has said, now."""
+        note = self._notes.pop(claim, None) or self._sending.get(claim)
+        if note is not None:
+            await report_last(self._jobs, [(claim, note)])
+
+    def flush_from_thread(self, claim: Claim) -> None:
+        """The same from a thread of a handler's, which waits for it a moment."""
+        if self._loop is None or _loop_of_this_thread() is not None:
+            return
+        with suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(self.flush(claim), self._loop).result(_PATIENCE)
 
     def mute(self, claim: Claim) -> None:
         """Store nothing more of this run, which goes on; safe from any thread."""
@@ -63,17 +89,30 @@ class ProgressReporter:
     async def _store(self) -> None:
         try:
             while self._notes:
-                notes, self._notes = self._notes, {}
-                try:
-                    await self._jobs.report(list(notes.items()))
-                except Exception as error:  # noqa: BLE001 -- a note is worth no job and no worker
-                    log.debug("progress was not stored: %s", error)
+                self._sending, self._notes = self._notes, {}
+                await report_last(self._jobs, list(self._sending.items()))
+                self._sending = {}
                 await asyncio.sleep(_PAUSE)
         finally:
-            self._task = None
+            self._task, self._sending = None, {}
 
     async def close(self) -> None:
         """Stop storing."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+
+
+async def report_last(jobs: JobStore, notes: Sequence[tuple[Claim, Progress]]) -> None:
+    """Store notes, if that can be done: a note is worth no job and no worker."""
+    try:
+        await jobs.report(notes)
+    except Exception as error:  # noqa: BLE001 -- whatever it is, the others go on
+        log.debug("progress was not stored: %s", error)
+
+
+def _loop_of_this_thread() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
