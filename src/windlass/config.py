@@ -16,7 +16,7 @@ from windlass.core.backoff import Backoff
 from windlass.core.grants import Grants
 from windlass.core.payload import MIB
 from windlass.core.redact import MASK, redacted_text
-from windlass.core.text import check_name, shown
+from windlass.core.text import check_queue, shown
 from windlass.errors import ConfigError, InvalidArgument, suggestion
 from windlass.written import parse_duration, read_backoff
 
@@ -118,7 +118,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 message = f"{name} may be at most {_MOST:,}, got {getattr(self, name):,}"
                 raise ConfigError(message)
         try:
-            check_name(self.default_queue, "default_queue")
+            check_queue(self.default_queue, "default_queue")
         except InvalidArgument as error:
             raise ConfigError(str(error)) from None
         if not _SCHEMA.fullmatch(self.schema):

@@ -14,7 +14,7 @@ from windlass.core.breaker import Breaker
 from windlass.core.function import known_elsewhere
 from windlass.core.instant import duration
 from windlass.core.job import NO_TIMEOUT
-from windlass.core.text import check_name, check_text, shown
+from windlass.core.text import check_name, check_queue, check_text, shown
 from windlass.core.unique import Unique as StoredUnique
 from windlass.errors import ConfigError, InvalidArgument, suggestion
 from windlass.limits import Costs, Limit, breaker_of, limits_of
@@ -180,7 +180,7 @@ def _check_shared(
     queue: str | None, max_attempts: int | None, priority: int | None, backoff: Backoff | None
 ) -> None:
     if queue is not None:
-        check_name(queue, "a queue's name")
+        check_queue(queue)
     if max_attempts is not None and not _whole(max_attempts, range(1, _MOST_ATTEMPTS + 1)):
         message = (
             f"max_attempts counts executions: a whole number, at least 1 and at most "

@@ -9,8 +9,10 @@ from datetime import timedelta
 import pytest
 
 from windlass import Backoff, Windlass
+from windlass.core.job import NewJob
 from windlass.core.queue import QueueSettings
 from windlass.errors import InvalidArgument
+from windlass.seams import new_job_id
 
 
 @pytest.fixture
@@ -92,3 +94,24 @@ async def test_a_queue_s_name_is_checked(app: Windlass) -> None:
                 await order(name)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="a queue's name"):
         await admin.set_queue("two words", max_running=1)
+
+
+async def test_jobs_of_a_queue_that_the_command_line_cannot_name_stay_workable(
+    app: Windlass,
+) -> None:
+    @app.task(name="job")
+    async def job() -> str:
+        return "done"
+
+    storage = await app.storage()
+    new = NewJob(id=new_job_id(), task="job", queue="a,b")
+    await storage.jobs.insert([new, NewJob(id=new_job_id(), task="job", queue="x=1")])
+    with pytest.raises(InvalidArgument, match="must not contain"):
+        await app.admin.edit(new.id, queue="c,d")
+    await app.admin.pause("a,b")
+    await app.admin.resume("a,b")
+    await app.admin.edit(new.id, queue="plain")
+    async with app.worker(queues=["plain", "x=1"], until_empty=True) as worker:
+        await worker.wait()
+    assert await app.job(new.id).result(timeout=10) == "done"
+    assert all(count.ready == 0 for count in await app.admin.counts())

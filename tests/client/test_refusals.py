@@ -84,6 +84,8 @@ def app() -> Windlass:
         ({"max_attempts": "3"}, "at least 1"),
         ({"queue": ""}, "a queue's name must be 1 to 128"),
         ({"queue": "two words"}, "without spaces"),
+        ({"queue": "a,b"}, "must not contain ',' or '='"),
+        ({"queue": "mail=10"}, "must not contain ',' or '='"),
         ({"queue": "x" * 129}, "1 to 128"),
         ({"queue": 7}, "a queue's name"),
         ({"timeout": 0}, "timeout must be longer than nothing"),
@@ -229,6 +231,7 @@ def test_a_task_is_not_registered_twice(app: Windlass) -> None:
     ("options", "error", "told"),
     [
         ({"name": "two words"}, InvalidArgument, "a task's name"),
+        ({"queue": "a,b"}, InvalidArgument, "must not contain ',' or '='"),
         ({"queue": ""}, InvalidArgument, "a queue's name"),
         ({"max_attempts": 0}, InvalidArgument, "at least 1"),
         ({"priority": 2**15}, InvalidArgument, "16 bits"),

@@ -152,6 +152,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
         ({"slots": 10**9}, "slots may be at most 1,000,000"),
         ({"max_attempts": 10**9}, "max_attempts may be at most 1,000,000"),
         ({"default_queue": "two words"}, "default_queue must be 1 to 128 printable"),
+        ({"default_queue": "a,b"}, "default_queue must not contain ',' or '='"),
         ({"default_queue": 5}, "default_queue must be text, got 5"),
         ({"allow_network_filesystem": "perhaps"}, "allow_network_filesystem must be true or false"),
         ({"on_isolation": "stop"}, "on_isolation must be 'continue' or 'cancel', got 'stop'"),

@@ -11,7 +11,7 @@ from windlass.core.event import enqueued
 from windlass.core.instant import aware
 from windlass.core.job import Job, JobId
 from windlass.core.state import TERMINAL, State, Verb
-from windlass.core.text import check_name
+from windlass.core.text import check_queue
 from windlass.errors import InvalidArgument, JobNotFound, KeyConflict, WrongState
 from windlass.options import check_priority
 from windlass.storage.answers import CancelAnswer
@@ -201,5 +201,5 @@ def edit_of(
     if priority is not None:
         check_priority(priority)
     if queue is not None:
-        check_name(queue, "a queue's name")
+        check_queue(queue)
     return Edit(due=due, priority=priority, queue=queue)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from windlass.core.text import check_name, shown
+from windlass.core.text import check_name, check_queue, shown
 from windlass.errors import InvalidArgument
 
 __all__ = ["Grants", "MiddlewareGrant"]
@@ -61,9 +61,10 @@ class Grants(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             message = f"max_running is a whole number, at least 1, got {shown(most)}"
             raise InvalidArgument(message)
         for name, what in (("queues", "a queue's name"), ("services", "a service's name")):
+            check = check_queue if name == "queues" else check_name
             names = _names(getattr(self, name), name)
             msgspec.structs.force_setattr(
-                self, name, tuple(dict.fromkeys(check_name(one, what) for one in names))
+                self, name, tuple(dict.fromkeys(check(one, what) for one in names))
             )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from windlass.errors import InvalidArgument
 
-__all__ = ["MAX_NAME", "MAX_TEXT", "check_name", "check_text", "shown"]
+__all__ = ["MAX_NAME", "MAX_TEXT", "check_name", "check_queue", "check_text", "shown"]
 
 MAX_NAME = 128
 MAX_TEXT = 256
@@ -25,6 +25,20 @@ def check_name(value: str, what: str) -> str:
         message = (
             f"{what} must be 1 to {MAX_NAME} printable characters without spaces, "
             f"got {shown(value)}"
+        )
+        raise InvalidArgument(message)
+    return value
+
+
+def check_queue(value: str, what: str = "a queue's name") -> str:
+    """A queue must be one that the command line and settings can name: ``--queue mail=10``, lists
+    with commas.
+    """
+    check_name(value, what)
+    if "," in value or "=" in value:
+        message = (
+            f"{what} must not contain ',' or '=', which separate names and slots on the command "
+            f"line, got {shown(value)}. Name one queue, with '.', '-' or '_' between its parts."
         )
         raise InvalidArgument(message)
     return value
