@@ -126,7 +126,7 @@ class Windlass(Producing):
         """
         worker = await self.make_worker(self.worker_settings(queues=queues, **settings))
         running = asyncio.get_running_loop().create_task(worker.run())
-        self.watch.working.add(worker)
+        self.watch.enter(worker)
         started = asyncio.ensure_future(worker.started.wait())
         try:
             await asyncio.wait({running, started}, return_when=asyncio.FIRST_COMPLETED)
@@ -139,7 +139,7 @@ class Windlass(Producing):
             try:
                 await running
             finally:
-                self.watch.working.discard(worker)
+                self.watch.leave(worker)
 
     def worker_settings(
         self, *, queues: Sequence[str] | Mapping[str, int] | None = None, **settings: Any

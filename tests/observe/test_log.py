@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,10 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windlass import Secret, Windlass
-from windlass.core.event import JobEnqueued, JobMoved, QueueCooled, WorkerChanged
+from windlass import Backoff, Secret, Windlass
+from windlass.core.event import Event, JobEnqueued, JobMoved, QueueCooled, WorkerChanged
 from windlass.core.job import AttemptError, JobId
 from windlass.core.state import Verb
+from windlass.errors import JobFailed
+from windlass.observe.bus import Bus
 from windlass.observe.log import (
     EventLog,
     HumanFormatter,
@@ -365,3 +368,72 @@ async def test_every_record_of_a_run_tells_its_job_in_both_formats(caught: Caugh
     assert own == f"{job.id} mine money 1"
     assert "job_id" not in outside
     assert bare == "None None None None"
+
+
+# --- workers in a program of the user's own ------------------------------------------------------
+
+
+async def embedded_words(app: Windlass, caplog: pytest.LogCaptureFixture, workers: int = 1) -> str:
+    """Run a job that succeeds and one that fails; the lines about them."""
+
+    @app.task(name="good")
+    async def good() -> None: ...
+
+    @app.task(name="bad", max_attempts=2, backoff=Backoff.none())
+    async def bad() -> None:
+        raise ValueError("no good")
+
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(app)
+        for _ in range(workers):
+            await stack.enter_async_context(app.worker())
+        await (await good.enqueue()).result(timeout=10)
+        with pytest.raises(JobFailed):
+            await (await bad.enqueue()).result(timeout=10)
+    told = [record for record in caplog.records if record.name == "windlass.jobs"]
+    return " ".join(record.getMessage().split()[0] for record in told)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_workers_in_a_program_log_what_becomes_of_jobs_once(
+    caplog: pytest.LogCaptureFixture, workers: int
+) -> None:
+    app = Windlass("memory://", poll=0.05)
+    with caplog.at_level(logging.INFO, "windlass"):
+        assert await embedded_words(app, caplog, workers) == "succeeded retrying failed"
+    assert not app.bus.alert, "nothing listens when the workers have ended"
+
+
+async def test_a_log_that_the_program_has_subscribed_itself_is_not_doubled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app = Windlass("memory://", poll=0.05)
+    app.on_transition(EventLog())
+    with caplog.at_level(logging.INFO, "windlass"):
+        assert await embedded_words(app, caplog) == "succeeded retrying failed"
+
+
+async def test_by_default_a_program_sees_what_goes_wrong_and_pays_for_nothing_else(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = Windlass("memory://", poll=0.05)
+    built: list[Event] = []
+    publish = Bus.publish
+
+    def watched(bus: Bus, event: Event) -> None:
+        built.append(event)
+        publish(bus, event)
+
+    monkeypatch.setattr(Bus, "publish", watched)
+    with caplog.at_level(logging.WARNING, "windlass"):
+        assert await embedded_words(app, caplog) == "retrying failed"
+    assert [event.verb for event in built if isinstance(event, JobMoved)] == [Verb.RETRY, Verb.FAIL]
+
+
+async def test_the_lines_about_jobs_are_switched_off_by_their_logger(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app = Windlass("memory://", poll=0.05)
+    caplog.set_level(logging.INFO, "windlass")
+    with caplog.at_level(logging.CRITICAL, "windlass.jobs"):
+        assert await embedded_words(app, caplog) == ""

@@ -42,7 +42,7 @@ from windlass.errors import (
     StorageError,
     WindlassError,
 )
-from windlass.observe.log import EventLog, brief
+from windlass.observe.log import brief
 from windlass.runtime.escape import ENDING, Escapes
 from windlass.runtime.worker import StopReason, Worker
 from windlass.storage.protocol import Verdict
@@ -181,7 +181,6 @@ class _Serving:
         try:
             try:
                 await health.open()
-                app.bus.subscribe(EventLog())
                 app.bus.subscribe(self._deeds)
                 worker, running = await self._begin(app, settings, health)
             except asyncio.CancelledError:
@@ -223,7 +222,7 @@ class _Serving:
                     running.result()  # what kept it from starting
             except StorageError as error:
                 if self._worker is not None:
-                    app.watch.working.discard(self._worker)
+                    app.watch.leave(self._worker)
                     self._worker = None
                 health.waits = True
                 await self._patience.bear(error)
@@ -241,7 +240,7 @@ class _Serving:
         around = msgspec.structs.replace(around, settings=chosen)
         worker = Worker(around, settings, on_cancel="collapse")
         self._escapes.runner = worker.engine.runner
-        app.watch.working.add(worker)
+        app.watch.enter(worker)
         self._worker = worker
         return worker
 

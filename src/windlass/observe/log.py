@@ -115,6 +115,11 @@ _LEVELS: Mapping[int, _Word] = {
 class EventLog:
     """A listener that logs every event: success at INFO, a retry at WARNING, failure at ERROR."""
 
+    @staticmethod
+    def wants_all() -> bool:
+        """Whether more is logged than what goes wrong."""
+        return log.isEnabledFor(logging.INFO)
+
     def __call__(self, event: Event) -> None:
         """Log one event. Costs next to nothing when its level is not logged."""
         match event:

@@ -31,6 +31,10 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.05, 2.0
 _Ended = tuple[ClaimedJob, Transition]
 
 
+_ALERTING = frozenset((Verb.RETRY, Verb.FAIL, Verb.THROTTLE))
+"""What listeners hear of that only want to know what goes wrong."""
+
+
 class Finisher:
     """Stores outcomes. Nothing is forgotten until the store has answered for it.
 
@@ -212,10 +216,11 @@ class Finisher:
 
     def _record(self, batch: Sequence[_Ended], answers: Sequence[Answer], at: datetime) -> None:
         counts, heard = self.counts, self._bus.heard
+        alert = not heard and self._bus.alert
         for (job, transition), answer in zip(batch, answers, strict=True):
             if answer.verb is not None:
                 counts[answer.verb] += 1
-                if heard:
+                if heard or (alert and answer.verb in _ALERTING):
                     self._bus.publish(moved(job, transition, answer, at))
                     for event in beside(job, transition, answer, at):
                         self._bus.publish(event)

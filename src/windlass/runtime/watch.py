@@ -1,4 +1,4 @@
-"""What watches an app, once it is switched on: metrics and spans. Until then, nothing."""
+"""What watches an app: the log of its workers, and metrics and spans once they are switched on."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from windlass.context import running
 from windlass.errors import ConfigError
 from windlass.observe.backlog import Backlog
 from windlass.observe.bus import Bus
+from windlass.observe.log import EventLog
 from windlass.runtime.hooks import Layer
 from windlass.runtime.worker import Worker
 from windlass.storage.protocol import Storage
@@ -29,7 +30,7 @@ __all__ = ["Watch"]
 
 
 class Watch:
-    """One app's metrics and spans."""
+    """One app's log, metrics and spans."""
 
     def __init__(
         self, storage: Callable[[], Awaitable[Storage]], bus: Bus, layers: list[Layer]
@@ -40,9 +41,23 @@ class Watch:
         self._layers = layers
         self.working: set[Worker] = set()
         """The workers of this process."""
+        self._unlog: Callable[[], None] | None = None
         self.measured: Metrics | None = None
         self.metered: Meters | None = None
         self.tracing: Tracing | None = None
+
+    def enter(self, worker: Worker) -> None:
+        """A worker begins: what it does is logged, once however many there are."""
+        self.working.add(worker)
+        if self._unlog is None and not self._bus.has(EventLog):
+            self._unlog = self._bus.subscribe(EventLog(), wants_all=EventLog.wants_all)
+
+    def leave(self, worker: Worker) -> None:
+        """It has ended."""
+        self.working.discard(worker)
+        if not self.working and self._unlog is not None:
+            self._unlog()
+            self._unlog = None
 
     def metrics(
         self,
