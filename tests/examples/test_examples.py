@@ -56,7 +56,8 @@ def run(folder: Path, name: str) -> str:
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stderr == ""
+    told = re.compile(r"(queue \S+ rests|retrying|failed) ")  # what workers log about jobs
+    assert [line for line in ran.stderr.splitlines() if not told.match(line)] == []
     return ran.stdout.strip()
 
 
