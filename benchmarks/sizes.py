@@ -28,6 +28,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     page_jobs: int
     closed_seconds: float
     rate_seconds: float
+    misfits: int
     against_jobs: int
     against_lone: int
     against_rounds: int
@@ -52,6 +53,7 @@ FULL = Sizes(
     page_jobs=2_000_000,
     closed_seconds=30.0,
     rate_seconds=20.0,
+    misfits=50_000,
     against_jobs=50_000,
     against_lone=500,
     against_rounds=9,
@@ -75,6 +77,7 @@ QUICK = Sizes(
     page_jobs=50_000,
     closed_seconds=10.0,
     rate_seconds=10.0,
+    misfits=50_000,
     against_jobs=10_000,
     against_lone=200,
     against_rounds=5,
@@ -98,6 +101,7 @@ TINY = Sizes(
     page_jobs=3_000,
     closed_seconds=0.5,
     rate_seconds=0.2,
+    misfits=100,
     against_jobs=400,
     against_lone=20,
     against_rounds=1,

@@ -73,10 +73,16 @@ def _own_frames_off(trace: TracebackType | None) -> TracebackType | None:
     return first
 
 
-def describe(error: BaseException, *, limit: int, secrets: Sequence[str] = ()) -> AttemptError:
-    """What to store about ``error``, without ``secrets``; causes are part of the traceback."""
+def describe(
+    error: BaseException, *, limit: int, secrets: Sequence[str] = (), trace: bool = True
+) -> AttemptError:
+    """What to store about ``error``, without ``secrets``; causes are part of the traceback, which
+    takes longer to write than all the rest.
+    """
     kind, words = _named(error)
     message = _hidden(words, limit // _MESSAGE_SHARE, secrets)
+    if not trace:
+        return AttemptError(kind, message)
     try:
         lines = traceback.format_exception(
             type(error), error, _own_frames_off(error.__traceback__), limit=-64

@@ -18,7 +18,7 @@ from windlass.core.job import AttemptError, Claim, ClaimedJob
 from windlass.core.outcome import Outcome
 from windlass.core.payload import encode_any, is_json
 from windlass.core.redact import secret_names, secret_values
-from windlass.errors import ChildNotStarted, DefinitionError, JobTimeout
+from windlass.errors import ChildNotStarted, DefinitionError, JobTimeout, PayloadError
 from windlass.runtime.children import Children, outcome_in
 from windlass.runtime.failure import describe, unknown_task
 from windlass.runtime.groups import barred, deciding
@@ -323,7 +323,7 @@ class Runner:
             case ChildNotStarted():
                 return core.Missing(self._describe(run, error))
             case _Misfit(__cause__=Exception() as cause):
-                told = self._describe(run, cause)
+                told = self._describe(run, cause, trace=not isinstance(cause, PayloadError))
                 hopeless = isinstance(cause, DefinitionError) or not is_json(run.job.payload)
                 return core.GaveUp(told) if hopeless else core.Misfit(told)
             case asyncio.CancelledError():
@@ -363,10 +363,10 @@ class Runner:
         lists = None if task is None else (task.settings.retry_on, task.settings.give_up_on)
         return lists is not None and barred(error, *lists)
 
-    def _describe(self, run: Run, error: BaseException) -> AttemptError:
+    def _describe(self, run: Run, error: BaseException, *, trace: bool = True) -> AttemptError:
         """Without the secrets that the handler was given: errors are read by many."""
         values = secret_values(run.job.payload, secret_names(run.job.tags))
-        return describe(error, limit=self._error_limit, secrets=values)
+        return describe(error, limit=self._error_limit, secrets=values, trace=trace)
 
 
 def _stopped(why: Why, *, started: bool = True) -> Outcome:

@@ -3,8 +3,7 @@
 -- ARGV: by, then id, claim number and reason of each.
 -- use: room endings
 
-for i = 2, #ARGV, 3 do
-  local id, number, reason = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
+local function fail(id, number, reason)
   local job = load_job(id)
   if job and job.state == RUNNING and job.number == number then
     note_dead(id, reason, job.asked, job.kept)
@@ -13,6 +12,10 @@ for i = 2, #ARGV, 3 do
       id, number, job.seq, FAIL, -1, ARGV[1], 0, false, false, said, '', 0, false, false, true,
     })
   end
+end
+
+for i = 2, #ARGV, 3 do
+  fail(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2])
 end
 settle_claims()
 return redis.status_reply('OK')

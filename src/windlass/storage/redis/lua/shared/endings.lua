@@ -6,12 +6,10 @@
 -- last five may be left out; cools is a list of durations, then the two strings of a new job or false.
 -- use: jobs keys lanes lines ended brakes storing rollups
 
-local HISTORY = 32
 local SUCCEED, RETRY, SNOOZE, THROTTLE, RELEASE, FAIL, CANCEL_VERB = 1, 2, 3, 4, 5, 6, 7
 local ENDS = { [SUCCEED] = SUCCEEDED, [FAIL] = FAILED, [CANCEL_VERB] = CANCELLED }
 
 -- Answers are one character: applied and repeated ones say the verb that took effect.
-local REFUSED, UNKNOWN = '-', '?'
 
 local function applied(verb)
   return string.char(65 + verb)
@@ -49,8 +47,8 @@ local function remember(job, verb, transition)
   ) .. transition[11]
   local history = prefix .. 'history:' .. job.id
   redis.call('RPUSH', history, entry)
-  if job.number > HISTORY then
-    redis.call('LTRIM', history, -HISTORY, -1)
+  if job.number > 32 then
+    redis.call('LTRIM', history, -32, -1)
   end
 end
 
@@ -80,7 +78,7 @@ local function keep_error(job, verb, transition)
 end
 
 -- Why this worker could not run it.
-local function keep_why(job, transition)
+function misses.keep_why(job, transition)
   local fine, said = pcall(cmsgpack.unpack, transition[10])
   local why = fine and type(said) == 'table' and said[2] or ''
   redis.call('HSET', prefix .. 'missed', job.id, why)
@@ -148,7 +146,7 @@ local function accept(job, verb, transition)
   end
   tally(job.queue, job.task, verb, job.due, job.started)
   if verb == RELEASE and transition[14] then
-    keep_why(job, transition) -- nothing ran: this is no error of the job's
+    misses.keep_why(job, transition) -- nothing ran: this is no error of the job's
   else
     keep_error(job, verb, transition)
     if verb ~= SUCCEED and (transition[15] or not ENDS[verb]) then
@@ -161,7 +159,7 @@ local function accept(job, verb, transition)
   job.lost = transition[12]
   mark(job, SOLO, transition[13])
   if verb ~= RELEASE then
-    forget_miss(job)
+    misses.forget(job)
   elseif transition[14] and job.missed == 0 then
     job.missed = now
   end
@@ -184,7 +182,7 @@ end
 local function end_claim(transition)
   local job = load_job(transition[1])
   if not job or job.seq ~= transition[3] then
-    return UNKNOWN
+    return '?' -- unknown
   end
   if job.state == RUNNING and job.number == transition[2] then
     local verb = transition[4]
@@ -196,7 +194,7 @@ local function end_claim(transition)
   if job.ended_number == transition[2] and job.by == transition[6] and job.number > 0 then
     return repeated(job.ended_verb)
   end
-  return REFUSED
+  return '-' -- refused
 end
 
 -- What may take what the ended claims gave back: keys of jobs that were not started, then new jobs.

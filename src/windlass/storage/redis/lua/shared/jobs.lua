@@ -22,7 +22,6 @@ local CANCEL, SOLO, ERROR, RESULT, REASON, FREES, THROTTLED, SPENT = 1, 2, 4, 8,
 -- Marks of an asked record. STARTED: its key is freed at its start.
 local KEYED, LIMITED, STARTED = 1, 2, 4
 local LAST = 221845392000000000
-local DEAD = 1000
 
 local function has(flags, flag)
   return flags % (2 * flag) >= flag
@@ -145,8 +144,11 @@ local function mark(job, flag, on)
   end
 end
 
--- The job is none that a worker could not run.
-local function forget_miss(job)
+-- Jobs that a worker could not run. (A table: a script has room for 200 local names.)
+local misses = {}
+
+-- The job is none of them any more.
+function misses.forget(job)
   if job.missed > 0 then
     redis.call('HDEL', prefix .. 'missed', job.id)
     job.missed = 0
@@ -219,7 +221,7 @@ local function note_dead(id, reason, asked, kept)
   asked = asked or ''
   local entry = struct.pack('>c16dI4I4', id, now, #reason, #asked) .. reason .. asked .. (kept or '')
   redis.call('LPUSH', prefix .. 'dead', entry)
-  redis.call('LTRIM', prefix .. 'dead', 0, DEAD - 1)
+  redis.call('LTRIM', prefix .. 'dead', 0, 999)
 end
 
 -- The same, and take its job away with all that is known of it. What key it holds cannot be read:

@@ -31,7 +31,7 @@ local function kind_of(job)
 end
 
 -- How a job stands in its queue's later line.
-local function later_place(job)
+function misses.later_place(job)
   local place = place_at(job.due, job.seq, job.id, kind_of(job))
   return place .. struct.pack('>d', job.priority) .. (job.missed > 0 and 'm' or '')
 end
@@ -116,7 +116,7 @@ local function join_line(job)
   if job.due <= now then
     stand_ready(job)
   else
-    redis.call('ZADD', prefix .. 'later:' .. job.queue, job.due, later_place(job))
+    redis.call('ZADD', prefix .. 'later:' .. job.queue, job.due, misses.later_place(job))
     due_changed[job.queue] = true
   end
 end
@@ -152,7 +152,7 @@ local function leave_line(job)
   ) == 1 then
     return
   end
-  if redis.call('ZREM', prefix .. 'later:' .. job.queue, later_place(job)) == 0 then
+  if redis.call('ZREM', prefix .. 'later:' .. job.queue, misses.later_place(job)) == 0 then
     -- One that an older version has put there stands there as any other.
     redis.call('ZREM', prefix .. 'later:' .. job.queue, place .. struct.pack('>d', job.priority))
   end
@@ -236,7 +236,7 @@ local function delete_job(job)
   if has(job.flags, THROTTLED) then
     redis.call('HDEL', prefix .. 'throttled', job.id)
   end
-  forget_miss(job)
+  misses.forget(job)
   if has(job.flags, ERROR) then
     redis.call('HDEL', prefix .. 'errors', job.id)
     redis.call('HDEL', prefix .. 'tracebacks', job.id)

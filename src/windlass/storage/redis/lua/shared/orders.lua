@@ -26,7 +26,7 @@ function orders.requeue(job)
   count(job.queue, WAITING, 1)
   job.most = job.attempt + job.budget
   job.expires, job.lost = 0, 0
-  forget_miss(job)
+  misses.forget(job)
   mark(job, CANCEL, false)
   mark(job, SOLO, false)
   mark(job, SPENT, has(job.marks, STARTED))
