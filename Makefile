@@ -24,7 +24,8 @@ export PYTHONDONTWRITEBYTECODE :=
 # Installing is meant to be one line on the screen; errors still show.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip -qq
 
-.PHONY: help demo test lint format bench docs simulate kill-loop soak test-all-pythons venv clean
+.PHONY: help demo test lint format bench docs simulate kill-loop soak test-all-pythons \
+    test-lowest venv clean
 
 help:
 	@echo "make demo               a small shop's jobs, run to the end on a temporary SQLite file"
@@ -37,6 +38,7 @@ help:
 	@echo "make kill-loop          workers killed at random       (CYCLES=$(CYCLES), ARGS='--backend redis')"
 	@echo "make soak               random histories on all backends, pools and clusters (TIMES=$(TIMES))"
 	@echo "make test-all-pythons   core and storage tests on every Python 3.11 to 3.14 found here"
+	@echo "make test-lowest        core, client and storage tests with the oldest libraries that are allowed"
 	@echo "make clean              remove what these made, the virtual environments included"
 
 demo: $(PACKAGE)
@@ -77,6 +79,9 @@ soak: $(DEV)
 test-all-pythons: $(DEV)
 	@WORKERS=$(WORKERS) scripts/test-all-pythons
 
+test-lowest: $(DEV)
+	@WORKERS=$(WORKERS) scripts/test-lowest
+
 venv: $(DEV) $(DOCS)
 
 # pip is the last thing a new environment gets, so an interrupted one is made again.
@@ -110,6 +115,6 @@ $(DOCS): $(PACKAGE)
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-3.* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-3.* .venv-lowest .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	rm -rf .cache .coverage build dist site
 	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -37,8 +37,8 @@ Signals:
 Exit codes:
   0    stopped in order, empty (--until-empty), or worn out with no supervisor to replace it
   1    could not start: a wrong option, setting or app, a storage that refuses the URL, or one
-       that was not there within --wait-for-store; a supervisor also after one child died five
-       times in a row before it was ready
+       that was not there within --wait-for-store; a supervisor also after one child died
+       five times in a row before it was ready
   70   a crash, or a stop that took too long and was cut short
   74   its database was deleted or replaced while it was open: nothing more can be stored.
        Started again, as a supervisor does, it opens what is there then
