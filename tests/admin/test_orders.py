@@ -9,6 +9,7 @@ import pytest
 
 from tests.admin.desk import a_failed_job, admin_of, stored
 from windlass.core.event import Event, JobEnqueued, JobMoved
+from windlass.core.job import JobId
 from windlass.core.limit import LimitSpec, Rate
 from windlass.core.state import State, Verb
 from windlass.core.unique import Window
@@ -21,6 +22,7 @@ from windlass.testing.conformance.steps import (
     HOUR,
     a_job,
     add,
+    claim,
     claim_one,
     enlist,
     keyed,
@@ -114,6 +116,95 @@ async def test_as_new_is_for_jobs_at_an_end_whose_key_is_free(storage: Storage) 
         await admin.requeue(first, as_new=True)
     with pytest.raises(JobNotFound):
         await admin.requeue(new_job_id(), as_new=True)
+
+
+async def test_orders_for_a_copy_that_cross_each_other_make_one(storage: Storage) -> None:
+    bus, seen = Bus(), list[Event]()
+    bus.subscribe(seen.append)
+    admin = admin_of(storage, bus)
+    job = await a_failed_job(storage)
+    seen.clear()
+    both = await asyncio.gather(*(admin.requeue(job, as_new=True) for _ in range(5)))
+    again = await admin.requeue(job, as_new=True)
+    assert {new.id for new in (*both, again)} == {again.id}
+    assert len([event for event in seen if isinstance(event, JobEnqueued)]) == 1
+    assert len(await admin.audits()) == 1
+    assert sum(queue.ready for queue in await storage.admin.counts()) == 1
+
+
+async def test_after_a_copy_has_ended_there_may_be_another(storage: Storage) -> None:
+    admin = admin_of(storage)
+    job = await a_failed_job(storage)
+    ids: list[JobId] = []
+    for _ in range(4):
+        new = await admin.requeue(job, as_new=True)
+        await admin.cancel(new.id)
+        ids.append(new.id)
+    assert len({job, *ids}) == 5
+    await admin.delete(ids[0])  # a gap, as retention leaves them
+    running = await admin.requeue(job, as_new=True)
+    assert running.id not in ids
+    assert (await admin.requeue(job, as_new=True)).id == running.id
+
+
+async def test_a_copy_of_one_that_holds_its_key_is_the_answer_too(storage: Storage) -> None:
+    admin = admin_of(storage)
+    (job,) = await add(storage, keyed("k"))
+    await admin.cancel(job)
+    new = await admin.requeue(job, as_new=True)
+    assert (await admin.requeue(job, as_new=True)).id == new.id
+
+
+async def test_one_copy_is_made_for_each_key_however_often_it_is_asked_for(
+    storage: Storage,
+) -> None:
+    admin = admin_of(storage)
+    job = await a_failed_job(storage)
+    other = await a_failed_job(storage)
+    both = await asyncio.gather(*(admin.requeue(job, as_new=True, key="a") for _ in range(5)))
+    (first,) = {new.id for new in both}
+    await admin.cancel(first)
+    await admin.requeue(job)
+    assert (await admin.requeue(job, as_new=True, key="a")).id == first  # also at a later time
+    with pytest.raises(WrongState):
+        await admin.requeue(job, as_new=True, key="b")
+    await admin.cancel(job)
+    second = await admin.requeue(job, as_new=True, key="b")
+    elsewhere = await admin.requeue(other, as_new=True, key="a")
+    assert len({first, second.id, elsewhere.id}) == 3
+
+
+async def test_a_key_is_for_copies_only(storage: Storage) -> None:
+    job = await a_failed_job(storage)
+    with pytest.raises(InvalidArgument, match="as_new"):
+        await admin_of(storage).requeue(job, key="a")
+    with pytest.raises(InvalidArgument, match="key"):
+        await admin_of(storage).requeue(job, as_new=True, key="a\x00")
+
+
+async def test_a_copy_holds_its_key_as_long_as_the_job_it_was_made_of(
+    storage: Storage, clock: VirtualClock
+) -> None:
+    admin = admin_of(storage)
+    await enlist(storage)
+    brief, timed = keyed("s", Window.UNTIL_STARTED), keyed("t", Window.FOR_A_TIME, queue="mail")
+    await add(storage, brief, timed)
+    for job in (brief, timed):
+        await admin.cancel(job.id)
+    clock.advance(HOUR)  # that of the second one is over
+    copies = [await admin.requeue(job.id, as_new=True) for job in (brief, timed)]
+    assert [copy.unique for copy in copies] == [brief.unique, timed.unique]
+    (running,) = await claim(storage)
+    assert running.claim.job == copies[0].id
+    # It runs, and swallows nothing: a new call is a new job.
+    (answer,) = await storage.jobs.insert([keyed("s", Window.UNTIL_STARTED)])
+    assert answer.created
+    await admin.cancel(copies[1].id)
+    (answer,) = await storage.jobs.insert([keyed("t", queue="mail")])
+    assert not answer.created  # held past its end, for its time
+    clock.advance(HOUR)
+    (answer,) = await storage.jobs.insert([keyed("t", queue="mail")])
+    assert answer.created
 
 
 async def test_a_running_job_is_asked_to_end_and_deleted_when_it_has(storage: Storage) -> None:

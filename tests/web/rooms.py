@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -91,8 +92,14 @@ class Room:
         """Ask for the question, then send its form, as a browser does."""
         question = await client.get(path, params=dict(params))
         assert question.status_code == 200, question.text
-        sent = {"token": form_token(question.text), **form}
+        sent = {**form_fields(question.text), **form}
         return await client.post(path, params=dict(params), data=sent, headers=BROWSER)
+
+
+def form_fields(page: str) -> dict[str, str]:
+    """What the form of that page sends along by itself."""
+    hidden = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page)
+    return {"token": form_token(page), **dict(hidden)}
 
 
 def form_token(page: str) -> str:

@@ -123,6 +123,10 @@ async def test_orders_for_one_job_change_it_and_are_recorded_under_the_name(room
         problem(await operator.post(f"{V1}/jobs/{A_JOB}/run-now"), 409)
         again = await operator.post(f"{V1}/jobs/{A_JOB}/requeue", json={"as_new": True})
         assert again.json()["id"] != A_JOB
+        asked = {"as_new": True, "key": "order 7"}
+        keyed = [await operator.post(f"{V1}/jobs/{A_JOB}/requeue", json=asked) for _ in range(2)]
+        (copy,) = {answer.json()["id"] for answer in keyed}
+        assert copy not in (A_JOB, again.json()["id"])
         assert (await operator.post(f"{V1}/jobs/{A_JOB}/requeue")).json()["state"] == "waiting"
         assert (await operator.post(f"{V1}/jobs/{A_JOB}/delete")).json() == {"deleted": True}
         for verb in ("requeue", "discard", "cancel", "run-now", "delete"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -11,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.web.corpus import HOSTILE, MARK
-from tests.web.rooms import Room, opened
+from tests.web.rooms import BROWSER, Room, form_fields, opened
 from tests.web.shapes import shape
 from tests.web.test_pages import words
 from windlass.core.job import Attempt, AttemptError, Claim, ClaimedJob, Job, JobId, Progress
@@ -132,6 +133,26 @@ async def test_a_copy_of_a_succeeded_job_is_a_new_one() -> None:
         assert (copy.task, copy.payload, copy.state) == ("pay", b'{"order":7}', State.WAITING)
         (record,) = await room.app.admin.audits(limit=1)
         assert record.note.who == "dashboard:the-admin"
+
+
+async def test_a_form_for_a_copy_that_is_sent_twice_makes_one() -> None:
+    async with opened() as room, await room.logged_in() as admin:
+        storage = await storage_of(room)
+        run = await started(storage)
+        await succeeded(storage, run)
+        asked = {"job": run.claim.job}
+        fields = form_fields((await admin.get("/jobs/copy", params=asked)).text)
+
+        async def send() -> str:
+            answer = await admin.post("/jobs/copy", params=asked, data=fields, headers=BROWSER)
+            return answer.headers["location"]
+
+        (first,) = {*await asyncio.gather(send(), send(), send())}
+        await room.app.admin.cancel(first.removeprefix("/jobs/"))
+        assert await send() == first  # "back", and once more
+        another = await room.order(admin, "/jobs/copy", asked)
+        assert another.headers["location"] != first
+        assert len(await room.app.admin.audits(subject=f"job {run.claim.job}")) == 2
 
 
 @pytest.mark.parametrize("unknown", [f"{1:032x}", "x", "%00", "0" * 33, "requeue%00"])

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from hashlib import blake2b
 from typing import Any
+
+import msgspec
 
 from windlass.admin.jobs import JobDesk
 from windlass.core.event import enqueued
 from windlass.core.instant import aware
 from windlass.core.job import Job, JobId
 from windlass.core.state import TERMINAL, State, Verb
-from windlass.core.text import check_queue
+from windlass.core.text import check_queue, check_text
 from windlass.errors import InvalidArgument, JobNotFound, KeyConflict, WrongState
 from windlass.options import check_priority
 from windlass.storage.answers import CancelAnswer
@@ -27,6 +30,7 @@ from windlass.storage.ordering import (
     Requeue,
     RunNow,
 )
+from windlass.storage.protocol import Storage
 from windlass.telling import tell_expired, tell_ordered
 
 __all__ = ["NEEDS", "OrderDesk", "detail_of", "edit_of", "what_of", "word_of"]
@@ -48,6 +52,8 @@ _WORDS: Mapping[type[Any], str] = {
     Delete: "delete",
     Edit: "edit",
 }
+_COPIES = 64
+"""Copies of one job that are looked for at once."""
 _VERBS: Mapping[type[Any], Verb] = {
     Requeue: Verb.REQUEUE,
     Discard: Verb.DISCARD,
@@ -80,35 +86,60 @@ def detail_of(order: Order) -> str:
 class OrderDesk(JobDesk):
     """The part of ``app.admin`` that orders something for one job."""
 
-    async def requeue(self, job_id: str, *, as_new: bool = False) -> Job:
+    async def requeue(self, job_id: str, *, as_new: bool = False, key: str | None = None) -> Job:
         """Run a failed, cancelled or discarded job again, with a fresh budget of attempts.
 
         ``as_new``: make another job of it, with an id of its own, and leave the old one as it is;
         also of one that succeeded. Of several who requeue one job at once one succeeds.
+
+        One copy is made at a time: while the last one has not ended, it is the answer. With a
+        ``key``, one copy is made for each key, whether it has ended or not: say the same key when
+        you repeat an order whose answer was lost, another one for another copy.
         """
         if as_new:
-            return await self._again(job_id)
+            return await self._again(job_id, key)
+        if key is not None:
+            raise InvalidArgument("key= is for a copy: say as_new=True, or leave key= out")
         await self._order(Requeue(), job_id)
         return await self.get(job_id)
 
-    async def _again(self, job_id: str) -> Job:
+    async def _again(self, job_id: str, key: str | None) -> Job:
         storage = await self._storage()
         (old,) = await storage.admin.get([JobId(job_id)])
         if old is None:
             raise JobNotFound(job_id)
+        refusal = WrongState(job_id, old.state, "copy", "one that has ended")
+        if old.state not in TERMINAL and key is None:
+            raise refusal
+        copies = _Copies(storage, old)
+        new_id, made = await (copies.next() if key is None else copies.of(key))
+        if made is not None:
+            return made
         if old.state not in TERMINAL:
-            raise WrongState(job_id, old.state, "copy", "one that has ended")
-        (new_id,) = self._new_ids(1)
-        new = old.again(new_id)
-        note = self._note("jobs.requeue", f"job {job_id}", f"as job {new_id}")
-        (answer,) = await storage.orders.insert([new], note)
+            raise refusal
+        first = new_id not in self._copying
+        self._copying.add(new_id)
+        try:
+            (answer,) = await storage.orders.insert(
+                [old.again(new_id)], await self._note_of_copy(old.id, new_id)
+            )
+        finally:
+            if first:
+                self._copying.discard(new_id)
         if not answer.created:
             raise KeyConflict(old.key or "", answer.id)
-        if self._bus.heard:
-            self._bus.publish(enqueued(new))
+        if first and self._bus.heard:
+            self._bus.publish(enqueued(old.again(new_id)))
         if answer.expired is not None:
             await tell_expired(storage, self._bus, [answer.expired])
         return await self.get(new_id)
+
+    async def _note_of_copy(self, job: JobId, copy: JobId) -> AuditNote:
+        """The record of a copy: one, also of orders that cross each other."""
+        note = self._note("jobs.requeue", f"job {job}", f"as job {copy}")
+        minute = int((await self.now()).timestamp() // 60)
+        same = blake2b(f"{copy}\x1f{minute}".encode(), digest_size=16)
+        return msgspec.structs.replace(note, id=same.hexdigest())
 
     async def discard(self, job_id: str, *, reason: str = "discarded by an operator") -> None:
         """Give up on a failed job for good."""
@@ -187,6 +218,39 @@ class OrderDesk(JobDesk):
         alike = await (await self._storage()).admin.find(JobFilter(key=job.key), limit=100)
         # An ended one, too, may hold its key: for a time.
         return next((one.id for one in alike if one.key_held), "another job")
+
+
+class _Copies:
+    """The jobs that were made of one."""
+
+    def __init__(self, storage: Storage, old: Job) -> None:
+        self._storage, self._old = storage, old
+
+    async def of(self, key: str) -> tuple[JobId, Job | None]:
+        """The copy of an order: its id, and itself if it is made."""
+        check_text(key, "the key of a copy")
+        job_id = self._old.copy_id(f"key {key}")
+        (made,) = await self._storage.admin.get([job_id])
+        return job_id, made
+
+    async def next(self) -> tuple[JobId, Job | None]:
+        """The copy that has not ended; else the id of the next one. All who ask now are answered
+        the same, so those who come at once make one.
+        """
+        first = 1
+        while True:
+            ids = [self._old.copy_id(f"copy {first + place}") for place in range(_COPIES)]
+            made = await self._storage.admin.get(ids)
+            for place in reversed(range(_COPIES)):
+                job = made[place]
+                if job is not None and job.state not in TERMINAL:
+                    return ids[place], job
+            last = max((place for place, job in enumerate(made) if job is not None), default=-1)
+            if last + 1 < _COPIES:
+                return ids[last + 1], None
+            if None in made:  # old copies are gone: from the beginning
+                return ids[made.index(None)], None
+            first += _COPIES
 
 
 def edit_of(

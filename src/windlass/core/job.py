@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from datetime import datetime, timedelta
+from hashlib import blake2b
 from typing import NewType
 
 import msgspec
 
 from windlass.core.backoff import Backoff
+from windlass.core.instant import to_us
 from windlass.core.state import State, Verb
-from windlass.core.unique import Unique
+from windlass.core.unique import Unique, Window
 from windlass.errors import InvalidArgument
 
 __all__ = [
@@ -189,6 +191,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     """The unique key as asked for; kept for people after it is released."""
     key_held: bool = False
+    key_window: Window | None = None
+    """How long it holds its key."""
+    key_period: timedelta | None = None
+    """That time, where the window is one."""
     limits: tuple[LimitUse, ...] = ()
     worker: str | None = None
     """Who runs it, or ran it last."""
@@ -215,6 +221,23 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     parent: JobId | None = None
     on_failure: FollowUp | None = None
 
+    @property
+    def unique(self) -> Unique | None:
+        """The key it asked for and how long it holds it; what becomes of others is not stored."""
+        if self.key is None:
+            return None
+        window, period = self.key_window, self.key_period
+        if window is None or (window is Window.FOR_A_TIME) is (period is None):
+            return Unique(self.key)  # how long cannot be read
+        return Unique(self.key, window, period)
+
+    def copy_id(self, word: str) -> JobId:
+        """The id of a copy: the same for the same word, so storing it twice is storing it once."""
+        digest = blake2b(f"{self.id}\x1f{word}".encode(), digest_size=16).hexdigest()
+        # As ids are made, with the time of this job: it sorts among its neighbours.
+        made = max(to_us(self.created_at) // 1000, 0)
+        return JobId(f"{made:012x}7{digest[:3]}8{digest[4:19]}")
+
     def again(self, job_id: JobId) -> NewJob:
         """The same request as a job of its own, due now. Who holds its key is in its way."""
         return NewJob(
@@ -226,7 +249,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
             max_attempts=self.budget,
             timeout=self.timeout,
             backoff=self.backoff,
-            unique=None if self.key is None else Unique(self.key),
+            unique=self.unique,
             limits=self.limits,
             tags=self.tags,
             tenant=self.tenant,

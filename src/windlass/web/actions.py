@@ -34,6 +34,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """The page to return to when it is not done."""
     danger: bool = False
     """It cannot be undone."""
+    key: str = ""
+    """Goes out with the form and comes back with it: a form that is sent twice says it twice."""
 
 
 class Done(msgspec.Struct, frozen=True):

@@ -37,6 +37,14 @@ class ReadsWhatItFinds(MemoryAdmin):
         return [job for job in await super().get(ids) if job is not None]
 
 
+@fails(ReadingConformance.test_a_job_tells_how_long_it_holds_its_key)
+class TellsNoWindow(MemoryAdmin):
+    """Every key seems to be held until its job has ended."""
+
+    def _shown(self, row: Row, now: datetime) -> Job:
+        return replace(super()._shown(row, now), key_window=None, key_period=None)
+
+
 @fails(ReadingConformance.test_jobs_are_found_newest_first)
 class FindsTheOldestFirst(MemoryAdmin):
     """A page comes oldest first."""

@@ -181,6 +181,8 @@ class Row(msgspec.Struct, eq=False, kw_only=True):
             backoff=asked.backoff,
             key=None if asked.unique is None else asked.unique.key,
             key_held=key_held,
+            key_window=None if asked.unique is None else asked.unique.window,
+            key_period=None if asked.unique is None else asked.unique.period,
             limits=asked.limits,
             worker=self.worker or None,
             started_at=self.started_at if self.claim_number else None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
 from typing import Any, TypeVar
 
 import asyncpg
@@ -13,7 +12,6 @@ import msgspec
 from windlass.core.job import Attempt, JobId
 from windlass.core.rollup import Rollup
 from windlass.core.state import Verb
-from windlass.core.unique import Unique, Window
 from windlass.storage.journal import EventRecord, LogChunk
 from windlass.storage.looks import LimitState, QueueRecord
 from windlass.storage.moving import Belonging, StoredJob
@@ -68,8 +66,8 @@ class PostgresMoving:
             logs[row["seq"]].append(chunk_of(ids[row["seq"]], row))
         return [
             StoredJob(
-                job=job_of(row),
-                unique=_unique_of(row),
+                job=(job := job_of(row)),
+                unique=job.unique,
                 key_until=row["key_until"],
                 ended=_ended_of(row),
                 history=tuple(history[row["seq"]]),
@@ -129,14 +127,6 @@ def _only(kind: type[T], things: Sequence[Belonging]) -> list[T]:
 
 def _text(rows: Iterable[Mapping[str, Any]]) -> str:
     return msgspec.json.encode(list(rows)).decode()
-
-
-def _unique_of(row: Row) -> Unique | None:
-    if row["key"] is None:
-        return None
-    period = row["key_period"]
-    span = None if period is None else timedelta(microseconds=period)
-    return Unique(row["key"], Window(row["key_window"]), span)
 
 
 def _ended_of(row: Row) -> tuple[int, Verb, str] | None:

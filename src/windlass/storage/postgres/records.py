@@ -22,6 +22,7 @@ from windlass.core.job import (
     Progress,
 )
 from windlass.core.state import State, verb_of
+from windlass.core.unique import Window
 from windlass.storage.postgres.connection import Row
 
 __all__ = [
@@ -119,6 +120,8 @@ def job_of(row: Row) -> Job:
         backoff=_readable(_backoff, row["backoff"]),
         key=row["key"],
         key_held=row["key_held"],
+        key_window=_readable(Window, row["key_window"]),
+        key_period=_span(row["key_period"]),
         limits=_limits_of(row["gates"], row["costs"]),
         worker=row["worker"],
         started_at=row["started_at"],

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from typing import Final
+from datetime import timedelta
+from typing import Any, Final
 
 import msgspec
 
@@ -11,7 +12,7 @@ from windlass.core.backoff import Backoff
 from windlass.core.instant import span_us
 from windlass.core.job import FollowUp, JobId, LimitUse, NewJob
 from windlass.core.limit import lane_key
-from windlass.core.unique import Window
+from windlass.core.unique import Unique, Window
 from windlass.errors import InvalidArgument
 from windlass.storage.calendar import LAST_US
 
@@ -26,6 +27,7 @@ __all__ = [
     "known_id",
     "named",
     "shown_asked",
+    "unique_of",
 ]
 
 UNREADABLE: Final = (
@@ -33,6 +35,8 @@ UNREADABLE: Final = (
     RecursionError,
 )  # fmt: skip
 """What decoding raises for what nobody stored."""
+
+_read_special = msgspec.msgpack.Decoder(tuple[str, str, int, Any, str]).decode
 
 _KEYED, _LIMITED, _STARTED = 1, 2, 4
 """Marks of an asked record: it has a key, it has limits, its key is freed at its start."""
@@ -197,6 +201,19 @@ def shown_asked(record: bytes) -> Asked:
         created, expires, seq, due, budget, queue, task, priority, marks, uid, None,
         record[at + _AFTER_TASK.size :], None,
     )  # fmt: skip
+
+
+def unique_of(special: bytes | None) -> Unique | None:
+    """What was asked for, but for what to do about a conflict, which is over."""
+    if not special:
+        return None
+    try:
+        key, window, period, _, _ = _read_special(special)
+        if not key:
+            return None
+        return Unique(key, Window(window), timedelta(microseconds=period) if period else None)
+    except UNREADABLE:
+        return None
 
 
 def key_and_limits(special: bytes | None) -> tuple[str | None, tuple[LimitUse, ...]]:

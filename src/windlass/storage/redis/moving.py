@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, assert_never
 
 import msgspec
@@ -12,14 +12,12 @@ import msgspec
 from windlass.core.instant import to_us
 from windlass.core.rollup import Rollup
 from windlass.core.state import Verb
-from windlass.core.unique import Unique, Window
 from windlass.storage.calendar import instant_of
 from windlass.storage.journal import EventRecord
 from windlass.storage.looks import LimitState, QueueRecord
 from windlass.storage.moving import Belonging, StoredJob
 from windlass.storage.ordering import AuditRecord
 from windlass.storage.redis.apply import as_text
-from windlass.storage.redis.asked import UNREADABLE, shown_asked
 from windlass.storage.redis.audits import note_bytes
 from windlass.storage.redis.database import Database
 from windlass.storage.redis.insert import require_limits
@@ -40,7 +38,6 @@ _AT_ONCE = 50
 _LENGTH = struct.Struct(">H")
 
 _pack = msgspec.msgpack.Encoder().encode
-_special_of = msgspec.msgpack.Decoder(tuple[str, str, int, Any, str]).decode
 
 
 class RedisMoving:
@@ -79,25 +76,12 @@ def _stored_job(row: Sequence[Any]) -> StoredJob:
         ended = (kept.ended_number, VERBS[kept.ended_verb], kept.by)
     return StoredJob(
         job=job,
-        unique=_unique_of(shown_asked(shown[0]).special),
+        unique=job.unique,
         key_until=instant_of(held_until) if held_until else None,
         ended=ended,
         history=tuple(attempt_of(entry) for entry in history),
         logs=tuple(chunks_of(job.id, job.seq, dict(pairs(logs)))),
     )
-
-
-def _unique_of(special: bytes | None) -> Unique | None:
-    """What was asked for, but for what to do about a conflict, which is over."""
-    if not special:
-        return None
-    try:
-        key, window, period, _, _ = _special_of(special)
-        if not key:
-            return None
-        return Unique(key, Window(window), timedelta(microseconds=period) if period else None)
-    except UNREADABLE:
-        return None
 
 
 # --- in ---------------------------------------------------------------------------------------

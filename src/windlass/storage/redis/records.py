@@ -24,6 +24,7 @@ from windlass.storage.redis.asked import (
     known_id,
     named,
     shown_asked,
+    unique_of,
 )
 from windlass.storage.redis.layout import (
     BACK,
@@ -165,6 +166,7 @@ def job_of(
     kept = kept_of(kept_bytes) if kept_bytes else _untouched(asked)
     extras = asked.extras or _NO_EXTRAS
     key, limits = key_and_limits(asked.special)
+    unique = unique_of(asked.special)
     tail = kept.tail
     return Job(
         id=JobId(asked.id.hex()),
@@ -185,6 +187,8 @@ def job_of(
         backoff=extras.backoff,
         key=key,
         key_held=key_held,
+        key_window=None if unique is None else unique.window,
+        key_period=None if unique is None else unique.period,
         limits=limits,
         worker=kept.worker or None,
         started_at=instant_of(kept.started) if kept.number else None,

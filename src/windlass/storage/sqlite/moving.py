@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import assert_never
 
 import apsw
@@ -12,7 +11,6 @@ import apsw
 from windlass.core.job import Attempt, JobId
 from windlass.core.rollup import Rollup
 from windlass.core.state import Verb
-from windlass.core.unique import Unique, Window
 from windlass.storage.journal import EventRecord, LogChunk
 from windlass.storage.looks import LimitState, QueueRecord
 from windlass.storage.moving import Belonging, StoredJob
@@ -41,7 +39,7 @@ __all__ = ["SqliteMoving"]
 _SQL = load("windlass.storage.sqlite.sql", "moving.sql")
 _DUMP, _HISTORIES, _LOGGED = _SQL["dump"], _SQL["histories"], _SQL["logged"]
 
-_SHOWN = 42
+_SHOWN = 44
 """Columns of a job that `job_of` reads."""
 
 
@@ -79,16 +77,11 @@ def _dump(connection: apsw.Connection, after: int, limit: int, now: int) -> list
 
 
 def _stored(row: Row, history: list[Attempt], logs: list[LogChunk]) -> StoredJob:
-    window, period, key_until, number, verb, by = row[_SHOWN:]
+    key_until, number, verb, by = row[_SHOWN:]
     job = job_of(row[:_SHOWN])
-    unique = None
-    if job.key is not None:
-        # What was to happen to those who met it says nothing about the job itself.
-        lasts = None if period is None else timedelta(microseconds=period)
-        unique = Unique(job.key, Window(window), lasts)
     return StoredJob(
         job=job,
-        unique=unique,
+        unique=job.unique,
         key_until=instant(key_until),
         ended=None if number is None else (number, Verb(verb), by),
         history=tuple(history),

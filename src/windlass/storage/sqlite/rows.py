@@ -23,6 +23,7 @@ from windlass.core.job import (
     Progress,
 )
 from windlass.core.state import State, verb_of
+from windlass.core.unique import Window
 from windlass.errors import InvalidArgument
 from windlass.storage.calendar import instant_of
 
@@ -281,7 +282,7 @@ def job_of(row: Row) -> Job:
         cancel_requested, lost, solo, worker, created_at, started_at, finished_at, limits,
         expires_at, timeout, key, key_held, missed_at, backoff, tags, tenant, principal,
         correlation_id, trace, parent, progress, note, reason, kind, text, traceback, result,
-        payload, throttled, on_failure, missed_why,
+        payload, throttled, on_failure, missed_why, key_window, key_period,
     ) = row  # fmt: skip
     return Job(
         id=JobId(uid.hex()),
@@ -302,6 +303,8 @@ def job_of(row: Row) -> Job:
         backoff=_readable(_backoff_of, backoff),
         key=key,
         key_held=bool(key_held),
+        key_window=_readable(Window, key_window),
+        key_period=_span_of(key_period),
         limits=() if limits is None else limits_of(limits),
         worker=worker,
         started_at=instant(started_at),

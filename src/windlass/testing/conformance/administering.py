@@ -47,6 +47,16 @@ class ReadingConformance:
         found = await storage.admin.get([second, new_job_id(), first])
         assert [job and job.id for job in found] == [second, None, first]
 
+    async def test_a_job_tells_how_long_it_holds_its_key(self, storage: Storage) -> None:
+        asked = [keyed(window, window) for window in Window]
+        ids = await add(storage, *asked, a_job())
+        for found in (
+            await storage.admin.get(ids),
+            list(await storage.admin.find(JobFilter(), limit=10))[::-1],
+        ):
+            told = [job and job.unique for job in found]
+            assert told == [*(job.unique for job in asked), None]
+
     async def test_jobs_are_found_newest_first(self, storage: Storage) -> None:  # ADMIN-23
         wanted = await add(storage, *(a_job() for _ in range(3)))
         found = await storage.admin.find(JobFilter(), limit=10)

@@ -35,6 +35,13 @@ class RequeueBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     as_new: Annotated[
         bool, Meta(description="Make another job of it and leave the old one as it is.")
     ] = False
+    key: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=200)] | None,
+        Meta(
+            description="For as_new: one copy is made for each key, however often it is asked "
+            "for. Without one the last copy is the answer while it has not ended.",
+        ),
+    ] = None
 
 
 class DiscardBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -107,7 +114,7 @@ class EnqueueBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 async def requeue_job(visit: Visit, asked: RequeueBody) -> JobBody:
     """Run it again."""
-    job = await visit.orders.requeue(asked_job(visit), as_new=asked.as_new)
+    job = await visit.orders.requeue(asked_job(visit), as_new=asked.as_new, key=asked.key)
     return job_body(job, await visit.admin.now())
 
 

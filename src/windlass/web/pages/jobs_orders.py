@@ -12,6 +12,7 @@ from starlette.responses import Response
 from windlass.admin.bulk import BulkReport, in_filter_words
 from windlass.admin.orders import NEEDS, edit_of
 from windlass.errors import InvalidArgument, JobNotFound, KeyConflict, WrongState
+from windlass.seams import new_job_id
 from windlass.storage.answers import CancelAnswer
 from windlass.storage.ordering import Cancel, Delete, Discard, Edit, Order, Requeue, RunNow
 from windlass.web.actions import Action, Done, Question
@@ -320,11 +321,13 @@ async def _ask_copy(visit: Visit) -> Question:
         "as it is.",
         button="Run a copy",
         back=f"/jobs/{job}",
+        key=new_job_id(),
     )
 
 
 async def _copy(visit: Visit) -> Done:
-    new = await visit.orders.requeue(visit.needed("job"), as_new=True)
+    key = (await visit.form()).get("key") or None
+    new = await visit.orders.requeue(visit.needed("job"), as_new=True, key=key)
     return Done("This is the new job.", f"/jobs/{new.id}")
 
 

@@ -4,7 +4,7 @@
 -- Columns as `job_of` in records.py reads them.
 SELECT seq, id, state, queue, task, priority, due, attempt, max_attempts, budget, claim_number,
        cancel_requested, lost, solo, worker, created_at, started_at, finished_at, gates, costs,
-       expires_at, timeout, key,
+       expires_at, timeout, key, key_window, key_period,
        EXISTS (SELECT 1 FROM windlass.keys
                 WHERE keys.key = jobs.key AND keys.seq = jobs.seq
                   AND (keys.until IS NULL
@@ -19,7 +19,7 @@ SELECT seq, id, state, queue, task, priority, due, attempt, max_attempts, budget
 -- At least one row, without a job where none is found: next and reached stand in every row.
 SELECT f.next, f.reached, jobs.seq, id, state, queue, task, priority, due, attempt, max_attempts,
        budget, claim_number, cancel_requested, lost, solo, worker, created_at, started_at,
-       finished_at, gates, costs, expires_at, timeout, key,
+       finished_at, gates, costs, expires_at, timeout, key, key_window, key_period,
        EXISTS (SELECT 1 FROM windlass.keys
                 WHERE keys.key = jobs.key AND keys.seq = jobs.seq
                   AND (keys.until IS NULL
