@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from windlass.client import needs_limits
+from windlass.context import note_wait
 from windlass.core.ids import job_ids_of
 from windlass.core.job import Job as JobRecord
 from windlass.errors import BlockingCallOnLoop
@@ -153,6 +154,7 @@ class Blocking:
 
     def result(self, job: Job[R], timeout: timedelta | float | None = None) -> R:
         """``await job.result(timeout)``."""
+        note_wait(job.id)
         return self.run(job.result(timeout), instead="job.result(...)")
 
     def refresh(self, job: Job[Any]) -> JobRecord:

@@ -8,9 +8,10 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
+from windlass.control import Snooze
 from windlass.core.job import ClaimedJob, JobId, Progress
 from windlass.core.schedule import slot_of
 from windlass.errors import DefinitionError, InvalidArgument, WindlassError
@@ -31,6 +32,7 @@ __all__ = [
     "enter",
     "entered",
     "here",
+    "note_wait",
     "running",
     "through",
     "wants_context",
@@ -46,11 +48,17 @@ _MAKING = threading.Lock()
 class Token:
     """Says whether somebody wants this run to end. Safe to read from any thread."""
 
-    __slots__ = ("_event",)
+    __slots__ = ("_event", "wish")
 
     def __init__(self) -> None:
         """Nobody wants it to end yet."""
         self._event: threading.Event | None = None
+        self.wish: timedelta | None = None
+        """When the run has ended well, its job is to run again after this."""
+
+    def put_off(self, after: timedelta) -> None:
+        """Let the job run again after the end of this run."""
+        self.wish = after
 
     def set(self) -> None:
         """Ask the run to end."""
@@ -202,6 +210,14 @@ class Context:
         else:
             log.makeRecord(log.name, level, "", 0, message, args, None)  # for whoever keeps lines
 
+    def snooze(self, after: timedelta | float) -> None:
+        """Run this job again later, at no cost, once the handler has returned: ``raise Snooze`` in
+        a block such as ``session.begin()`` would roll back what was written there.
+
+        What the handler returns is not stored. If it raises, the error counts.
+        """
+        self.cancelled.put_off(Snooze(after).after)
+
     async def enqueue(self, call: Call) -> Any:
         """Enqueue follow-up work that remembers this job as its parent and keeps its
         correlation id and tenant, unless the call says otherwise.
@@ -271,6 +287,15 @@ def running() -> ClaimedJob | None:
     """The job this code is part of, if it is part of one."""
     context = _CURRENT.get(None)
     return None if context is None else context.claimed
+
+
+def note_wait(job: JobId) -> None:
+    """Let the worker know that the handler this code is part of waits for the result of a job."""
+    context = _CURRENT.get(None)
+    if context is not None:
+        notice = getattr(context._host, "waits_for", None)  # noqa: SLF001 -- a worker's own has it
+        if notice is not None:
+            notice(context.claimed, job)
 
 
 def current() -> Context:

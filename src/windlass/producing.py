@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from windlass.blocking import Blocking
 from windlass.client import Client, check_calls, note_ids
-from windlass.context import running
+from windlass.context import note_wait, running
 from windlass.core.ids import job_ids_of
 from windlass.core.job import Job as JobRecord
 from windlass.core.job import JobId
@@ -139,6 +139,7 @@ class Producing(Installer):
 
     async def result(self, job: JobId, timeout: timedelta | float | None = None) -> bytes | None:
         """A job's encoded result; handles decode it."""
+        note_wait(job)
         return await (await self._client()).result(job, timeout)
 
     async def cancel(self, job: JobId) -> CancelAnswer:

@@ -143,6 +143,17 @@ async def count_async(ctx: Context) -> None:
 both("count", count, count_async)
 
 
+def later(ctx: Context) -> None:
+    ctx.snooze(3600)
+
+
+async def later_async(ctx: Context) -> None:
+    later(ctx)
+
+
+both("later", later, later_async)
+
+
 def stubborn(ctx: Context) -> str:
     ctx.progress(0.1)
     assert ctx.cancelled.wait(60)

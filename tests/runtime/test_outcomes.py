@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from tests.runtime import heavy
 from tests.runtime.world import Bench, bench, logged
-from windlass import Backoff, Context, GiveUp, Retry, Snooze, Throttled, Windlass
+from windlass import Backoff, Context, GiveUp, Retry, Snooze, Throttled, Windlass, testing
 from windlass.core.event import Event, JobMoved
 from windlass.core.job import Job, JobId, NewJob
 from windlass.core.state import State, Verb
-from windlass.errors import JobFailed
+from windlass.errors import JobFailed, ResultTimeout
 from windlass.task import Task
 
 SECOND = timedelta(seconds=1)
@@ -511,3 +513,71 @@ async def test_many_kinds_of_ends_in_one_batch_do_not_meet() -> None:
         assert await it.engine.step() == 40
         states = [(await job.refresh()).state for job in jobs]
         assert states == [State.SUCCEEDED, State.WAITING, State.FAILED, State.FAILED] * 10
+
+
+# --- run again later, without raising ------------------------------------------------------------
+
+
+async def test_a_handler_that_asks_for_later_and_returns_runs_again_at_no_cost() -> None:
+    async with bench() as it:
+        runs: list[int] = []
+
+        @it.app.task(name="job", max_attempts=1)
+        async def job(ctx: Context) -> str:
+            runs.append(ctx.attempt)
+            if len(runs) == 1:
+                ctx.snooze(30)
+            return "done"
+
+        record = await it.run(job.call())
+        assert (record.state, record.attempt, record.result) == (State.WAITING, 0, None)
+        assert record.due - it.clock.now() == timedelta(seconds=30)
+        record = await it.again(record, 30)
+        assert (record.state, record.result, runs) == (State.SUCCEEDED, b'"done"', [1, 1])
+
+
+async def test_an_error_counts_more_than_the_wish_to_run_later() -> None:
+    async with bench() as it:
+
+        @it.app.task(name="job", max_attempts=1)
+        async def job(ctx: Context) -> None:
+            ctx.snooze(30)
+            raise ValueError
+
+        assert (await it.run(job.call())).state is State.FAILED
+
+
+@pytest.mark.parametrize("executor", heavy.EXECUTORS)
+async def test_every_executor_can_ask_for_later_without_raising(executor: str) -> None:
+    app = heavy.app
+    with testing.isolated(app) as clock:
+        async with app:
+            job = await app.tasks[f"{executor}.later"].enqueue()
+            async with app.worker(until_empty=True) as worker:
+                await worker.wait()
+            record = await job.refresh()
+            assert (record.attempt, record.due - clock.now()) == (0, timedelta(hours=1))
+
+
+async def test_a_handler_that_waits_for_a_job_without_a_free_slot_is_warned_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app = Windlass("memory://")
+
+    @app.task(name="child")
+    async def child() -> None: ...
+
+    @app.task(name="parent", max_attempts=1)
+    async def parent() -> None:
+        job = await child.enqueue()
+        with suppress(ResultTimeout):
+            await job.result(timeout=0.01)
+
+    async with app:
+        for slots, warnings in ((3, 0), (1, 1)):
+            caplog.clear()
+            await app.enqueue_many([parent.call()] * (2 if slots == 1 else 1))
+            async with app.worker(slots=slots, until_empty=True) as worker:
+                await worker.wait()
+            told = [line for line in caplog.messages if "waits for the result of job" in line]
+            assert len(told) == warnings

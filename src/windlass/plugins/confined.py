@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 from windlass.context import Context, Host, Layer, Next, Token, entered, here, through
@@ -107,6 +108,9 @@ class _Glance(Token):
 
     def wait(self, timeout: float | None = None) -> bool:
         return self._token.wait(timeout)
+
+    def put_off(self, after: timedelta) -> None:
+        self._token.put_off(after)
 
     def __bool__(self) -> bool:
         return bool(self._token)

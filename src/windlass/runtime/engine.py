@@ -54,6 +54,9 @@ __all__ = ["Engine", "Surroundings"]
 
 log = logging.getLogger("windlass")
 
+_TOLD = 1000
+"""Tasks that are remembered as warned about."""
+
 
 async def _no_plans() -> Mapping[str, Schedule]:
     return {}
@@ -244,6 +247,28 @@ class Engine:
         around, queues = self._around, self.policy.queues
         upkeep = Pruner(around.storage, around.settings, queues, around.bus)
         return around.services.with_own({UPKEEP: upkeep}, lambda: self.claimer.quiet)
+
+    @functools.cached_property
+    def _waiting(self) -> set[str]:
+        """Tasks whose handlers were seen waiting for other jobs."""
+        return set()
+
+    def waits_for(self, job: ClaimedJob, other: JobId) -> None:
+        """Warn, once for each task, of a handler that waits for another job while no slot is free;
+        safe from any thread.
+        """
+        if self.slots.free > 0 or job.task in self._waiting or len(self._waiting) >= _TOLD:
+            return
+        self._waiting.add(job.task)
+        log.warning(
+            "job %s (%s) waits for the result of job %s, and no slot of this worker is free: if no "
+            "other worker takes that one, both wait for ever. Let the handler end and go on in a "
+            "job that the other one enqueues, or serve that queue with slots of its own. Said once "
+            "for each task.",
+            job.claim.job,
+            job.task,
+            other,
+        )
 
     def note(self, job: ClaimedJob, progress: Progress) -> None:
         """Store how far a run is, soon; safe from any thread."""

@@ -30,7 +30,7 @@ class Run(Token):
 
     def __init__(self, job: ClaimedJob) -> None:
         """Not started yet."""
-        self._event = None  # what `Token` does; one is made per job
+        self._event, self.wish = None, None  # what `Token` does; one is made per job
         self.job = job
         self.why: Why | None = None
         self.body: asyncio.Task[None] | None = None

@@ -169,6 +169,8 @@ class Runner:
                 outcome = _NOTHING if value is None else self._returned(run, task, value)
         except BaseException as error:  # noqa: BLE001 -- a handler may raise anything
             outcome = self._judged(run, error)
+        if run.wish is not None and isinstance(outcome, core.Succeeded):
+            outcome = core.Snoozed(min(run.wish, _FARTHEST))
         if self._crashes and (escaped := self._crashes.pop(job.claim, None)) is not None:
             outcome = self._judged(run, escaped)
         if isinstance(outcome, core.Misfit) and self._judge is not None:
