@@ -167,6 +167,23 @@ def test_two_signals_at_the_same_moment_are_one_request(shop: Shop) -> None:
     assert (shop.job(job).state, shop.job(job).attempt) == (State.SUCCEEDED, 1)
 
 
+def test_a_worker_that_could_not_store_an_outcome_says_so_and_exits_with_73(shop: Shop) -> None:
+    (shop.folder / "down.py").write_text(
+        "from shop import app\n"
+        "from windlass.errors import StorageUnavailable\n"
+        "from windlass.storage.sqlite.jobs import SqliteJobs\n"
+        "async def apply(self, transitions):\n"
+        "    raise StorageUnavailable('the store is away')\n"
+        "SqliteJobs.apply = apply\n"
+    )
+    job = shop.enqueue("nap", 0.01)
+    with Running("worker", "down:app", cwd=shop.folder) as worker:
+        worker.wait_for("outcomes cannot be stored yet")
+        worker.signal(signal.SIGTERM)
+        worker.wait_for(f"ends before it could store how job {job} ended")
+        assert worker.wait() == 73
+
+
 def test_what_a_stop_gives_back_is_in_the_last_count(shop: Shop) -> None:
     (shop.folder / "held.py").write_text(
         "import time\n"

@@ -17,6 +17,7 @@ from windlass.cli.codes import (
     IN_ORDER,
     OUTDATED,
     STORAGE_LOST,
+    UNSTORED,
     WORN_OUT,
 )
 from windlass.cli.lifeline import Report, parse_reports
@@ -74,6 +75,7 @@ def exit_in_words(code: int) -> str:
         IN_ORDER: "ended in order",
         COULD_NOT_START: "could not start",
         COULD_NOT_STOP: "crashed",
+        UNSTORED: "ended before it could store every outcome",
         STORAGE_LOST: "lost its database, which was deleted or replaced",
         WORN_OUT: "is worn out",
         OUTDATED: "is too old for its storage",

@@ -10,6 +10,7 @@ __all__ = [
     "OUTDATED",
     "STORAGE_LOST",
     "UNHEALTHY",
+    "UNSTORED",
     "WORN_OUT",
 ]
 
@@ -24,6 +25,8 @@ HANDLER_FAILED = 3
 COULD_NOT_STOP = 70
 """An error of the worker itself, an event loop that a handler ended for good, or a stop that took
 too long and was cut short."""
+UNSTORED = 73
+"""It ended before it could store every outcome: an outage outlasted the stop."""
 STORAGE_LOST = 74
 """The database was deleted or replaced while it was open. Started again, it opens the new one."""
 WORN_OUT = 75

@@ -21,6 +21,7 @@ from windlass.cli.codes import (
     IN_ORDER,
     OUTDATED,
     STORAGE_LOST,
+    UNSTORED,
     WORN_OUT,
 )
 from windlass.cli.health import Health
@@ -198,7 +199,7 @@ class _Serving:
             if reason is StopReason.EMPTY:
                 left = await remaining(await app.storage(), settings.served)
             self._farewell(worker, reason, left)
-            code = self._code_of(reason)
+            code = self._code_of(worker, reason)
         finally:
             # Whatever user code left behind must not keep the process from ending.
             exit_within(_CLOSING, code)
@@ -290,9 +291,9 @@ class _Serving:
             else:
                 log.info("worker %s started, pid %d", start.worker, start.pid)
 
-    def _code_of(self, reason: StopReason) -> int:
-        if reason in _CODES:
-            return _CODES[reason]
+    def _code_of(self, worker: Worker, reason: StopReason) -> int:
+        if reason in _CODES or worker.engine.finisher.unstored:
+            return _CODES.get(reason, UNSTORED)
         return WORN_OUT if reason is StopReason.WORN_OUT and self._child else IN_ORDER
 
     def _farewell(self, worker: Worker, reason: StopReason, left: str) -> None:

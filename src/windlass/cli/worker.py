@@ -40,6 +40,8 @@ Exit codes:
        that was not there within --wait-for-store; a supervisor also after one child died
        five times in a row before it was ready
   70   a crash, or a stop that took too long and was cut short
+  73   ended before it could store every outcome: an outage outlasted the stop. Other workers run
+       these jobs again
   74   its database was deleted or replaced while it was open: nothing more can be stored.
        Started again, as a supervisor does, it opens what is there then
   75   worn out (--max-jobs, --max-megabytes), under a supervisor: it starts another at once

@@ -203,6 +203,17 @@ class Shutdown:
         for claim, error in escaped_claims():
             runner.crash(claim, error)
 
+    def tell_unstored(self) -> None:
+        """Name the jobs that have ended here without the store knowing it."""
+        if self.pointless:
+            return  # said already
+        unstored = self._engine.finisher.unstored
+        log.error(
+            "this worker ends before it could store how %s ended: other workers run them again "
+            "once they take it for dead",
+            named(unstored),
+        )
+
     def _collapse(self, error: BaseException) -> None:
         """Say what is lost: code of the app has ended this worker. Nothing is given back, so that
         the reaper counts it against the jobs that ran.

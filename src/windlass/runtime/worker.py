@@ -156,6 +156,7 @@ class Worker:
                 said = await self._shutdown.goodbye([claiming, *running], self._hurry)
                 finished.set()
                 if not engine.finisher.idle:
+                    self._shutdown.tell_unstored()
                     finishing.cancel()  # an outage must not keep a process alive
         except BaseException as error:
             if not finished.is_set():
