@@ -98,6 +98,7 @@ def new_job(call: Call, settings: Settings, job_id: JobId) -> NewJob:
         correlation_id=correlation_id,
         parent=None if ask.parent is None else JobId(ask.parent),
         on_failure=call.task.follow_up(settings),
+        on_lost=ask.on_lost or task.on_lost,
     )
 
 

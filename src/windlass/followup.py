@@ -169,6 +169,7 @@ def follow_up(task: Task[..., Any] | str, settings: Settings) -> FollowUp:
         expires=own.expires,
         limits=_uses(task),
         tags=own.tags,
+        on_lost=own.on_lost,
     )
 
 
@@ -199,6 +200,7 @@ def then_of(
         correlation_id=job.correlation_id,
         trace=job.trace,
         parent=job.claim.job,
+        on_lost=wanted.on_lost,
     )
 
 

@@ -13,7 +13,7 @@ from windlass.core.backoff import Backoff
 from windlass.core.breaker import Breaker
 from windlass.core.function import known_elsewhere
 from windlass.core.instant import duration
-from windlass.core.job import NO_TIMEOUT
+from windlass.core.job import NO_TIMEOUT, OnLost
 from windlass.core.text import check_name, check_queue, check_text, shown
 from windlass.core.unique import Unique as StoredUnique
 from windlass.errors import ConfigError, InvalidArgument, suggestion
@@ -54,6 +54,7 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     expires: timedelta | None = None
     on_crash: Literal["fail", "retry"] = "fail"
+    on_lost: OnLost = "retry"
     retry_on: tuple[type[Exception], ...] | None = None
     """None: every exception is worth another attempt."""
     give_up_on: tuple[type[Exception], ...] = ()
@@ -80,6 +81,7 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.on_crash not in ("fail", "retry"):
             message = f"on_crash must be 'fail' or 'retry', got {shown(self.on_crash)}"
             raise InvalidArgument(message)
+        _check_on_lost(self.on_lost)
         _check_lists(self.retry_on, self.give_up_on)
 
 
@@ -155,6 +157,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     backoff: Backoff | None = None
     tags: tuple[str, ...] | None = None
     expires: timedelta | None = None
+    on_lost: OnLost | None = None
     correlation_id: str | None = None
     principal: str | None = None
     tenant: str | None = None
@@ -167,6 +170,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         _check_shared(self.queue, self.max_attempts, self.priority, self.backoff)
         check_wake(self.wake, self.connection)
+        _check_on_lost(self.on_lost)
         for name in ("correlation_id", "principal", "tenant"):
             text = getattr(self, name)
             if text is not None:
@@ -193,6 +197,12 @@ def _check_shared(
     if curve is not None and not isinstance(curve, Backoff):
         wait = curve if isinstance(curve, (int, float)) and not isinstance(curve, bool) else 5
         message = f"backoff must be a Backoff such as Backoff.fixed({wait!r}), got {shown(curve)}"
+        raise InvalidArgument(message)
+
+
+def _check_on_lost(on_lost: object) -> None:
+    if on_lost not in (None, "retry", "fail"):
+        message = f"on_lost must be 'retry' or 'fail', got {shown(on_lost)}"
         raise InvalidArgument(message)
 
 

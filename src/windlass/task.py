@@ -24,7 +24,7 @@ from windlass.core.backoff import Backoff
 from windlass.core.function import check_function, importable, is_coroutine
 from windlass.core.ids import job_id_of
 from windlass.core.instant import aware, duration
-from windlass.core.job import FollowUp, JobId, LimitUse
+from windlass.core.job import FollowUp, JobId, LimitUse, OnLost
 from windlass.core.limit import LimitSpec
 from windlass.core.payload import Codec, signature_shape
 from windlass.core.text import check_name
@@ -204,6 +204,7 @@ class Task(Generic[P, R_co]):
         backoff: Backoff | None = None,
         tags: Sequence[str] | None = None,
         expires: timedelta | float | None = None,
+        on_lost: OnLost | None = None,
         correlation_id: str | None = None,
         principal: str | None = None,
         tenant: str | None = None,
@@ -247,6 +248,7 @@ class Task(Generic[P, R_co]):
             backoff=backoff,
             tags=None if tags is None else tag_names(tags),
             expires=some_time(expires, "expires"),
+            on_lost=on_lost,
             correlation_id=correlation_id,
             principal=principal,
             tenant=tenant,

@@ -125,7 +125,6 @@ def test_an_attempt_is_followed_by_another_while_it_is_below_the_maximum(
     job = claimed(attempt=attempt, max_attempts=max_attempts, budget=max_attempts)
     assert follow(job, Raised(ERROR)).verb is verb
     assert follow(job, Crashed(ERROR), RETRY_CRASHES).verb is verb
-    assert follow(job, Lost(DEATH)).verb is verb
 
 
 @few
@@ -314,8 +313,14 @@ def test_a_suspect_that_was_not_alone_is_not_convicted() -> None:
     assert (made.verb, made.lost, made.solo) == (Verb.RETRY, 3, True)
 
 
-def test_a_loss_on_the_last_attempt_fails_with_the_cause_of_death() -> None:
+def test_a_loss_gives_the_last_attempt_back() -> None:
     made = follow(claimed(attempt=5), Lost(DEATH))
+    assert (made.verb, made.error, made.lost, made.refund) == (Verb.RETRY, DEATH, 1, True)
+
+
+@pytest.mark.parametrize("attempt", [1, 5])
+def test_a_job_that_must_not_run_twice_fails_at_its_first_loss(attempt: int) -> None:
+    made = follow(claimed(attempt=attempt, on_lost="fail"), Lost(DEATH))
     assert (made.verb, made.error, made.lost) == (Verb.FAIL, DEATH, 1)
 
 
@@ -323,6 +328,12 @@ def test_a_loss_alone_on_the_last_attempt_is_still_a_quarantine() -> None:
     made = follow(claimed(attempt=5, lost=2, solo=True), Lost(DEATH))
     assert made.error is not None
     assert made.error.kind == "Quarantined"
+
+
+@pytest.mark.parametrize("outcome", [Snoozed(timedelta(1)), Throttled(timedelta(1))])
+def test_a_free_wait_keeps_suspicion_because_nothing_was_learnt(outcome: Outcome) -> None:
+    made = follow(claimed(lost=2, solo=True), outcome)
+    assert (made.refund, made.lost, made.solo) == (True, 2, True)
 
 
 def test_a_release_keeps_suspicion_because_nothing_was_learnt() -> None:
@@ -339,8 +350,6 @@ def test_a_release_keeps_suspicion_because_nothing_was_learnt() -> None:
         Raised(ERROR),
         GaveUp(ERROR),
         Crashed(ERROR),
-        Snoozed(timedelta(1)),
-        Throttled(timedelta(1)),
         Cancelled(),
     ],
     ids=lambda outcome: type(outcome).__name__,
@@ -436,7 +445,8 @@ def test_every_decision_ends_the_claim_by_a_legal_edge(
     assert (made.claim, made.by) == (job.claim, WORKER)
     assert made.delay >= timedelta(0)
     assert made.delay == timedelta(0) or made.state is State.WAITING
-    assert not (made.verb is Verb.RETRY and job.attempt >= job.max_attempts)
+    spent = made.verb is Verb.RETRY and job.attempt >= job.max_attempts
+    assert not spent or (isinstance(outcome, Lost) and made.refund)
     assert made.error is not None or made.verb not in {Verb.RETRY, Verb.FAIL}
     assert made.result is None or made.verb is Verb.SUCCEED
 
@@ -467,7 +477,7 @@ def test_failing_attempt_3_of_3_is_final_and_keeps_the_error() -> None:
 def test_counting_finished_attempts_gives_the_same_boundary(finished: int, verb: Verb) -> None:
     # "Park when attempts + 1 >= max", with attempts counted when they end; ours at the claim.
     job = claimed(attempt=finished + 1, max_attempts=3, budget=3)
-    assert follow(job, Lost(DEATH)).verb is verb
+    assert follow(job, Raised(ERROR)).verb is verb
 
 
 @pytest.mark.parametrize(("run", "verb"), [(1, Verb.RETRY), (2, Verb.FAIL)])

@@ -283,7 +283,7 @@ both("enqueue", enqueue_plain, enqueue)
 async def index(page: int, words: str) -> None: ...
 
 
-@app.task(run_in="process", max_attempts=1)
+@app.task(run_in="process", max_attempts=1, on_lost="fail")
 async def debounce(ctx: Context) -> list[tuple[bool, bool]]:
     by_key = follow_up.options(key="k", delay=3600, unique_for=60, on_conflict="replace")
     changed = index.options(delay=3600, on_conflict="replace")
@@ -292,12 +292,12 @@ async def debounce(ctx: Context) -> list[tuple[bool, bool]]:
     return [(job.created, job.replaced) for job in jobs]
 
 
-@app.task(run_in="process", max_attempts=1, on_failure="process.mourn")
+@app.task(run_in="process", max_attempts=1, on_lost="fail", on_failure="process.mourn")
 def doomed(order: int) -> None:
     os._exit(9)
 
 
-@app.task(name="process.mourn", run_in="process", max_attempts=1)
+@app.task(name="process.mourn", run_in="process", max_attempts=1, on_lost="fail")
 def mourn(failure: Failure) -> list[object]:
     return [failure.job_id, failure.arguments, failure.error_kind]
 
@@ -305,7 +305,7 @@ def mourn(failure: Failure) -> list[object]:
 # --- in child processes only --------------------------------------------------------------------
 
 
-@app.task(run_in="process", max_attempts=1)
+@app.task(run_in="process", max_attempts=1, on_lost="fail")
 def whoami() -> list[int]:
     return [os.getpid(), os.getppid()]
 
@@ -315,30 +315,30 @@ def segfault() -> None:
     ctypes.string_at(0)
 
 
-@app.task(run_in="process", max_attempts=1)
+@app.task(run_in="process", max_attempts=1, on_lost="fail")
 def leave(code: int) -> None:
     os._exit(code)
 
 
-@app.task(run_in="process", max_attempts=1)
+@app.task(run_in="process", max_attempts=1, on_lost="fail")
 def suicide(number: int) -> None:
     os.kill(os.getpid(), number)
     threading.Event().wait(60)
 
 
-@app.task(run_in="process", max_attempts=1, timeout=0.3)
+@app.task(run_in="process", max_attempts=1, on_lost="fail", timeout=0.3)
 def deaf(ctx: Context) -> None:
     time.sleep(60)
 
 
-@app.task(run_in="process", max_attempts=1)
+@app.task(run_in="process", max_attempts=1, on_lost="fail")
 def with_family(ctx: Context) -> None:
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     ctx.progress(0.5, str(other.pid))
     time.sleep(60)
 
 
-@app.task(run_in="process", max_attempts=1)
+@app.task(run_in="process", max_attempts=1, on_lost="fail")
 def pids(ctx: Context) -> None:
     ctx.progress(0.5, str(os.getpid()))
     signal.raise_signal(signal.SIGTERM)  # what a service manager sends to everybody
@@ -346,7 +346,7 @@ def pids(ctx: Context) -> None:
     time.sleep(60)
 
 
-@app.task(run_in="process", max_attempts=1)
+@app.task(run_in="process", max_attempts=1, on_lost="fail")
 async def refused(ctx: Context, what: str) -> None:
     connection: Any = object()
     if what == "finish":
@@ -364,14 +364,14 @@ other = Windlass("memory://")
 async def elsewhere() -> None: ...
 
 
-@app.task(run_in="process", max_attempts=1)
+@app.task(run_in="process", max_attempts=1, on_lost="fail")
 def talkative(ctx: Context) -> None:
     for number in range(20_000):
         ctx.progress(0.5, str(number))
     ctx.cancelled.wait(60)
 
 
-@app.task(run_in="process", max_attempts=1)
+@app.task(run_in="process", max_attempts=1, on_lost="fail")
 def falls_silent() -> None:
     for fd in range(3, 1024):
         with suppress(OSError):
@@ -379,7 +379,7 @@ def falls_silent() -> None:
     threading.Event().wait(60)
 
 
-@small.task(run_in="process", max_attempts=1)
+@small.task(run_in="process", max_attempts=1, on_lost="fail")
 def hog() -> None:
     kept = []
     while True:

@@ -41,7 +41,12 @@ def telling(app: Windlass, told: list[Failure], **options: Any) -> Task[..., Non
 
 
 def failing(app: Windlass, on_failure: Any, **options: Any) -> Task[..., None]:
-    said: dict[str, Any] = {"max_attempts": 1, "backoff": Backoff.none(), **options}
+    said: dict[str, Any] = {
+        "max_attempts": 1,
+        "backoff": Backoff.none(),
+        "on_lost": "fail",
+        **options,
+    }
 
     @app.task(name="pay", on_failure=on_failure, **said)
     async def pay(order: int, note: str = "") -> None:
@@ -313,7 +318,7 @@ async def test_a_quarantined_job_is_told_of_by_whoever_buries_its_worker() -> No
 
 async def test_a_lost_job_with_attempts_left_tells_nobody() -> None:
     async with bench() as it:
-        job = await failing(it.app, telling(it.app, []), max_attempts=2).enqueue(5)
+        job = await failing(it.app, telling(it.app, []), max_attempts=2, on_lost="retry").enqueue(5)
         await lose(it, job.id)
         assert await reaper_of(it).reap() == 1
         assert await followers(it.app) == []

@@ -320,9 +320,16 @@ async def test_a_third_loss_alone_quarantines_the_job() -> None:
         assert "lost 3 times in a row, the last time running alone" in job.error.message
 
 
-async def test_a_lost_last_attempt_fails_the_job() -> None:
+async def test_a_lost_last_attempt_is_given_back() -> None:
     async with bench() as it:
         await job_of(it, max_attempts=1).enqueue()
+        job = await lose(it, 1)
+        assert (job.state, job.attempt, job.lost) == (State.WAITING, 0, 1)
+
+
+async def test_a_job_that_must_not_run_twice_fails_at_its_first_loss() -> None:
+    async with bench() as it:
+        await job_of(it).options(on_lost="fail").enqueue()
         job = await lose(it, 1)
         assert (job.state, job.attempt) == (State.FAILED, 1)
         assert job.error is not None

@@ -38,6 +38,7 @@ from windlass.storage.sqlite import lanes as sqlite_lanes
 from windlass.storage.sqlite import waiting as sqlite_waiting
 from windlass.storage.sqlite import workers as sqlite_workers
 from windlass.storage.sqlite.workers import SqliteWorkers
+from windlass.testing.simulation.invariants_of_workers import Poison
 from windlass.testing.simulation.world import StoreName
 
 
@@ -592,3 +593,30 @@ def every_claim_counts_as_a_start(patch: Patch) -> None:
 @mutant("memory", "15 expiry")
 def a_job_that_was_started_may_still_expire(patch: Patch) -> None:
     patch(Endings, "note_start", lambda self, row, *, started: None)
+
+
+# --- losses -----------------------------------------------------------------------------------
+
+
+@mutant("memory", "24 losses", first=264)
+def what_costs_nothing_clears_the_losses(patch: Patch) -> None:
+    accept = Endings.accept
+
+    def forget(self: Endings, row: Any, transition: Any, verb: Verb, now: datetime) -> None:
+        if verb in {Verb.SNOOZE, Verb.THROTTLE}:
+            transition = msgspec.structs.replace(transition, lost=0, solo=False)
+        accept(self, row, transition, verb, now)
+
+    patch(Endings, "accept", forget)
+
+
+@mutant("memory", "24 losses")
+def losses_are_counted_and_never_enough(patch: Patch) -> None:
+    lose = core_outcome._lost
+
+    def forgive(job: Any, error: Any, policy: Any, **how: Any) -> Any:
+        spared = msgspec.structs.replace(job, solo=False)
+        return msgspec.structs.replace(lose(spared, error, policy, **how), solo=False)
+
+    patch(core_outcome, "_lost", forgive)
+    patch(Poison, "death", lambda self, process: None)

@@ -147,6 +147,7 @@ class Machine(RuleBasedStateMachine):
             max_attempts=chance.randint(1, 3),
             trace=job_id,
             on_failure=chance.choice(FOLLOW_UPS),
+            on_lost=chance.choice(["retry", "retry", "fail"]),
         )
 
     def a_key(self, chance: random.Random) -> Unique:

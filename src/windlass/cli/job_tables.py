@@ -123,6 +123,8 @@ def _marks(job: Job) -> Iterator[tuple[str, str]]:
     if job.lost:
         alone = ", runs alone" if job.solo else ""
         yield "lost", f"{job.lost:,} in a row{alone}"
+    if job.on_lost == "fail":
+        yield "if lost", "fails at once"
     if job.throttled:
         yield "throttled", f"{job.throttled:,}"
     if job.missed_at is not None:

@@ -70,6 +70,7 @@ def as_claimed(job: Job, now: datetime, *, timed: bool) -> ClaimedJob:
         trace=job.trace,
         tags=job.tags,
         on_failure=job.on_failure,
+        on_lost=job.on_lost,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from typing import NewType
+from typing import Literal, NewType
 
 import msgspec
 
@@ -27,6 +27,7 @@ __all__ = [
     "JobId",
     "LimitUse",
     "NewJob",
+    "OnLost",
     "Progress",
 ]
 
@@ -34,6 +35,10 @@ JobId = NewType("JobId", str)
 """A UUIDv7 as 32 hex digits, made by the client."""
 
 DEFAULT_MAX_ATTEMPTS = 5
+
+OnLost = Literal["retry", "fail"]
+"""What follows a lost run: another one, or the end. Stored: who buries the worker may not know the
+task."""
 
 NO_TIMEOUT = timedelta(0)
 """The ``timeout`` of a job whose task says that it has none. A job without one (None) follows its
@@ -75,6 +80,7 @@ class FollowUp(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """From the failure on."""
     limits: tuple[LimitUse, ...] = ()
     tags: tuple[str, ...] = ()
+    on_lost: OnLost = "retry"
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +110,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     trace: str | None = None
     parent: JobId | None = None
     on_failure: FollowUp | None = None
+    on_lost: OnLost = "retry"
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -155,6 +162,7 @@ class ClaimedJob(msgspec.Struct, frozen=True):
     trace: str | None = None
     tags: tuple[str, ...] = ()
     on_failure: FollowUp | None = None
+    on_lost: OnLost = "retry"
 
     @property
     def tries(self) -> int:
@@ -220,6 +228,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     trace: str | None = None
     parent: JobId | None = None
     on_failure: FollowUp | None = None
+    on_lost: OnLost = "retry"
 
     @property
     def unique(self) -> Unique | None:
@@ -258,6 +267,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
             trace=self.trace,
             parent=self.parent,
             on_failure=self.on_failure,
+            on_lost=self.on_lost,
         )
 
 

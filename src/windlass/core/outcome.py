@@ -243,11 +243,17 @@ def _lost(
             message=f"{error.message}; lost {lost} times in a row, the last time running alone",
         )
         return transition.fail(job, by=by, error=quarantine, lost=lost)
-    if job.attempt >= job.max_attempts:
+    if job.on_lost == "fail":
         return transition.fail(job, by=by, error=error, lost=lost)
-    delay = _backoff(job, policy, chance)
     return transition.retry(
-        job, by=by, error=error, delay=delay, lost=lost, solo=lost >= SOLO_AFTER
+        job,
+        by=by,
+        error=error,
+        delay=_backoff(job, policy, chance),
+        lost=lost,
+        solo=lost >= SOLO_AFTER,
+        # A loss spends its attempt, but never the last one: that one is for the job to fail.
+        refund=job.attempt >= job.max_attempts,
     )
 
 

@@ -78,14 +78,30 @@ def retry(
     delay: timedelta,
     lost: int = 0,
     solo: bool = False,
+    refund: bool = False,
 ) -> Transition:
-    """running → waiting; the attempt is spent and its error kept."""
-    return Transition(Verb.RETRY, job.claim, by, delay=delay, error=error, lost=lost, solo=solo)
+    """running → waiting with its error; the attempt is spent unless ``refund`` gives it back."""
+    return Transition(
+        Verb.RETRY,
+        job.claim,
+        by,
+        delay=delay,
+        refund=refund,
+        error=error,
+        lost=lost,
+        solo=solo,
+    )
 
 
 def snooze(job: ClaimedJob, *, by: str, delay: timedelta) -> Transition:
-    """running → waiting without cost: the handler asked for time."""
-    return Transition(Verb.SNOOZE, job.claim, by, delay=delay, refund=True)
+    """running → waiting without cost: the handler asked for time.
+
+    Here and below the suspicion marks stay as they were: only a success or an ordinary failure
+    shows that a run does not kill its worker.
+    """
+    return Transition(
+        Verb.SNOOZE, job.claim, by, delay=delay, refund=True, lost=job.lost, solo=job.solo
+    )
 
 
 def throttle(
@@ -98,7 +114,15 @@ def throttle(
 ) -> Transition:
     """running → waiting without cost: somebody upstream said "not now"."""
     return Transition(
-        Verb.THROTTLE, job.claim, by, delay=delay, refund=True, cools=cools, drains=drains
+        Verb.THROTTLE,
+        job.claim,
+        by,
+        delay=delay,
+        refund=True,
+        lost=job.lost,
+        solo=job.solo,
+        cools=cools,
+        drains=drains,
     )
 
 
@@ -112,8 +136,7 @@ def release(
 ) -> Transition:
     """running → waiting without cost: this worker will not run it, or cannot (``missed`` says why).
 
-    Nothing was learnt about the job, so its suspicion marks stay as they were. ``started``: whether
-    its handler was entered here.
+    ``started``: whether its handler was entered here.
     """
     return Transition(
         Verb.RELEASE,

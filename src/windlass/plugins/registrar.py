@@ -13,6 +13,7 @@ from windlass.context import Context, Layer
 from windlass.core.backoff import Backoff
 from windlass.core.breaker import Breaker
 from windlass.core.function import check_function, check_layer, takes, where
+from windlass.core.job import OnLost
 from windlass.core.rules import Rule
 from windlass.core.schedule import Overlap, Schedule
 from windlass.core.text import check_name
@@ -121,6 +122,7 @@ class Registrar:
         tags: Sequence[str] = (),
         expires: timedelta | float | None = None,
         on_crash: Literal["fail", "retry"] = "fail",
+        on_lost: OnLost = "retry",
         retry_on: ExceptionClasses | None = None,
         give_up_on: ExceptionClasses | None = None,
         limits: Limit | Sequence[Limit] = (),

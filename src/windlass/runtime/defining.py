@@ -10,6 +10,7 @@ from windlass.context import Context
 from windlass.core.backoff import Backoff
 from windlass.core.breaker import Breaker
 from windlass.core.function import check_function, where
+from windlass.core.job import OnLost
 from windlass.core.rules import Rule
 from windlass.core.schedule import Overlap
 from windlass.declared import Declarations, ScheduleDecorator
@@ -119,6 +120,7 @@ class Definer(Hooks):
         tags: Sequence[str] = (),
         expires: timedelta | float | None = None,
         on_crash: Literal["fail", "retry"] = "fail",
+        on_lost: OnLost = "retry",
         retry_on: ExceptionClasses | None = None,
         give_up_on: ExceptionClasses | None = None,
         limits: Limit | Sequence[Limit] = (),

@@ -315,10 +315,7 @@ class FailuresComeBack(Endings):
             self._db.stand(row, now, now)
 
 
-@fails(
-    RetryConformance.test_a_lost_attempt_is_spent_and_the_job_comes_back_with_the_reason,
-    RetryConformance.test_a_lost_last_attempt_fails_the_job,
-)
+@fails(RetryConformance.test_a_lost_attempt_is_spent_and_the_job_comes_back_with_the_reason)
 class LosesTheReason(Endings):
     """What a worker died of is not stored."""
 

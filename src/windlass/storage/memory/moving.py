@@ -193,4 +193,5 @@ def _asked(job: Job, unique: Unique | None) -> NewJob:
         trace=job.trace,
         parent=job.parent,
         on_failure=job.on_failure,
+        on_lost=job.on_lost,
     )

@@ -157,6 +157,7 @@ class Row(msgspec.Struct, eq=False, kw_only=True):
             trace=asked.trace,
             tags=asked.tags,
             on_failure=asked.on_failure,
+            on_lost=asked.on_lost,
         )
 
     def to_job(self, *, key_held: bool) -> Job:
@@ -204,6 +205,7 @@ class Row(msgspec.Struct, eq=False, kw_only=True):
             trace=asked.trace,
             parent=asked.parent,
             on_failure=asked.on_failure,
+            on_lost=asked.on_lost,
         )
 
     def to_settled(self) -> Settled:

@@ -110,11 +110,12 @@ _EXTRAS: tuple[Callable[[NewJob], object], ...] = (
     lambda job: job.parent,
     conflict_of,
     lambda job: None if job.on_failure is None else _encode(job.on_failure).decode(),
+    lambda job: None if job.on_lost == "retry" else job.on_lost,
 )
 
 
 def extra_args(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
-    """What few jobs have: from ``p_timeouts`` to ``p_on_failures``; None: none of these has any."""
+    """What few jobs have: from ``p_timeouts`` to ``p_on_losts``; None: none of these has any."""
     if all(map(_is_plain, jobs)):
         return None
     return tuple(_unless_empty([value_of(job) for job in jobs]) for value_of in _EXTRAS)
@@ -134,6 +135,7 @@ def _is_plain(job: NewJob) -> bool:
         and job.trace is None
         and job.parent is None
         and job.on_failure is None
+        and job.on_lost == "retry"
     )
 
 

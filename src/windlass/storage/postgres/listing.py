@@ -42,6 +42,7 @@ class Listed(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     parent: str | None = None
     on_conflict: str | None = None
     on_failure: str | None = None
+    on_lost: str | None = None
 
 
 def listed(new: NewJob) -> Listed:
@@ -72,4 +73,5 @@ def listed(new: NewJob) -> Listed:
         parent=new.parent,
         on_conflict=conflict_of(new),
         on_failure=None if new.on_failure is None else _encode(new.on_failure).decode(),
+        on_lost=None if new.on_lost == "retry" else new.on_lost,
     )

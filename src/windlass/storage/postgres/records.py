@@ -143,6 +143,7 @@ def job_of(row: Row) -> Job:
         trace=row["trace"],
         parent=row["parent"],
         on_failure=_readable(_follow_up, row["on_failure"]),
+        on_lost="fail" if row["on_lost"] == "fail" else "retry",
     )
 
 
@@ -188,4 +189,5 @@ def orphan_of(row: Row) -> ClaimedJob:
         trace=row["trace"],
         tags=_readable(_tags, row["tags"]) or (),
         on_failure=_readable(_follow_up, row["on_failure"]),
+        on_lost="fail" if row["on_lost"] == "fail" else "retry",
     )

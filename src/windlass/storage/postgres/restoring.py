@@ -88,6 +88,7 @@ def job_row(stored: StoredJob) -> _Columns:
         "trace": job.trace,
         "parent": job.parent,
         "on_failure": None if job.on_failure is None else _encode(job.on_failure).decode(),
+        "on_lost": None if job.on_lost == "retry" else job.on_lost,
         **_error(job.error),
         "error_frame": None if job.error is None else stored_text(frame_of(job.error.traceback)),
     }

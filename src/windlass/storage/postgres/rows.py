@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -81,7 +81,8 @@ def _readable(decode: Callable[[str], T], text: str | None) -> T | None:
 
 
 _EXTRAS = 11
-"""What ``extras_of`` always has; behind it, if there is one, the job that follows a failure."""
+"""What ``extras_of`` always has; behind it, where it is needed, the job that follows a failure, and
+what follows a lost run."""
 _place = itemgetter(12, 6, 0)
 """Priority, due time and number of a row of ``claim``."""
 _queue = itemgetter(8)
@@ -137,5 +138,13 @@ def _extras_of(extras: Sequence[str | None]) -> tuple[Any, ...]:
         correlation,
         trace,
         _readable(_tags_of, tags) or (),
-        *map(partial(_readable, _follow_up_of), extras[_EXTRAS:]),
+        *_rare_of(extras[_EXTRAS:]),
     )
+
+
+def _rare_of(extras: Sequence[str | None]) -> Iterator[object]:
+    """``on_failure`` and ``on_lost``, as far as they were said."""
+    if extras:
+        yield _readable(_follow_up_of, extras[0])
+    if len(extras) > 1:
+        yield "fail" if extras[1] == "fail" else "retry"

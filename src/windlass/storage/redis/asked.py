@@ -10,7 +10,7 @@ import msgspec
 
 from windlass.core.backoff import Backoff
 from windlass.core.instant import span_us
-from windlass.core.job import FollowUp, JobId, LimitUse, NewJob
+from windlass.core.job import FollowUp, JobId, LimitUse, NewJob, OnLost
 from windlass.core.limit import lane_key
 from windlass.core.unique import Unique, Window
 from windlass.errors import InvalidArgument
@@ -68,6 +68,7 @@ class Extras(msgspec.Struct, array_like=True):
     trace: str | None = None
     parent: str | None = None
     on_failure: FollowUp | None = None
+    on_lost: OnLost = "retry"
 
 
 class Asked(msgspec.Struct, array_like=True):
@@ -161,6 +162,7 @@ def _extras_of(job: NewJob) -> bytes:
         and job.trace is None
         and job.parent is None
         and job.on_failure is None
+        and job.on_lost == "retry"
     ):
         return _NIL
     return _pack(
@@ -174,6 +176,7 @@ def _extras_of(job: NewJob) -> bytes:
             job.trace,
             job.parent,
             job.on_failure,
+            job.on_lost,
         )
     )
 

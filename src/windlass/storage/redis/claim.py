@@ -113,6 +113,7 @@ def _with_extras(job: Asked, extras: Extras, claim: Claim, at: datetime, worker:
         trace=extras.trace,
         tags=extras.tags,
         on_failure=extras.on_failure,
+        on_lost=extras.on_lost,
     )
 
 
@@ -181,4 +182,5 @@ def claimed_job(
         trace=extras.trace,
         tags=extras.tags,
         on_failure=extras.on_failure,
+        on_lost=extras.on_lost,
     )

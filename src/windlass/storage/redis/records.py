@@ -164,10 +164,9 @@ def job_of(
     """The whole job, for people."""
     asked = shown_asked(asked_bytes)
     kept = kept_of(kept_bytes) if kept_bytes else _untouched(asked)
-    extras = asked.extras or _NO_EXTRAS
     key, limits = key_and_limits(asked.special)
     unique = unique_of(asked.special)
-    tail = kept.tail
+    extras, tail = asked.extras or _NO_EXTRAS, kept.tail
     return Job(
         id=JobId(asked.id.hex()),
         seq=asked.seq,
@@ -210,6 +209,7 @@ def job_of(
         trace=extras.trace,
         parent=None if extras.parent is None else JobId(extras.parent),
         on_failure=extras.on_failure,
+        on_lost=extras.on_lost,
     )
 
 

@@ -133,6 +133,7 @@ def _asked(stored: StoredJob) -> NewJob:
         trace=job.trace,
         parent=job.parent,
         on_failure=job.on_failure,
+        on_lost=job.on_lost,
     )
 
 

@@ -16,7 +16,7 @@ __all__ = ["damage_of", "read_each"]
 
 _TEXTS = (
     "task", "key", "backoff", "error_kind", "error_message", "tenant", "principal",
-    "correlation_id", "trace", "tags", "on_failure",
+    "correlation_id", "trace", "tags", "on_failure", "on_lost",
 )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ from windlass.storage.sqlite.rows import (
     id_of,
     limits_of,
     limits_text,
+    on_lost_text,
     tags_text,
 )
 from windlass.storage.sqlite.waiting import end_waiting
@@ -240,5 +241,6 @@ def _row(job: NewJob, lanes: Lanes, now: int) -> Row:
         job.trace,
         job.parent,
         follow_up_text(job.on_failure),
+        on_lost_text(job.on_lost),
         job.payload,
     )

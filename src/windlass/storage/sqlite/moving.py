@@ -39,7 +39,7 @@ __all__ = ["SqliteMoving"]
 _SQL = load("windlass.storage.sqlite.sql", "moving.sql")
 _DUMP, _HISTORIES, _LOGGED = _SQL["dump"], _SQL["histories"], _SQL["logged"]
 
-_SHOWN = 44
+_SHOWN = 45
 """Columns of a job that `job_of` reads."""
 
 

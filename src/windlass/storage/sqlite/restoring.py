@@ -25,6 +25,7 @@ from windlass.storage.sqlite.rows import (
     follow_up_text,
     id_of,
     limits_text,
+    on_lost_text,
     tags_text,
 )
 
@@ -115,6 +116,7 @@ def _asked(stored: StoredJob) -> dict[str, Any]:
         "trace": job.trace,
         "parent": job.parent,
         "on_failure": follow_up_text(job.on_failure),
+        "on_lost": on_lost_text(job.on_lost),
         "payload": job.payload,
     }
 

@@ -20,6 +20,7 @@ from windlass.core.job import (
     Job,
     JobId,
     LimitUse,
+    OnLost,
     Progress,
 )
 from windlass.core.state import State, verb_of
@@ -47,6 +48,7 @@ __all__ = [
     "known_id",
     "limits_of",
     "limits_text",
+    "on_lost_text",
     "rows_by_id",
     "seqs_text",
     "tags_text",
@@ -168,6 +170,15 @@ def follow_up_text(follow_up: FollowUp | None) -> str | None:
     return None if follow_up is None else _encode(follow_up).decode()
 
 
+def on_lost_text(on_lost: OnLost) -> str | None:
+    """What follows a lost run; None for another one, as most jobs have."""
+    return None if on_lost == "retry" else on_lost
+
+
+def _on_lost_of(text: str | None) -> OnLost:
+    return "fail" if text == "fail" else "retry"
+
+
 def limits_text(limits: tuple[LimitUse, ...]) -> str | None:
     """Limits as JSON; None for none."""
     return _encode(limits).decode() if limits else None
@@ -210,7 +221,7 @@ def _readable(decode: Callable[[str], T], text: str | None) -> T | None:
 
 def unreadable_extra(row: Row) -> str | None:
     """The column of a row of ``extras`` that cannot be decoded."""
-    backoff, tags, on_failure = row[5], row[-2], row[-1]
+    backoff, tags, on_failure = row[5], row[-3], row[-2]
     if backoff is not None and _readable(_backoff_of, backoff) is None:
         return "backoff"
     if tags is not None and _readable(_tags_of, tags) is None:
@@ -262,7 +273,7 @@ def _span_of(us: int | None) -> timedelta | None:
 
 def _extras_of(row: Row) -> tuple[Any, ...]:
     """The fields of a claimed job from ``lost`` on."""
-    _, _, _, lost, solo, backoff, missed_at, kind, text, *who, tags, on_failure = row
+    _, _, _, lost, solo, backoff, missed_at, kind, text, *who, tags, on_failure, on_lost = row
     return (
         lost,
         bool(solo),
@@ -272,6 +283,7 @@ def _extras_of(row: Row) -> tuple[Any, ...]:
         *who,
         _readable(_tags_of, tags) or (),
         _readable(_follow_up_of, on_failure),
+        _on_lost_of(on_lost),
     )
 
 
@@ -282,7 +294,7 @@ def job_of(row: Row) -> Job:
         cancel_requested, lost, solo, worker, created_at, started_at, finished_at, limits,
         expires_at, timeout, key, key_held, missed_at, backoff, tags, tenant, principal,
         correlation_id, trace, parent, progress, note, reason, kind, text, traceback, result,
-        payload, throttled, on_failure, missed_why, key_window, key_period,
+        payload, throttled, on_failure, missed_why, on_lost, key_window, key_period,
     ) = row  # fmt: skip
     return Job(
         id=JobId(uid.hex()),
@@ -326,6 +338,7 @@ def job_of(row: Row) -> Job:
         trace=trace,
         parent=parent,
         on_failure=_readable(_follow_up_of, on_failure),
+        on_lost=_on_lost_of(on_lost),
     )
 
 

@@ -50,6 +50,7 @@ from windlass.testing.conformance.journal import EventConformance, LogConformanc
 from windlass.testing.conformance.keeping import RetentionConformance
 from windlass.testing.conformance.lanes import LaneConformance
 from windlass.testing.conformance.leading import LeaderConformance
+from windlass.testing.conformance.losing import LossConformance
 from windlass.testing.conformance.maintaining import MaintenanceConformance
 from windlass.testing.conformance.missing import MissConformance
 from windlass.testing.conformance.moving import MovingConformance
@@ -112,6 +113,7 @@ __all__ = [
     "LaneConformance",
     "LeaderConformance",
     "LogConformance",
+    "LossConformance",
     "MaintenanceConformance",
     "MaxRunningConformance",
     "MissConformance",
@@ -168,6 +170,7 @@ ALL: tuple[type, ...] = (
     ExpiryConformance,
     StartConformance,
     SoloConformance,
+    LossConformance,
     FenceConformance,
     OutcomeConformance,
     HistoryConformance,

@@ -167,7 +167,7 @@ class OperatorConformance:
     async def test_a_quarantined_job_is_requeued_among_the_others(
         self, storage: Storage
     ) -> None:  # A27, LEASE-16
-        running = await started(storage, a_job(max_attempts=1))
+        running = await started(storage, a_job(on_lost="fail"))
         await happened(storage, running, Lost(OOPS), by="reaper")
         assert (await look(storage, running)).lost == 1
         (back,) = await requeue(storage, running.claim.job)

@@ -198,7 +198,7 @@ class ConcurrencyConformance:
                     await storage.jobs.cancel([job.claim.job])
                 await happened(storage, job, chance.choice(OUTCOMES), by="w1")
         clock.advance(DAY)
-        while held := [*held, *await claim(storage, 10)]:
+        while held := [*held, *await claim(storage, 10), *await claim(storage, solo=True)]:
             for job in held:
                 await happened(storage, job, GaveUp(OOPS))
             held = []

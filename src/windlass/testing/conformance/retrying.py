@@ -20,7 +20,6 @@ from windlass.testing.conformance.steps import (
     claim_one,
     enlist,
     happened,
-    ids,
     look,
     requeue,
     started,
@@ -118,17 +117,6 @@ class RetryConformance:
         again = await claim_one(storage, "w2")
         assert (again.claim.job, again.attempt, again.lost) == (running.claim.job, 2, 1)
         assert again.error == GONE
-
-    async def test_a_lost_last_attempt_fails_the_job(
-        self, storage: Storage
-    ) -> None:  # A20, F4, F5, LEASE-3: the same boundary as an error's
-        await enlist(storage, "w2")
-        running = await started(storage, a_job(max_attempts=1))
-        await happened(storage, running, Lost(GONE), by="w2")
-        job = await look(storage, running)
-        assert (job.state, job.attempt, job.error) == (State.FAILED, 1, GONE)
-        (fresh,) = await add(storage, a_job())
-        assert ids(await claim(storage, 10, worker="w2")) == [fresh]
 
     async def test_after_a_requeue_the_whole_budget_and_backoff_start_again(
         self, storage: Storage, clock: VirtualClock

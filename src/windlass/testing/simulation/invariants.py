@@ -2,13 +2,13 @@
 
 The numbers are those of the reliability plan: 4 one live claim, 5 claim numbers and attempts,
 6 fencing, 7 one end per claim, 8 done needs a run, 9 state edges, 10 attempts, 14 order, 15 due
-time and pause, 16 limits, 17 unique keys, 19 cancel.
+time, expiry and pause, 16 limits, 17 unique keys, 19 cancel, 24 losses.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -98,13 +98,15 @@ class Edges(Rule):
                 "5 claim numbers", change, f"#{before.claim_number} → #{after.claim_number}"
             )
         attempt = before.attempt + claimed
-        if verb in _FREE:
+        # A loss gives the last attempt back, for the job to fail.
+        spared = after.lost > before.lost and before.attempt >= before.max_attempts
+        if verb in _FREE or (verb is Verb.RETRY and spared):
             attempt = max(0, attempt - 1)
         if after.attempt != attempt:
             self._object("5 attempts", change, f"{verb}: {before.attempt} became {after.attempt}")
         if after.attempt > after.max_attempts:
             self._object("10 attempts", change, f"{after.attempt} of {after.max_attempts}")
-        if verb is Verb.RETRY and before.attempt >= before.max_attempts:
+        if verb is Verb.RETRY and before.attempt >= before.max_attempts and not spared:
             self._object("10 attempts", change, "retried when all attempts were spent")
 
     def _verb(self, change: Change, before: JobView, after: JobView) -> Verb | str | None:
@@ -206,6 +208,28 @@ class Starts(Rule):
             self.ledger.object("15 expiry", f"job {change.job} may expire after its start")
         if verb is Verb.RELEASE and not begun and after.expires_at != before.expires_at:
             self.ledger.object("15 expiry", f"job {change.job} lost its expiry before any start")
+
+
+class Losses(Rule):
+    """24: no job costs more than three workers for each of its attempts, and what teaches nothing
+    about it leaves its losses as they were.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self._lost: Counter[JobId] = Counter()
+
+    def job_changed(self, change: Change) -> None:
+        before, after, verb = change.before, change.after, ended(change)
+        if change.op == "requeue" or before is None or after is None:
+            del self._lost[change.job]  # another budget
+        elif verb in _FREE and (after.lost < before.lost or (before.solo and not after.solo)):
+            self.ledger.object("24 losses", f"job {change.job} forgot its losses by {verb}")
+        elif verb is not None and after.lost > before.lost:
+            self._lost[change.job] += 1
+            lost, most = self._lost[change.job], 3 * self.ledger.asked[change.job].max_attempts
+            if lost > most:
+                self.ledger.object("24 losses", f"job {change.job} was lost {lost} times")
 
 
 class Order(Rule):
@@ -366,5 +390,5 @@ class CancelWins(Rule):
 
 
 RULES_OF_JOBS: list[type[Rule]] = [
-    *(Edges, Fence, DueAndOpen, Starts, Order, Limits, Keys, CancelWins),
+    *(Edges, Fence, DueAndOpen, Starts, Losses, Order, Limits, Keys, CancelWins),
 ]

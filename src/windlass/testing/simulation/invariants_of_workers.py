@@ -183,8 +183,9 @@ class Poison(WorldRule):
         if verb is Verb.RELEASE and (before.lost, before.solo) != (after.lost, after.solo):
             self.ledger.object("24 poison", f"a release told something about {change.job}")
         by_reaper = after.ended_by.startswith("reaper:")
-        if change.op == "requeue" or (verb not in {None, Verb.RELEASE} and not by_reaper):
-            # Whatever a handler says of itself clears the suspicion: the row counts anew.
+        learnt = verb not in {None, Verb.SNOOZE, Verb.THROTTLE, Verb.RELEASE}
+        if change.op == "requeue" or (learnt and not by_reaper):
+            # A success or a failure of its own clears the suspicion: the row counts anew.
             self._deaths[change.job] = 0
 
     def death(self, process: SimProcess) -> None:

@@ -141,6 +141,7 @@ END $$;
 --   p_conflicts what to do where the key is held (OnConflict); NULL: its holder is the answer
 --   p_on_failures  JSON of FollowUp
 --   p_strict    refuse an id that is stored with another call, see `refuse_other_calls`
+--   p_on_losts  'fail', or NULL: retry
 --   p_place     false in somebody else's transaction, which may stay open for long, and for whoever
 --               may have to wait for a key: jobs with limits are left to the next claim to put into
 --               their lanes, so that no lock is held
@@ -161,7 +162,8 @@ CREATE OR REPLACE FUNCTION insert_jobs(
     p_tenants text[] DEFAULT NULL, p_principals text[] DEFAULT NULL,
     p_correlation_ids text[] DEFAULT NULL, p_traces text[] DEFAULT NULL,
     p_parents text[] DEFAULT NULL, p_conflicts text[] DEFAULT NULL,
-    p_on_failures text[] DEFAULT NULL, p_strict boolean DEFAULT false
+    p_on_failures text[] DEFAULT NULL, p_strict boolean DEFAULT false,
+    p_on_losts text[] DEFAULT NULL
 ) RETURNS TABLE (place integer, holder text, replaced boolean)
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
@@ -280,7 +282,7 @@ BEGIN
     IF v_seqs IS NULL AND p_limits IS NULL AND p_timeouts IS NULL AND p_expires IS NULL
        AND p_backoffs IS NULL AND p_tags IS NULL AND p_tenants IS NULL AND p_principals IS NULL
        AND p_correlation_ids IS NULL AND p_traces IS NULL AND p_parents IS NULL
-       AND p_on_failures IS NULL THEN
+       AND p_on_failures IS NULL AND p_on_losts IS NULL THEN
         -- Most jobs carry nothing special, and every column costs.
         INSERT INTO jobs (id, ready, priority, due, created_at, max_attempts, budget, queue, task,
                           payload)
@@ -307,7 +309,7 @@ BEGIN
         INSERT INTO jobs (seq, id, ready, priority, due, created_at, expires_at, timeout,
                           max_attempts, budget, queue, task, gates, costs, key, key_window,
                           key_period, backoff, tags, tenant, principal, correlation_id, trace,
-                          parent, on_failure, payload)
+                          parent, on_failure, on_lost, payload)
         OVERRIDING SYSTEM VALUE
         SELECT t.seq, t.id, CASE WHEN t.due <= v_now AND t.limits IS NULL THEN 1 ELSE 0 END,
                t.priority, t.due, v_now, after(v_now, t.expires), t.timeout,
@@ -317,17 +319,17 @@ BEGIN
                (SELECT array_agg((u.use ->> 1)::float8 ORDER BY u.n)
                   FROM json_array_elements(t.limits::json) WITH ORDINALITY AS u (use, n)),
                t.key, t.key_window, t.period, t.backoff, t.tags, t.tenant, t.principal,
-               t.correlation_id, t.trace, t.parent, t.on_failure, t.payload
+               t.correlation_id, t.trace, t.parent, t.on_failure, t.on_lost, t.payload
           FROM (SELECT u.*, coalesce(u.asked, after(v_now, u.delay), v_now) AS due
                   FROM unnest(v_seqs, p_ids, p_queues, p_tasks, p_priorities, p_dues, p_delays,
                               p_max_attempts, p_payloads, p_timeouts, p_expires, p_keys,
                               p_windows, p_periods, p_limits, p_backoffs, p_tags, p_tenants,
                               p_principals, p_correlation_ids, p_traces, p_parents,
-                              p_on_failures)
+                              p_on_failures, p_on_losts)
                        WITH ORDINALITY
                     AS u (seq, id, queue, task, priority, asked, delay, max_attempts, payload,
                           timeout, expires, key, key_window, period, limits, backoff, tags,
-                          tenant, principal, correlation_id, trace, parent, on_failure, n)
+                          tenant, principal, correlation_id, trace, parent, on_failure, on_lost, n)
                 OFFSET 0) AS t
          WHERE t.n <> ALL (v_left)
          ORDER BY t.n
@@ -354,7 +356,8 @@ CREATE OR REPLACE FUNCTION insert_keyed_jobs(
     p_timeouts bigint[], p_expires bigint[], p_keys text[], p_windows text[], p_periods bigint[],
     p_limits text[], p_backoffs text[], p_tags text[], p_tenants text[], p_principals text[],
     p_correlation_ids text[], p_traces text[], p_parents text[],
-    p_conflicts text[] DEFAULT NULL, p_on_failures text[] DEFAULT NULL
+    p_conflicts text[] DEFAULT NULL, p_on_failures text[] DEFAULT NULL,
+    p_on_losts text[] DEFAULT NULL
 ) RETURNS TABLE (place integer, holder text, replaced boolean)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -364,7 +367,7 @@ BEGIN
         p_at, p_durable, false, p_ids, p_queues, p_tasks, p_priorities, p_dues, p_delays,
         p_max_attempts, p_payloads, p_timeouts, p_expires, p_keys, p_windows, p_periods, p_limits,
         p_backoffs, p_tags, p_tenants, p_principals, p_correlation_ids, p_traces, p_parents,
-        p_conflicts, p_on_failures, true) AS i;
+        p_conflicts, p_on_failures, true, p_on_losts) AS i;
 END $$;
 
 -- The same for jobs as a list in JSON (the struct `Listed` in listing.py), with payloads in base64.
@@ -404,24 +407,26 @@ BEGIN
                CASE WHEN count(j.on_conflict) > 0
                     THEN array_agg(j.on_conflict ORDER BY j.n) END AS conflicts,
                CASE WHEN count(j.on_failure) > 0
-                    THEN array_agg(j.on_failure ORDER BY j.n) END AS on_failures
+                    THEN array_agg(j.on_failure ORDER BY j.n) END AS on_failures,
+               CASE WHEN count(j.on_lost) > 0
+                    THEN array_agg(j.on_lost ORDER BY j.n) END AS on_losts
           FROM ROWS FROM (
                  json_to_recordset(p_jobs) AS (
                      id uuid, task text, queue text, payload text, priority integer,
                      max_attempts integer, due timestamptz, delay bigint, timeout bigint,
                      expires bigint, key text, key_window text, key_period bigint, limits text,
                      backoff text, tags text, tenant text, principal text, correlation_id text,
-                     trace text, parent text, on_conflict text, on_failure text)
+                     trace text, parent text, on_conflict text, on_failure text, on_lost text)
                ) WITH ORDINALITY
             AS j (id, task, queue, payload, priority, max_attempts, due, delay, timeout, expires,
                   key, key_window, key_period, limits, backoff, tags, tenant, principal,
-                  correlation_id, trace, parent, on_conflict, on_failure, n)
+                  correlation_id, trace, parent, on_conflict, on_failure, on_lost, n)
       ) AS b,
       LATERAL insert_jobs(
           p_at, p_durable, false, b.ids, b.queues, b.tasks, b.priorities,
           b.dues, b.delays, b.max_attempts, b.payloads, b.timeouts, b.expires, b.keys, b.windows,
           b.periods, b.limits, b.backoffs, b.tags, b.tenants, b.principals, b.correlation_ids,
-          b.traces, b.parents, b.conflicts, b.on_failures, p_strict
+          b.traces, b.parents, b.conflicts, b.on_failures, p_strict, b.on_losts
       ) AS i
      WHERE b.ids IS NOT NULL;
 END $$;

@@ -4,12 +4,13 @@
 CREATE OR REPLACE FUNCTION extras_of(j jobs) RETURNS text[]
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN coalesce(j.error_kind, j.correlation_id, j.principal, j.tenant, j.trace,
-                              j.tags, j.backoff, j.on_failure) IS NOT NULL
+                              j.tags, j.backoff, j.on_failure, j.on_lost) IS NOT NULL
                      OR j.missed_at IS NOT NULL OR j.lost > 0 OR j.solo
                 THEN ARRAY[j.lost::text, CASE WHEN j.solo THEN '1' END, us_of(j.missed_at)::text,
                            j.backoff, j.error_kind, j.error_message, j.tenant, j.principal,
                            j.correlation_id, j.trace, j.tags]
-                     || CASE WHEN j.on_failure IS NOT NULL THEN ARRAY[j.on_failure] END
+                     || CASE WHEN j.on_lost IS NOT NULL THEN ARRAY[j.on_failure, j.on_lost]
+                             WHEN j.on_failure IS NOT NULL THEN ARRAY[j.on_failure] END
            END
 $$;
 

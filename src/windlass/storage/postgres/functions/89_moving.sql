@@ -36,7 +36,8 @@ BEGIN
             budget, claim_number, lost, ended_number, ended_verb, ended_by, queue, task, worker, gates,
             costs, key, key_window, key_period, backoff, tags, tenant, principal, correlation_id,
             trace, parent, progress, progress_note, reason, error_kind, error_message,
-            error_traceback, error_frame, result, payload, throttled, on_failure, key_spent)
+            error_traceback, error_frame, result, payload, throttled, on_failure, key_spent,
+            on_lost)
         SELECT t.id, t.state,
                CASE WHEN t.state > 0 THEN NULL
                     WHEN t.due > v_now OR (t.gates IS NOT NULL AND NOT t.solo) THEN 0
@@ -48,7 +49,7 @@ BEGIN
                t.backoff, t.tags, t.tenant, t.principal, t.correlation_id, t.trace, t.parent,
                t.progress, t.progress_note, t.reason, t.error_kind, t.error_message,
                t.error_traceback, t.error_frame, t.result, t.payload, t.throttled, t.on_failure,
-               t.key_spent
+               t.key_spent, t.on_lost
           FROM json_populate_recordset(NULL::jobs, v_jobs) WITH ORDINALITY AS t
          ORDER BY t.ordinality
         ON CONFLICT (id) DO NOTHING

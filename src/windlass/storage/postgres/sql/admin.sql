@@ -11,7 +11,8 @@ SELECT seq, id, state, queue, task, priority, due, attempt, max_attempts, budget
                        OR keys.until > (SELECT coalesce($1::timestamptz, clock_timestamp()))))
            AS key_held,
        missed_at, missed_why, backoff, tags, tenant, principal, correlation_id, trace, parent,
-       throttled, on_failure, progress, progress_note, reason, error_kind, error_message, error_traceback, result, payload
+       throttled, on_failure, on_lost, progress, progress_note, reason, error_kind, error_message,
+       error_traceback, result, payload
   FROM windlass.jobs
  WHERE id = ANY ($2::uuid[]);
 
@@ -26,7 +27,8 @@ SELECT f.next, f.reached, jobs.seq, id, state, queue, task, priority, due, attem
                        OR keys.until > (SELECT coalesce($1::timestamptz, clock_timestamp()))))
            AS key_held,
        missed_at, missed_why, backoff, tags, tenant, principal, correlation_id, trace, parent,
-       throttled, on_failure, progress, progress_note, reason, error_kind, error_message, error_traceback,
+       throttled, on_failure, on_lost, progress, progress_note, reason, error_kind, error_message,
+       error_traceback,
        result, payload
   FROM windlass.find_jobs(
            $1, $2, $3,

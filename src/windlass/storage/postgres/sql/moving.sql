@@ -5,7 +5,8 @@
 SELECT jobs.seq, id, state, queue, task, priority, due, attempt, max_attempts, budget,
        claim_number, cancel_requested, lost, solo, worker, created_at, started_at, finished_at,
        gates, costs, expires_at, timeout, jobs.key, held.seq IS NOT NULL AS key_held, missed_at,
-       missed_why, backoff, tags, tenant, principal, correlation_id, trace, parent, throttled, on_failure,
+       missed_why, backoff, tags, tenant, principal, correlation_id, trace, parent, throttled,
+       on_failure, on_lost,
        progress, progress_note, reason, error_kind, error_message, error_traceback, result,
        payload, key_window, key_period, held.until AS key_until, ended_number, ended_verb, ended_by
   FROM windlass.dump_jobs($2, $3) AS jobs

@@ -36,7 +36,7 @@ SELECT id FROM windlass.workers
 -- name: orphans
 SELECT seq, id, claim_number, task, queue, attempt, max_attempts, budget, due, started_at, worker,
        timeout, lost, solo, backoff, missed_at, error_kind, error_message, tenant, principal,
-       correlation_id, trace, tags, on_failure
+       correlation_id, trace, tags, on_failure, on_lost
   FROM windlass.orphans($1);
 
 -- name: leave

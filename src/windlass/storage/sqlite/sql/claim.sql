@@ -49,7 +49,7 @@ UPDATE jobs SET ready = 2, lane = ?2 WHERE seq = ?1;
 SELECT seq, id, claim_number + 1, task, payload, attempt + 1, max_attempts, budget, due, timeout,
        expires_at,
        coalesce(key, error_kind, correlation_id, principal, tenant, trace, tags, backoff, missed_at,
-                on_failure) IS NOT NULL OR lost > 0 OR solo > 0
+                on_failure, on_lost) IS NOT NULL OR lost > 0 OR solo > 0
   FROM jobs
  WHERE queue = ?1 AND ready = 1
  ORDER BY priority, due, seq LIMIT ?2;
@@ -59,13 +59,13 @@ SELECT seq, id, claim_number + 1, task, payload, attempt + 1, max_attempts, budg
 SELECT seq, id, claim_number + 1, task, payload, attempt + 1, max_attempts, budget, due, timeout,
        expires_at,
        coalesce(key, error_kind, correlation_id, principal, tenant, trace, tags, backoff, missed_at,
-                on_failure) IS NOT NULL OR lost > 0 OR solo > 0
+                on_failure, on_lost) IS NOT NULL OR lost > 0 OR solo > 0
   FROM jobs
  WHERE seq IN (SELECT value FROM json_each(?1));
 
 -- name: extras
 SELECT seq, key, key_window, lost, solo, backoff, missed_at, error_kind, error_message, tenant,
-       principal, correlation_id, trace, tags, on_failure
+       principal, correlation_id, trace, tags, on_failure, on_lost
   FROM jobs
  WHERE seq IN (SELECT value FROM json_each(?1));
 

@@ -5,9 +5,9 @@
 INSERT INTO jobs (
     id, queue, task, ready, lane, priority, due, max_attempts, budget, created_at, expires_at,
     timeout, key, key_window, key_period, limits, backoff, tags, tenant, principal,
-    correlation_id, trace, parent, on_failure, payload
+    correlation_id, trace, parent, on_failure, on_lost, payload
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING;
 
 -- name: insert_plain

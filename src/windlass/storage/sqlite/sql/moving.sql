@@ -9,7 +9,7 @@ SELECT seq, id, state, queue, task, priority, due, attempt, max_attempts, budget
                                     AND (keys.until IS NULL OR keys.until > ?3)),
        missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, progress,
        progress_note, reason, error_kind, error_message, error_traceback, result, payload,
-       throttled, on_failure, missed_why,
+       throttled, on_failure, missed_why, on_lost,
        key_window, key_period,
        (SELECT until FROM keys WHERE keys.key = jobs.key AND keys.seq = jobs.seq AND until > ?3),
        ended_number, ended_verb, ended_by
@@ -35,7 +35,7 @@ INSERT INTO jobs (
     ended_number, ended_verb, ended_by, limits, expires_at, timeout, key, key_window, key_period,
     missed_at, backoff, tags, tenant, principal, correlation_id, trace, parent, progress,
     progress_note, reason, error_kind, error_message, error_traceback, error_frame, result, payload,
-    throttled, on_failure, key_spent, missed_why
+    throttled, on_failure, key_spent, missed_why, on_lost
 )
 VALUES (
     :id, :state, :ready, :lane, :queue, :task, :priority, :due, :attempt, :max_attempts, :budget,
@@ -43,7 +43,7 @@ VALUES (
     :ended_number, :ended_verb, :ended_by, :limits, :expires_at, :timeout, :key, :key_window,
     :key_period, :missed_at, :backoff, :tags, :tenant, :principal, :correlation_id, :trace, :parent,
     :progress, :progress_note, :reason, :error_kind, :error_message, :error_traceback, :error_frame,
-    :result, :payload, :throttled, :on_failure, :key_spent, :missed_why
+    :result, :payload, :throttled, :on_failure, :key_spent, :missed_why, :on_lost
 )
 ON CONFLICT (id) DO NOTHING;
 

@@ -20,6 +20,7 @@ local function repeated(verb)
 end
 
 local idle, follow_ups, unstarted = {}, {}, {}
+local ending = {} -- functions of one table, because one chunk has 200 locals at most
 
 -- A job is not this worker's any more. `settle_workers` forgets workers that hold nothing.
 local function drop_claim(worker, id)
@@ -28,7 +29,7 @@ local function drop_claim(worker, id)
 end
 
 -- Workers that are not live and hold nothing are nobody's concern.
-local function settle_workers()
+function ending.settle_workers()
   for worker in pairs(idle) do
     if redis.call('EXISTS', prefix .. 'running:' .. worker) == 0
       and not redis.call('ZSCORE', prefix .. 'live', worker) then
@@ -39,7 +40,7 @@ local function settle_workers()
 end
 
 -- Every claim that did not succeed stays in the history.
-local function remember(job, verb, transition)
+function ending.remember(job, verb, transition)
   local error = transition[10]
   local entry = struct.pack(
     '>I4I4Bi8i8I4c0Hc0', job.number, job.attempt, verb, job.started, now, #error, error,
@@ -53,7 +54,7 @@ local function remember(job, verb, transition)
 end
 
 -- The last error: the transition's, or none after a success.
-local function keep_error(job, verb, transition)
+function ending.keep_error(job, verb, transition)
   if verb == SUCCEED then
     if has(job.flags, ERROR) then
       redis.call('HDEL', prefix .. 'errors', job.id)
@@ -85,7 +86,7 @@ function misses.keep_why(job, transition)
 end
 
 -- The job ends with its claim.
-local function finish(job, verb, transition)
+function ending.finish(job, verb, transition)
   job.state, job.finished, job.tail = ENDS[verb], now, ''
   mark(job, RESULT, false)
   mark(job, REASON, false)
@@ -105,7 +106,7 @@ local function finish(job, verb, transition)
 end
 
 -- What the end of a claim means for others.
-local function tell_others(job, verb, transition)
+function ending.tell_others(job, verb, transition)
   if verb == THROTTLE then
     redis.call('HINCRBY', prefix .. 'throttled', job.id, 1)
     mark(job, THROTTLED, true)
@@ -127,7 +128,7 @@ end
 
 -- A job that was started once does not expire; one that was not is as it was before its claim, and
 -- may hold its key again.
-local function note_start(job, started)
+function ending.note_start(job, started)
   if started then
     job.expires = 0
     mark(job, SPENT, has(job.marks, STARTED))
@@ -138,7 +139,7 @@ end
 
 -- Do what a transition says to a job whose claim it holds. The answer: until when its queue rests, and
 -- 1 if that begins now; nil where nothing was said of it.
-local function accept(job, verb, transition)
+function ending.accept(job, verb, transition)
   local due, till, begins = after(now, transition[7]), nil, nil
   if verb == THROTTLE and transition[16] and #transition[16] > 0 then
     till, begins = cool(job.queue, transition[16], transition[7])
@@ -148,13 +149,13 @@ local function accept(job, verb, transition)
   if verb == RELEASE and transition[14] then
     misses.keep_why(job, transition) -- nothing ran: this is no error of the job's
   else
-    keep_error(job, verb, transition)
+    ending.keep_error(job, verb, transition)
     if verb ~= SUCCEED and (transition[15] or not ENDS[verb]) then
-      remember(job, verb, transition)
+      ending.remember(job, verb, transition)
     end
   end
   drop_claim(job.worker, job.id)
-  tell_others(job, verb, transition)
+  ending.tell_others(job, verb, transition)
   job.ended_number, job.ended_verb, job.by = job.number, verb, transition[6]
   job.lost = transition[12]
   mark(job, SOLO, transition[13])
@@ -165,14 +166,14 @@ local function accept(job, verb, transition)
   end
   count(job.queue, RUNNING, -1)
   if ENDS[verb] then
-    finish(job, verb, transition)
+    ending.finish(job, verb, transition)
     return nil
   end
   if transition[8] then
     job.attempt = math.max(0, job.attempt - 1)
   end
   count(job.queue, WAITING, 1)
-  note_start(job, transition[20] ~= false)
+  ending.note_start(job, transition[20] ~= false)
   stand(job, due)
   return till, begins
 end
@@ -189,7 +190,7 @@ local function end_claim(transition)
     if has(job.flags, CANCEL) and transition[5] >= 0 then
       verb = transition[5]
     end
-    return applied(verb), accept(job, verb, transition)
+    return applied(verb), ending.accept(job, verb, transition)
   end
   if job.ended_number == transition[2] and job.by == transition[6] and job.number > 0 then
     return repeated(job.ended_verb)
@@ -217,7 +218,7 @@ end
 local function settle_claims()
   take_over()
   settle()
-  settle_workers()
+  ending.settle_workers()
   write_tallies()
   wake()
 end
