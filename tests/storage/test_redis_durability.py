@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from tests.servers.valkey import ValkeyServer
+from windlass.cli.patience import may_pass
 from windlass.errors import ConfigError, SchemaTooNew, StorageError, StorageUnavailable
 from windlass.storage.protocol import Verdict
 from windlass.storage.redis import RedisStorage, connection, open_redis
@@ -212,9 +213,12 @@ async def test_a_repeated_write_counts_only_when_the_first_one_is_confirmed(
         assert answer.created
 
 
-async def test_without_enough_replicas_a_storage_does_not_open(own_valkey: Start) -> None:
-    with pytest.raises(StorageUnavailable, match="Bring a replica back"):
+async def test_without_enough_replicas_a_storage_does_not_open_and_workers_wait(
+    own_valkey: Start,
+) -> None:
+    with pytest.raises(StorageUnavailable, match="Bring a replica back") as caught:
         await open_redis(own_valkey().url, durability="replicated", replicas=1)
+    assert may_pass(caught.value), "a worker that starts waits for them"
 
 
 async def test_a_full_server_with_a_replica_still_lets_work_end(own_valkey: Start) -> None:
