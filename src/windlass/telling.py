@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from windlass.core.event import ordered
-from windlass.core.job import JobId
-from windlass.core.state import TRANSITIONS, State, Verb
+from windlass.core.job import Job, JobId
+from windlass.core.state import TRANSITIONS, Verb
 from windlass.errors import StorageError
 from windlass.observe.bus import Bus
 from windlass.storage.protocol import Storage
@@ -17,7 +17,7 @@ __all__ = ["tell_expired", "tell_ordered"]
 
 log = logging.getLogger("windlass")
 
-_NONE: Mapping[JobId, State] = MappingProxyType({})
+_NONE: Mapping[JobId, Job] = MappingProxyType({})
 
 
 async def tell_ordered(
@@ -25,20 +25,23 @@ async def tell_ordered(
     bus: Bus,
     verb: Verb,
     jobs: Sequence[JobId],
-    origins: Mapping[JobId, State] = _NONE,
+    seen: Mapping[JobId, Job] = _NONE,
 ) -> None:
     """Publish one event for each of these jobs, which took this edge just now.
 
-    ``origins``: the states they were last seen in, for an edge that leads out of several.
+    ``seen``: the jobs as they were before, for an edge that leads out of several states, and for
+    one that may be gone by now.
     """
     if not jobs or not bus.heard:
         return
     now = await storage.now()
-    for job in await storage.admin.get(jobs):
+    for job_id, found in zip(jobs, await storage.admin.get(jobs), strict=True):
+        before = seen.get(job_id)
+        job = found or before
         if job is not None:
-            seen = origins.get(job.id)
-            origin = seen if seen is not None and verb in TRANSITIONS[seen] else None
-            ended = job.finished_at if job.state is not State.WAITING else None
+            possible = before is not None and verb in TRANSITIONS[before.state]
+            origin = before.state if before is not None and possible else None
+            ended = job.finished_at if verb is not Verb.REQUEUE else None
             bus.publish(ordered(verb, job, ended or now, origin=origin))
 
 

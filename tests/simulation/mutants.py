@@ -150,7 +150,7 @@ def a_claim_in_sql_reuses_the_number_of_the_last_one(patch: Patch) -> None:
     patch.sql(sqlite_claim, "claim_number + 1", "max(claim_number, 1)")
 
 
-@mutant("memory", first=10)
+@mutant("memory", first=70)
 def the_reaper_ends_whatever_claim_there_is(patch: Patch) -> None:
     end = Endings.end
 
@@ -501,7 +501,7 @@ def deaths_are_proven_of_the_living(patch: Patch) -> None:
     patch(SqliteWorkers, "bury_overdue", SqliteWorkers.bury)
 
 
-@mutant("memory", first=27)
+@mutant("memory", first=67)
 def a_cancel_request_never_reaches_the_handler(patch: Patch) -> None:
     patch(Runner, "stop", _stop_unless(Why.CANCEL))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-import tests.simulation.mutants_of_gates  # noqa: F401 -- it has mutants of its own
+import tests.simulation.mutants_of_events
+import tests.simulation.mutants_of_gates  # noqa: F401
 from tests.simulation.mutants import MUTANTS, Mutant, planted
 from windlass.testing.simulation.history import Violation
 from windlass.testing.simulation.world import simulate

@@ -13,7 +13,7 @@ from windlass.admin.jobs import JobDesk
 from windlass.core.event import enqueued
 from windlass.core.instant import aware
 from windlass.core.job import Job, JobId
-from windlass.core.state import TERMINAL, State, Verb
+from windlass.core.state import TERMINAL, Verb
 from windlass.core.text import check_queue, check_text
 from windlass.errors import InvalidArgument, JobNotFound, KeyConflict, WrongState
 from windlass.options import check_priority
@@ -201,16 +201,16 @@ class OrderDesk(JobDesk):
     ) -> Sequence[Ordered]:
         storage = await self._storage()
         verb = _VERBS.get(type(order))
-        origins: dict[JobId, State] = {}
+        seen: dict[JobId, Job] = {}
         if verb is Verb.REQUEUE and self._bus.heard:
             # The only order that leads out of several states: looked at before, for the event.
             found = await storage.admin.get(ids)
-            origins = {job.id: job.state for job in found if job is not None}
+            seen = {job.id: job for job in found if job is not None}
         answers = await storage.orders.order(order, ids, note)
         if verb is not None:
             pairs = zip(ids, answers, strict=True)
             done = [job for job, answer in pairs if answer is Ordered.DONE]
-            await tell_ordered(storage, self._bus, verb, done, origins)
+            await tell_ordered(storage, self._bus, verb, done, seen)
         return answers
 
     async def _holder(self, job: Job) -> str:

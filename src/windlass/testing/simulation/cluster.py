@@ -192,6 +192,8 @@ class Cluster:
             on_isolation=self.shape.on_isolation,
         )
 
+        app.on_transition(self._around.ledger.told)
+
         def new_job_ids(count: int) -> Sequence[JobId]:
             fresh = [self._fresh_id() for _ in range(count)]
             drawn.extend(fresh)

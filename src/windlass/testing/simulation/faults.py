@@ -83,6 +83,12 @@ class FaultPlan(msgspec.Struct, frozen=True, kw_only=True):
     stepped_every: float = 0.0
     """The wall clock of the store is set to something else."""
 
+    @property
+    def calm(self) -> bool:
+        """Whether nothing goes wrong at all: calls take their time, and that is all."""
+        rates = (self.refused, self.lost, self.late, self.twice, self.stalled, self.killed_every)
+        return not any((*rates, self.paused_every, self.restarted_every, self.cuts))
+
     @classmethod
     def draw(cls, chance: random.Random, names: list[str]) -> FaultPlan:
         """A random subset of the faults, with random rates. One seed in ten has none."""

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from windlass.core.breaker import BreakerState
+from windlass.core.event import Event
 from windlass.core.job import JobId, LimitUse, NewJob
 from windlass.core.state import State
 from windlass.storage.protocol import WorkerState
@@ -149,6 +150,8 @@ class Rule:
 
     def clock_stepped(self) -> None: ...
 
+    def event_told(self, event: Event) -> None: ...
+
     async def close(self, ask: Ask) -> None:
         """The world is at rest. ``ask`` calls a store of the real storage by name."""
 
@@ -165,6 +168,8 @@ class Ledger:
         """Which claim's failure somebody tried to insert a job for."""
         self.acknowledged: set[JobId] = set()
         """Those whose producer was told that they are stored."""
+        self.unheard: set[JobId] = set()
+        """Those that were put into the store itself, where no listener is."""
         self.jobs: dict[JobId, JobView] = {}
         self.deleted: set[JobId] = set()
         self.last_op: dict[JobId, str] = {}
@@ -322,6 +327,11 @@ class Ledger:
         self._tell("body_began", body)
         self.bodies[body.job, body.number] = body
         self.open_bodies.setdefault(body.process, []).append(body)
+
+    def told(self, event: Event) -> None:
+        """A listener in some process was called."""
+        if not self.sealed:
+            self._tell("event_told", event)
 
     def heard(self, job: JobId, failed: JobId, task: str, attempt: int) -> None:
         """A follow-up job was told of a failure."""

@@ -76,6 +76,7 @@ async def _insist(seat: Seat, drawn: list[JobId]) -> None:
         try:
             storage = await seat.app.storage()
             if unanswered:
+                ledger.unheard.update(new.id for new in unanswered)
                 await storage.jobs.insert(unanswered)
         except KeyConflict:
             return
@@ -194,6 +195,7 @@ def _new_jobs(seat: Seat, orders: Orders, count: int) -> list[NewJob]:
 
 
 async def _insert(seat: Seat, news: list[NewJob]) -> int:
+    seat.lab.ledger.unheard.update(new.id for new in news)
     await (await seat.app.storage()).jobs.insert(news)
     return len(news)
 

@@ -23,6 +23,7 @@ from windlass.testing.simulation.cluster import POLL, Cluster, Stage
 from windlass.testing.simulation.faults import LEASE, FaultPlan, Faults, Health
 from windlass.testing.simulation.history import Ledger, Violation
 from windlass.testing.simulation.invariants import RULES_OF_JOBS, SPECS
+from windlass.testing.simulation.invariants_of_events import Events
 from windlass.testing.simulation.invariants_of_gates import RULES_OF_GATES
 from windlass.testing.simulation.invariants_of_workers import RULES_OF_WORKERS
 from windlass.testing.simulation.loop import SimLoop, TraceLine, run
@@ -99,7 +100,8 @@ async def _world(loop: SimLoop, store: StoreName) -> tuple[int, dict[str, int]]:
     stage: Stage = MemoryStage(around) if store == "memory" else SqliteStage(around)
     rules_of_jobs = [rule(ledger) for rule in (*RULES_OF_JOBS, *RULES_OF_GATES)]
     rules_of_workers = [rule(around, proves_death=stage.proves_death) for rule in RULES_OF_WORKERS]
-    ledger.obey([*rules_of_jobs, *rules_of_workers, Accounts(ledger)])
+    events = Events(ledger, calm=plan.calm)
+    ledger.obey([*rules_of_jobs, *rules_of_workers, Accounts(ledger), events])
     lab = Lab(
         loop,
         ledger,
@@ -160,6 +162,7 @@ async def _probe(around: Surroundings, stage: Stage, cluster: Cluster) -> None:
     await _open_up(stage)
     news = cluster.full_load(seconds=3.0)
     ledger.wishes("jobs.insert", (news,))
+    ledger.unheard.update(new.id for new in news)
     await stage.ask("jobs.insert", news)
     await asyncio.sleep(2 * POLL)
     states = [view.state for new in news if (view := ledger.jobs.get(new.id)) is not None]
