@@ -14,6 +14,7 @@ from windlass.core.job import LimitUse
 from windlass.errors import InvalidArgument
 
 __all__ = [
+    "CLOCK_SLACK",
     "Admitted",
     "Closed",
     "LimitSpec",
@@ -26,6 +27,10 @@ __all__ = [
 ]
 
 _LONGEST = timedelta(days=36_525)
+CLOCK_SLACK = timedelta(seconds=1)
+"""A clock that is further back than this, against when tokens were last taken, was set back. Then
+every bucket is as full as it was at that moment, debts included, instead of waiting for the clock
+to come there again."""
 _KEPT_US = 100_000
 """Microseconds whose tokens a bucket holds, unless its burst is given: a worker needs some of them
 to wake up and ask."""

@@ -403,3 +403,23 @@ class ExpiredJobsSpend(MemoryDatabase):
     def expire(self, row: Row, now: datetime) -> None:
         super().expire(row, now)
         self.gates.charge(row.asked.limits, Usage(), now)
+
+
+# --- clocks that are set back -----------------------------------------------------------------
+
+
+@fails(RateConformance.test_a_clock_that_is_set_back_keeps_no_token_waiting)
+class WaitsForTheClock(Gates):
+    """Tokens come when the clock is where it was."""
+
+    def is_ahead(self, now: datetime) -> bool:
+        return False
+
+
+@fails(RateConformance.test_a_clock_that_is_set_back_forgives_no_debt)
+class ForgivesWhenTheClockIsSetBack(Gates):
+    """Every bucket is full when the clock was set back."""
+
+    def mend(self, now: datetime) -> None:
+        if self.is_ahead(now):
+            self.charged, self.spent = now, dict.fromkeys(self.spent)

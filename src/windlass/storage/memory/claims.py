@@ -58,6 +58,8 @@ class Claims:
         queues = self.open_queues(wants)
         for queue in queues:
             self.promote(queue, now)
+        if any(lane.limits for queue in queues for lane in self._db.ready[queue]):
+            self._db.gates.mend(now)
         usage = self._db.gates.usage(self._db.running.values())
         room = min(total, 1) if solo else total
         visit = Visit(worker=worker, now=now, room=room, solo=solo, usage=usage)

@@ -10,7 +10,15 @@ import msgspec
 
 from windlass.core.breaker import BreakerState, closed_again, tripped
 from windlass.core.job import LimitUse, NewJob
-from windlass.core.limit import Admitted, Closed, LimitSpec, admit, drained, owed
+from windlass.core.limit import (
+    CLOCK_SLACK,
+    Admitted,
+    Closed,
+    LimitSpec,
+    admit,
+    drained,
+    owed,
+)
 from windlass.errors import LimitUnknown
 from windlass.storage.looks import LimitState
 from windlass.storage.memory.row import Row
@@ -35,6 +43,8 @@ class Gates:
         self.specs: dict[str, LimitSpec] = {}
         self.spent: dict[str, datetime | None] = {}
         self.breakers: dict[str, BreakerState] = {}
+        self.charged: datetime | None = None
+        """When something was taken last."""
 
     def define(self, spec: LimitSpec, now: datetime) -> None:
         """A new limit, or new numbers for an old one."""
@@ -57,6 +67,20 @@ class Gates:
         # A set: a job that names a gate twice is still one job.
         return Counter(gate for row in running for gate in {use.gate for use in row.asked.limits})
 
+    def is_ahead(self, now: datetime) -> bool:
+        """Whether the clock was set back since something was taken."""
+        return self.charged is not None and self.charged - now > CLOCK_SLACK
+
+    def mend(self, now: datetime) -> None:
+        """After the clock was set back every gate is as it was when something was taken last."""
+        if self.charged is None or not self.is_ahead(now):
+            return
+        back, self.charged = self.charged - now, now
+        self.spent = {gate: until and until - back for gate, until in self.spent.items()}
+        for gate, state in self.breakers.items():
+            until = state.open_until and state.open_until - back
+            self.breakers[gate] = msgspec.structs.replace(state, open_until=until)
+
     def shut(self, uses: Sequence[LimitUse], usage: Usage, now: datetime) -> Shut | None:
         """What keeps these uses from starting now; None: every one of them may."""
         opens_at: list[datetime] = []
@@ -76,6 +100,7 @@ class Gates:
 
     def charge(self, uses: Sequence[LimitUse], usage: Usage, now: datetime) -> None:
         """Take from every gate; none of them is shut."""
+        self.charged = now
         for gate in {use.gate for use in uses}:
             usage[gate] += 1
             self.spent.setdefault(gate, None)

@@ -115,6 +115,8 @@ class MemoryJobs:
         if due is not None and due <= now:
             return True
         gates = self._db.gates
+        if gates.is_ahead(now) and any(lane.limits for lane in self._db.ready[queue]):
+            return True
         usage = gates.usage(self._db.running.values())
         heads = [self._db.head(lane) for lane in self._db.ready[queue].values()]
         return any(

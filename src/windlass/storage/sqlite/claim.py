@@ -14,7 +14,7 @@ from windlass.storage.calendar import instant_of
 from windlass.storage.protocol import ClaimReply, Want
 from windlass.storage.queries import load
 from windlass.storage.sqlite.damage import damage_of, read_each
-from windlass.storage.sqlite.gates import Gates
+from windlass.storage.sqlite.gates import Gates, mend
 from windlass.storage.sqlite.keys import free_keys
 from windlass.storage.sqlite.lanes import Lanes
 from windlass.storage.sqlite.rows import (
@@ -139,6 +139,8 @@ class _Claiming:
             self._taken.expect(cool_until)
             return
         self._taken.expect(due)
+        if laned and not self._laned:
+            mend(self._connection, self._now)
         before, free = self._room, self._free(queue, most)
         room = max(0, min(want.limit, self._room, free))
         if not free:

@@ -13,19 +13,21 @@ import apsw
 import msgspec
 
 from windlass.core.breaker import Breaker, BreakerState, closed_again, tripped
-from windlass.core.instant import to_us
+from windlass.core.instant import span_us, to_us
 from windlass.core.job import LimitUse
-from windlass.core.limit import Admitted, Closed, LimitSpec, Rate, admit, drained
+from windlass.core.limit import CLOCK_SLACK, Admitted, Closed, LimitSpec, Rate, admit, drained
 from windlass.storage.calendar import instant_of
 from windlass.storage.queries import load
 from windlass.storage.sqlite.rows import first, instant, value_of
 
-__all__ = ["UNIT", "Gates", "Shut", "gates_of", "hold_gates", "release"]
+__all__ = ["UNIT", "Gates", "Shut", "gates_of", "hold_gates", "is_ahead", "mend", "release"]
 
 _SQL = load("windlass.storage.sqlite.sql", "lanes.sql")
 _SPEC, _SPENT, _USAGE = _SQL["spec"], _SQL["spent_until"], _SQL["usage"]
 _SPEND, _KNOW = _SQL["spend"], _SQL["know_gate"]
 _HOLD, _LET_GO = _SQL["hold"], _SQL["let_go"]
+_CHARGED, _MARK_CHARGED = _SQL["charged"], _SQL["mark_charged"]
+_SET_BACK, _OPEN_ALL = _SQL["set_gates_back"], _SQL["open_all"]
 _BREAKER, _SET_BREAKER = _SQL["breaker"], _SQL["set_breaker"]
 
 UNIT = -1.0
@@ -194,6 +196,8 @@ class Gates:
             [(gate, seq, claim_numbers[seq]) for gate, seq in self._holds if seq in claim_numbers],
         )
         self._holds.clear()
+        if self._charged:
+            self._connection.execute(_MARK_CHARGED, (to_us(self._now),))
         charged, self._charged = self._charged, {}
         return charged
 
@@ -224,6 +228,19 @@ class Gates:
 def _columns(state: BreakerState) -> tuple[int, int, int | None]:
     until = None if state.open_until is None else to_us(state.open_until)
     return state.failures, state.opened, until
+
+
+def is_ahead(connection: apsw.Connection, now: int) -> bool:
+    """Whether the clock was set back since something was taken."""
+    return int(value_of(connection, _CHARGED) or 0) - now > span_us(CLOCK_SLACK)
+
+
+def mend(connection: apsw.Connection, now: int) -> None:
+    """After the clock was set back every gate is as it was when something was taken last."""
+    if is_ahead(connection, now):
+        connection.execute(_SET_BACK, (value_of(connection, _CHARGED) - now,))
+        connection.execute(_OPEN_ALL)
+        connection.execute(_MARK_CHARGED, (now,))
 
 
 def hold_gates(

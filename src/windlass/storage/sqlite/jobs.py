@@ -27,6 +27,7 @@ from windlass.storage.sleepers import changed_queues
 from windlass.storage.sqlite.apply import apply
 from windlass.storage.sqlite.claim import Taken, claim, solo_claimable
 from windlass.storage.sqlite.database import Database
+from windlass.storage.sqlite.gates import is_ahead
 from windlass.storage.sqlite.insert import insert
 from windlass.storage.sqlite.lanes import Lanes
 from windlass.storage.sqlite.rows import (
@@ -49,6 +50,7 @@ _SQL = load("windlass.storage.sqlite.sql", "jobs.sql")
 _BY_IDS, _REQUEST_CANCEL, _REPORT = _SQL["by_ids"], _SQL["request_cancel"], _SQL["report"]
 _SETTLED, _CLAIMABLE, _ACTIVE = _SQL["settled"], _SQL["claimable"], _SQL["active"]
 _OUTLOOK = _SQL["outlook"]
+_NEXT_TIMED = load("windlass.storage.sqlite.sql", "lanes.sql")["next_timed"]
 
 _NONE = timedelta(0)
 _MANY = 100
@@ -135,6 +137,8 @@ class SqliteJobs:
 
 def _claimable(connection: apsw.Connection, queue: str, now: int) -> bool:
     anything, alone = first(connection, _CLAIMABLE, (queue, now)) or (False, False)
+    if not anything and value_of(connection, _NEXT_TIMED, (queue,)) and is_ahead(connection, now):
+        return True
     return bool(anything) or (bool(alone) and solo_claimable(connection, queue, now))
 
 

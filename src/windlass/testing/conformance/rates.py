@@ -49,6 +49,37 @@ def busiest(starts: list[datetime], per: timedelta) -> int:
 class RateConformance:
     """Tokens are spent at the claim and come back with time, with nothing else."""
 
+    async def test_a_clock_that_is_set_back_keeps_no_token_waiting(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await define(storage, 1, MINUTE)
+        await started(storage, limited("api"))
+        wanted = await add(storage, limited("api"), limited("api"))
+        assert await claim(storage, 10) == []
+        clock.jump(clock.now() - HOUR)
+        assert (await storage.jobs.outlook(["default"])).claimable
+        reply = await ask(storage, 10)
+        assert (reply.jobs, reply.next_at) == ([], clock.now() + MINUTE)
+        outlook = await storage.jobs.outlook(["default"])
+        assert (outlook.claimable, outlook.next_at) == (False, clock.now() + MINUTE)
+        clock.advance(MINUTE)
+        assert ids(await claim(storage, 10)) == wanted[:1]
+        clock.advance(MINUTE)
+        assert ids(await claim(storage, 10)) == wanted[1:]
+
+    async def test_a_clock_that_is_set_back_forgives_no_debt(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await define(storage, 1, MINUTE)
+        await started(storage, a_job(limits=(LimitUse("api", cost=3.0),)))
+        (wanted,) = await add(storage, limited("api"))
+        clock.jump(clock.now() - HOUR)
+        assert (await ask(storage, 10)).next_at == clock.now() + 3 * MINUTE
+        clock.advance(3 * MINUTE - INSTANT)
+        assert await claim(storage, 10) == []
+        clock.advance(INSTANT)
+        assert ids(await claim(storage, 10)) == [wanted]
+
     async def test_no_window_holds_more_starts_than_the_rate_allows(
         self, storage: Storage, clock: VirtualClock
     ) -> None:  # guarantee 6: at most n + burst - 1 in any half-open window

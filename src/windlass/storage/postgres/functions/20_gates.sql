@@ -112,6 +112,34 @@ BEGIN
     END LOOP;
 END $$;
 
+-- Whether the clock was set back since something was taken: CLOCK_SLACK in core/limit.py.
+CREATE OR REPLACE FUNCTION is_set_back(p_now bigint) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT 1 FROM marks m WHERE m.name = 'charged' AND m.at > p_now + 1000000);
+END $$;
+
+CREATE OR REPLACE FUNCTION mark_charged(p_now bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO marks AS m (name, at) VALUES ('charged', p_now)
+    ON CONFLICT (name) DO UPDATE SET at = excluded.at;
+END $$;
+
+-- After the clock was set back every gate is as it was when something was taken last.
+CREATE OR REPLACE FUNCTION mend_gates(p_now bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_back bigint;
+BEGIN
+    IF is_set_back(p_now) THEN
+        SELECT m.at - p_now INTO v_back FROM marks m WHERE m.name = 'charged';
+        UPDATE gates SET spent_until = spent_until - v_back, open_until = open_until - v_back;
+        UPDATE bays SET opens_at = 0 WHERE opens_at > 0;
+        PERFORM mark_charged(p_now);
+    END IF;
+END $$;
+
 -- Take from every gate for a claim that starts; none of them is shut.
 CREATE OR REPLACE FUNCTION charge_gates(
     p_gates text[], p_costs float8[], p_seq bigint, p_number integer, p_now bigint

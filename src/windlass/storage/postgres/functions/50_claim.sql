@@ -96,6 +96,7 @@ BEGIN
       INTO v_locked, v_capped FROM unnest(p_queues) AS q (queue);
     IF v_locked THEN
         PERFORM lock_lanes();
+        PERFORM mend_gates(us_of(v_now));
     END IF;
     IF v_capped THEN
         v_counted := lock_queues(p_queues);
@@ -269,6 +270,7 @@ BEGIN
            FROM jobs j WHERE j.seq = ANY (v_claimed) AND j.key_window = 'until_started';
     END IF;
     IF v_charged <> '{}' THEN
+        PERFORM mark_charged(us_of(v_now));
         PERFORM postpone_bays(v_charged, us_of(v_now));
     END IF;
     -- What comes next, now that every queue has taken from the gates what it wanted.

@@ -112,6 +112,8 @@ BEGIN
            OR EXISTS (SELECT 1 FROM bays b WHERE b.queue = v_queue AND b.opens_at = 0)
            OR EXISTS (SELECT 1 FROM bays b WHERE b.queue = v_queue AND b.opens_at > 0
                                              AND b.opens_at <= us_of(v_now))
+           OR (EXISTS (SELECT 1 FROM bays b WHERE b.queue = v_queue AND b.opens_at > 0)
+               AND is_set_back(us_of(v_now)))
            -- Also in a closed lane: behind it may stand one that needs less.
            OR EXISTS (SELECT 1 FROM jobs j WHERE j.queue = v_queue AND j.ready = 2
                                              AND j.expires_at IS NOT NULL

@@ -4,7 +4,7 @@
 -- Answer: now, 1 if the worker is live, next_at or -1, 1 if solo_due, the ids of expired jobs and those
 -- of jobs that could not be read (each one string), a list with the place among the claimed, the state
 -- record and the error of those that have a state record from before; then all asked records.
--- use: visits brakes
+-- use: visits brakes mending
 
 if newer then
   return redis.error_reply('WINDLASSLAYOUT ' .. newer .. ' is the stored layout')
@@ -160,6 +160,7 @@ end
 
 -- Merge the jobs without limits with the lanes, discard what has expired.
 local function take_by_visits(queue, wanted)
+  mend_gates()
   open_timed(queue, PROMOTED)
   local visits = visit(queue, wanted, expiries)
   for _, job in ipairs(visits.expired) do

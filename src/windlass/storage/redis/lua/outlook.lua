@@ -1,7 +1,7 @@
 -- JobStore.outlook.
 -- ARGV: queues. Answer: now; 1 if a claim on one of them is worth it; else when it may be, or nothing.
 -- reads only
--- use: lines brakes
+-- use: lines brakes mending
 
 local SOLO_LOOKS, EXPIRIES = 64, 500 -- as a claim has them
 
@@ -40,6 +40,7 @@ local function claimable(queue)
   return redis.call('EXISTS', prefix .. 'ready:' .. queue, prefix .. 'open:' .. queue) > 0
     or (due and due <= now)
     or redis.call('ZCOUNT', prefix .. 'timed:' .. queue, '-inf', now) > 0
+    or (redis.call('EXISTS', prefix .. 'timed:' .. queue) > 0 and set_back_by())
     or has_late_head(queue)
     or solo_claimable(queue)
 end

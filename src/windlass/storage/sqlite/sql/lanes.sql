@@ -128,6 +128,19 @@ UPDATE gates SET spent_until = NULL, failures = 0, opened = 0, open_until = NULL
 SELECT count(*) FROM holds JOIN jobs ON jobs.seq = holds.seq
  WHERE holds.gate = ?1 AND jobs.claim_number = holds.claim_number AND +jobs.state = 1;
 
+-- name: charged
+SELECT at FROM marks WHERE name = 'charged';
+
+-- name: mark_charged
+INSERT INTO marks (name, at) VALUES ('charged', ?1)
+ON CONFLICT (name) DO UPDATE SET at = excluded.at;
+
+-- name: set_gates_back
+UPDATE gates SET spent_until = spent_until - ?1, open_until = open_until - ?1;
+
+-- name: open_all
+UPDATE bays SET opens_at = 0 WHERE opens_at > 0;
+
 -- name: spend
 INSERT INTO gates (gate, spent_until) VALUES (?1, ?2)
 ON CONFLICT (gate) DO UPDATE SET spent_until = excluded.spent_until;

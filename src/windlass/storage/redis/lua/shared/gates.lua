@@ -158,6 +158,9 @@ end
 -- Store what was taken. The answer names the gates with a rate: gate to {limit, key}.
 local function write_gates()
   local rated = {}
+  if next(charged) then
+    redis.call('SET', prefix .. 'charged', string.format('%.0f', now))
+  end
   for gate, use in pairs(charged) do
     local key, spec = prefix .. 'gates:' .. use[1], spec_of(use[1])
     if spec and spec[2] then
