@@ -45,7 +45,7 @@ class AdminStore(Protocol):
         ...
 
     async def history(self, job: JobId) -> Sequence[Attempt]:
-        """The ended claims of a job that did not succeed, oldest first, newest 32."""
+        """The ended claims of a job that did not succeed, oldest first; see `JobStore.apply`."""
         ...
 
     async def counts(self, *, cap: int | None = None) -> Sequence[QueueCounts]:

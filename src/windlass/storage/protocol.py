@@ -197,7 +197,8 @@ class JobStore(Protocol):
         - terminal verbs: finished now, result or error stored, a key held UNTIL_FINISHED
           released; success clears the last error; ``keep=False`` deletes the row. Concurrency
           units come back, and lanes parked for them return.
-        - Every ended claim except success adds an `Attempt` to the history, the newest 32 kept;
+        - Every ended claim except success adds an `Attempt` to the history, the newest 32 with
+          an error and the newest 8 without one kept;
           ``error`` becomes the job's last error. A release with ``missed`` does neither: nothing
           ran.
         - THROTTLE adds one to ``throttled``. With ``cools`` the queue cools down from now for

@@ -61,6 +61,15 @@ class BlamesTheReaper(Endings):
         row.worker = worker
 
 
+@fails(HistoryConformance.test_what_ends_without_an_error_pushes_no_error_out)
+class RemembersTheNewestOnly(Endings):
+    """Errors are forgotten like everything else: the newest nine stay."""
+
+    def remember(self, row: Row, transition: Transition, verb: Verb, now: datetime) -> None:
+        super().remember(row, transition, verb, now)
+        row.history = row.history[-9:]
+
+
 @fails(HistoryConformance.test_the_newest_thirty_two_are_kept)
 class RemembersTheOldest(Endings):
     """The history keeps the oldest 32."""

@@ -23,7 +23,9 @@ from windlass.storage.yielding import yielding
 __all__ = ["HISTORY", "Endings"]
 
 HISTORY = 32
-"""Ended claims a job remembers."""
+"""Ended claims with an error that a job remembers."""
+PLAIN = 8
+"""And without one: snoozes and their like push no error out."""
 
 
 class Endings:
@@ -158,7 +160,6 @@ class Endings:
             return
         if transition.error is not None:
             row.blame(transition.error)
-        del row.history[: 1 - HISTORY]
         row.history.append(
             Attempt(
                 claim_number=row.claim_number,
@@ -170,6 +171,10 @@ class Endings:
                 error=transition.error,
             )
         )
+        plain = transition.error is None
+        alike = [past for past in row.history if (past.error is None) is plain]
+        if len(alike) > (PLAIN if plain else HISTORY):
+            row.history = [past for past in row.history if past is not alike[0]]
 
     def count(self, row: Row, verb: Verb, now: datetime) -> None:
         """Add one finish to its minute. Before anything moves: it reads due and start."""

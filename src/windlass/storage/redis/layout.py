@@ -20,7 +20,8 @@ Jobs
     throttled        HASH     id -> how often it was; there is one where flag THROTTLED is set
     missed           HASH     id -> why the last worker that claimed it could not run it; there is
                               one where the state record says when it was first missed
-    history:<id>     LIST     ended claims, oldest first, newest 32: number, attempt, verb, start,
+    history:<id>     LIST     ended claims, oldest first, newest 32 with
+                              an error and 8 without: number, attempt, verb, start,
                               end, length of the error (``>IIBqqI``), error as in ``errors``, worker
                               with its length in 2 bytes, traceback
     dead             LIST     what could not be read, newest first, at most 1000: id, instant, size

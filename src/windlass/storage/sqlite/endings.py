@@ -32,7 +32,9 @@ _REMEMBER, _FORGET_OLD = _SQL["remember"], _SQL["forget_old"]
 _DELETE_JOBS, _DELETE_HISTORY = _SQL["delete_jobs"], _SQL["delete_history"]
 
 HISTORY = 32
-"""Ended claims that a job remembers."""
+"""Ended claims with an error that a job remembers."""
+PLAIN = 8
+"""And without one: snoozes and their like push no error out."""
 
 _TOGETHER = 4
 """Successes with one result that are worth a statement of their own."""
@@ -117,7 +119,7 @@ class Others:
         self._ended: list[Row] = []
         self._ended_with_error: list[Row] = []
         self._history: list[Row] = []
-        self._forgotten: list[tuple[int, int]] = []
+        self._forgotten: list[tuple[int, int, int]] = []
         self._deleted: list[int] = []
         self._freed: list[tuple[str, int]] = []
         self._released: list[tuple[str, int]] = []
@@ -204,8 +206,9 @@ class Others:
             (job.seq, number, job.attempt, verb.value, worker, started_at, self._now)
             + (said or (None, None, None))
         )
-        if number > HISTORY:
-            self._forgotten.append((job.seq, HISTORY - 1))
+        most = PLAIN if error is None else HISTORY
+        if number > most:
+            self._forgotten.append((job.seq, most, int(error is None)))
 
     def _write(self) -> None:
         statements: Sequence[tuple[str, Sequence[tuple[Any, ...]]]] = (

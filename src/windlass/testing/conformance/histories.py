@@ -5,7 +5,7 @@ from __future__ import annotations
 from windlass.core.job import Attempt, AttemptError
 from windlass.core.outcome import GaveUp, Interrupted, Lost, Raised, Snoozed, Succeeded
 from windlass.core.state import Verb
-from windlass.core.transition import fail, retry
+from windlass.core.transition import fail, retry, snooze
 from windlass.seams import new_job_id
 from windlass.storage.protocol import Storage, Verdict
 from windlass.testing.clock import VirtualClock
@@ -94,6 +94,19 @@ class HistoryConformance:
             running = await claim_one(storage)
         history = await storage.admin.history(running.claim.job)
         assert [past.claim_number for past in history] == list(range(9, 41))
+
+    async def test_what_ends_without_an_error_pushes_no_error_out(self, storage: Storage) -> None:
+        running = await started(storage, a_job(max_attempts=99))
+        for number in range(1, 46):
+            at_once = 0 * MINUTE
+            if number <= 2:
+                await ended(storage, retry(running, by="w1", error=OOPS, delay=at_once))
+            else:
+                await ended(storage, snooze(running, by="w1", delay=at_once))
+            running = await claim_one(storage)
+        history = await storage.admin.history(running.claim.job)
+        assert [past.claim_number for past in history] == [1, 2, *range(38, 46)]
+        assert [past.error for past in history[:3]] == [OOPS, OOPS, None]
 
     async def test_a_refused_write_leaves_history_and_error_alone(
         self, storage: Storage

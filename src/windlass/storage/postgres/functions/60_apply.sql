@@ -140,11 +140,16 @@ BEGIN
                                  error_kind, error_message, error_traceback)
             VALUES (p_seq, p_number, v_job.attempt, verb, v_job.worker, v_job.started_at, p_now,
                     p_error_kind, p_error_message, p_error_traceback);
-            IF p_number > 32 THEN
+            -- Snoozes and their like push no error out: 32 with an error, 8 without.
+            IF p_number > 8 THEN
                 DELETE FROM history h
                  WHERE h.seq = p_seq
-                   AND h.claim_number < (SELECT o.claim_number FROM history o WHERE o.seq = p_seq
-                                          ORDER BY o.claim_number DESC LIMIT 1 OFFSET 31);
+                   AND h.claim_number IN (
+                           SELECT o.claim_number FROM history o
+                            WHERE o.seq = p_seq
+                              AND (o.error_kind IS NULL) = (p_error_kind IS NULL)
+                            ORDER BY o.claim_number DESC
+                           OFFSET CASE WHEN p_error_kind IS NULL THEN 8 ELSE 32 END);
             END IF;
         END IF;
     END IF;

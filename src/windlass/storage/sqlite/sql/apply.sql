@@ -58,11 +58,12 @@ INSERT INTO history (seq, claim_number, attempt, verb, worker, started_at, ended
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10);
 
 -- name: forget_old
--- All but the newest ?2 + 1.
+-- Of those with an error, or (?3) without, all but the newest ?2.
 DELETE FROM history
  WHERE seq = ?1
-   AND claim_number < (SELECT claim_number FROM history WHERE seq = ?1
-                        ORDER BY claim_number DESC LIMIT 1 OFFSET ?2);
+   AND claim_number IN (SELECT claim_number FROM history
+                         WHERE seq = ?1 AND (error_kind IS NULL) = ?3
+                         ORDER BY claim_number DESC LIMIT -1 OFFSET ?2);
 
 -- name: delete_jobs
 DELETE FROM jobs WHERE seq IN (SELECT value FROM json_each(?1));

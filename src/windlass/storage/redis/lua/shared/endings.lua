@@ -48,8 +48,18 @@ function ending.remember(job, verb, transition)
   ) .. transition[11]
   local history = prefix .. 'history:' .. job.id
   redis.call('RPUSH', history, entry)
-  if job.number > 32 then
-    redis.call('LTRIM', history, -32, -1)
+  -- Snoozes and their like push no error out: 32 with an error, 8 without.
+  local most = error == '' and 8 or 32
+  if job.number > most then
+    local first, many = nil, 0
+    for _, past in ipairs(redis.call('LRANGE', history, 0, -1)) do
+      if (struct.unpack('>I4', past, 26) == 0) == (error == '') then
+        first, many = first or past, many + 1
+      end
+    end
+    if many > most then
+      redis.call('LREM', history, 1, first)
+    end
   end
 end
 
