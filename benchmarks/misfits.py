@@ -99,5 +99,5 @@ async def _give_back(storage: Storage, met: list[ClaimedJob]) -> None:
 
 
 def _turn(number: int) -> timedelta:
-    """When a job comes back that many others come before."""
-    return timedelta(seconds=0.5 + number / EACH_SECOND)
+    """When a job comes back that many others come before: those of a second together."""
+    return timedelta(seconds=1 + number // EACH_SECOND)

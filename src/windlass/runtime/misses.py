@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -85,7 +86,9 @@ class Misses:
                 self._tell_misfit(job, outcome, policy)
             elif self._tasks.find(job.task) is None:
                 self._tell_missing(job, policy)
-        return msgspec.structs.replace(outcome, behind=timedelta(seconds=self._line - now))
+        # Those of a second come back together: what is stored with others costs less.
+        behind = timedelta(seconds=math.ceil(self._line) - now)
+        return msgspec.structs.replace(outcome, behind=behind)
 
     async def _look_around(self) -> Sequence[WorkerStart]:
         async with self._asked:
