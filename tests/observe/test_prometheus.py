@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics.parser import (
@@ -243,6 +244,21 @@ def test_slots_and_backlog_are_as_they_are_at_the_scrape(bench: Bench) -> None:
     assert value(found, "windlass_queue_paused", queue="mail") == 1
     assert value(found, "windlass_queue_cooling", queue="mail") == 0
     assert value(found, "windlass_queue_max_running", queue="mail") == 4
+
+
+def test_a_queue_that_no_worker_serves_has_no_workers(bench: Bench) -> None:
+    bench.rows = [row("mail", ready=7, workers=0), row("default", workers=2)]
+    found = bench.read()
+    assert value(found, "windlass_queue_workers", queue="mail") == 0
+    assert value(found, "windlass_queue_workers", queue="default") == 2
+
+
+def test_jobs_that_this_process_cannot_run_are_counted_by_task(bench: Bench) -> None:
+    for _ in range(3):
+        bench.bus.publish(msgspec.structs.replace(moved(Verb.RELEASE), missed=True))
+    bench.bus.publish(moved(Verb.RELEASE))
+    (count,) = [n for (name, _), n in bench.read().items() if name == "windlass_runs_missed_total"]
+    assert count == 3
 
 
 def test_the_store_is_not_asked_before_somebody_scrapes(bench: Bench) -> None:

@@ -54,6 +54,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
             "queues": list(self.settings.served),
             "slots": self.settings.total_slots,
             "tasks": list(self.tasks),
+            "not_served": sorted(self.elsewhere),
             "windlass": __version__,
             "event_loop": self.loop,
         }

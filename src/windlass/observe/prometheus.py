@@ -209,13 +209,14 @@ class _Standing(Collector):
 
     def _of_queues(self, rows: Rows) -> Iterator[Metric]:
         jobs: dict[tuple[str, str], int] = defaultdict(int)
-        holds: dict[str, dict[str, float]] = {"paused": {}, "cooling": {}, "max_running": {}}
+        named = ("paused", "cooling", "max_running", "workers")
+        holds: dict[str, dict[str, float]] = {what: {} for what in named}
         for row in rows:
             queue = self._names(row["queue"])
             for state in STATES:
                 jobs[queue, state] += row[state]
             for what, values in holds.items():
-                if queue != OTHER and row[what] is not None:
+                if queue != OTHER and row.get(what) is not None:
                     values[queue] = float(row[what])
         family = GaugeMetricFamily(
             "windlass_jobs", "Jobs in the store, in the whole cluster.", labels=("queue", "state")
@@ -227,6 +228,7 @@ class _Standing(Collector):
             ("paused", "1 while nothing of the queue starts because it is paused."),
             ("cooling", "1 while it rests after a throttled job."),
             ("max_running", "The most of it that may run in the whole cluster."),
+            ("workers", "Live workers that serve it; 0: nobody runs its jobs."),
         ):
             family = GaugeMetricFamily(f"windlass_queue_{what}", says, labels=("queue",))
             for queue, value in holds[what].items():

@@ -105,9 +105,11 @@ class Watch:
         now = await storage.now()
         known = {record.queue: record for record in await storage.queues.queues()}
         rows = [msgspec.structs.asdict(counts) for counts in await storage.admin.counts()]
+        live = await storage.workers.live()
         for row in rows:
             record = known.get(row["queue"])
             cool_until = None if record is None else record.cool_until
             row["cooling"] = cool_until is not None and cool_until > now
             row["max_running"] = None if record is None else record.settings.max_running
+            row["workers"] = sum(row["queue"] in start.queues for start in live)
         return rows
