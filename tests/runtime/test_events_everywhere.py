@@ -62,7 +62,7 @@ def reaper_of(app: Windlass, engine: Engine) -> Reaper:
 
 
 def doomed(follow: FollowUp) -> NewJob:
-    return NewJob(id=new_job_id(), task="pay", max_attempts=1, on_failure=follow)
+    return NewJob(id=new_job_id(), task="pay", max_attempts=1, on_lost="fail", on_failure=follow)
 
 
 async def test_a_limit_that_was_never_defined_costs_no_failure_its_follow_up(url: str) -> None:
