@@ -78,21 +78,23 @@ class ThrottleConformance:
         assert ids(await claim(storage)) == [running.claim.job]
 
     async def test_every_throttle_is_counted_on_its_job_and_nothing_else_is(
-        self, storage: Storage
+        self, storage: Storage, clock: VirtualClock
     ) -> None:  # THROT-1
         running = await started(storage)
         assert (await look(storage, running)).throttled == 0
         for outcome in (Throttled(), Snoozed(0 * MINUTE), Throttled(cool_queue=False)):
             await happened(storage, running, outcome)
+            clock.advance(MINUTE)
             running = await claim_one(storage)
         assert (await look(storage, running)).throttled == 2
 
     async def test_the_last_attempt_can_be_throttled_any_number_of_times(
-        self, storage: Storage
+        self, storage: Storage, clock: VirtualClock
     ) -> None:  # THROT-1
         running = await started(storage, a_job(max_attempts=1))
         for _ in range(5):
             await happened(storage, running, Throttled())
+            clock.advance(MINUTE)
             running = await claim_one(storage)
             assert running.attempt == 1
         await succeeded(storage, running)
