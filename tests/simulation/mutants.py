@@ -598,12 +598,12 @@ def a_job_that_was_started_may_still_expire(patch: Patch) -> None:
 # --- losses -----------------------------------------------------------------------------------
 
 
-@mutant("memory", "24 losses", first=264)
+@mutant("memory", "24")
 def what_costs_nothing_clears_the_losses(patch: Patch) -> None:
     accept = Endings.accept
 
     def forget(self: Endings, row: Any, transition: Any, verb: Verb, now: datetime) -> None:
-        if verb in {Verb.SNOOZE, Verb.THROTTLE}:
+        if verb in {Verb.SNOOZE, Verb.THROTTLE, Verb.RELEASE}:
             transition = msgspec.structs.replace(transition, lost=0, solo=False)
         accept(self, row, transition, verb, now)
 
