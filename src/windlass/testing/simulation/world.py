@@ -15,13 +15,14 @@ from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
 from windlass.core.backoff import Backoff
+from windlass.core.job import JobId
 from windlass.core.queue import QueueSettings
-from windlass.core.state import TERMINAL, State
+from windlass.core.state import TERMINAL, State, Verb
 from windlass.testing.clock import LoopClock
 from windlass.testing.simulation.accounts import Accounts
 from windlass.testing.simulation.cluster import POLL, Cluster, Stage
 from windlass.testing.simulation.faults import LEASE, FaultPlan, Faults, Health
-from windlass.testing.simulation.history import Ledger, Violation
+from windlass.testing.simulation.history import JobView, Ledger, Violation
 from windlass.testing.simulation.invariants import RULES_OF_JOBS, SPECS
 from windlass.testing.simulation.invariants_of_events import Events
 from windlass.testing.simulation.invariants_of_gates import RULES_OF_GATES
@@ -38,6 +39,8 @@ __all__ = ["Report", "StoreName", "simulate"]
 StoreName = Literal["memory", "sqlite"]
 
 _LONGEST_REST = 180.0
+_LONGEST_MISS = 600.0
+"""A job that a worker gave back, since it lacks the task, waits up to ten minutes more."""
 _COOL_DOWN = Backoff.exponential(0.5, factor=2, cap=4.0, jitter="none")
 _LIMIT = 2_000.0
 
@@ -182,12 +185,23 @@ async def _open_up(stage: Stage) -> None:
 async def _rest(around: Surroundings) -> None:
     """23: everything comes to an end in bounded time."""
     ledger, loop = around.ledger, around.loop
-    deadline = loop.time() + _LONGEST_REST
+    began, extended = loop.time(), dict[JobId, float]()
     while True:
-        unfinished = [job for job, view in ledger.jobs.items() if view.state not in TERMINAL]
-        if not unfinished and not around.echoes:
+        waiting = {job: view for job, view in ledger.jobs.items() if view.state not in TERMINAL}
+        if not waiting and not around.echoes:
             return
-        if loop.time() > deadline:
-            ledger.object("23 liveness", f"{unfinished} do not come to an end")
+        now, last = loop.time(), began + _LONGEST_REST + _LONGEST_MISS
+        extended.update(
+            (job, min(now + _LONGEST_REST, last)) for job, view in waiting.items() if _missed(view)
+        )
+        usual = began + _LONGEST_REST
+        late = [job for job in waiting if now > extended.get(job, usual)]
+        if late or (not waiting and now > usual):
+            ledger.object("23 liveness", f"{late} do not come to an end")
             return
         await asyncio.sleep(0.5)
+
+
+def _missed(view: JobView) -> bool:
+    """Whether it waits because the last worker that had it could not run it."""
+    return view.state is State.WAITING and view.ended_verb == Verb.RELEASE.value
