@@ -598,7 +598,7 @@ def a_job_that_was_started_may_still_expire(patch: Patch) -> None:
 # --- losses -----------------------------------------------------------------------------------
 
 
-@mutant("memory", "24")
+@mutant("memory", "24 losses", first=67)
 def what_costs_nothing_clears_the_losses(patch: Patch) -> None:
     accept = Endings.accept
 

@@ -260,7 +260,7 @@ def a_repeated_failure_is_followed_up_again(patch: Patch) -> None:
     patch(Endings, "end", again)
 
 
-@mutant("memory", "20 follow-ups", first=40)
+@mutant("memory", "20 follow-ups", first=114)
 def a_cancelled_job_is_followed_up(patch: Patch) -> None:
     accept = Endings.accept
 
