@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import timedelta
@@ -56,6 +57,8 @@ log = logging.getLogger("windlass")
 
 _TOLD = 1000
 """Tasks that are remembered as warned about."""
+_UNDECIDED = 1000
+"""Runs that are remembered because their outcome was not known when they ended."""
 
 
 async def _no_plans() -> Mapping[str, Schedule]:
@@ -98,7 +101,8 @@ class Engine:
         """Wire the parts; touches no storage."""
         self._around, self._served = around, worker.served
         self._on_buried = on_buried
-        self._undecided: set[Claim] = set()  # runs that ended and left it open how: few, if any
+        # Runs that ended and left it open how: few, if any.
+        self._undecided: deque[Claim] = deque(maxlen=_UNDECIDED)
         settings, storage = around.settings, around.storage
         self.policy = Policies(around.tasks, settings, storage.queues)
         """The rules that outcomes are decided by."""
@@ -308,7 +312,7 @@ class Engine:
             outcome = self.misses.met(job, outcome, self.policy(job))
         try:
             if isinstance(outcome, Undecided):
-                self._undecided.add(job.claim)
+                self._undecided.append(job.claim)
             else:
                 transition = self._settle(job, outcome)
                 if isinstance(outcome, Stored):

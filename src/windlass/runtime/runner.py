@@ -123,11 +123,11 @@ class Runner:
         run = self.active.get(claim)
         if run is None:
             return False
-        self._crashes[claim] = error
         run.set()
         if run.body is not None and run.body.done():  # what came out was its own end
             self._end(run, self._judged(run, error))
         else:
+            self._crashes[claim] = error
             self._cancel(run)
         return True
 
@@ -169,6 +169,9 @@ class Runner:
                 outcome = _NOTHING if value is None else self._returned(run, task, value)
         except BaseException as error:  # noqa: BLE001 -- a handler may raise anything
             outcome = self._judged(run, error)
+            if isinstance(outcome, core.Crashed):
+                self.crashed.append((job.claim, error))
+                asyncio.get_running_loop().call_later(_MOMENT, self.crashed.clear)
         if run.wish is not None and isinstance(outcome, core.Succeeded):
             outcome = core.Snoozed(min(run.wish, _FARTHEST))
         if self._crashes and (escaped := self._crashes.pop(job.claim, None)) is not None:
@@ -343,8 +346,6 @@ class Runner:
             case Exception():
                 return self._raised(run, error)
             case _:
-                self.crashed.append((run.job.claim, error))
-                asyncio.get_running_loop().call_later(_MOMENT, self.crashed.clear)
                 return core.Crashed(self._describe(run, error))
 
     def _cancelled(self, run: Run, error: BaseException) -> Outcome:

@@ -133,7 +133,10 @@ class MemoryJobs:
             yield row.cool_until
             return
         # Not only the first: it may be due already, in a queue that is full.
-        yield from (self._db.rows[place[-1]].due for place in self._db.later[queue])
+        for place in self._db.later[queue]:
+            later = self._db.rows.get(place[-1])
+            if later is not None and later.place is place:  # else it has left
+                yield later.due
         for lane, line in self._db.ready[queue].items():
             if not lane.solo and (head := self._db.head(line)) is not None:
                 shut = self._db.gates.shut(head.asked.limits, usage, now)

@@ -74,10 +74,10 @@ def insert(
     answers: list[Inserted] = []
     for kind, run in groupby(jobs, _kind):
         if kind == _APART:
-            together = list(run)
-            if strict:
-                _refuse_others(connection, together)
-            answers += [_insert_apart(connection, job, lanes, now) for job in together]
+            for job in run:
+                if strict:
+                    _refuse_others(connection, (job,))  # one by one: the one before may have its id
+                answers.append(_insert_apart(connection, job, lanes, now))
             continue
         together, before = list(run), connection.total_changes()
         if kind == _PLAIN:

@@ -6,6 +6,7 @@ from windlass.core.breaker import Breaker
 from windlass.core.limit import LimitSpec, Rate
 from windlass.core.outcome import GaveUp
 from windlass.core.queue import QueueSettings
+from windlass.core.state import State
 from windlass.storage.protocol import Storage
 from windlass.testing.clock import VirtualClock
 from windlass.testing.conformance.steps import (
@@ -54,6 +55,20 @@ class OutlookConformance:
         await enlist(storage)
         await add(storage, a_job(delay=HOUR), a_job(delay=MINUTE))
         await opens_in_a_minute(storage, clock)
+
+    async def test_a_look_forgets_what_is_not_there_any_more(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await enlist(storage)
+        gone = a_job(delay=2 * MINUTE)
+        await add(storage, a_job(delay=MINUTE + INSTANT), gone, a_job(delay=HOUR))
+        await storage.jobs.cancel([gone.id])
+        clock.advance(INSTANT)
+        cancelled = State.CANCELLED
+        assert await storage.maintenance.prune(state=cancelled, older_than=0 * MINUTE, limit=5) == 1
+        due = clock.now() + HOUR - INSTANT
+        await opens_in_a_minute(storage, clock)
+        assert (await storage.jobs.outlook(["default"])).next_at == due
 
     async def test_a_look_tells_when_a_rate_has_its_next_token(
         self, storage: Storage, clock: VirtualClock

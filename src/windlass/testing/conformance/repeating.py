@@ -69,6 +69,8 @@ class RepeatConformance:
             other = replace(job, unique=None, payload=b"[]")
             with pytest.raises(IdConflict):
                 await storage.jobs.insert([job, a_job(), other])
+            with pytest.raises(IdConflict):
+                await storage.jobs.insert([job, replace(other, unique=Unique("another"))])
             assert await total(storage) == 0
 
     async def test_a_job_whose_arguments_were_replaced_is_still_its_own_call(
