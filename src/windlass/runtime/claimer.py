@@ -46,14 +46,10 @@ class Home(Protocol):
         """Whether outcomes are being stored as fast as they come."""
         ...
 
-    def met(self, jobs: Sequence[ClaimedJob]) -> None:
-        """Claims that were stored and are given back, not run."""
-        ...
-
     def given_back(
         self, jobs: Sequence[ClaimedJob], releases: Sequence[Transition], applied: Applied
     ) -> None:
-        """What the store has answered for such claims."""
+        """Claims that were stored and given back, not run, and what the store answered for them."""
         ...
 
     async def expired(self, jobs: Sequence[JobId]) -> None:
@@ -319,7 +315,6 @@ class Claimer:
         """Give back what was never run here, which is as suspect as before; how many."""
         if not jobs:
             return 0
-        self._home.met(jobs)
         releases = [release(job, by=worker, started=False) for job in jobs]
         applied = await self._storage.jobs.apply(releases)
         self._home.given_back(jobs, releases, applied)

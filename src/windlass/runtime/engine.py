@@ -196,21 +196,21 @@ class Engine:
         """The store takes this worker for dead."""
         self._on_buried()
 
-    def met(self, jobs: Sequence[ClaimedJob]) -> None:
-        """Tell of claims that are given back; of one that ran here it was told already."""
-        if self._around.bus.heard:
-            for job in jobs:
-                if job.claim not in self._undecided:
-                    self._around.bus.publish(taken(job))
-
     def given_back(
         self, jobs: Sequence[ClaimedJob], releases: Sequence[Transition], applied: Applied
     ) -> None:
-        """Tell of what became of them."""
-        if self._around.bus.heard:
-            for job, ended, answer in zip(jobs, releases, applied.answers, strict=True):
-                if answer.verb is not None:
-                    self._around.bus.publish(moved(job, ended, answer, applied.at))
+        """Tell of claims that were given back: first that they were taken, unless they ran here.
+
+        Not before the store has answered: an apply that fails is tried again, and a claim is one
+        event.
+        """
+        for job, ended, answer in zip(jobs, releases, applied.answers, strict=True):
+            ran_here = job.claim in self._undecided
+            self._undecided.discard(job.claim)
+            if self._around.bus.heard and answer.verb is not None:
+                if not ran_here:
+                    self._around.bus.publish(taken(job))
+                self._around.bus.publish(moved(job, ended, answer, applied.at))
 
     async def expired(self, jobs: Sequence[JobId]) -> None:
         """Tell of jobs that a claim discarded because their time had passed."""

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 
 from windlass.core.job import JobId, NewJob
 from windlass.core.limit import LimitSpec, lane_key
+from windlass.core.outcome import HEAD_START
 from windlass.core.state import FINISHING, TERMINAL, State, Verb
 from windlass.core.unique import Window
 from windlass.storage.protocol import WorkerState
@@ -256,7 +257,7 @@ class Order(Rule):
         self, last: dict[tuple[str, str, bool], tuple[int, datetime, int]], now: datetime
     ) -> None:
         for job, view in self.ledger.jobs.items():
-            if view.state is not State.WAITING or view.due > now:
+            if view.state is not State.WAITING or view.due > now - _head_start(view):
                 continue
             if view.expires_at is not None and view.expires_at <= now:
                 continue
@@ -264,6 +265,11 @@ class Order(Rule):
             overtaker = last.get(_line(asked, view))
             if overtaker is not None and _place(asked, view) < overtaker:
                 self.ledger.object("14 order", f"job {job} was overtaken in {asked.queue!r}")
+
+
+def _head_start(view: JobView) -> timedelta:
+    """How long a worker that could not run this job leaves it to the others."""
+    return HEAD_START if view.ended_verb == Verb.RELEASE.value else timedelta(0)
 
 
 def _line(asked: NewJob, view: JobView) -> tuple[str, str, bool]:

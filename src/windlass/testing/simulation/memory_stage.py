@@ -109,7 +109,8 @@ class MemoryStage:
             case _ if store == "orders" and name != "insert":
                 return [*args[1]]
             case "insert":
-                held = () if isinstance(result, Exception) else [one.id for one in result]
+                answers = () if isinstance(result, Exception) else result
+                held = [job for one in answers for job in (one.id, one.expired) if job is not None]
                 return dict.fromkeys([*(new.id for new in args[0]), *held])
             case "claim":
                 jobs = () if isinstance(result, Exception) else result.jobs
