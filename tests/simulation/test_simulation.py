@@ -34,6 +34,21 @@ def test_what_an_old_release_reaps_from_a_new_one_comes_back_soon(seed: int) -> 
     simulate(seed, "sqlite")
 
 
+@pytest.mark.parametrize(("store", "seed"), [("memory", 99), ("memory", 100), ("sqlite", 77)])
+def test_a_claim_that_is_given_back_is_told_of_once(store: StoreName, seed: int) -> None:
+    """The answer to giving it back was lost, so it was given back again."""
+    simulate(seed, store)
+
+
+def test_a_holder_that_expires_at_an_insert_is_told_of_once() -> None:
+    simulate(92, "memory")
+
+
+def test_a_job_that_a_worker_could_not_run_waits_for_the_others_first() -> None:
+    """In its head start other jobs pass it on that worker."""
+    simulate(118, "sqlite")
+
+
 @pytest.mark.parametrize("store", STORES)
 def test_a_seed_tells_the_same_story_twice(store: StoreName) -> None:
     for seed in range(3):
