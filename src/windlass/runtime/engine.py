@@ -206,7 +206,6 @@ class Engine:
         """
         for job, ended, answer in zip(jobs, releases, applied.answers, strict=True):
             ran_here = job.claim in self._undecided
-            self._undecided.discard(job.claim)
             if self._around.bus.heard and answer.verb is not None:
                 if not ran_here:
                     self._around.bus.publish(taken(job))
