@@ -5,7 +5,9 @@ of before is taken over as it is.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
+from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -14,6 +16,7 @@ from tests.storage.explaining import Session, met
 from windlass.core.job import JobId
 from windlass.core.limit import LimitSpec
 from windlass.core.state import Shown, State
+from windlass.core.unique import Unique
 from windlass.errors import StoreBusy
 from windlass.storage import migrate
 from windlass.storage.journal import EventRecord, LogChunk, LogLine
@@ -419,3 +422,40 @@ async def test_a_store_of_before_is_taken_over_with_its_errors_workers_and_funct
     assert (await look(storage, retrying.id)).state is State.FAILED
     await storage.close()
     await line.close()
+
+
+OLD_WRITE = "SELECT write_schedules(NULL, true, $1, $2, $3, $4, $5, $6, $7)"
+OLD_INSERT = """
+SELECT place, holder, replaced
+  FROM insert_keyed_jobs('3s', NULL, true, $1, '{default}', '{t}', '{0}', '{NULL}', '{0}', '{5}',
+                         ARRAY['[]'::bytea], NULL, '{1}', $2, '{until_finished}', '{NULL}', NULL,
+                         NULL, NULL, NULL, NULL, NULL, NULL, NULL)
+"""
+
+
+async def test_a_process_of_the_release_before_gets_the_answers_that_it_knows(
+    postgres_schema: tuple[str, str],
+) -> None:
+    url, schema = postgres_schema
+    storage = await open_postgres(url, schema=schema)
+    line = await asyncpg.connect(url)
+    await line.execute(f'SET search_path = "{schema}"')
+
+    async def write(revision: int, jobs: str | None) -> list[str]:
+        body = f"body {revision}"
+        args = (["s"], [revision], [body], [None], [jobs], [None], [None])
+        return list(await line.fetchval(OLD_WRITE, *args))
+
+    assert await write(0, None) == ["written"]
+    assert await write(5, None) == ["stale"]
+    for key in ("a", "b"):
+        # Each is late at once, and gives way to the next one without a word.
+        for _ in range(2):
+            assert await line.fetch(OLD_INSERT, [uuid4()], [key]) == []
+    held = [{"id": str(uuid4()), "task": "t", "queue": "default", "payload": "", "key": "held"}]
+    await storage.jobs.insert([a_job(unique=Unique("held"))])
+    assert await write(1, json.dumps(held)) == ["stale"]
+    assert await line.fetchval("SELECT expire_waiting(NULL, true, 10)") == 2
+    assert await line.fetchval("SELECT expire_waiting(NULL, true, 10)") == 0
+    await line.close()
+    await storage.close()

@@ -89,7 +89,7 @@ async def everything(session: Session, check: Any) -> None:
     await session.run("SELECT promote_due(NULL, true, 10)")
     check("promote")
     await session.fill("default", 2, expires=0)
-    await session.run("SELECT expire_waiting(NULL, true, 10)")
+    await session.run("SELECT expire_jobs(NULL, true, 10)")
     check("expire")
     known = await session.run("SELECT id FROM jobs ORDER BY seq DESC LIMIT 2")
     ids = [row["id"] for row in known]
@@ -217,7 +217,7 @@ async def test_a_claim_takes_no_lock_of_limits_where_there_are_no_lanes(
 
 
 WRITE = """
-SELECT write_schedules(NULL, true, array_agg('s' || i), array_agg($1::bigint),
+SELECT put_schedules(NULL, true, array_agg('s' || i), array_agg($1::bigint),
            array_agg('body ' || $1), array_agg(now() + i * interval '1 hour'),
            array_agg(NULL::text), array_agg('{' || gen_random_uuid() || '}'), array_agg(1))
   FROM generate_series(-3, $2::integer) AS i
@@ -245,7 +245,7 @@ async def test_schedules_are_found_by_their_index_however_many_there_are(
 
 async def test_a_write_of_one_schedule_meets_no_other(session: Session) -> None:
     await session.run(WRITE, 0, MANY)
-    sql = "SELECT write_schedules(NULL, true, '{s7}', '{1}', '{x}', '{NULL}', '{NULL}', $1, '{1}')"
+    sql = "SELECT put_schedules(NULL, true, '{s7}', '{1}', '{x}', '{NULL}', '{NULL}', $1, '{1}')"
     rows = await session.run(sql, ["{019a0000-0000-7000-8000-000000000000}"])
     assert rows[0][0] == ['{"what": "written", "known": []}']
     steps = [node for node in session.nodes() if "Relation Name" in node]

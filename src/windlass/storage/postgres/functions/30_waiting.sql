@@ -195,7 +195,7 @@ BEGIN
 END $$;
 
 -- `MaintenanceStore.expire`: the ids of the waiting jobs past their expiry that were discarded.
-CREATE OR REPLACE FUNCTION expire_waiting(p_at timestamptz, p_durable boolean, p_limit integer)
+CREATE OR REPLACE FUNCTION expire_jobs(p_at timestamptz, p_durable boolean, p_limit integer)
 RETURNS text[]
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
@@ -223,4 +223,12 @@ BEGIN
          ORDER BY expires_at LIMIT p_limit FOR UPDATE SKIP LOCKED
     );
     RETURN end_waiting(v_seqs, 5, 'expired', v_now);
+END $$;
+
+-- The same for processes of an older Windlass: how many.
+CREATE OR REPLACE FUNCTION expire_waiting(p_at timestamptz, p_durable boolean, p_limit integer)
+RETURNS integer
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN cardinality(expire_jobs(p_at, p_durable, p_limit));
 END $$;

@@ -348,7 +348,8 @@ END $$;
 
 -- The same for jobs with unique keys: waits no longer than p_patience for whoever decides one. Those
 -- with limits are left to the next claim to put into their lanes: whoever waits must not hold the
--- lock that all limited jobs need.
+-- lock that all limited jobs need. p_tells: also tell which jobs were discarded (a row whose last
+-- column is NULL); an older Windlass, which does not say it, would take them for holders.
 CREATE OR REPLACE FUNCTION insert_keyed_jobs(
     p_patience text, p_at timestamptz, p_durable boolean,
     p_ids uuid[], p_queues text[], p_tasks text[], p_priorities integer[],
@@ -357,7 +358,7 @@ CREATE OR REPLACE FUNCTION insert_keyed_jobs(
     p_limits text[], p_backoffs text[], p_tags text[], p_tenants text[], p_principals text[],
     p_correlation_ids text[], p_traces text[], p_parents text[],
     p_conflicts text[] DEFAULT NULL, p_on_failures text[] DEFAULT NULL,
-    p_on_losts text[] DEFAULT NULL
+    p_on_losts text[] DEFAULT NULL, p_tells boolean DEFAULT false
 ) RETURNS TABLE (place integer, holder text, replaced boolean)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -367,7 +368,8 @@ BEGIN
         p_at, p_durable, false, p_ids, p_queues, p_tasks, p_priorities, p_dues, p_delays,
         p_max_attempts, p_payloads, p_timeouts, p_expires, p_keys, p_windows, p_periods, p_limits,
         p_backoffs, p_tags, p_tenants, p_principals, p_correlation_ids, p_traces, p_parents,
-        p_conflicts, p_on_failures, true, p_on_losts) AS i;
+        p_conflicts, p_on_failures, true, p_on_losts) AS i
+     WHERE p_tells OR i.replaced IS NOT NULL;
 END $$;
 
 -- The same for jobs as a list in JSON (the struct `Listed` in listing.py), with payloads in base64.

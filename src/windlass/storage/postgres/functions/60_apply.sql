@@ -175,7 +175,8 @@ BEGIN
         BEGIN
             PERFORM take_key(v_job.key, v_job.seq, NULL, p_now);
         EXCEPTION WHEN lock_not_available THEN
-            NULL;
+            -- Its transaction may hold the keys of all these jobs: wait for one of them only.
+            PERFORM set_config('lock_timeout', '1ms', true);
         END;
     END LOOP;
 END $$;

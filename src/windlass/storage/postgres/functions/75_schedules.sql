@@ -53,7 +53,7 @@ END $$;
 -- Waiting for a key that somebody is deciding in an open transaction: 55P03 after lock_timeout.
 -- Jobs are stored together: keys are taken in the order of keys, whatever the order of the writes.
 -- A key that is taken between the look at it and that moment: 40001, and the same again finds it.
-CREATE OR REPLACE FUNCTION write_schedules(
+CREATE OR REPLACE FUNCTION put_schedules(
     p_at timestamptz, p_durable boolean, p_names text[], p_revisions bigint[], p_bodies text[],
     p_next_ats timestamptz[], p_jobs text[], p_actives text[], p_mosts integer[],
     p_audits text[] DEFAULT NULL
@@ -213,6 +213,23 @@ BEGIN
             coalesce(p_answers[v_owner] -> 'expired', '[]') || to_jsonb(v_met.holder));
     END LOOP;
     RETURN p_answers;
+END $$;
+
+-- The same for processes of an older Windlass, which know words only. They do not know that a key can
+-- be held: for them it is stale, and they decide again.
+CREATE OR REPLACE FUNCTION write_schedules(
+    p_at timestamptz, p_durable boolean, p_names text[], p_revisions bigint[], p_bodies text[],
+    p_next_ats timestamptz[], p_jobs text[], p_actives text[], p_mosts integer[],
+    p_audits text[] DEFAULT NULL
+) RETURNS text[]
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT replace(a.answer::json ->> 'what', 'held', 'stale')
+          FROM unnest(put_schedules(
+                   p_at, p_durable, p_names, p_revisions, p_bodies, p_next_ats, p_jobs, p_actives,
+                   p_mosts, p_audits)) WITH ORDINALITY AS a (answer, n)
+         ORDER BY a.n);
 END $$;
 
 CREATE OR REPLACE FUNCTION declare_schedules(p_at timestamptz, p_names text[]) RETURNS void

@@ -216,10 +216,10 @@ BEGIN
     RETURN v_answers;
 END $$;
 
--- `OrderStore.insert`: jobs as `insert_listed` takes them, and its answer. A key that somebody decides
--- in an open transaction: 55P03.
+-- `OrderStore.insert`: jobs as `insert_listed` takes them, and its answer. p_tells: as
+-- `insert_keyed_jobs`. A key that somebody decides in an open transaction: 55P03.
 CREATE OR REPLACE FUNCTION insert_ordered(
-    p_at timestamptz, p_durable boolean, p_jobs text, p_note text
+    p_at timestamptz, p_durable boolean, p_jobs text, p_note text, p_tells boolean DEFAULT false
 ) RETURNS TABLE (place integer, holder text, replaced boolean)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout TO '3s' AS $$
 #variable_conflict use_column
@@ -232,7 +232,9 @@ BEGIN
           FROM insert_listed(v_now, p_durable, p_jobs::json, true) AS i
     LOOP
         v_held := v_held + (replaced IS NOT NULL)::integer;
-        RETURN NEXT;
+        IF p_tells OR replaced IS NOT NULL THEN
+            RETURN NEXT;
+        END IF;
     END LOOP;
     IF json_array_length(p_jobs::json) > v_held THEN
         PERFORM keep_audit(p_note, v_now, json_array_length(p_jobs::json) - v_held);

@@ -95,7 +95,7 @@ SELECT minute, queue, task, verbs, counts, wait_from, wait, run_from, run
 SELECT windlass.promote_due($1, $2, $3);
 
 -- name: expire
-SELECT windlass.expire_waiting($1, $2, $3);
+SELECT windlass.expire_jobs($1, $2, $3);
 
 -- name: forget_gates
 SELECT windlass.forget_gates($1, $2, $3);
