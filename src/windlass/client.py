@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -36,7 +36,7 @@ from windlass.seams import Seams
 from windlass.storage.batching import Batcher
 from windlass.storage.protocol import Inserted, Settled, Storage
 from windlass.task import Call, JobOptions, Task
-from windlass.telling import tell_expired
+from windlass.telling import stored_before, tell_expired
 from windlass.waiter import ResultWaiter
 
 __all__ = [
@@ -52,6 +52,8 @@ __all__ = [
 
 _FLUSH = 1000
 """The most jobs that strangers' calls are merged into; one call may be larger."""
+_UNTOLD = 10_000
+"""Ids of failed calls that are remembered until they are repeated."""
 _MOST = 100_000
 """Calls in one transaction, which keeps every other writer out as long as it takes."""
 
@@ -174,6 +176,7 @@ class Client:
         # Apart, because a unique conflict may wait for a stranger's open transaction.
         self._keyed: Inserts = Batcher(insert, largest=_FLUSH)
         self._last: tuple[Call | None, NewJob | None] = (None, None)
+        self._untold: set[JobId] = set()  # may be stored: their enqueues ended in errors here
         self._waiter = ResultWaiter(storage)
         self._definitions = Definitions(storage.limits)
         self._journal = EventJournal(storage, bus) if settings.event_log else None
@@ -185,20 +188,37 @@ class Client:
     async def enqueue(self, call: Call, job_id: JobId | None = None) -> Job[Any]:
         """Store one call, merged with whatever is enqueued at the same time."""
         new = self._new(call, job_id)
+        known: Collection[JobId] = ()
         try:
+            if job_id is not None:
+                known = await self._told((job_id,))
             if new.limits or new.on_failure is not None:
                 await self.define(call.task.needs)
             (reply,) = await (self._inserts if new.unique is None else self._keyed).submit((new,))
         except BaseException as error:
-            note_ids(error, (new.id,))
+            self._failed(error, (new.id,))
             raise
-        if reply.created and self._bus.heard:
+        if reply.created and self._bus.heard and new.id not in known:
             self._bus.publish(enqueued(new))
         if reply.expired is not None:
             await tell_expired(self._storage, self._bus, [reply.expired])
         if reply.created:
             return Job(self._handles, reply.id, created=True, task=call.task)
         return job_for(self._handles, call, reply)
+
+    async def _told(self, ids: Sequence[JobId]) -> Collection[JobId]:
+        """Those of the ids given by a caller whose jobs are stored, and were told of."""
+        known = await stored_before(self._storage, self._bus, ids)
+        if not known or not self._untold:
+            return known
+        told = {*known} - self._untold
+        self._untold.difference_update(ids)
+        return told
+
+    def _failed(self, error: BaseException, ids: Sequence[JobId]) -> None:
+        note_ids(error, ids)
+        if self._bus.heard and len(self._untold) < _UNTOLD:
+            self._untold.update(ids)
 
     def _new(self, call: Call, job_id: JobId | None) -> NewJob:
         """Calls in a row differ mostly in their arguments alone."""
@@ -219,16 +239,19 @@ class Client:
     ) -> list[Job[Any]]:
         """Store calls, all or none, in order."""
         news = self._new_many(calls, ids or self._new_ids(len(calls)))
+        known: Collection[JobId] = ()
         try:
+            if ids:
+                known = await self._told(ids)
             await self.define_for(calls)
             keyed = any(new.unique is not None for new in news)
             replies = await (self._keyed if keyed else self._inserts).submit(news)
         except BaseException as error:
-            note_ids(error, [new.id for new in news])
+            self._failed(error, [new.id for new in news])
             raise
         if self._bus.heard:
             for new, reply in zip(news, replies, strict=True):
-                if reply.created:
+                if reply.created and new.id not in known:
                     self._bus.publish(enqueued(new))
             expired = [reply.expired for reply in replies if reply.expired is not None]
             await tell_expired(self._storage, self._bus, expired)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from windlass.blocking import Blocking
 from windlass.client import Client, check_calls, note_ids
 from windlass.context import note_wait, running
-from windlass.core.ids import job_ids_of
+from windlass.core.ids import id_as_stored, job_ids_of
 from windlass.core.job import Job as JobRecord
 from windlass.core.job import JobId
 from windlass.handle import Job
@@ -122,16 +122,16 @@ class Producing(Installer):
 
     # --- jobs ---
 
-    def job(self, job_id: str) -> Job[Any]:
+    def job(self, job_id: str | UUID) -> Job[Any]:
         """A handle for an id you kept. Nothing is looked up until you ask it something.
 
         ``task.job(id)`` is the same for jobs of one task, with the type of its results.
         """
-        return Job(self, JobId(job_id), created=False, task=None)
+        return Job(self, id_as_stored(job_id), created=False, task=None)
 
-    def job_of(self, job_id: str, task: Task[..., Any]) -> Job[Any]:
+    def job_of(self, job_id: str | UUID, task: Task[..., Any]) -> Job[Any]:
         """What ``task.job(id)`` gives."""
-        return Job(self, JobId(job_id), created=False, task=task)
+        return Job(self, id_as_stored(job_id), created=False, task=task)
 
     async def refresh(self, job: JobId) -> JobRecord:
         """The stored job, or JobNotFound."""

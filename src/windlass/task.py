@@ -87,7 +87,7 @@ class Enqueuer(Protocol):
         """Store one call from code without an event loop."""
         ...
 
-    def job_of(self, job_id: str, task: Task[..., Any]) -> Job[Any]:
+    def job_of(self, job_id: str | UUID, task: Task[..., Any]) -> Job[Any]:
         """A handle for a job of ``task``."""
         ...
 
@@ -179,7 +179,7 @@ class Task(Generic[P, R_co]):
         """The same, from code without an event loop."""
         return self._enqueuer.enqueue_call_sync(self._make(args, kwargs, _PLAIN))
 
-    def job(self, job_id: str) -> Job[R_co]:
+    def job(self, job_id: str | UUID) -> Job[R_co]:
         """A handle for the id of one of its jobs; nothing is looked up until you ask it."""
         return self._enqueuer.job_of(job_id, self)
 

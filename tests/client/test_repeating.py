@@ -223,3 +223,42 @@ async def test_inline_jobs_take_ids_too() -> None:
     mail, one = mail_of(app), uuid.uuid4()
     with testing.inline(app):
         assert (await mail.options(id=one).enqueue()).id == one.hex
+
+
+async def test_a_repeated_id_is_told_of_once(app: Windlass) -> None:
+    mail = mail_of(app)
+    heard: list[str] = []
+    app.on_transition(lambda event: heard.append(type(event).__name__))
+    async with app:
+        given = uuid.uuid4()
+        for _ in range(2):
+            await mail.options(id=given).enqueue()
+            await app.enqueue_many([mail.call()], ids=[given])
+            await app.admin.enqueue(mail.call(), id=given)
+        assert heard == ["JobEnqueued"]
+
+
+async def test_a_repeat_of_a_call_that_ended_in_an_error_is_told_of(app: Windlass) -> None:
+    mail = mail_of(app)
+    heard: list[str] = []
+    app.on_transition(lambda event: heard.append(type(event).__name__))
+    with wrapping(app, LosesAnswers):
+        async with app:
+            with pytest.raises(StorageUnavailable) as caught:
+                await mail.enqueue()
+            LosesAnswers.of(app).failures = 0
+            for _ in range(2):
+                await mail.options(id=caught.value.ids[0]).enqueue()
+    assert heard == ["JobEnqueued"]
+
+
+async def test_a_uuid_with_dashes_names_the_same_job(app: Windlass) -> None:
+    mail = mail_of(app)
+    async with app:
+        given = uuid.uuid4()
+        job = await mail.options(id=given).enqueue()
+        for name in (given, str(given), str(given).upper(), given.hex):
+            assert (await app.job(name).refresh()).id == job.id
+            assert mail.job(name).id == job.id
+        assert (await app.admin.get(str(given))).id == job.id
+        assert (await app.admin.cancel(str(given))).value == "cancelled"

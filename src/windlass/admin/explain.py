@@ -14,7 +14,8 @@ from windlass.admin.desk import Desk
 from windlass.admin.facts import Facts, gather
 from windlass.admin.redact import values_of
 from windlass.admin.waiting import before, of_the_crew, of_the_queue, of_the_time
-from windlass.core.job import Job, JobId
+from windlass.core.ids import id_as_stored
+from windlass.core.job import Job
 from windlass.core.redact import redacted_job
 from windlass.core.state import State, shown_state
 from windlass.errors import JobNotFound
@@ -66,7 +67,7 @@ class ExplainDesk(Desk):
         run; JobNotFound. Looks around for a moment and changes nothing.
         """
         storage = await self._storage()
-        (job,) = await storage.admin.get([JobId(job_id)])
+        (job,) = await storage.admin.get([id_as_stored(job_id)])
         if job is None:
             raise JobNotFound(job_id)
         told = explained(await gather(storage, job))

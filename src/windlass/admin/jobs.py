@@ -9,8 +9,9 @@ import msgspec
 
 from windlass.admin.desk import Desk
 from windlass.admin.redact import redacted_chunk, redacted_page, shows, values_of
+from windlass.core.ids import id_as_stored
 from windlass.core.instant import duration
-from windlass.core.job import Attempt, Job, JobId
+from windlass.core.job import Attempt, Job
 from windlass.core.redact import redacted_history, redacted_job
 from windlass.core.state import State
 from windlass.core.text import check_text
@@ -42,7 +43,7 @@ class JobDesk(Desk):
 
     async def get(self, job_id: str) -> Job:
         """The stored job, whole but for secrets; JobNotFound for an unknown id."""
-        (job,) = await (await self._storage()).admin.get([JobId(job_id)])
+        (job,) = await (await self._storage()).admin.get([id_as_stored(job_id)])
         if job is None:
             raise JobNotFound(job_id)
         return redacted_job(job)
@@ -138,7 +139,7 @@ class JobDesk(Desk):
     async def history(self, job_id: str) -> Sequence[Attempt]:
         """The ended attempts of a job that did not succeed, oldest first."""
         store = (await self._storage()).admin
-        (job,) = await store.get([JobId(job_id)])
+        (job,) = await store.get([id_as_stored(job_id)])
         return [] if job is None else redacted_history(job, await store.history(job.id))
 
     async def logs(self, job_id: str, *, after: tuple[int, int] = (0, 0)) -> Sequence[LogChunk]:
@@ -146,6 +147,6 @@ class JobDesk(Desk):
         claim number and number.
         """
         storage = await self._storage()
-        chunks = await storage.journal.logs(JobId(job_id), after=after)
-        values = values_of((await storage.admin.get([JobId(job_id)]))[0]) if chunks else ()
+        chunks = await storage.journal.logs(id_as_stored(job_id), after=after)
+        values = values_of((await storage.admin.get([id_as_stored(job_id)]))[0]) if chunks else ()
         return [redacted_chunk(chunk, values) for chunk in chunks]

@@ -11,6 +11,7 @@ import msgspec
 
 from windlass.admin.jobs import JobDesk
 from windlass.core.event import enqueued
+from windlass.core.ids import id_as_stored
 from windlass.core.instant import aware
 from windlass.core.job import Job, JobId
 from windlass.core.state import TERMINAL, Verb
@@ -105,7 +106,7 @@ class OrderDesk(JobDesk):
 
     async def _again(self, job_id: str, key: str | None) -> Job:
         storage = await self._storage()
-        (old,) = await storage.admin.get([JobId(job_id)])
+        (old,) = await storage.admin.get([id_as_stored(job_id)])
         if old is None:
             raise JobNotFound(job_id)
         refusal = WrongState(job_id, old.state, "copy", "one that has ended")
@@ -184,7 +185,7 @@ class OrderDesk(JobDesk):
         answer = await self._answer(order, job_id)
         if answer in (Ordered.DONE, Ordered.REQUESTED):
             return answer
-        (job,) = await (await self._storage()).admin.get([JobId(job_id)])
+        (job,) = await (await self._storage()).admin.get([id_as_stored(job_id)])
         if answer is Ordered.UNKNOWN or job is None:
             raise JobNotFound(job_id)
         if answer is Ordered.CONFLICT:
@@ -193,7 +194,7 @@ class OrderDesk(JobDesk):
 
     async def _answer(self, order: Order, job_id: str) -> Ordered:
         note = self._note(what_of(order), f"job {job_id}", detail_of(order))
-        (answer,) = await self._carry_out(order, [JobId(job_id)], note)
+        (answer,) = await self._carry_out(order, [id_as_stored(job_id)], note)
         return answer
 
     async def _carry_out(

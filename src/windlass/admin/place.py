@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from windlass.admin.desk import Desk
-from windlass.core.job import JobId
+from windlass.core.ids import id_as_stored
 from windlass.seams import monotonic
 from windlass.storage.journal import EventRecord
 from windlass.storage.ordering import AuditRecord
@@ -71,5 +71,5 @@ class PlaceDesk(Desk):
     ) -> Sequence[EventRecord]:
         """The event log, oldest first, where it is switched on (``event_log=True``)."""
         store = (await self._storage()).journal
-        job = None if job_id is None else JobId(job_id)
+        job = None if job_id is None else id_as_stored(job_id)
         return await store.events(since, until, limit=min(max(limit, 1), 10_000), job=job)

@@ -33,7 +33,7 @@ else:
 
 
 class JobEnqueued(msgspec.Struct, frozen=True, kw_only=True):
-    """A job was stored. A reused one makes no event."""
+    """A job was stored. A reused one makes no event, nor does a call that repeats a stored id."""
 
     job: JobId
     task: str

@@ -9,11 +9,24 @@ from windlass.core.job import JobId
 from windlass.core.text import shown
 from windlass.errors import InvalidArgument
 
-__all__ = ["job_id_of", "job_ids_of"]
+__all__ = ["id_as_stored", "job_id_of", "job_ids_of"]
 
 _PLAIN = re.compile(r"[0-9a-f]{32}")
 _DASHED = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_DASHED_LENGTH = 36
 _OF_SCHEDULES = "8"
+
+
+def id_as_stored(given: object) -> JobId:
+    """An id to look for, written as it is stored: a UUID with dashes names the same job. What is no
+    UUID stays as it is, and is not found.
+    """
+    if not isinstance(given, str):
+        given = getattr(given, "hex", given)
+    text = str(given)
+    if len(text) == _DASHED_LENGTH and _DASHED.fullmatch(text.lower()):
+        return JobId(text.lower().replace("-", ""))
+    return JobId(text)
 
 
 def job_id_of(given: object) -> JobId:
