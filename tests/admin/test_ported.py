@@ -82,7 +82,7 @@ async def test_a_dashboard_sees_the_whole_cluster_and_acts_on_it(storage: Storag
 async def test_a_job_lost_once_too_often_can_be_run_again(storage: Storage) -> None:
     """A27."""
     await enlist(storage)
-    job = await started(storage, a_job(max_attempts=1))
+    job = await started(storage, a_job(max_attempts=1, on_lost="fail"))
     await happened(storage, job, Lost(OOPS))
     admin = admin_of(storage)
     assert (await admin.get(job.claim.job)).state is State.FAILED

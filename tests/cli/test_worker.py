@@ -209,7 +209,7 @@ def test_what_a_stop_gives_back_is_in_the_last_count(shop: Shop) -> None:
 
 
 def test_what_became_of_a_dead_workers_job_is_in_the_last_count(shop: Shop) -> None:
-    job = shop.enqueue("nap", 60.0, max_attempts=1)
+    job = shop.enqueue("nap", 60.0, on_lost="fail")
     with Running("worker", "shop:app", cwd=shop.folder) as worker:
         worker.wait_for(READY)
         assert until(lambda: shop.job(job).state is State.RUNNING)

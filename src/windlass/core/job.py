@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from typing import Literal, NewType
+from typing import TYPE_CHECKING, Literal, NewType
 
 import msgspec
 
@@ -30,6 +30,11 @@ __all__ = [
     "OnLost",
     "Progress",
 ]
+
+if TYPE_CHECKING:
+    EndedBy = Verb | str
+else:
+    EndedBy = str  # JSON has one kind of text for both
 
 JobId = NewType("JobId", str)
 """A UUIDv7 as 32 hex digits, made by the client."""
@@ -276,7 +281,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
     claim_number: int
     attempt: int
-    verb: Verb | str
+    verb: EndedBy
     """How the claim ended; a text where this version does not know the word."""
     worker: str
     started_at: datetime
