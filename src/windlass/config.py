@@ -50,7 +50,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     timeout: timedelta | None = None
     """For jobs that were stored without one, of tasks that have none."""
     backoff: Backoff | None = None
-    """For tasks and queues that have none of their own."""
+    """For tasks and queues that have none."""
     keep_succeeded: timedelta = timedelta(days=7)
     keep_failed: timedelta = timedelta(days=30)
     keep_rollups: timedelta = timedelta(days=30)
@@ -369,7 +369,7 @@ def _backoff(given: object) -> Backoff | None:
 
 
 _READ: Mapping[str, Callable[[object], object]] = {"plugins": _plugins, "backoff": _backoff}
-"""Settings that are read by functions of their own."""
+"""Settings that have their own reader."""
 
 
 def _wanted(kind: Any) -> str:

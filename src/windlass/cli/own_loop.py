@@ -26,7 +26,7 @@ def run_to_end(
     main: Coroutine[Any, Any, int],
     escapes: Escapes,
 ) -> int:
-    """Run ``main`` on a loop of its own, which handlers cannot end before."""
+    """Run ``main`` on a new loop, which handlers cannot end before it."""
     runner = asyncio.Runner(loop_factory=factory)
     loop = runner.get_loop()
     try:

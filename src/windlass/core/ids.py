@@ -54,6 +54,6 @@ def job_ids_of(given: Iterable[object], calls: int) -> list[JobId]:
         message = f"ids= needs one id for each of the {calls:,} calls, got {len(ids):,}"
         raise InvalidArgument(message)
     if len({*ids}) < calls:
-        message = "ids= has the same id twice: each call needs one of its own"
+        message = "ids= has the same id twice: give each call another one"
         raise InvalidArgument(message)
     return ids

@@ -207,7 +207,7 @@ class Codec:
         return self._split(values)
 
     def canonical(self, payload: bytes) -> bytes:
-        """The same arguments as the same bytes, in whatever order their keys and sets came."""
+        """The same arguments as the same bytes, in any order of their keys and sets."""
         try:
             return _SORTED.encode(self._decode(payload))
         except _NOT_STORABLE as error:
@@ -265,7 +265,7 @@ def decode_any(value: bytes | None) -> Any:
 
 
 def is_json(value: bytes) -> bool:
-    """Whether stored bytes can be read at all, whatever function they are for."""
+    """Whether stored bytes are JSON, fit for a function or not."""
     try:
         msgspec.json.decode(value)
     except _NOT_STORABLE:

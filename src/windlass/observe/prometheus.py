@@ -228,7 +228,7 @@ class _Standing(Collector):
             ("paused", "1 while nothing of the queue starts because it is paused."),
             ("cooling", "1 while it rests after a throttled job."),
             ("max_running", "The most of it that may run in the whole cluster."),
-            ("workers", "Live workers that serve it; 0: nobody runs its jobs."),
+            ("workers", "Live workers that serve it; 0: its jobs wait."),
         ):
             family = GaugeMetricFamily(f"windlass_queue_{what}", says, labels=("queue",))
             for queue, value in holds[what].items():

@@ -39,7 +39,7 @@ class Home(Protocol):
 
     @property
     def head_start(self) -> timedelta:
-        """How long jobs that somebody could not run are left to other workers."""
+        """How long jobs that a worker could not run are left to the others."""
         ...
 
     def has_room(self) -> bool:

@@ -217,7 +217,7 @@ class Engine:
 
     @property
     def head_start(self) -> timedelta:
-        """How long jobs that somebody could not run are left to other workers."""
+        """How long jobs that a worker could not run are left to the others."""
         return self.misses.head_start
 
     def has_room(self) -> bool:
@@ -265,9 +265,9 @@ class Engine:
         self._waiting.add(job.task)
         log.warning(
             "job %s (%s) waits for the result of job %s, and no slot of this worker is free: if no "
-            "other worker takes that one, both wait for ever. Let the handler end and go on in a "
-            "job that the other one enqueues, or serve that queue with slots of its own. Said once "
-            "for each task.",
+            "other worker takes that one, both wait for ever. Let the handler end and continue in "
+            "a job that the other one enqueues, or give that queue its own slots. Logged once for "
+            "each task.",
             job.claim.job,
             job.task,
             other,

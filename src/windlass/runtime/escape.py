@@ -1,7 +1,7 @@
 """Exceptions that leave the event loop: which job's code raised them, and how the loop is resumed.
 
 asyncio lets ``SystemExit`` and ``KeyboardInterrupt`` out of the loop when they are raised in a task
-or callback, whoever owns the loop. A job must not end its worker and its neighbours that way.
+or callback. A job must not end its worker and its neighbours that way.
 """
 
 from __future__ import annotations

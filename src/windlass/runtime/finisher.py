@@ -236,8 +236,8 @@ class Finisher:
 
 
 def _instead(transition: Transition, failed: Transition) -> Iterator[Transition]:
-    """What to store in place of an outcome that is refused, the most first. The job that is told of
-    a failure goes last: why it failed, in its own words, gives way to it.
+    """What to store in place of an outcome that is refused, the most first. The ``on_failure`` job
+    is given up last, after the error in its own words.
     """
     if transition.then is not None:
         less, least = lessened(transition)

@@ -1,4 +1,4 @@
-"""Final failures → the jobs that are told of them, in the same write, whatever it takes."""
+"""Final failures → the ``on_failure`` jobs that follow them, in the same write."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Following:
                 its_own = taker.follow_up(self._settings)
                 then = msgspec.structs.replace(then, on_failure=its_own)
         except Exception:
-            # That it has failed is told all the same; a failure of that job then is not.
+            # The on_failure job is stored all the same, but without one that follows it.
             log.exception("job %s: what follows its on_failure job is not known", job.claim.job)
         return msgspec.structs.replace(transition, then=then)
 

@@ -54,7 +54,7 @@ def barred(
 def deciding(error: BaseException, bars: Callable[[BaseException], bool]) -> BaseException:
     """The error that decides: of a group, the strongest instruction in it, or the group itself.
 
-    A `GiveUp` fails the job, whatever else the group holds. An error that ``bars`` another attempt
+    A `GiveUp` fails the job, also beside other errors. An error that ``bars`` another attempt
     fails it, too. A `Retry` decides over ordinary errors. `Throttled` and `Snooze`, which cost no
     attempt, decide only where nothing else went wrong, `Throttled` first: a free wait must not
     hide an error. Of several alike, the longest wait holds.

@@ -28,7 +28,8 @@ log = logging.getLogger("windlass")
 _NAMES_TOLD = 1000
 """Names come from those who enqueue: what is remembered of them has an end."""
 _PER_SECOND = 100
-"""So many jobs that this worker could not run come back in a second: more would cost the others."""
+"""At most this many jobs that it could not run come back to a worker in a second: more would slow
+down the others."""
 _POLITE_FOR = 30 * 60.0
 """How long after a miss this worker lets others go first. Longer than any such job waits."""
 _KNOWN_FOR = 1.0
@@ -53,7 +54,7 @@ class Misses:
 
     @property
     def head_start(self) -> timedelta:
-        """How long jobs that somebody missed are left to other workers, after they are due.
+        """How long missed jobs are left to other workers after they are due.
 
         Without it the worker that looks first takes such a job every time, and the one that can
         run it never does.

@@ -107,7 +107,7 @@ async def report_last(jobs: JobStore, notes: Sequence[tuple[Claim, Progress]]) -
     """Store notes, if that can be done: a note is worth no job and no worker."""
     try:
         await jobs.report(notes)
-    except Exception as error:  # noqa: BLE001 -- whatever it is, the others go on
+    except Exception as error:  # noqa: BLE001 -- the others continue after any error
         log.debug("progress was not stored: %s", error)
 
 

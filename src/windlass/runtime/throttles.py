@@ -1,4 +1,4 @@
-"""How long a handler's `Throttled` may hold a queue up, whatever the other side answered."""
+"""How long a handler's `Throttled` may hold up a queue."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Throttles:
         self._told.add(job.task)
         log.warning(
             "task %s raised Throttled with %s. Check how it reads the other side's answer: "
-            "Retry-After may be seconds or a date. Said once for each task.",
+            "Retry-After may be seconds or a date. Logged once for each task.",
             job.task,
             what,
         )

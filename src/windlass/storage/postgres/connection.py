@@ -30,7 +30,7 @@ STATEMENT_SECONDS = 60.0
 """A statement that takes longer than this is not slow: the server, or the way to it, hangs."""
 _CANCEL_SECONDS = 3.0
 _LEAST_SECONDS = 1.0
-"""What a statement gets that is sent late: a try that cannot succeed tells nobody anything."""
+"""What a statement gets that is sent late: with less it could not succeed."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 """Between two tries to connect. Short at most: work goes on within two seconds of the server."""
 _CONFLICTS = 10

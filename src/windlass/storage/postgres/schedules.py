@@ -85,8 +85,8 @@ class PostgresSchedules:
         return [_ANSWER.decode(answer) for answer in rows[0][0]]
 
     async def _write_apart(self, writes: Sequence[ScheduleWrite]) -> list[ScheduleAnswer]:
-        """One has to wait too long, for that key most likely: it must not stop the others, nor keep
-        from whoever asks what became of them. It is to be decided anew, like one that is stale.
+        """One has to wait too long, for that key most likely: it must not stop the others, nor hide
+        what became of them. It is to be decided anew, like one that is stale.
         """
         answers: list[ScheduleAnswer] = []
         stopped: list[StoreBusy] = []

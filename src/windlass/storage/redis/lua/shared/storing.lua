@@ -308,7 +308,7 @@ local function store_new(new)
       local late = holder and late_holder(holder, new, i)
       if late then
         end_waiting(late, DISCARDED, 'expired')
-        answers[i], taken_over = 'ex' .. holder, true -- whoever waits for its end, wherever
+        answers[i], taken_over = 'ex' .. holder, true -- some may wait for its end, in any queue
         holder = nil
       end
       if holder then
