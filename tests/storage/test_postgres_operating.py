@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
@@ -431,6 +431,14 @@ SELECT place, holder, replaced
                          ARRAY['[]'::bytea], NULL, '{1}', $2, '{until_finished}', '{NULL}', NULL,
                          NULL, NULL, NULL, NULL, NULL, NULL, NULL)
 """
+OLD_ID = UUID("01a1e573338e75b18cda60f036c138d2")
+OLD_RESTORE = "SELECT id FROM restore_jobs(NULL, $1)"
+OLD_JOB = """[{
+    "id": "01a1e573338e75b18cda60f036c138d2", "state": 2, "solo": false, "cancel_requested": false,
+    "priority": 0, "due": "2030-01-01", "created_at": "2030-01-01", "finished_at": "2030-01-01",
+    "attempt": 1, "max_attempts": 5, "budget": 5, "claim_number": 1, "lost": 0, "throttled": 0,
+    "queue": "default", "task": "t", "payload": "[]"
+}]"""
 
 
 async def test_a_process_of_the_release_before_gets_the_answers_that_it_knows(
@@ -455,6 +463,7 @@ async def test_a_process_of_the_release_before_gets_the_answers_that_it_knows(
     held = [{"id": str(uuid4()), "task": "t", "queue": "default", "payload": "", "key": "held"}]
     await storage.jobs.insert([a_job(unique=Unique("held"))])
     assert await write(1, json.dumps(held)) == ["stale"]
+    assert await line.fetchval(OLD_RESTORE, OLD_JOB) == OLD_ID
     assert await line.fetchval("SELECT expire_waiting(NULL, true, 10)") == 2
     assert await line.fetchval("SELECT expire_waiting(NULL, true, 10)") == 0
     await line.close()

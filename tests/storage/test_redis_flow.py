@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 
@@ -12,8 +13,10 @@ from redis import Redis
 from tests.storage.redis_order import disorder
 from windlass.core.breaker import Breaker, BreakerState
 from windlass.core.cooling import GRACE, MOST
-from windlass.core.job import FollowUp, LimitUse, NewJob
+from windlass.core.instant import to_us
+from windlass.core.job import AttemptError, FollowUp, LimitUse, NewJob
 from windlass.core.limit import LimitSpec, Rate
+from windlass.core.outcome import Missing
 from windlass.core.queue import QueueSettings
 from windlass.core.state import State
 from windlass.core.transition import fail, retry, succeed, throttle
@@ -30,6 +33,7 @@ from windlass.testing.conformance.steps import (
     claim_one,
     end,
     enlist,
+    happened,
     ids,
     look,
     started,
@@ -118,6 +122,18 @@ class TestOlderStores:
         with pytest.raises(StorageReplaced):
             await add(storage, a_job())
         await older.close()
+
+    async def test_a_missed_job_stands_where_older_processes_look_for_it(
+        self, storage: Storage, clock: VirtualClock, server: Redis, key: str
+    ) -> None:
+        running = await started(storage)
+        await happened(storage, running, Missing(AttemptError("UnknownTask", "no such task")))
+        (member,) = server.zrange(key + "later:default", 0, -1)
+        place = struct.pack(">dd", to_us((await look(storage, running)).due), 1)
+        rest = bytes.fromhex(running.claim.job) + b"1" + struct.pack(">d", 0)
+        assert member == b"\1" + place + rest
+        clock.advance(3600)
+        assert ids(await claim(storage, 5)) == [running.claim.job]
 
     async def test_limits_of_before_breakers_are_read(
         self, storage: Storage, server: Redis, key: str

@@ -29,8 +29,7 @@ Jobs
     keys             HASH     unique key -> id, then until when it is held (a double; 0: no end)
 
 Lines. A job waits in exactly one of them
-    later:<queue>    ZSET     place, then its priority as 8 bytes, then 'm' if it was missed,
-                              by due time: not ready
+    later:<queue>    ZSET     place, then its priority as 8 bytes, by due time: not ready
     ready:<queue>    ZSET     place by priority: jobs without limits
     solo:<queue>     ZSET     place by priority: jobs that run alone, with limits or without
     lane:<lane>      ZSET     place by priority: jobs of a queue that need the same limits

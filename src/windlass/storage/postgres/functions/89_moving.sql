@@ -49,7 +49,7 @@ BEGIN
                t.backoff, t.tags, t.tenant, t.principal, t.correlation_id, t.trace, t.parent,
                t.progress, t.progress_note, t.reason, t.error_kind, t.error_message,
                t.error_traceback, t.error_frame, t.result, t.payload, t.throttled, t.on_failure,
-               t.key_spent, t.on_lost
+               coalesce(t.key_spent, false), t.on_lost
           FROM json_populate_recordset(NULL::jobs, v_jobs) WITH ORDINALITY AS t
          ORDER BY t.ordinality
         ON CONFLICT (id) DO NOTHING

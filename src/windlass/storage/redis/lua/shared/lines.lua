@@ -30,12 +30,6 @@ local function kind_of(job)
   return '0'
 end
 
--- How a job stands in its queue's later line.
-function misses.later_place(job)
-  local place = place_at(job.due, job.seq, job.id, kind_of(job))
-  return place .. struct.pack('>d', job.priority) .. (job.missed > 0 and 'm' or '')
-end
-
 -- Due time of the first job of a queue that is not ready, or of the first that is not due yet; nil:
 -- there is none.
 local function first_due(queue, ahead)
@@ -116,7 +110,10 @@ local function join_line(job)
   if job.due <= now then
     stand_ready(job)
   else
-    redis.call('ZADD', prefix .. 'later:' .. job.queue, job.due, misses.later_place(job))
+    local place = place_at(job.due, job.seq, job.id, kind_of(job))
+    redis.call(
+      'ZADD', prefix .. 'later:' .. job.queue, job.due, place .. struct.pack('>d', job.priority)
+    )
     due_changed[job.queue] = true
   end
 end
@@ -152,10 +149,7 @@ local function leave_line(job)
   ) == 1 then
     return
   end
-  if redis.call('ZREM', prefix .. 'later:' .. job.queue, misses.later_place(job)) == 0 then
-    -- One that an older version has put there stands there as any other.
-    redis.call('ZREM', prefix .. 'later:' .. job.queue, place .. struct.pack('>d', job.priority))
-  end
+  redis.call('ZREM', prefix .. 'later:' .. job.queue, place .. struct.pack('>d', job.priority))
   due_changed[job.queue] = true
 end
 
@@ -172,14 +166,27 @@ local function end_waiting(job, state, reason)
   free_key_at_end(job)
 end
 
+-- Which of these members of a later line were missed. How a job stands there does not say it: older
+-- processes must find it.
+function misses.among(members)
+  if #members == 0 or redis.call('EXISTS', prefix .. 'missed') == 0 then
+    return {}
+  end
+  local ids = {}
+  for i, member in ipairs(members) do
+    ids[i] = string.sub(member, 18, 33)
+  end
+  return read_all('HMGET', prefix .. 'missed', ids)
+end
+
 -- Make up to `most` due jobs of a queue ready, longest due first; those that were missed only if they
 -- were due by `missed_until`. The answer is how many, and the due time of the first that was left.
 local function promote(queue, most, missed_until)
   local later = prefix .. 'later:' .. queue
   local due = redis.call('ZRANGEBYSCORE', later, '-inf', now, 'LIMIT', 0, most)
-  local members, left = {}, nil
-  for _, member in ipairs(due) do
-    local at = #member > PLACE + 8 and place_order(member)
+  local missed, members, left = misses.among(due), {}, nil
+  for i, member in ipairs(due) do
+    local at = missed[i] and place_order(member)
     if at and at > missed_until then
       left = left or at
     else
