@@ -332,4 +332,7 @@ def slot_of(job: JobId) -> datetime | None:
     """The slot a job was made for, to the millisecond; None: no schedule made it."""
     if len(job) != 32 or job[12] != _VERSION:
         return None
-    return from_us(int(job[:12], 16) * 1000)
+    try:
+        return from_us(int(job[:12], 16) * 1000)
+    except (OverflowError, ValueError):
+        return None  # another program made the id: it begins with no instant

@@ -307,9 +307,9 @@ class Engine:
 
     def _ended(self, run: Run, outcome: Outcome) -> None:
         job = run.job
-        if isinstance(outcome, Missing | Misfit):
-            outcome = self.misses.met(job, outcome, self.policy(job))
         try:
+            if isinstance(outcome, Missing | Misfit):
+                outcome = self.misses.met(job, outcome, self.policy(job))
             if isinstance(outcome, Undecided):
                 self._undecided.append(job.claim)
             else:
