@@ -40,6 +40,17 @@ def test_a_claim_that_is_given_back_is_told_of_once(store: StoreName, seed: int)
     simulate(seed, store)
 
 
+@pytest.mark.parametrize("seed", [249, 404, 505])
+def test_an_id_that_looks_like_a_schedules_costs_no_run_its_end(seed: int) -> None:
+    """The worker lacks the task, and asks whether a schedule made the job."""
+    simulate(seed, "sqlite" if seed == 404 else "memory")
+
+
+@pytest.mark.parametrize("seed", [456, 507])
+def test_breakers_open_in_time_after_the_clock_was_set_back(seed: int) -> None:
+    simulate(seed, "sqlite")
+
+
 def test_a_holder_that_expires_at_an_insert_is_told_of_once() -> None:
     simulate(92, "memory")
 
