@@ -201,7 +201,7 @@ class Client:
         if reply.created and self._bus.heard and new.id not in known:
             self._bus.publish(enqueued(new))
         if reply.expired is not None:
-            await tell_expired(self._storage, self._bus, [reply.expired])
+            await self._tell_expired([reply.expired], (new.id,))
         if reply.created:
             return Job(self._handles, reply.id, created=True, task=call.task)
         return job_for(self._handles, call, reply)
@@ -214,6 +214,14 @@ class Client:
         told = {*known} - self._untold
         self._untold.difference_update(ids)
         return told
+
+    async def _tell_expired(self, expired: Sequence[JobId], ids: Sequence[JobId]) -> None:
+        """``ids``: of the jobs that are stored by now, which a cancellation has to name."""
+        try:
+            await tell_expired(self._storage, self._bus, expired)
+        except BaseException as error:
+            note_ids(error, ids)
+            raise
 
     def _failed(self, error: BaseException, ids: Sequence[JobId]) -> None:
         note_ids(error, ids)
@@ -254,7 +262,7 @@ class Client:
                 if reply.created and new.id not in known:
                     self._bus.publish(enqueued(new))
             expired = [reply.expired for reply in replies if reply.expired is not None]
-            await tell_expired(self._storage, self._bus, expired)
+            await self._tell_expired(expired, [new.id for new in news])
         return [
             job_for(self._handles, call, reply) for call, reply in zip(calls, replies, strict=True)
         ]

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from tests.client.stores import Wrapped, wrapping
-from windlass import Job, Windlass, testing
+from windlass import Job, Windlass, client, testing
 from windlass.core.job import NewJob
 from windlass.errors import IdConflict, InvalidArgument, StorageUnavailable, ids_of
 from windlass.storage.protocol import Inserted
 from windlass.task import Task
+from windlass.testing import VirtualClock
 
 
 def mail_of(app: Windlass) -> Task[..., None]:
@@ -67,6 +69,33 @@ async def test_many_repeated_with_the_ids_of_their_error_are_stored_once(app: Wi
             jobs = await app.enqueue_many(calls, ids=caught.value.ids)
             assert tuple(job.id for job in jobs) == ids_of(caught.value)
             assert await count(app) == 3
+
+
+async def test_an_enqueue_that_is_cancelled_after_it_was_stored_says_its_id(
+    app: Windlass, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = asyncio.Event()
+
+    async def never_ends(*_: object) -> None:
+        told.set()
+        await asyncio.Event().wait()
+
+    @app.task(name="mail", unique=True, expires=timedelta(seconds=1))
+    async def mail() -> None: ...
+
+    monkeypatch.setattr(client, "tell_expired", never_ends)
+    app.on_transition(lambda _: None)
+    async with app:
+        for enqueue in (mail.enqueue, lambda: app.enqueue_many([mail.call()])):
+            told.clear()
+            await app.admin.enqueue(mail.call())
+            clock.advance(timedelta(seconds=1))
+            storing = asyncio.create_task(enqueue())
+            await told.wait()
+            storing.cancel()
+            with pytest.raises(asyncio.CancelledError) as caught:
+                await storing
+            assert [job.id for job in await app.admin.find(limit=1)] == [*ids_of(caught.value)]
 
 
 async def test_callers_of_one_flush_have_ids_of_their_own(app: Windlass) -> None:

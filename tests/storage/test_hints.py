@@ -240,6 +240,18 @@ async def test_after_a_hint_about_any_nothing_more_is_told_until_the_pause_is_ov
     assert sent.told == [None, ["bulk", "mail"]]
 
 
+async def test_a_hint_about_any_waits_for_the_pause_of_another() -> None:
+    sent = Sent()
+    sent.notifier.wake({"mail"})
+    await asyncio.sleep(0)
+    for _ in range(3):
+        sent.notifier.wake()
+        await asyncio.sleep(0)
+    assert sent.told == [["mail"]]
+    await sent.notifier.close()
+    assert sent.told == [["mail"], None]
+
+
 async def test_nothing_changed_is_told_to_nobody() -> None:
     sent = Sent()
     sent.notifier.wake(set())

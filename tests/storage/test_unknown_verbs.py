@@ -7,12 +7,14 @@ from typing import Any
 
 import apsw
 import psycopg
+import pytest
 from redis.asyncio import Redis
 
 from windlass.admin.explain import explained
 from windlass.admin.facts import gather
 from windlass.core.job import ClaimedJob
 from windlass.core.outcome import Raised
+from windlass.storage.about import About, about_of
 from windlass.storage.postgres.storage import open_postgres
 from windlass.storage.protocol import Storage
 from windlass.storage.redis.storage import open_redis
@@ -65,3 +67,8 @@ async def test_redis_shows_an_unknown_verb_as_text(redis_prefix: tuple[str, str]
     assert await shown(storage, running) == "unknown (200)"
     await server.aclose()
     await storage.close()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"pools": 3}', '{"signatures": {"a": 1}}', "\udc80"])
+def test_what_a_worker_says_of_itself_in_unknown_words_is_left_out(text: str) -> None:
+    assert about_of(text) == About()

@@ -27,5 +27,8 @@ def about_text(start: WorkerStart) -> str:
 
 
 def about_of(text: str) -> About:
-    """What a stored text says."""
-    return _decode(text)
+    """What a stored text says: nothing where it cannot be read, so that one row spoils no list."""
+    try:
+        return _decode(text)
+    except (msgspec.MsgspecError, UnicodeError):
+        return About()

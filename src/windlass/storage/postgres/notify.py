@@ -56,7 +56,7 @@ class Notifier:
     """Sends on the leading edge at once, and on the trailing edge what came in between.
 
     The edges are those of each queue: the first hint about one does not wait for the end of a pause
-    that another began, for a few of them.
+    that another began, for a few of them. One about any queue waits: every ended job sends it.
     """
 
     def __init__(self, send: Callable[[str], Awaitable[None]]) -> None:
@@ -77,7 +77,7 @@ class Notifier:
         self._wanted.update(wanted)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
-        elif None not in self._sent and not self._sent.issuperset(wanted):
+        elif queues is not None and None not in self._sent and not self._sent.issuperset(wanted):
             self._ahead.set()
 
     async def _run(self) -> None:
