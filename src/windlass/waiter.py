@@ -37,7 +37,7 @@ class ResultWaiter:
         future: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
         self._futures.setdefault(job, []).append(future)
         self._changed.set()
-        if self._task is None:
+        if self._task is None or self._task.done():  # cancelled before its first step
             self._task = asyncio.get_running_loop().create_task(self._watch())
         try:
             return await future

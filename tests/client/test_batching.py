@@ -235,3 +235,24 @@ async def test_merging_is_bounded_but_one_call_may_be_larger() -> None:
     assert answers[5] == list(range(25))
     await batcher.idle()
     assert await batcher.submit([]) == []
+
+
+async def test_a_flush_that_is_cancelled_before_it_starts_holds_nothing_up() -> None:
+    flushed: list[int] = []
+
+    async def flush(items: Sequence[int]) -> Sequence[int]:
+        flushed.extend(items)
+        return items
+
+    batcher = Batcher(flush, largest=10)
+    caller = asyncio.create_task(batcher.submit([1]))
+    before = asyncio.all_tasks()
+    await asyncio.sleep(0)
+    (drain,) = asyncio.all_tasks() - before
+    drain.cancel()  # as the end of an event loop cancels every task of it
+    caller.cancel()
+    await asyncio.wait([drain, caller])
+    async with asyncio.timeout(5):
+        await batcher.idle()
+        assert await batcher.submit([2]) == [2]
+    assert flushed == [1, 2]

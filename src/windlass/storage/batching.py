@@ -64,13 +64,14 @@ class Batcher(Generic[Item, Reply]):
             return []
         future: asyncio.Future[Sequence[Reply]] = asyncio.get_running_loop().create_future()
         self._waiting.append((items, future))
-        if self._task is None:
+        # Done: it was cancelled before its first step, so that it could not say so.
+        if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._drain())
         return await future
 
     async def idle(self) -> None:
         """Wait until nothing is under way."""
-        while (task := self._task) is not None:
+        while (task := self._task) is not None and not task.done():
             await asyncio.wait([task])
 
     async def _drain(self) -> None:

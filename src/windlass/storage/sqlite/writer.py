@@ -353,7 +353,7 @@ class InlineWriter(_Submissions):
         self._runner: asyncio.Task[None] | None = None
 
     def _rouse(self) -> None:
-        if self._runner is None:
+        if self._runner is None or self._runner.done():  # cancelled before its first step
             self._runner = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
@@ -395,6 +395,6 @@ class InlineWriter(_Submissions):
         """Write what waits, then close the connection."""
         self._refuse(self._closed)
         async with asyncio.timeout(timeout.total_seconds()):
-            while self._runner is not None:
+            while self._runner is not None and not self._runner.done():
                 await asyncio.wait([self._runner])
         self.transactor.close()
