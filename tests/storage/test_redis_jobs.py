@@ -24,6 +24,7 @@ from windlass.storage.protocol import JobFilter, Storage, Verdict, Want
 from windlass.storage.redis import maintenance, open_redis
 from windlass.storage.redis.records import dead_of, known_id
 from windlass.testing.clock import VirtualClock
+from windlass.testing.conformance.missing import missed
 from windlass.testing.conformance.steps import (
     MINUTE,
     OOPS,
@@ -394,3 +395,19 @@ async def test_instants_before_1970_order_jobs_too(storage: Storage, clock: Virt
     reply = await storage.jobs.claim("w1", [Want("default", 9)], total=9)
     wanted = [jobs[place].id for place in (2, 3, 1, 4, 0)]
     assert [job.claim.job for job in reply.jobs] == wanted
+
+
+async def test_a_cancelled_job_does_not_start_from_a_place_that_was_left_behind(
+    storage: Storage, clock: VirtualClock, server: Redis, key: str
+) -> None:
+    running = await missed(storage)
+    later = key + "later:default"
+    places: Any = await server.zrange(later, 0, -1, withscores=True)
+    await storage.jobs.cancel([running.claim.job])
+    # As a process of the release before leaves it, which does not know how missed jobs wait.
+    await server.zadd(later, dict(places))
+    other = a_job()
+    await add(storage, other)
+    clock.advance(2 * MINUTE)
+    assert ids(await claim(storage, 5)) == [other.id]
+    assert (await look(storage, running)).state is State.CANCELLED

@@ -113,6 +113,8 @@ local function take_closer(queue, id)
   local job, reason = parse_job(id, asked, kept)
   if not job then
     put_aside(queue, id, reason, asked, kept)
+  elseif job.state ~= WAITING then
+    return -- an older Windlass ended it, and did not find the place of a job that was missed
   elseif job.expires > 0 and job.expires <= now then
     discard(job)
   else
