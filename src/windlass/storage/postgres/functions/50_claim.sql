@@ -66,7 +66,8 @@ DECLARE
     v_expired text[] := '{}';
     v_charged text[] := '{}';
 BEGIN
-    IF EXISTS (SELECT 1 FROM schema_versions s WHERE s.version >= (p_known / 100 + 1) * 100) THEN
+    IF EXISTS (SELECT 1 FROM schema_versions s
+                WHERE s.version >= (coalesce(p_known, 0) / 100 + 1) * 100) THEN
         RAISE EXCEPTION 'the schema is newer than the caller knows'
             USING ERRCODE = 'WL020', DETAIL = (SELECT max(s.version) FROM schema_versions s);
     END IF;
