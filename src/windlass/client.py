@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -171,12 +171,12 @@ class Client:
         self._settings = settings
         self._new_ids = seams.new_job_ids
         self._bus = bus
-        insert = storage.jobs.insert
-        self._inserts: Inserts = Batcher(insert, largest=_FLUSH)
+        self._inserts: Inserts = Batcher(self._insert, largest=_FLUSH)
         # Apart, because a unique conflict may wait for a stranger's open transaction.
-        self._keyed: Inserts = Batcher(insert, largest=_FLUSH)
+        self._keyed: Inserts = Batcher(self._insert, largest=_FLUSH)
         self._last: tuple[Call | None, NewJob | None] = (None, None)
         self._untold: set[JobId] = set()  # may be stored: their enqueues ended in errors here
+        self._known: set[JobId] = set()  # given by callers, stored before and told of
         self._waiter = ResultWaiter(storage)
         self._definitions = Definitions(storage.limits)
         self._journal = EventJournal(storage, bus) if settings.event_log else None
@@ -185,35 +185,43 @@ class Client:
         """Put something around every insert. Whoever does not pays nothing for it."""
         self._inserts, self._keyed = wrap(self._inserts), wrap(self._keyed)
 
+    async def _insert(self, news: Sequence[NewJob]) -> Sequence[Inserted]:
+        """Store jobs and tell of them, here: a caller that is cancelled meanwhile cannot."""
+        replies = await self._storage.jobs.insert(news)
+        if self._bus.heard:
+            for new, reply in zip(news, replies, strict=True):
+                if reply.created and new.id not in self._known:
+                    self._bus.publish(enqueued(new))
+        return replies
+
     async def enqueue(self, call: Call, job_id: JobId | None = None) -> Job[Any]:
         """Store one call, merged with whatever is enqueued at the same time."""
         new = self._new(call, job_id)
-        known: Collection[JobId] = ()
         try:
             if job_id is not None:
-                known = await self._told((job_id,))
+                await self._look_up((job_id,))
             if new.limits or new.on_failure is not None:
                 await self.define(call.task.needs)
             (reply,) = await (self._inserts if new.unique is None else self._keyed).submit((new,))
         except BaseException as error:
             self._failed(error, (new.id,))
             raise
-        if reply.created and self._bus.heard and new.id not in known:
-            self._bus.publish(enqueued(new))
         if reply.expired is not None:
             await self._tell_expired([reply.expired], (new.id,))
         if reply.created:
             return Job(self._handles, reply.id, created=True, task=call.task)
         return job_for(self._handles, call, reply)
 
-    async def _told(self, ids: Sequence[JobId]) -> Collection[JobId]:
-        """Those of the ids given by a caller whose jobs are stored, and were told of."""
+    async def _look_up(self, ids: Sequence[JobId]) -> None:
+        """Note which of the ids that a caller gave are stored, and were told of."""
+        if not self._bus.heard:
+            return
+        if len(self._known) > _UNTOLD:
+            self._known.clear()
         known = await stored_before(self._storage, self._bus, ids)
-        if not known or not self._untold:
-            return known
-        told = {*known} - self._untold
+        self._known.difference_update(ids)
+        self._known.update(job for job in known if job not in self._untold)
         self._untold.difference_update(ids)
-        return told
 
     async def _tell_expired(self, expired: Sequence[JobId], ids: Sequence[JobId]) -> None:
         """``ids``: of the jobs that are stored by now, which a cancellation has to name."""
@@ -225,7 +233,8 @@ class Client:
 
     def _failed(self, error: BaseException, ids: Sequence[JobId]) -> None:
         note_ids(error, ids)
-        if self._bus.heard and len(self._untold) < _UNTOLD:
+        # A cancelled caller leaves its flush under way, which tells.
+        if isinstance(error, Exception) and self._bus.heard and len(self._untold) < _UNTOLD:
             self._untold.update(ids)
 
     def _new(self, call: Call, job_id: JobId | None) -> NewJob:
@@ -247,10 +256,9 @@ class Client:
     ) -> list[Job[Any]]:
         """Store calls, all or none, in order."""
         news = self._new_many(calls, ids or self._new_ids(len(calls)))
-        known: Collection[JobId] = ()
         try:
             if ids:
-                known = await self._told(ids)
+                await self._look_up(ids)
             await self.define_for(calls)
             keyed = any(new.unique is not None for new in news)
             replies = await (self._keyed if keyed else self._inserts).submit(news)
@@ -258,9 +266,6 @@ class Client:
             self._failed(error, [new.id for new in news])
             raise
         if self._bus.heard:
-            for new, reply in zip(news, replies, strict=True):
-                if reply.created and new.id not in known:
-                    self._bus.publish(enqueued(new))
             expired = [reply.expired for reply in replies if reply.expired is not None]
             await self._tell_expired(expired, [new.id for new in news])
         return [
