@@ -51,6 +51,14 @@ def test_breakers_open_in_time_after_the_clock_was_set_back(seed: int) -> None:
     simulate(seed, "sqlite")
 
 
+def test_a_job_whose_caller_was_cancelled_is_told_of() -> None:
+    simulate(596, "sqlite")
+
+
+def test_a_call_that_stalls_beyond_the_last_job_is_waited_for() -> None:
+    simulate(777, "sqlite")
+
+
 def test_a_holder_that_expires_at_an_insert_is_told_of_once() -> None:
     simulate(92, "memory")
 

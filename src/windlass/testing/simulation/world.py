@@ -158,8 +158,9 @@ async def _story(around: Surroundings, stage: Stage, cluster: Cluster) -> None:
 async def _probe(around: Surroundings, stage: Stage, cluster: Cluster) -> None:
     """23: what the world went through has cost no capacity: every slot takes a job."""
     ledger, loop, plan = around.ledger, around.loop, around.faults.plan
-    # A call that stalls, or a claimer that waits longer and longer, outlasts the chaos.
-    await asyncio.sleep(max(0.0, plan.chaos + LEASE * (3 if plan.stalled else 2) - loop.time()))
+    # A claimer that waits longer and longer outlasts the chaos.
+    await asyncio.sleep(max(0.0, plan.chaos + LEASE * 2 - loop.time()))
+    await _stalled(around)
     while not all(node.working for node in cluster.workers):  # noqa: ASYNC110 -- they come and go
         await asyncio.sleep(0.5)
     await _open_up(stage)
@@ -182,9 +183,17 @@ async def _open_up(stage: Stage) -> None:
         await stage.ask("queues.change", record.queue, QueueSettings(), old=record.settings)
 
 
+async def _stalled(around: Surroundings) -> None:
+    """Wait for calls that stall: they outlast the chaos, and may store a job."""
+    plan = around.faults.plan
+    if plan.stalled:
+        await asyncio.sleep(max(0.0, plan.chaos + LEASE * 3 - around.loop.time()))
+
+
 async def _rest(around: Surroundings) -> None:
     """23: everything comes to an end in bounded time."""
     ledger, loop = around.ledger, around.loop
+    await _stalled(around)
     began, extended = loop.time(), dict[JobId, float]()
     while True:
         waiting = {job: view for job, view in ledger.jobs.items() if view.state not in TERMINAL}
