@@ -406,8 +406,8 @@ class StoreBusy(StorageError):
 
 
 class StorageUnavailable(StorageError):
-    """The storage cannot be reached or opened. What was being written may have been stored: repeat
-    an enqueue with the ids of the error.
+    """The storage cannot be reached or opened. The jobs of an enqueue may have been stored: repeat
+    it with the ids of the error.
     """
 
 

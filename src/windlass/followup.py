@@ -217,6 +217,7 @@ def bare(then: NewJob) -> NewJob:
         queue=then.queue,
         payload=msgspec.json.encode({ARGUMENT: told}),
         max_attempts=then.max_attempts,
+        on_lost=then.on_lost,
         tags=marks_in(then.tags),
         parent=then.parent,
     )

@@ -7,8 +7,8 @@ from windlass.core.job import NewJob
 __all__ = ["MAY_BE_STORED", "is_repeat"]
 
 MAY_BE_STORED = (
-    "What was being written may have been stored: to repeat an enqueue safely, give it the ids of "
-    "this error (error.ids)."
+    "If this call was an enqueue, its jobs may have been stored: repeat it with the ids of this "
+    "error (error.ids)."
 )
 """What an outage in the middle of an operation leaves to say."""
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from windlass.seams import monotonic
-from windlass.storage.postgres.translate import Cause, cause_of, translate
+from windlass.storage.postgres.translate import Cause, Unanswered, cause_of, translate
 from windlass.storage.postgres.url import Address, Host
 
 __all__ = ["Server", "socket_of"]
@@ -133,6 +133,8 @@ class Server:
         """Said once per outage, however many links find out. Before the first answer it is for
         whoever opens the storage to say.
         """
+        if isinstance(error, Unanswered):
+            return  # the server is there, and the caller hears of it
         if self._reached and self._down_since is None:
             self._down_since = monotonic()
             log.warning("%s", translate(error, self.address.shown))

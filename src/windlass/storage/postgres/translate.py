@@ -115,7 +115,8 @@ def translate(error: BaseException, where: str) -> Exception:
         return StorageUnavailable(
             f"PostgreSQL at {where} did not answer within {error.seconds:g} s, and the statement "
             f"was cancelled. It may have taken effect all the same. Look for locks and load on the "
-            f"server; where synchronous_standby_names is set, check that a standby is connected."
+            f"server; where synchronous_standby_names is set, check that a standby is connected. "
+            f"{MAY_BE_STORED}"
         )
     if cause_of(error) is Cause.LOST:
         why = str(error) or "it did not answer in time"
