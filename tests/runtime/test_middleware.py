@@ -522,6 +522,6 @@ async def test_a_listener_hears_where_a_job_came_from_and_where_it_went() -> Non
             (State.RUNNING, State.WAITING),
             (State.WAITING, State.RUNNING),
             (State.RUNNING, State.FAILED),
-            (None, State.WAITING),
+            (State.FAILED, State.WAITING),
             (State.WAITING, State.CANCELLED),
         ]

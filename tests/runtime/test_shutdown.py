@@ -23,6 +23,7 @@ from windlass import Context, Windlass
 from windlass.core.event import Event, JobMoved
 from windlass.core.state import State, Verb
 from windlass.errors import ConfigError, StorageUnavailable
+from windlass.runtime.escape import escaped_claims
 from windlass.runtime.worker import StopReason, Worker
 from windlass.storage.protocol import WorkerState
 from windlass.task import Task
@@ -712,3 +713,20 @@ async def test_until_empty_does_not_wait_for_a_paused_queue() -> None:
             async with asyncio.timeout(20):
                 assert await worker.wait() == "empty"
         assert (await job.refresh()).state == "waiting"
+
+
+async def test_lazy_objects_of_other_libraries_do_not_disturb_a_cancelled_worker() -> None:
+    """Looking for the run that ended the loop meets every object of the process."""
+
+    class Lazy:
+        @property
+        def __class__(self) -> type:
+            raise RuntimeError("settings are not configured")
+
+        @__class__.setter
+        def __class__(self, value: type) -> None: ...
+
+    kept = [Lazy()]
+    found = [claim.job for claim, _ in escaped_claims()]  # those of other tests, if any
+    assert "lazy" not in found
+    assert len(kept) == 1

@@ -153,9 +153,11 @@ def escaped_claims() -> Iterator[tuple[Claim, BaseException]]:
     """
     found: list[tuple[BaseException, contextvars.Context | None]] = list(_unreferenced)
     for one in gc.get_objects():
-        if isinstance(one, ENDING):
+        # By type: `isinstance` asks for ``__class__``, and a lazy object of another library may
+        # load something then, or raise.
+        if issubclass(type(one), ENDING):
             found.append((one, _context_of_callback(one.__traceback__)))
-        elif isinstance(one, asyncio.Task) and (error := _end_of(one)) is not None:
+        elif issubclass(type(one), asyncio.Task) and (error := _end_of(one)) is not None:
             found.append((error, _context_of_task(one)))
     for error, context in found:
         claim = None if context is None else _claim_in(context)
@@ -184,7 +186,7 @@ def _context_of(error: BaseException) -> contextvars.Context | None:
     if found is not None:
         return found
     for task in gc.get_objects():
-        if isinstance(task, asyncio.Task) and _end_of(task) is error:
+        if issubclass(type(task), asyncio.Task) and _end_of(task) is error:
             return _context_of_task(task)
     return next((context for dead, context in _unreferenced if dead is error), None)
 
