@@ -19,21 +19,27 @@ from windlass import Backoff, Context, Windlass
 
 app = Windlass("sqlite:///{folder}/jobs.db")
 
+def begin(ctx: Context) -> None:
+    open("{folder}/begun-" + ctx.job_id, "w").close()
+
 @app.task(name="shop.add")
 async def add(a: int, b: int) -> int:
     return a + b
 
 @app.task(name="shop.nap")
-async def nap(seconds: float) -> str:
+async def nap(ctx: Context, seconds: float) -> str:
+    begin(ctx)
     await asyncio.sleep(seconds)
     return "rested"
 
 @app.task(name="shop.block")
-async def block(seconds: float) -> None:
+async def block(ctx: Context, seconds: float) -> None:
+    begin(ctx)
     time.sleep(seconds)
 
 @app.task(name="shop.cling")
-async def cling(seconds: float) -> None:
+async def cling(ctx: Context, seconds: float) -> None:
+    begin(ctx)
     await asyncio.to_thread(time.sleep, seconds)
 
 @app.task(name="shop.fail", max_attempts=2, backoff=Backoff.fixed(0.05))
@@ -68,6 +74,10 @@ class Shop:
 
     def enqueue(self, task: str, *arguments: Any, **options: Any) -> str:
         return str(self._names[task].options(**options).enqueue_sync(*arguments).id)
+
+    def begun(self, job_id: str) -> bool:
+        """Whether its handler was entered: a stored claim alone may still be given back."""
+        return (self.folder / f"begun-{job_id}").exists()
 
     def job(self, job_id: str) -> Job:
         return self.app.blocking.run(self.app.admin.get(job_id))

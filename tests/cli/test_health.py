@@ -67,7 +67,7 @@ def test_a_worker_is_ready_until_it_drains_and_gone_when_it_has_ended(shop: Shop
         assert until(lambda: get(port, "/readyz") == READY)
         assert get(port, "/livez") == (200, "alive\n")
         assert get(port, "/metrics")[0] == 404
-        assert until(lambda: shop.job(job).state is State.RUNNING)
+        assert until(lambda: shop.begun(job))
         worker.signal(signal.SIGTERM)
         worker.wait_for("SIGTERM: no new jobs")
         assert until(lambda: get(port, "/readyz") != READY)

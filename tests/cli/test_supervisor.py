@@ -90,7 +90,7 @@ def test_no_child_is_alive_two_seconds_after_the_supervisor_was_killed(shop: Sho
         "worker", "shop:app", "--processes", "2", "--slots", "2", cwd=shop.folder
     ) as supervisor:
         children = started(supervisor)
-        assert until(lambda: all(shop.job(job).state is State.RUNNING for job in jobs))
+        assert until(lambda: all(shop.begun(job) for job in jobs))
         supervisor.process.kill()
         assert all(gone_within(child, 2.0) for child in children)
     # They had time to stop in order: what they ran is given back with its attempt.
@@ -103,7 +103,7 @@ def test_a_child_that_blocks_its_loop_dies_with_the_supervisor_all_the_same(shop
         "worker", "shop:app", "--processes", "2", "--slots", "1", cwd=shop.folder
     ) as supervisor:
         children = started(supervisor)
-        assert until(lambda: shop.job(job).state is State.RUNNING)
+        assert until(lambda: shop.begun(job))
         supervisor.process.kill()
         assert all(gone_within(child, 2.0) for child in children)
 
@@ -182,7 +182,7 @@ def test_the_first_signal_is_passed_on_and_waited_for(shop: Shop) -> None:
         children = started(supervisor)
         # Not before: the first worker would have run one of them when the second is there.
         jobs = [shop.enqueue("nap", 3.0) for _ in range(2)]
-        assert until(lambda: all(shop.job(job).state is State.RUNNING for job in jobs))
+        assert until(lambda: all(shop.begun(job) for job in jobs))
         supervisor.signal(signal.SIGINT)
         supervisor.wait_for("SIGINT: the workers take no new jobs and end when")
         assert supervisor.wait() == 0
@@ -196,7 +196,7 @@ def test_the_second_signal_interrupts_and_the_attempts_are_given_back(shop: Shop
         "worker", "shop:app", "--processes", "2", "--slots", "1", cwd=shop.folder
     ) as supervisor:
         started(supervisor)
-        assert until(lambda: all(shop.job(job).state is State.RUNNING for job in jobs))
+        assert until(lambda: all(shop.begun(job) for job in jobs))
         supervisor.signal(signal.SIGTERM)
         supervisor.wait_for("Again to interrupt it now")
         supervisor.signal_again(signal.SIGTERM)
@@ -216,7 +216,7 @@ def test_a_signal_to_a_supervisor_and_to_its_workers_is_one_request(shop: Shop) 
         "worker", "shop:app", "--processes", "2", "--slots", "1", cwd=shop.folder
     ) as supervisor:
         started(supervisor)
-        assert until(lambda: all(shop.job(job).state is State.RUNNING for job in jobs))
+        assert until(lambda: all(shop.begun(job) for job in jobs))
         for pid in supervisor.pids():
             os.kill(pid, signal.SIGTERM)
         supervisor.signal(signal.SIGTERM)
@@ -360,7 +360,7 @@ def test_a_terminal_shows_a_line_that_is_kept_up_to_date(shop: Shop, screen: Scr
 def test_ctrl_c_reaches_the_workers_once(shop: Shop, screen: Screen) -> None:
     assert until(lambda: screen.shows(r"2 workers"))
     job = shop.enqueue("nap", 1.0)
-    assert until(lambda: shop.job(job).state is State.RUNNING)
+    assert until(lambda: shop.begun(job))
     screen.press(b"\x03")
     assert until(lambda: screen.shows("SIGINT: the workers take no new jobs"))
     assert until(lambda: screen.shows("all workers have ended: 1 succeeded"))

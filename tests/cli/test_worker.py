@@ -129,7 +129,7 @@ def test_the_first_signal_lets_running_jobs_end(shop: Shop, number: signal.Signa
     running, waiting = shop.enqueue("nap", 1.0), shop.enqueue("nap", 1.0, priority=1)
     with Running("worker", "shop:app", "--slots", "1", cwd=shop.folder) as worker:
         worker.wait_for(READY)
-        assert until(lambda: shop.job(running).state is State.RUNNING)
+        assert until(lambda: shop.begun(running))
         worker.signal(number)
         worker.wait_for(rf"{number.name}: no new jobs; what runs may end, up to 30 s")
         assert worker.wait() == 0
@@ -141,7 +141,7 @@ def test_the_second_signal_interrupts_and_gives_the_attempt_back(shop: Shop) -> 
     job = shop.enqueue("nap", 60.0)
     with Running("worker", "shop:app", cwd=shop.folder) as worker:
         worker.wait_for(READY)
-        assert until(lambda: shop.job(job).state is State.RUNNING)
+        assert until(lambda: shop.begun(job))
         worker.signal(signal.SIGTERM)
         worker.wait_for("Again to interrupt it now")
         worker.signal_again(signal.SIGTERM)
@@ -157,7 +157,7 @@ def test_two_signals_at_the_same_moment_are_one_request(shop: Shop) -> None:
     job = shop.enqueue("nap", 1.0)
     with Running("worker", "shop:app", cwd=shop.folder) as worker:
         worker.wait_for(READY)
-        assert until(lambda: shop.job(job).state is State.RUNNING)
+        assert until(lambda: shop.begun(job))
         worker.signal(signal.SIGTERM)
         worker.wait_for("Again to interrupt it now")  # else the system makes one of them
         worker.signal(signal.SIGTERM)
@@ -187,9 +187,10 @@ def test_a_worker_that_could_not_store_an_outcome_says_so_and_exits_with_73(shop
 def test_what_a_stop_gives_back_is_in_the_last_count(shop: Shop) -> None:
     (shop.folder / "held.py").write_text(
         "import time\n"
-        "from shop import app\n"
+        "from shop import Context, app, begin\n"
         "@app.task(name='held.hold')\n"
-        "def hold() -> None:\n"
+        "def hold(ctx: Context) -> None:\n"
+        "    begin(ctx)\n"
         "    time.sleep(60)\n"  # a thread: nobody can interrupt it
     )
 
@@ -199,7 +200,7 @@ def test_what_a_stop_gives_back_is_in_the_last_count(shop: Shop) -> None:
     job = hold.enqueue_sync().id
     with Running("worker", "held:app", cwd=shop.folder) as worker:
         worker.wait_for(READY)
-        assert until(lambda: shop.job(job).state is State.RUNNING)
+        assert until(lambda: shop.begun(job))
         worker.signal(signal.SIGTERM)
         worker.wait_for("Again to interrupt it now")
         worker.signal_again(signal.SIGTERM)
@@ -212,7 +213,7 @@ def test_what_became_of_a_dead_workers_job_is_in_the_last_count(shop: Shop) -> N
     job = shop.enqueue("nap", 60.0, on_lost="fail")
     with Running("worker", "shop:app", cwd=shop.folder) as worker:
         worker.wait_for(READY)
-        assert until(lambda: shop.job(job).state is State.RUNNING)
+        assert until(lambda: shop.begun(job))
         worker.signal(signal.SIGKILL)
         worker.wait()
     ended = windlass("worker", "shop:app", "--until-empty", cwd=shop.folder)
@@ -224,7 +225,7 @@ def test_a_job_that_outlasts_the_grace_period_is_given_back(shop: Shop) -> None:
     job = shop.enqueue("nap", 60.0)
     with Running("worker", "shop:app", "--grace", "200ms", cwd=shop.folder) as worker:
         worker.wait_for(READY)
-        assert until(lambda: shop.job(job).state is State.RUNNING)
+        assert until(lambda: shop.begun(job))
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0
     stored = shop.job(job)
@@ -235,7 +236,7 @@ def test_a_signal_is_answered_while_a_job_blocks_the_loop(shop: Shop) -> None:
     job = shop.enqueue("block", 2.0)
     with Running("worker", "shop:app", cwd=shop.folder) as worker:
         worker.wait_for(READY)
-        assert until(lambda: shop.job(job).state is State.RUNNING)
+        assert until(lambda: shop.begun(job))
         worker.signal(signal.SIGTERM)
         worker.wait_for("SIGTERM: no new jobs", timeout=1.5)
         assert worker.wait() == 0
@@ -274,10 +275,7 @@ def test_sigusr1_writes_every_stack_and_the_worker_goes_on(shop: Shop) -> None:
     job = shop.enqueue("nap", 60.0)
     with Running("worker", "shop:app", cwd=shop.folder) as worker:
         worker.wait_for(READY)
-        assert until(lambda: shop.job(job).state is State.RUNNING)
-        # A stored claim does not say that the handler was entered; the end of a later job does.
-        later = shop.enqueue("add", 1, 1)
-        worker.wait_for(rf"succeeded {later[-8:]}")
+        assert until(lambda: shop.begun(job))
         worker.signal(signal.SIGUSR1)
         worker.wait_for(r"^(Current thread|Thread) 0x")
         worker.wait_for(r"is called windlass-heartbeat")
@@ -293,7 +291,7 @@ def test_a_thread_that_user_code_left_behind_does_not_keep_a_stopped_worker_aliv
     job = shop.enqueue("cling", 300.0)
     with Running("worker", "shop:app", "--grace", "100ms", cwd=shop.folder) as worker:
         worker.wait_for(READY)
-        assert until(lambda: shop.job(job).state is State.RUNNING)
+        assert until(lambda: shop.begun(job))
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0
     assert (shop.job(job).state, shop.job(job).attempt) == (State.WAITING, 0)
