@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.runtime.world import Hook, World, make_suspect, register, simulate, working
+from tests.runtime.world import Hook, Tampered, World, make_suspect, register, simulate, working
 from windlass.core.state import State
 from windlass.storage.protocol import Want
 from windlass.task import Task
@@ -192,3 +192,52 @@ def test_a_suspect_is_asked_for_alone_and_one_at_a_time() -> None:
         assert asked[:2] == [(7, False, 0), (7, True, 1)]
 
     simulate(scenario)
+
+
+def test_a_suspect_waits_until_the_outcomes_of_the_others_are_stored() -> None:
+    """It may end the process, which would lose them."""
+
+    async def scenario(world: World) -> None:
+        sleep = sleeper(world)
+        job = await sleep.enqueue("suspect", 1.0)
+        await make_suspect(await world.app.storage(), job.id, delay=1)
+        async with working(world.app, store=await slow_to_store(world)):
+            await sleep.enqueue("neighbour", 5.0)
+            await world.until(20)
+        assert [start for start in world.seen if "ends" not in start[1]] == [
+            (0.0, "neighbour"),
+            (7.0, "suspect"),
+        ]
+
+    simulate(scenario)
+
+
+def test_no_job_starts_before_the_outcome_of_a_suspect_is_stored() -> None:
+    """That job may end the process, which would count against the suspect."""
+
+    async def scenario(world: World) -> None:
+        sleep = sleeper(world)
+        job = await sleep.enqueue("suspect", 5.0)
+        await make_suspect(await world.app.storage(), job.id)
+        async with working(world.app, store=await slow_to_store(world)):
+            await world.until(1)
+            await sleep.enqueue("neighbour", 1.0)
+            await world.until(20)
+        assert [start for start in world.seen if "ends" not in start[1]] == [
+            (0.0, "suspect"),
+            (7.0, "neighbour"),
+        ]
+
+    simulate(scenario)
+
+
+async def slow_to_store(world: World) -> Tampered:
+    """A store that takes two seconds to store outcomes."""
+    store = await world.tampered()
+
+    async def apply(call: Hook, *args: Any, **options: Any) -> Any:
+        await asyncio.sleep(2)
+        return await call(*args, **options)
+
+    store.on("jobs.apply", apply)
+    return store

@@ -46,6 +46,10 @@ class Home(Protocol):
         """Whether outcomes are being stored as fast as they come."""
         ...
 
+    def all_stored(self, then: Callable[[], None]) -> bool:
+        """Whether every outcome is stored; if not, call ``then`` once when they are."""
+        ...
+
     def given_back(
         self, jobs: Sequence[ClaimedJob], releases: Sequence[Transition], applied: Applied
     ) -> None:
@@ -93,6 +97,7 @@ class Claimer:
         self._solo_due = False
         self._next_look = 0.0
         self._solo: Claim | None = None
+        self._after_solo = False
         self._holding: Sequence[Claim] = ()
         self.quiet = False
         """Set to take nothing more."""
@@ -117,6 +122,7 @@ class Claimer:
         """A run ended here."""
         if claim == self._solo:
             self._solo = None
+            self._after_solo = True
 
     def compare(self, holding: Sequence[Claim]) -> None:
         """What the store says this worker holds; looked at between two claims, never during one."""
@@ -206,7 +212,7 @@ class Claimer:
         wants, total = self._slots.wants()
         if self._most is not None:
             total = min(total, self._most - self.claimed)
-        if total <= 0:
+        if total <= 0 or not self._outcomes_are_safe(solo=solo):
             return 0
         self._hint = False
         worker, asked = self._identity.id, asyncio.get_running_loop().time()
@@ -235,6 +241,17 @@ class Claimer:
         if reply.expired:  # last: what was claimed must not wait for it
             await self._home.expired(reply.expired)
         return len(reply.jobs)
+
+    def _outcomes_are_safe(self, *, solo: bool) -> bool:
+        """Whether a job that ends this process would cost no other job its outcome.
+
+        An outcome that is not stored is lost with the process. Before a suspect those of the
+        others must be stored; after it the suspect's, which would be a loss while it ran alone.
+        """
+        if (solo or self._after_solo) and not self._home.all_stored(self._wake.set):
+            return False
+        self._after_solo = False
+        return True
 
     async def _suspect_waits(self) -> bool:
         """Whether what this worker drains for is still there: others may have taken it."""

@@ -224,6 +224,10 @@ class Engine:
         """Whether outcomes are being stored as fast as they come."""
         return self.finisher.backlog < self.slots.total
 
+    def all_stored(self, then: Callable[[], None]) -> bool:
+        """Whether every outcome is stored; if not, call ``then`` once when they are."""
+        return self.finisher.all_stored(then)
+
     def holds(self, claim: Claim) -> bool:
         """Whether this claim runs, or waits to be stored, in this process."""
         return claim in self.runner.active or self.finisher.holds(claim)

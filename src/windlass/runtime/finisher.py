@@ -65,6 +65,7 @@ class Finisher:
         self._sending: dict[Claim, _Ended] = {}
         self._notes: dict[Claim, Progress] = {}
         self._added = asyncio.Event()
+        self._then: Callable[[], None] | None = None
         self._failing = False
         self._stuck: Exception | None = None
         self.counts: Counter[str] = Counter()
@@ -101,6 +102,11 @@ class Finisher:
     def idle(self) -> bool:
         """Whether every outcome is stored."""
         return not self._next and not self._sending
+
+    def all_stored(self, then: Callable[[], None]) -> bool:
+        """Whether every outcome is stored; if not, call ``then`` once when they are."""
+        self._then = None if self.idle else then
+        return self.idle
 
     async def run(self, stop: asyncio.Event) -> None:
         """Write as long as there is something to write, until ``stop`` and nothing is left."""
@@ -213,6 +219,9 @@ class Finisher:
             for job, _ in sent:
                 del self._sending[job.claim]
         self._record(stored, applied.answers, applied.at)
+        if self._then is not None and self.idle:
+            then, self._then = self._then, None
+            then()
 
     def _record(self, batch: Sequence[_Ended], answers: Sequence[Answer], at: datetime) -> None:
         counts, heard = self.counts, self._bus.heard
