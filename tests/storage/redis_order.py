@@ -22,7 +22,7 @@ _SINGLE = frozenset(
     b"seq jobs state all errors tracebacks progress dead keys due expiring holders counts paused "
     b"rollups live wake limits lanes bays epoch opened fence born born_seq ended roles "
     b"throttled settings brakes breakers schedules planned declared frames audit audits audit_ages "
-    b"missed audit_seq events event_seq journal charged finishes".split()
+    b"missed audit_seq events event_seq journal charged finishes odd".split()
 )
 _MANY = frozenset(
     b"history later ready solo lane lane_expiring running finished oldest rollups gates holds "
@@ -94,6 +94,8 @@ class _Look:
     def records(self) -> None:
         self.same("all", {j: int(n) for j, n in self.scores(b"all").items()},
                   {j: asked.seq for j, asked in self.jobs.items()})  # fmt: skip
+        self.same("odd", set(self.scores(b"odd")), {j for j, asked in self.jobs.items()
+                  if abs(int.from_bytes(j[:4]) - asked.created // 65536000) > 1})  # fmt: skip
         self.expect(self.kept.keys() <= self.jobs.keys(), "state records without a job")
         failed = {job for job, kept in self.kept.items() if kept.flags & ERROR}
         self.same("errors", set(self.fields(b"errors")), failed)

@@ -90,6 +90,8 @@ HOT = {
     ("admin.sql", "prunable"): ["jobs: jobs_finished"] * 3,
     ("find.sql", "walk"): [f"jobs: {PRIMARY}"],
     ("find.sql", "among"): [f"jobs: {PRIMARY}"],
+    ("find.sql", "named"): ["jobs: sqlite_autoindex_jobs_1"],
+    ("find.sql", "newest"): [f"jobs: {PRIMARY}"],
     ("find.sql", "ready"): ["jobs: jobs_ready"],
     ("find.sql", "solo"): ["jobs: jobs_solo"],
     ("find.sql", "later"): ["jobs: jobs_scheduled"],

@@ -1,20 +1,66 @@
-"""Ids that callers give to their jobs."""
+"""Ids that callers give to their jobs, and how ids are written for people."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from windlass.core.job import JobId
 from windlass.core.text import shown
 from windlass.errors import InvalidArgument
 
-__all__ = ["id_as_stored", "job_id_of", "job_ids_of"]
+__all__ = [
+    "Likeness",
+    "id_as_stored",
+    "is_whole",
+    "job_id_of",
+    "job_ids_of",
+    "likenesses",
+    "short_id",
+]
 
 _PLAIN = re.compile(r"[0-9a-f]{32}")
 _DASHED = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _DASHED_LENGTH = 36
 _OF_SCHEDULES = "8"
+_DIGITS = 32
+_FIRST, _LAST = 8, 6
+"""Digits of a shortened id. An id begins with the time it was made, so neighbours share the first
+ones; the last ones are chance."""
+_SHORT = re.compile(rf"([0-9a-f]{{{_FIRST},}})(?:…|\.{{2,3}})([0-9a-f]{{{_LAST},}})")
+_BARE = re.compile(r"[0-9a-f]{8,31}")
+
+
+class Likeness(NamedTuple):
+    """What is known of an id: its first digits, and its last."""
+
+    first: str
+    """Eight digits or more, or none."""
+    last: str
+
+
+def short_id(job: str) -> str:
+    """An id as people see it where there is little room: ``0192f3a1…9c4e07``."""
+    return f"{job[:_FIRST]}…{job[-_LAST:]}" if len(job) > _FIRST + _LAST else job
+
+
+def is_whole(job: str) -> bool:
+    """Whether this is an id as it is stored."""
+    return _PLAIN.fullmatch(job) is not None
+
+
+def likenesses(given: str) -> list[Likeness]:
+    """What to look for where a shortened id was given, in this order; nothing: it is none."""
+    text = given.strip().lower()
+    if found := _SHORT.fullmatch(text):
+        return [Likeness(found[1], found[2])] if len(found[1]) + len(found[2]) < _DIGITS else []
+    if not _BARE.fullmatch(text):
+        return []
+    bare = Likeness("", text)
+    if len(text) == _FIRST + _LAST:
+        return [Likeness(text[:_FIRST], text[_FIRST:]), bare]
+    return [bare]
 
 
 def id_as_stored(given: object) -> JobId:

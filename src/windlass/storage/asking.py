@@ -8,7 +8,7 @@ from typing import Protocol
 
 from windlass.core.job import Attempt, Job, JobId
 from windlass.core.rollup import Rollup
-from windlass.storage.looks import ErrorLook, JobFilter, Page, QueueCounts
+from windlass.storage.looks import ErrorLook, JobFilter, Named, Page, QueueCounts
 from windlass.storage.ordering import AuditNote
 
 __all__ = ["AdminStore"]
@@ -19,6 +19,15 @@ class AdminStore(Protocol):
 
     async def get(self, ids: Sequence[JobId]) -> Sequence[Job | None]:
         """The jobs, in order; None for an id that is not stored."""
+        ...
+
+    async def named(self, first: str, last: str, *, after: str | None = None) -> Named:
+        """Ids that begin with ``first`` (eight digits or more) and end with ``last``.
+
+        By a range of ids: flat in the number of stored jobs. Where ``first`` is empty, of all
+        jobs, newest first (by ``seq``). One call meets a bounded number of ids; whoever goes on
+        with `Named.after` until it is None has met every such id once.
+        """
         ...
 
     async def find(self, wanted: JobFilter, *, limit: int) -> Page:

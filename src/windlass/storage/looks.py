@@ -18,6 +18,7 @@ __all__ = [
     "ErrorLook",
     "JobFilter",
     "LimitState",
+    "Named",
     "Page",
     "QueueCounts",
     "QueueRecord",
@@ -120,6 +121,16 @@ class ErrorLook(msgspec.Struct, frozen=True):
     """The most recent first."""
     complete: bool
     """False: there are more failed jobs than one look takes; the oldest are not counted."""
+
+
+class Named(msgspec.Struct, frozen=True):
+    """Ids that look like the one asked for, among those that one call has met."""
+
+    ids: Sequence[JobId]
+    looked: int
+    """How many ids were met."""
+    after: str | None
+    """For the next call; None: there are no more."""
 
 
 class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):

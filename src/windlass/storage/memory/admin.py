@@ -14,7 +14,7 @@ from windlass.storage.memory.database import MemoryDatabase
 from windlass.storage.memory.faults import grouped
 from windlass.storage.memory.filters import is_candidate, is_wanted
 from windlass.storage.memory.row import Row
-from windlass.storage.protocol import AuditNote, ErrorLook, JobFilter, Page, QueueCounts
+from windlass.storage.protocol import AuditNote, ErrorLook, JobFilter, Named, Page, QueueCounts
 
 __all__ = ["MemoryAdmin"]
 
@@ -36,6 +36,25 @@ class MemoryAdmin:
         with self._db.moment() as now:
             rows = [self._db.by_id.get(job) for job in ids]
             return [None if row is None else self._shown(row, now) for row in rows]
+
+    async def named(self, first: str, last: str, *, after: str | None = None) -> Named:
+        with self._db.moment():
+            met = self._range(first, after) if first else self._newest(after)
+            ids = [job for job in met[: self.look] if self._ends(job, last)]
+            more = len(met) > self.look
+            return Named(ids, min(len(met), self.look), met[self.look - 1] if more else None)
+
+    def _range(self, first: str, after: str | None) -> list[JobId]:
+        return sorted(
+            job for job in self._db.by_id if job.startswith(first) and job > (after or "")
+        )
+
+    def _newest(self, after: str | None) -> list[JobId]:
+        rows = [row.asked.id for row in reversed(self._db.rows.values())]
+        return rows if after is None else rows[rows.index(JobId(after)) + 1 :]
+
+    def _ends(self, job: JobId, last: str) -> bool:
+        return job.endswith(last)
 
     async def find(self, wanted: JobFilter, *, limit: int) -> Page:
         with self._db.moment() as now:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from uuid import UUID
 
 from windlass.core.job import Attempt, Job, JobId
 from windlass.core.rollup import Rollup, merge
@@ -13,7 +14,7 @@ from windlass.storage.postgres.connection import Row
 from windlass.storage.postgres.database import Database
 from windlass.storage.postgres.filters import filter_args
 from windlass.storage.postgres.records import attempt_of, job_of, known_ids
-from windlass.storage.protocol import AuditNote, ErrorLook, JobFilter, Page, QueueCounts
+from windlass.storage.protocol import AuditNote, ErrorLook, JobFilter, Named, Page, QueueCounts
 from windlass.storage.queries import load
 
 __all__ = ["PostgresAdmin"]
@@ -22,6 +23,12 @@ _SQL = load("windlass.storage.postgres.sql", "admin.sql")
 _GET, _FIND, _HISTORY, _ERRORS = _SQL["get"], _SQL["find"], _SQL["history"], _SQL["errors"]
 _COUNT_ALL, _COUNT_UP_TO = _SQL["count_all"], _SQL["count_up_to"]
 _KNOWN_QUEUES, _PAUSE, _ROLLUPS = _SQL["known_queues"], _SQL["pause"], _SQL["rollups"]
+_NAMED, _NEWEST = _SQL["named"], _SQL["newest"]
+
+_LOOK = 20_000
+"""Ids that one call meets."""
+_DIGITS = 32
+_TOP = 2**63 - 1
 
 
 class PostgresAdmin:
@@ -39,6 +46,19 @@ class PostgresAdmin:
         rows = await self._ask(_GET, self._db.instant(), known_ids(ids))
         jobs = {job.id: job for job in map(job_of, rows)}
         return [jobs.get(job) for job in ids]
+
+    async def named(self, first: str, last: str, *, after: str | None = None) -> Named:
+        if first:
+            low, high = UUID(after or first.ljust(_DIGITS, "0")), UUID(first.ljust(_DIGITS, "f"))
+            rows = await self._ask(_NAMED, low, high, after is not None, last, _LOOK)
+        else:
+            rows = await self._ask(_NEWEST, _TOP if after is None else int(after), last, _LOOK)
+        looked = rows[0]["looked"]
+        return Named(
+            [JobId(row["id"].hex) for row in rows if row["id"] is not None],
+            looked,
+            str(rows[0]["after"]).replace("-", "") if looked == _LOOK else None,
+        )
 
     async def find(self, wanted: JobFilter, *, limit: int) -> Page:
         rows = await self._ask(

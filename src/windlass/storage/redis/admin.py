@@ -10,12 +10,13 @@ from windlass.core.job import Attempt, Job, JobId
 from windlass.core.rollup import Rollup, merge
 from windlass.core.state import State
 from windlass.storage.calendar import instant_of
-from windlass.storage.protocol import AuditNote, ErrorLook, JobFilter, Page, QueueCounts
+from windlass.storage.protocol import AuditNote, ErrorLook, JobFilter, Named, Page, QueueCounts
 from windlass.storage.redis.audits import note_bytes
 from windlass.storage.redis.database import Database
 from windlass.storage.redis.faults import Faults
 from windlass.storage.redis.finding import Finder
 from windlass.storage.redis.layout import STATES
+from windlass.storage.redis.naming import named
 from windlass.storage.redis.records import attempt_of, known_id, rollup_of
 from windlass.storage.redis.scripts import script
 from windlass.storage.redis.shown import pairs, shown_job
@@ -53,6 +54,9 @@ class RedisAdmin:
         for start in range(0, len(ids), _AT_ONCE):
             for row in await self._db.run_aside(_GET, *ids[start : start + _AT_ONCE]):
                 yield shown_job(row) if row else None
+
+    async def named(self, first: str, last: str, *, after: str | None = None) -> Named:
+        return await named(self._db, first, last, after)
 
     async def find(self, wanted: JobFilter, *, limit: int) -> Page:
         return await self._finder.find(wanted, limit=limit)

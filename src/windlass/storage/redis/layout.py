@@ -13,6 +13,9 @@ Jobs
                               cancelled, requeued, replaced, edited or run early has none, and is
                               waiting as it was asked for.
     all              ZSET     id by job number
+    odd              ZSET     id, all with the score 0: those that begin with another time than
+                              that of their jobs, told in stretches of 65.536 s (the neighbours of
+                              a stretch count as the same). Made by others, or of old slots
     errors           HASH     id -> msgpack [kind, message]; there is one where flag ERROR is set
     tracebacks       HASH     id -> text, where it is not empty
     frames           HASH     id -> where that error was raised, where that is known

@@ -10,13 +10,14 @@ import apsw
 from windlass.core.instant import to_us
 from windlass.core.job import Attempt, Job, JobId
 from windlass.core.rollup import Rollup
-from windlass.storage.protocol import AuditNote, ErrorLook, JobFilter, Page, QueueCounts
+from windlass.storage.protocol import AuditNote, ErrorLook, JobFilter, Named, Page, QueueCounts
 from windlass.storage.queries import load
 from windlass.storage.sqlite.audits import keep_audit
 from windlass.storage.sqlite.counting import count_jobs
 from windlass.storage.sqlite.database import Database
 from windlass.storage.sqlite.faults import error_groups
 from windlass.storage.sqlite.finding import find
+from windlass.storage.sqlite.naming import named
 from windlass.storage.sqlite.queues import pause, resume
 from windlass.storage.sqlite.rollups import read_rollups
 from windlass.storage.sqlite.rows import (
@@ -43,6 +44,9 @@ class SqliteAdmin:
 
     async def get(self, ids: Sequence[JobId]) -> Sequence[Job | None]:
         return self._db.read(lambda connection, now: _get(connection, ids, now))
+
+    async def named(self, first: str, last: str, *, after: str | None = None) -> Named:
+        return self._db.read(lambda connection, _: named(connection, first, last, after))
 
     async def find(self, wanted: JobFilter, *, limit: int) -> Page:
         return self._db.look(lambda connection, now: find(connection, wanted, limit, now))

@@ -54,6 +54,7 @@ from windlass.testing.conformance.losing import LossConformance
 from windlass.testing.conformance.maintaining import MaintenanceConformance
 from windlass.testing.conformance.missing import MissConformance
 from windlass.testing.conformance.moving import MovingConformance
+from windlass.testing.conformance.naming import NamingConformance
 from windlass.testing.conformance.opening import (
     QueueWakeupConformance,
     StorageConformance,
@@ -118,6 +119,7 @@ __all__ = [
     "MaxRunningConformance",
     "MissConformance",
     "MovingConformance",
+    "NamingConformance",
     "ObedienceConformance",
     "OnFailureConformance",
     "OperatorConformance",
@@ -216,6 +218,7 @@ ALL: tuple[type, ...] = (
     FilterConformance,
     TextConformance,
     PageConformance,
+    NamingConformance,
     QueueCountConformance,
     ErrorGroupConformance,
     LogConformance,

@@ -16,6 +16,32 @@ SELECT seq, id, state, queue, task, priority, due, attempt, max_attempts, budget
   FROM windlass.jobs
  WHERE id = ANY ($2::uuid[]);
 
+-- name: named
+-- By the index of ids alone: at least one row, without an id where none is found. $3: from behind
+-- the first one.
+WITH met AS MATERIALIZED (
+    SELECT id FROM windlass.jobs
+     WHERE id >= $1::uuid AND id <= $2::uuid AND (id > $1::uuid OR NOT $3::boolean)
+     ORDER BY id LIMIT $5::bigint
+)
+SELECT seen.looked, seen.after, found.id
+  FROM (SELECT count(*) AS looked, (SELECT id FROM met ORDER BY id DESC LIMIT 1) AS after
+          FROM met) AS seen
+  LEFT JOIN LATERAL (
+       SELECT id FROM met
+        WHERE right(encode(uuid_send(id), 'hex'), length($4::text)) = $4::text) AS found ON true;
+
+-- name: newest
+WITH met AS MATERIALIZED (
+    SELECT id, seq FROM windlass.jobs WHERE seq < $1::bigint ORDER BY seq DESC LIMIT $3::bigint
+)
+SELECT seen.looked, seen.after, found.id
+  FROM (SELECT count(*) AS looked, min(seq) AS after FROM met) AS seen
+  LEFT JOIN LATERAL (
+       SELECT id FROM met
+        WHERE right(encode(uuid_send(id), 'hex'), length($2::text)) = $2::text
+        ORDER BY seq DESC) AS found ON true;
+
 -- name: find
 -- At least one row, without a job where none is found: next and reached stand in every row.
 SELECT f.next, f.reached, jobs.seq, id, state, queue, task, priority, due, attempt, max_attempts,

@@ -25,6 +25,7 @@ local function prune(queue, ids)
   wide('HDEL', prefix .. 'state', plain, 1)
   wide('HDEL', prefix .. 'progress', plain, 1)
   wide('ZREM', prefix .. 'all', plain, 1)
+  wide('ZREM', prefix .. 'odd', plain, 1)
   journal.forget(plain)
   count(queue, SUCCEEDED, -#plain)
   -- One by one: a payload may be large.

@@ -68,6 +68,9 @@ function restore.job(thing)
   ) .. body
   redis.call('HSET', prefix .. 'jobs', id, asked)
   redis.call('ZADD', prefix .. 'all', seq, id)
+  if is_odd(id, state.created) then
+    redis.call('ZADD', prefix .. 'odd', 0, id)
+  end
   local job = parse_job(id, asked, false)
   for name, value in pairs(state) do
     job[name] = value

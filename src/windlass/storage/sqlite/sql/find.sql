@@ -88,6 +88,14 @@ SELECT seq, id, state, queue, task, priority, due, attempt, max_attempts, budget
   FROM jobs
  WHERE seq IN (SELECT value FROM json_each(?1));
 
+-- name: named
+-- By the index of ids alone. ?3: from behind the first one.
+SELECT id FROM jobs WHERE id >= ?1 AND id <= ?2 AND id > CASE WHEN ?3 THEN ?1 ELSE x'' END
+ ORDER BY id LIMIT ?4;
+
+-- name: newest
+SELECT id, seq FROM jobs WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2;
+
 -- name: ready
 SELECT seq FROM jobs WHERE ready = 1 AND queue >= ?1 AND queue <= ?2 LIMIT ?3;
 

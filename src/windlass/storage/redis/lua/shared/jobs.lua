@@ -55,6 +55,13 @@ local function after(at, span)
   return math.min(at + span, LAST)
 end
 
+-- Whether an id begins with another time than that its job was made at, told to about a minute.
+-- Those are kept in `odd`: named.lua finds the others among the jobs of that time.
+local function is_odd(id, made)
+  local apart = struct.unpack('>I4', id) - math.floor(made / 65536000)
+  return apart > 1 or apart < -1
+end
+
 -- --- records ---
 
 -- The job of two stored records (`kept` may be false: it was never touched). Nil and why, if they
@@ -238,5 +245,6 @@ local function bury_record(queue, id, reason, asked, kept)
   journal.forget({ id })
   redis.call('DEL', prefix .. 'history:' .. id)
   redis.call('ZREM', prefix .. 'all', id)
+  redis.call('ZREM', prefix .. 'odd', id)
   redis.call('ZREM', prefix .. 'expiring', id)
 end

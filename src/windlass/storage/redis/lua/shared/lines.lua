@@ -234,6 +234,9 @@ local function delete_job(job)
   free_key(job)
   redis.call('HDEL', prefix .. 'jobs', job.id)
   redis.call('ZREM', prefix .. 'all', job.id)
+  if is_odd(job.id, job.created) then
+    redis.call('ZREM', prefix .. 'odd', job.id)
+  end
   if job.kept then
     redis.call('HDEL', prefix .. 'state', job.id)
   end

@@ -233,7 +233,7 @@ local function store_new(new)
   local ids, queues, marks, specials, known = new.ids, new.queues, new.marks, new.specials, new.known
   local priorities = new.priorities
   local last = redis.call('INCRBY', prefix .. 'seq', new.many) - new.many
-  local answers, records, all, stored, expiring = {}, {}, {}, 0, {}
+  local answers, records, all, odd, stored, expiring = {}, {}, {}, {}, 0, {}
   local lines, later, added, taken_over = {}, {}, {}, false
 
   -- The members that join a line, by queue.
@@ -254,6 +254,7 @@ local function store_new(new)
   local function flush()
     wide('HSET', prefix .. 'jobs', records, 2)
     wide('ZADD', prefix .. 'all', all, 2)
+    wide('ZADD', prefix .. 'odd', odd, 2)
     wide('ZADD', prefix .. 'expiring', expiring, 2)
     for queue, line in pairs(lines) do
       wide('ZADD', prefix .. 'ready:' .. queue, line, 2)
@@ -261,7 +262,7 @@ local function store_new(new)
     for queue, line in pairs(later) do
       wide('ZADD', prefix .. 'later:' .. queue, line, 2)
     end
-    records, all, stored, expiring, lines, later = {}, {}, 0, {}, {}, {}
+    records, all, odd, stored, expiring, lines, later = {}, {}, {}, 0, {}, {}, {}
   end
 
   local function store(i)
@@ -273,6 +274,9 @@ local function store_new(new)
       .. items[2 * i]
     all[stored + 1], all[stored + 2] = last, id
     stored = stored + 2
+    if is_odd(id, now) then
+      odd[#odd + 1], odd[#odd + 2] = 0, id
+    end
     known[id] = true
     added[queue] = (added[queue] or 0) + 1
     if expires > 0 then
