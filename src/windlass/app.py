@@ -25,6 +25,7 @@ from windlass.client import Client
 from windlass.config import Settings, WorkerSettings, load_settings
 from windlass.errors import AppClosed, ConfigError
 from windlass.followup import check_all
+from windlass.greenlets import running_loop
 from windlass.outbox import Outbox
 from windlass.producing import Producing
 from windlass.runtime.engine import Surroundings
@@ -276,14 +277,14 @@ class Windlass(Producing):
             self._opener, self._seams, self._make_client, self._links, self._opening = before
 
     async def _client(self) -> Client:
-        link = self._links.get(asyncio.get_running_loop())
+        link = self._links.get(running_loop())
         if link is None or self._pid != os.getpid():
             link = await self._link()
         return link.client
 
     async def _link(self) -> _Link:
         self._notice_fork()
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         link = self._links.get(loop)
         if link is not None:
             return link

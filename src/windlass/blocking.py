@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import threading
 import weakref
 from collections.abc import Coroutine, Iterable, Sequence
-from concurrent.futures import Future
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -17,9 +15,17 @@ from windlass.context import note_wait
 from windlass.core.ids import job_ids_of
 from windlass.core.job import Job as JobRecord
 from windlass.errors import BlockingCallOnLoop
+from windlass.greenlets import (
+    GreenExecutor,
+    green_threads,
+    native_lock,
+    on_trio,
+    refuse_eventlet,
+    wait_green,
+)
 from windlass.handle import Job
 from windlass.outbox import Outbox, Wake
-from windlass.seams import start_thread
+from windlass.seams import sleep, start_native_thread
 from windlass.storage.protocol import CancelAnswer, UserConnection
 from windlass.task import Call
 
@@ -31,7 +37,7 @@ __all__ = ["Blocking"]
 R = TypeVar("R")
 log = logging.getLogger("windlass")
 
-_PATIENCE = 0.05
+_PATIENCE = 0.01
 """Seconds between two looks at what is still under way."""
 
 
@@ -55,50 +61,86 @@ class _App(Protocol):
 
 
 class _LoopThread:
-    """One background loop, and how many calls it is at."""
+    """One background loop on an OS thread, and how many calls it is at."""
+
+    loop: asyncio.AbstractEventLoop
 
     def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
+        refuse_eventlet()
+        self.green = green_threads() is not None
         self.calls = 0
         self.ending = False
-        self.idle = threading.Condition()
-        ready = threading.Event()
+        self._counting = native_lock()
+        self._background: set[asyncio.Task[object]] = set()
+        self._failed: OSError | None = None
+        self._ready = native_lock()
+        self._ready.acquire()
+        self.join = start_native_thread("blocking", self._serve)
+        self._ready.acquire()  # for as long as a loop takes to be made
+        if self._failed is not None:
+            raise self._failed
 
-        def serve() -> None:
-            asyncio.set_event_loop(self.loop)
-            self.loop.call_soon(ready.set)
-            try:
-                self.loop.run_forever()
-            finally:
-                self.loop.close()
+    def _serve(self) -> None:
+        # Made here: under gevent a loop belongs to the thread that makes it.
+        try:
+            self.loop = asyncio.new_event_loop()
+        except OSError as error:  # no file descriptor is left
+            self._failed = error
+            self._ready.release()
+            return
+        if self.green:
+            self.loop.set_default_executor(GreenExecutor())
+        asyncio.set_event_loop(self.loop)
+        self.loop.call_soon(self._ready.release)
+        try:
+            self.loop.run_forever()
+        finally:
+            self.loop.close()
 
-        self.thread = start_thread("blocking", serve)
-        ready.wait()
+    def wait_for(self, work: Coroutine[Any, Any, R]) -> R:
+        """Run ``work`` on the loop, and wait for it."""
+        if self.green:
+            return wait_green(self.loop, work)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+    def start(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run ``work`` on the loop as a call that nothing waits for."""
+
+        def begin() -> None:
+            task = self.loop.create_task(work)
+            self._background.add(task)
+            task.add_done_callback(ended)
+
+        def ended(task: asyncio.Task[object]) -> None:
+            self._background.discard(task)
+            self.end()
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.debug("something in the background went wrong: %s", error)
+
+        self.loop.call_soon_threadsafe(begin)
 
     def begin(self) -> bool:
         """Count a call; False when the loop takes no more."""
-        with self.idle:
+        with self._counting:
             self.calls += not self.ending
             return not self.ending
 
     def end(self) -> None:
         """A call has its answer."""
-        with self.idle:
+        with self._counting:
             self.calls -= 1
             self._stop_if_done()
 
     def stop(self) -> None:
         """Take no more calls, and stop when those under way have their answers."""
-        with self.idle:
+        with self._counting:
             if not self.ending:
                 self.ending = True
                 self._stop_if_done()
 
     def _stop_if_done(self) -> None:
-        if self.calls == 0:
-            self.idle.notify_all()
-            if self.ending:
-                self.loop.call_soon_threadsafe(self.loop.stop)
+        if self.calls == 0 and self.ending:
+            self.loop.call_soon_threadsafe(self.loop.stop)
 
 
 _INHERITED: list[_LoopThread] = []
@@ -127,7 +169,7 @@ class Blocking:
         _EVERY.add(self)
 
     def _start_afresh(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = native_lock()
         self._serving: _LoopThread | None = None
 
     def enqueue_many(
@@ -169,26 +211,30 @@ class Blocking:
         """Run any of the app's coroutines, such as ``app.admin.counts()``, and wait for it."""
         if _on_a_loop():
             work.close()
+            if on_trio():
+                instead = "trio.to_thread.run_sync(...)"
             raise BlockingCallOnLoop("This blocking call", instead)
         return self._wait_for(work)
 
     def _wait_for(self, work: Coroutine[Any, Any, R]) -> R:
-        serving = self._begin()
         try:
-            return asyncio.run_coroutine_threadsafe(work, serving.loop).result()
+            serving = self._begin()
+        except BaseException:
+            work.close()
+            raise
+        try:
+            return serving.wait_for(work)
         finally:
             serving.end()
 
     def start(self, work: Coroutine[Any, Any, object]) -> None:
         """Run something nobody waits for, from any thread; what goes wrong is only logged."""
-        serving = self._begin()
-
-        def ended(future: Future[object]) -> None:
-            serving.end()
-            if not future.cancelled() and (error := future.exception()) is not None:
-                log.debug("something in the background went wrong: %s", error)
-
-        asyncio.run_coroutine_threadsafe(work, serving.loop).add_done_callback(ended)
+        try:
+            serving = self._begin()
+        except BaseException:
+            work.close()
+            raise
+        serving.start(work)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
@@ -210,13 +256,13 @@ class Blocking:
             return
         # Again and again: a call under way may begin to wait for a result only now.
         while True:
-            asyncio.run_coroutine_threadsafe(self._app._settle(), serving.loop).result()  # noqa: SLF001
-            with serving.idle:
-                if serving.idle.wait_for(lambda: serving.calls == 0, _PATIENCE):
-                    break
-        asyncio.run_coroutine_threadsafe(self._app.close(), serving.loop).result()
+            serving.wait_for(self._app._settle())  # noqa: SLF001
+            if serving.calls == 0:
+                break
+            sleep(_PATIENCE)
+        serving.wait_for(self._app.close())
         serving.stop()
-        serving.thread.join()
+        serving.join()
 
     def stop(self) -> None:
         """End the background loop without closing the app on it, and without waiting for it.
@@ -230,7 +276,7 @@ class Blocking:
 
     def _is_here(self) -> bool:
         """Whether this is the background loop's own thread, which cannot wait for itself."""
-        return self._serving is not None and self._serving.thread is threading.current_thread()
+        return self._serving is not None and self._serving.loop is asyncio._get_running_loop()  # noqa: SLF001
 
     def _begin(self) -> _LoopThread:
         with self._lock:
@@ -244,5 +290,5 @@ def _on_a_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return False
+        return on_trio()
     return True

@@ -49,6 +49,7 @@ __all__ = [
     "UnknownScheme",
     "UnknownTask",
     "WindlassError",
+    "WrongEventLoop",
     "WrongState",
     "ids_of",
     "suggestion",
@@ -162,6 +163,10 @@ class BlockingCallOnLoop(WindlassError, RuntimeError):
             f"{blocking} would block the running event loop. Use `await {instead}` here; the "
             f"blocking form is for code without a loop (Flask, Django, scripts)."
         )
+
+
+class WrongEventLoop(WindlassError, RuntimeError):
+    """What runs this code is not asyncio, or green threads that the call cannot work with."""
 
 
 # --- plugins and payloads -------------------------------------------------------------------

@@ -18,6 +18,7 @@ from typing import Protocol
 import msgspec
 
 from windlass.core.job import JobId
+from windlass.greenlets import green_threads, native_lock, run_native
 
 __all__ = [
     "SYSTEM_CLOCK",
@@ -32,6 +33,7 @@ __all__ = [
     "new_secret",
     "new_worker_id",
     "sleep",
+    "start_native_thread",
     "start_thread",
 ]
 
@@ -132,6 +134,28 @@ def start_thread(name: str, target: Callable[[], None]) -> threading.Thread:
     thread = threading.Thread(target=target, name=f"windlass-{name}", daemon=True)
     thread.start()
     return thread
+
+
+def start_native_thread(name: str, target: Callable[[], None]) -> Callable[[], None]:
+    """Start an OS thread, also where gevent has replaced threads. The answer waits for its end."""
+    if green_threads() != "gevent":
+        return start_thread(name, target).join
+    ended = native_lock()
+    ended.acquire()
+
+    def run() -> None:
+        try:
+            target()
+        finally:
+            ended.release()
+
+    run_native(run)
+
+    def join() -> None:
+        with ended:
+            pass
+
+    return join
 
 
 class Seams(msgspec.Struct, frozen=True):

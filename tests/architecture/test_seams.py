@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from tests.architecture import exceptions
 from tests.architecture.source import Module, dotted, imported_names, modules, parse
 
-# The seams themselves, and what replaces them in tests.
-DOORS = re.compile(r"seams\.py|testing/.*")
+# The seams themselves, their part for green threads, and what replaces them in tests.
+DOORS = re.compile(r"seams\.py|greenlets\.py|testing/.*")
 
 FORBIDDEN = re.compile(
     r"""

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from windlass.core.redact import MASK, redacted_text
 from windlass.errors import ConfigError, MissingDependency, UnknownScheme
+from windlass.greenlets import refuse_green_files
 from windlass.seams import SYSTEM_CLOCK, Clock
 from windlass.storage.timing import Timings, timed
 
@@ -167,6 +168,7 @@ class Opener:
         return MemoryStorage(self._memory)
 
     async def _open_sqlite(self) -> Storage:
+        refuse_green_files()
         try:
             from windlass.storage.sqlite import open_sqlite
         except ImportError as error:
