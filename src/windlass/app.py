@@ -81,10 +81,10 @@ class Windlass(Producing):
         """
         super().__init__()
         self.settings: Settings = load_settings(url, settings, config=config)
-        self.blocking = Blocking(self)
+        self.blocking: Blocking = Blocking(self)
         self._outbox = Outbox(self, self.blocking.start)
         self._seams = seams or Seams(wall=clock.now)
-        self.admin = Admin(self.storage, self.bus, self.settings, self._seams.new_job_ids)
+        self.admin: Admin = Admin(self.storage, self.bus, self.settings, self._seams.new_job_ids)
         self._opener = Opener(self.settings, clock)
         self._make_client: Callable[..., Client] = Client
         self._links: dict[asyncio.AbstractEventLoop, _Link] = {}
@@ -93,7 +93,7 @@ class Windlass(Producing):
         self._imported = False
         self._install_own()
         self.admin.installed, self.admin.registry = self.plugins, self.tasks
-        self.watch = Watch(self.storage, self.bus, self.layers)
+        self.watch: Watch = Watch(self.storage, self.bus, self.layers)
 
     def __repr__(self) -> str:
         return f"<Windlass {self._opener.scheme} with {len(self.tasks)} tasks>"

@@ -38,7 +38,7 @@ __all__ = [
     "wants_context",
 ]
 
-log = logging.getLogger("windlass.job")
+log: logging.Logger = logging.getLogger("windlass.job")
 T = TypeVar("T")
 
 
@@ -119,8 +119,8 @@ class Context:
 
     def __init__(self, claimed: ClaimedJob, host: Host, cancelled: Token) -> None:
         """Built by the worker for each run."""
-        self.claimed = claimed
-        self.cancelled = cancelled
+        self.claimed: ClaimedJob = claimed
+        self.cancelled: Token = cancelled
         """True once somebody wants this run to end; threads should look now and then."""
         self._host = host
 

@@ -57,7 +57,7 @@ class Retry(Control):
 
     def __init__(self, reason: str = "", *, after: timedelta | float | None = None) -> None:
         super().__init__(reason or "the handler asked for a retry")
-        self.after = None if after is None else _wish(after)
+        self.after: timedelta | None = None if after is None else _wish(after)
 
 
 class Snooze(Control):
@@ -70,7 +70,7 @@ class Snooze(Control):
 
     def __init__(self, after: timedelta | float) -> None:
         wish = _wish(after)
-        self.after = _NONSENSE if wish is None else wish
+        self.after: timedelta = _NONSENSE if wish is None else wish
         super().__init__(f"the handler asked to run again in {self.after}")
 
 
@@ -97,9 +97,11 @@ class Throttled(Control):
         cool_queue: bool = True,
         drain: bool = True,
     ) -> None:
-        self.odd = "" if _makes_sense(after, cool_queue=cool_queue) else f"after={shown(after)}"
+        self.odd: str = (
+            "" if _makes_sense(after, cool_queue=cool_queue) else f"after={shown(after)}"
+        )
         """What was given, if it makes no sense."""
-        self.after = _NONSENSE if self.odd else _sensible(after)
+        self.after: timedelta | None = _NONSENSE if self.odd else _sensible(after)
         self.cool_queue = cool_queue
         self.drain = drain
         super().__init__("throttled" if self.after is None else f"throttled for {self.after}")

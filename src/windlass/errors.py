@@ -196,7 +196,8 @@ class PayloadTooLarge(PayloadError):
             f"{what} is {size:,} bytes, above the limit of {limit:,}. Store the large part "
             f"elsewhere (a file, an object store, a table) and pass its key."
         )
-        self.size, self.limit = size, limit
+        self.size: int = size
+        self.limit: int = limit
 
 
 # --- jobs -----------------------------------------------------------------------------------
@@ -208,7 +209,8 @@ class IllegalTransition(WindlassError):
     def __init__(self, state: str, verb: str, allowed: Collection[str]) -> None:
         may = ", ".join(allowed) or "nothing: the state is final"
         super().__init__(f"Cannot {verb} a job that is {state}, which allows {may}.")
-        self.state, self.verb = state, verb
+        self.state: str = state
+        self.verb: str = verb
 
 
 class JobNotFound(WindlassError, LookupError):
@@ -229,7 +231,8 @@ class WrongState(WindlassError):
         super().__init__(
             f"Cannot {operation} job {job_id}: it is {state}, and {operation} needs {needs}."
         )
-        self.job_id, self.state = job_id, state
+        self.job_id: str = job_id
+        self.state: str = state
 
 
 class IdConflict(WindlassError):
@@ -251,7 +254,8 @@ class KeyConflict(WindlassError):
             f"The unique key {key!r} is held by job {holder}. Wait for it to finish, or cancel it; "
             f"a call can take that job for its own with on_conflict='reuse'."
         )
-        self.key, self.holder = key, holder
+        self.key: str = key
+        self.holder: str = holder
 
 
 class KeyBusy(WindlassError):
@@ -340,7 +344,8 @@ class ChildError(WindlassError):
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(f"{kind}: {text}" if text else kind)
-        self.kind, self.text = kind, text
+        self.kind: str = kind
+        self.text: str = text
 
 
 class ChildDied(ChildError):
@@ -363,7 +368,8 @@ class JobFailed(ResultError):
             f"Job {job_id} failed with {why}{stop} Its attempts and tracebacks are in "
             f"app.admin.history({job_id!r}); app.admin.requeue runs it again.",
         )
-        self.kind, self.text = kind, text
+        self.kind: str = kind
+        self.text: str = text
 
 
 class JobCancelled(ResultError):

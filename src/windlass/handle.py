@@ -59,11 +59,11 @@ class Job(Generic[R_co]):
         """Made by enqueueing, or by ``app.job(id)``."""
         self._client = client
         self._task = task
-        self.id = job_id
+        self.id: JobId = job_id
         """The job's id."""
-        self.created = created
+        self.created: bool = created
         """False when an active job with the same unique key was found and reused."""
-        self.replaced = replaced
+        self.replaced: bool = replaced
         """That job was waiting and has taken over what this call asked for: ``on_conflict``."""
 
     def __repr__(self) -> str:

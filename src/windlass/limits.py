@@ -110,7 +110,7 @@ class Draw:
 
     def __init__(self, limit: Limit, arguments: Collection[str], task: str) -> None:
         """Refuses a key or a cost that ``task`` has no argument for."""
-        self.limit = limit
+        self.limit: Limit = limit
         self._key: Template | None = None
         self._cost: Callable[[Mapping[str, Any]], object] = lambda _: 1.0
         if limit.key is not None:

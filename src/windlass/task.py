@@ -120,11 +120,11 @@ class Task(Generic[P, R_co]):
         """Refuses what can be refused at definition time."""
         check_function(function)
         self.function = function
-        self.settings = options = msgspec.structs.replace(options, name=importable(options.name))
+        self.settings: TaskOptions = msgspec.structs.replace(options, name=importable(options.name))
         self._enqueuer = enqueuer
-        self.takes_context = wants_context(function)
-        self.in_process = options.run_in == "process"
-        self.is_async = inspect.iscoroutinefunction(function) or (
+        self.takes_context: bool = wants_context(function)
+        self.in_process: bool = options.run_in == "process"
+        self.is_async: bool = inspect.iscoroutinefunction(function) or (
             # A decorator may run the coroutine itself; then run_in="thread" says so.
             options.run_in != "thread" and is_coroutine(function)
         )
@@ -132,8 +132,12 @@ class Task(Generic[P, R_co]):
         names = [p.name for p in shape]
         self.parameters = shape
         """Those that come from the payload."""
-        self.draws = tuple(Draw(limit, names, options.name) for limit in options.limits)
-        self.always = () if options.breaker is None else (LimitUse(breaker_name(options.name)),)
+        self.draws: tuple[Draw, ...] = tuple(
+            Draw(limit, names, options.name) for limit in options.limits
+        )
+        self.always: tuple[LimitUse, ...] = (
+            () if options.breaker is None else (LimitUse(breaker_name(options.name)),)
+        )
         """What every call counts against, whatever its arguments."""
         rule = options.unique
         self._keyed = None if rule is None else Keyed(rule, names, options.name)

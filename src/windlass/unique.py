@@ -128,7 +128,7 @@ class Keyed:
     def __init__(self, rule: Unique, arguments: Collection[str], task: str) -> None:
         """Refuses a key that ``task`` has no argument for."""
         what = f"the unique key of task {task!r}"
-        self.rule = rule
+        self.rule: Unique = rule
         self._task = task
         self._template = None if rule.key is None else Template(rule.key, what, arguments, task)
 

@@ -43,7 +43,7 @@ class Tally:
 
     def __init__(self) -> None:
         """None yet."""
-        self.count = 0
+        self.count: int = 0
         self._sum = 0
 
     def add(self, jobs: Iterable[StoredJob]) -> None:

@@ -40,7 +40,7 @@ class Restarts:
     def __init__(self) -> None:
         """Nothing has gone wrong yet."""
         self._deaths = 0
-        self.never_ready = 0
+        self.never_ready: int = 0
         """Deaths in a row before the child was ready."""
 
     def ready(self) -> None:
@@ -89,20 +89,21 @@ class Child:
     def __init__(self, number: int) -> None:
         """Empty; due at once."""
         self.number = number
-        self.restarts = Restarts()
+        self.restarts: Restarts = Restarts()
         self.due: float | None = 0.0
         """When to start the next process; None while one runs, or none is wanted."""
         self.pid: int | None = None
-        self.started_at = 0.0
+        self.started_at: float = 0.0
         self.ready_at: float | None = None
-        self.told_to_stop = 0
+        self.told_to_stop: int = 0
         self.reason: str | None = None
         """Why it ended, in its own word."""
-        self.left = ""
+        self.left: str = ""
         """What it left behind, in its own words."""
-        self.last_error = ""
-        self.hopeless = False
-        self.running = self.slots = 0
+        self.last_error: str = ""
+        self.hopeless: bool = False
+        self.running: int = 0
+        self.slots: int = 0
         self.counts: Counter[str] = Counter()
         """Of the process that runs now, or ran last."""
         self.line: socket.socket | None = None

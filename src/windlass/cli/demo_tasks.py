@@ -18,7 +18,7 @@ __all__ = [
     "sync_stock",
 ]
 
-app = Windlass(os.environ.get("WINDLASS_URL", "memory://"))
+app: Windlass = Windlass(os.environ.get("WINDLASS_URL", "memory://"))
 
 # Short, so that the demo is: the default waits 5 s, 25 s, 2 min and 10 min.
 _SOON = Backoff.exponential(0.5, factor=2, jitter="none")

@@ -20,7 +20,7 @@ class DemoLoop(asyncio.SelectorEventLoop):
     """Skips waits while `live` is False."""
 
     def __init__(self) -> None:
-        self.live = False
+        self.live: bool = False
         self._skipped = 0.0
         self._stood = 0.0
         super().__init__(_Skipping(self))

@@ -27,8 +27,8 @@ class BrokenModule(ConfigError):
 
     def __init__(self, module: str, error: BaseException) -> None:
         """``error`` is what the import raised."""
-        self.trace = "".join(_users_part(error)).rstrip()
-        self.may_heal = not isinstance(error, ConfigError)
+        self.trace: str = "".join(_users_part(error)).rstrip()
+        self.may_heal: bool = not isinstance(error, ConfigError)
         """Whether it may go better later, after a deploy perhaps. A wrong setting stays wrong."""
         if isinstance(error, WindlassError):
             # It says what to do; where we found it out helps nobody.

@@ -15,6 +15,7 @@ from typing import Any
 
 from windlass.app import Windlass
 from windlass.seams import monotonic
+from windlass.task import Task
 
 __all__ = ["QUEUE", "Bench", "fastest_loop"]
 
@@ -34,7 +35,7 @@ class Bench:
         settings: dict[str, Any] = {"imports": (), "default_queue": QUEUE}
         if not keep:
             settings["keep_succeeded"] = timedelta(0)
-        self.app = Windlass(url, **settings)
+        self.app: Windlass = Windlass(url, **settings)
 
         @self.app.task(name="bench.noop")
         async def noop(recipient: str, subject: str, template: str, number: int) -> None:
@@ -44,7 +45,8 @@ class Bench:
         async def pick_up() -> None:
             on_pick_up(monotonic())
 
-        self.noop, self.pick_up = noop, pick_up
+        self.noop: Task[[str, str, str, int], None] = noop
+        self.pick_up: Task[[], None] = pick_up
 
 
 def fastest_loop() -> tuple[Callable[[], asyncio.AbstractEventLoop] | None, str]:

@@ -40,7 +40,7 @@ class Patience:
         self._since = 0.0
         self._waits = False
         self._pause = _FIRST
-        self.over = False
+        self.over: bool = False
         """Whether the limit was reached."""
 
     def begin(self) -> None:

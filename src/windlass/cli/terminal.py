@@ -55,7 +55,7 @@ class Terminal:
         smart = is_terminal and os.environ.get("TERM", "") not in {"", "dumb"}
         self.live = smart
         """Whether a line can be kept up to date."""
-        self.colour = colour or (smart and not os.environ.get("NO_COLOR"))
+        self.colour: bool = colour or (smart and not os.environ.get("NO_COLOR"))
         self._ascii = "utf" not in self._encoding.lower()
 
     @property

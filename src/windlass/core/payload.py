@@ -147,9 +147,9 @@ class Codec:
         self._result = _result_type(hints)
         taken = {p.name for p in parameters}
         names = secrets_of({name: hints[name] for name in hints if name in taken})
-        self.secrets = frozenset(names)
+        self.secrets: frozenset[str] = frozenset(names)
         """The arguments, and fields of them, that are `Secret`."""
-        self.marks = secret_marks(names)
+        self.marks: tuple[str, ...] = secret_marks(names)
         """The tags of its jobs that say so."""
 
     @property

@@ -34,7 +34,7 @@ class PluginTask(Task[..., Any]):
         # Private: what a plugin is given of itself must not lead to its grants.
         self._scope = scope
         self.concurrency = concurrency
-        self.documentation = inspect.getdoc(function) or ""
+        self.documentation: str = inspect.getdoc(function) or ""
         bounds = _bounds(options, scope, concurrency)
         options = msgspec.structs.replace(
             options,
@@ -43,7 +43,9 @@ class PluginTask(Task[..., Any]):
             tags=(*options.tags, mark(scope.plugin)),
         )
         super().__init__(function, options, enqueuer)
-        self.function = scope.handler(function, takes_context=self.takes_context)
+        self.function: Callable[..., Any] = scope.handler(
+            function, takes_context=self.takes_context
+        )
         self._mark = mark(scope.plugin)
         self._bounds = frozenset(limit.name for limit in bounds)
         scope.tasks.add(self.name)

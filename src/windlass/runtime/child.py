@@ -81,9 +81,9 @@ class Child:
         self._over_limit = self._silent = False
         self._first_kib = 0
         self._peak: int | None = None
-        self.jobs = 0
+        self.jobs: int = 0
         """How many it was given."""
-        self.megabytes = 0.0
+        self.megabytes: float = 0.0
         """What it used after the last one."""
 
     @property

@@ -99,11 +99,11 @@ class Claimer:
         self._solo: Claim | None = None
         self._after_solo = False
         self._holding: Sequence[Claim] = ()
-        self.quiet = False
+        self.quiet: bool = False
         """Set to take nothing more."""
-        self.resting = False
+        self.resting: bool = False
         """Set by `rest`: nothing for now."""
-        self.claimed = 0
+        self.claimed: int = 0
         """Jobs taken since the start."""
 
     # --- what wakes it ---

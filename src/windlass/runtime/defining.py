@@ -59,7 +59,7 @@ class Definer(Hooks):
 
     def __init__(self) -> None:
         super().__init__()
-        self.declarations = Declarations()
+        self.declarations: Declarations = Declarations()
 
     def schedule(
         self,

@@ -95,6 +95,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 class Engine:
     """One worker's moving parts. Nothing moves until somebody runs or steps them."""
 
+    lines: LineKeeper
+
     def __init__(
         self, around: Surroundings, worker: WorkerSettings, on_buried: Callable[[], None]
     ) -> None:
@@ -104,25 +106,25 @@ class Engine:
         # Runs that ended and left it open how: few, if any.
         self._undecided: deque[Claim] = deque(maxlen=_UNDECIDED)
         settings, storage = around.settings, around.storage
-        self.policy = Policies(around.tasks, settings, storage.queues)
+        self.policy: Policies = Policies(around.tasks, settings, storage.queues)
         """The rules that outcomes are decided by."""
-        self.following = Following(around.seams.new_job_ids, settings, around.tasks)
-        self.identity = Identity(storage, settings, worker, around.seams, around.tasks)
-        self.misses = Misses(storage, around.tasks, self.identity)
+        self.following: Following = Following(around.seams.new_job_ids, settings, around.tasks)
+        self.identity: Identity = Identity(storage, settings, worker, around.seams, around.tasks)
+        self.misses: Misses = Misses(storage, around.tasks, self.identity)
         self._chance = around.seams.chance
-        self.slots = Slots(worker, on_free=self._slot_freed)
-        self.finisher = Finisher(
+        self.slots: Slots = Slots(worker, on_free=self._slot_freed)
+        self.finisher: Finisher = Finisher(
             storage.jobs,
             around.bus,
             around.seams.chance,
             on_taken=self._slot_freed,
             follow=self.following,
         )
-        self.progress = ProgressReporter(storage.jobs)
-        self.children = None
+        self.progress: ProgressReporter = ProgressReporter(storage.jobs)
+        self.children: Children | None = None
         if around.locate is not None:
             self.children = Children(around.locate, settings, self, around.tasks, self._keep)
-        self.runner = Runner(
+        self.runner: Runner = Runner(
             around.tasks,
             self,
             self._ended,
@@ -136,7 +138,7 @@ class Engine:
             children=self.children,
         )
         self.lines = LineKeeper(storage, settings.stored_logs, self.runner.active.keys())
-        self.finishing = Finishing(
+        self.finishing: Finishing = Finishing(
             storage,
             self.runner.active,
             self._settle,
@@ -145,7 +147,7 @@ class Engine:
             isolated=storage.transactions is None and settings.url.startswith("postgres"),
         )
         self.runner.finishing = self.finishing.asked
-        self.claimer = Claimer(
+        self.claimer: Claimer = Claimer(
             storage,
             self.slots,
             self.identity,

@@ -36,13 +36,13 @@ class Hooks:
 
     def __init__(self) -> None:
         """Nothing hangs there yet."""
-        self.bus = Bus()
-        self.tasks = TaskRegistry()
+        self.bus: Bus = Bus()
+        self.tasks: TaskRegistry = TaskRegistry()
         self.target: str | None = None
         """``module:variable``, if it was loaded by that name."""
         self.state: Any = None
         """Anything your handlers need: ``ctx.state``."""
-        self.services = AttachedServices()
+        self.services: AttachedServices = AttachedServices()
         """What you lend to handlers, those of plugins among them: ``ctx.services``."""
         self.layers: list[Layer] = []
         """The middleware, outermost first."""

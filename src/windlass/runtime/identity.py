@@ -34,7 +34,7 @@ class Identity:
         self._settings = settings
         self._worker = worker
         self._seams = seams
-        self.id = ""
+        self.id: str = ""
         self.signatures: Mapping[str, str] = {}
         """Which arguments the tasks of this worker take, as it has registered them."""
 

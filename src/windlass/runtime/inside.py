@@ -118,7 +118,7 @@ class Inside:
         self._line = line
         self._asks: dict[int, asyncio.Future[frames.Answer]] = {}
         self._numbers = count(1)
-        self.runner = Runner(
+        self.runner: Runner = Runner(
             self._tasks,
             _Deputy(self),
             self._ended,

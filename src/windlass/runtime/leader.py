@@ -18,7 +18,7 @@ class Leader:
         self._store = store
         self._identity = identity
         self._lease = lease
-        self.leading = False
+        self.leading: bool = False
 
     async def step(self) -> bool:
         """Take or renew the lead."""

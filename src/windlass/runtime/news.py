@@ -25,7 +25,7 @@ class News:
         self._served = served
         self._known: set[str] = set()
         self._undo: Callable[[], None] | None = None
-        self.bell = asyncio.Event()
+        self.bell: asyncio.Event = asyncio.Event()
 
     def listen(self) -> None:
         """From now on, on this event loop."""

@@ -32,7 +32,7 @@ class Policies:
         self._tasks = tasks
         self._settings = settings
         self._made: dict[tuple[str, str], tuple[object, Policy]] = {}
-        self.queues = QueueBook(store, on_change=self._made.clear)
+        self.queues: QueueBook = QueueBook(store, on_change=self._made.clear)
 
     def __call__(self, job: ClaimedJob) -> Policy:
         """The rules for this job; without its task's where the task is not known."""

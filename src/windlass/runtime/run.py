@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from enum import IntEnum
 
 from windlass.context import Token
@@ -30,13 +31,14 @@ class Run(Token):
 
     def __init__(self, job: ClaimedJob) -> None:
         """Not started yet."""
-        self._event, self.wish = None, None  # what `Token` does; one is made per job
-        self.job = job
+        self._event = None  # this and the next: what `Token` does; one is made per job
+        self.wish: timedelta | None = None
+        self.job: ClaimedJob = job
         self.why: Why | None = None
         self.body: asyncio.Task[None] | None = None
-        self.entered = True
+        self.entered: bool = True
         """False while it waits for a child process, before the handler is entered there."""
-        self.on_loop = False
+        self.on_loop: bool = False
         """A plain function gave back something to await, and that is what runs now."""
         self.detached: asyncio.Future[Return] | None = None
         """A thread that outlived its timeout: it keeps the slot until it ends."""

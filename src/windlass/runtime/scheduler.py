@@ -88,7 +88,7 @@ class Scheduler:
         self._notice = _NOTICE
         self._hinted = False
         self._next_at: datetime | None = None
-        self.pause = poll
+        self.pause: timedelta = poll
         """Until something is due."""
 
     async def run(self, stop: asyncio.Event) -> None:

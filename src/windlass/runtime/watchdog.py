@@ -42,7 +42,7 @@ class Watchdog:
         self._patience = patience.total_seconds()
         self._sent: float | None = None
         self._told = False
-        self.blockages = 0
+        self.blockages: int = 0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look a few times a second."""

@@ -71,7 +71,7 @@ class Worker:
         self._aside = aside
         self._watch_loop = watch_loop
         self._often = look
-        self.engine = Engine(around, settings, self._buried)
+        self.engine: Engine = Engine(around, settings, self._buried)
         self._shutdown = Shutdown(self.engine, around, obeys_cancel=on_cancel == "leave")
         storage = around.storage
         schedules = Schedules(storage.schedules, storage.now, around.seams.new_job_ids)
@@ -84,7 +84,7 @@ class Worker:
         self._reborn: asyncio.Task[None] | None = None
         self._cancels = CancelLook(storage.workers, self.engine.runner, lambda: self.id)
         self.reason: StopReason | None = None
-        self.started = asyncio.Event()
+        self.started: asyncio.Event = asyncio.Event()
         self.on_beat: Callable[[], None] | None = None
         """Called on the worker's loop after every beat that found it live."""
         self._ended = asyncio.Event()

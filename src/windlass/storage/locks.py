@@ -41,7 +41,7 @@ _open_locks: weakref.WeakSet[LockFile] = weakref.WeakSet()
 class LockFile:
     """An open file to take ``flock`` on. Close-on-exec, as every file Python opens."""
 
-    fd = -1
+    fd: int = -1
 
     def __init__(self, path: str, flags: int, mode: int = 0o600) -> None:
         self.fd = os.open(path, flags, mode)
@@ -75,7 +75,8 @@ class WorkerLock:
     def __init__(self, path: str, file: LockFile) -> None:
         found = os.fstat(file.fd)
         self._path, self._file = path, file
-        self.device, self.inode = signed(found.st_dev), signed(found.st_ino)
+        self.device: int = signed(found.st_dev)
+        self.inode: int = signed(found.st_ino)
 
     @classmethod
     def hold(cls, directory: str, worker_id: str) -> Self:
@@ -162,7 +163,7 @@ class WorkerLocks:
     def __init__(self, directory: str | None) -> None:
         self._directory = directory
         self._held: dict[str, WorkerLock] = {}
-        self.boot = boot_id()
+        self.boot: str = boot_id()
 
     def hold(self, worker: str) -> tuple[str, int, int]:
         """Boot id, device and inode for the worker's row."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 import msgspec
 
@@ -68,9 +68,9 @@ class Page(Sequence[Job]):
         self, jobs: Iterable[Job], before: int | None = None, reached: datetime | None = None
     ) -> None:
         self._jobs = tuple(jobs)
-        self.next = before
+        self.next: int | None = before
         """``before`` of the next page; None: nothing further matches."""
-        self.reached = reached
+        self.reached: datetime | None = reached
         """How far back this look went, if it gave up before it had found enough."""
 
     @overload
@@ -88,7 +88,7 @@ class Page(Sequence[Job]):
         return isinstance(other, Sequence) and self._jobs == tuple(other)
 
     # Not hashable, like a list: equal ones may differ in what comes next.
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"Page({list(self._jobs)!r}, next={self.next!r}, reached={self.reached!r})"

@@ -113,9 +113,9 @@ class Opener:
         self._settings = settings
         self.clock = clock
         self._memory: MemoryDatabase | None = None
-        self.timings = Timings()
+        self.timings: Timings = Timings()
         """Of all storages it has opened, on whatever event loop."""
-        self.scheme = check_url(settings.url)
+        self.scheme: str = check_url(settings.url)
         _check_durability(self.scheme, settings.durability)
 
     @property

@@ -25,7 +25,7 @@ class Sleeper:
     ) -> None:
         """``queues``: whose changes matter to it; None: every change does."""
         self.callback: Callable[[], None] | None = callback
-        self.queues = None if queues is None else frozenset(queues)
+        self.queues: frozenset[str] | None = None if queues is None else frozenset(queues)
         self._loop = loop
         self._called = False
 

@@ -40,7 +40,7 @@ class RunsFailed(WindlassError, AssertionError):
 
     def __init__(self, runs: Sequence[JobMoved]) -> None:
         super().__init__("\n\n".join([f"{len(runs)} runs ended in an error:", *map(_told, runs)]))
-        self.runs = tuple(runs)
+        self.runs: tuple[JobMoved, ...] = tuple(runs)
 
 
 class NeverEmpty(WindlassError):

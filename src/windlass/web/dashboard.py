@@ -58,15 +58,17 @@ class Dashboard:
         self.door = door
         self.read_only = read_only
         self.login_url = login_url
-        self.hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
-        self.pace = pace or Pace()
-        self.places = Places()
-        self.check_places = Places(1)
+        self.hosts: frozenset[str] | None = (
+            None if hosts is None else frozenset(host.lower() for host in hosts)
+        )
+        self.pace: Pace = pace or Pace()
+        self.places: Places = Places()
+        self.check_places: Places = Places(1)
         self.routes = routes
-        self.paths = frozenset(route.path for route in routes)
-        self.assets = Assets()
-        self.templates = Templates(self.assets, title)
-        self.live = Live(app.admin, LOOKS, LOOKS_AT)
+        self.paths: frozenset[str] = frozenset(route.path for route in routes)
+        self.assets: Assets = Assets()
+        self.templates: Templates = Templates(self.assets, title)
+        self.live: Live = Live(app.admin, LOOKS, LOOKS_AT)
 
     @property
     def own_people(self) -> bool:

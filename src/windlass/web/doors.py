@@ -61,7 +61,7 @@ class Door(Protocol):
 class OwnDoor:
     """Names and passwords of ours, tokens for machines, and a link that works once."""
 
-    look_again = 2.0
+    look_again: float = 2.0
 
     def __init__(
         self,
@@ -71,9 +71,9 @@ class OwnDoor:
         attempts: Attempts | None = None,
     ) -> None:
         """``lines``: of the settings. Without any, only a link lets somebody in."""
-        self.credentials = Credentials(lines)
-        self.sessions = sessions or Sessions()
-        self.attempts = attempts or Attempts()
+        self.credentials: Credentials = Credentials(lines)
+        self.sessions: Sessions = sessions or Sessions()
+        self.attempts: Attempts = attempts or Attempts()
         self._link = ""
         self._on_used: Callable[[], None] | None = None
 
@@ -139,7 +139,7 @@ class OwnDoor:
 class HostDoor:
     """The application around us knows its people."""
 
-    look_again = 15.0
+    look_again: float = 15.0
     """Each time may be a query of the host's, for each of a hundred streams."""
 
     def __init__(self, ask: Ask) -> None:

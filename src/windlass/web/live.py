@@ -57,7 +57,7 @@ class Stream:
     def __init__(self, parts: frozenset[str]) -> None:
         """``parts``: what its page shows."""
         self.parts = parts
-        self.told = asyncio.Event()
+        self.told: asyncio.Event = asyncio.Event()
         self._changed: set[str] = set()
         self._word = ""
 

@@ -17,7 +17,7 @@ class WindlassConfig(AppConfig):
 
     name = "windlass.integrations.django"
     label = "windlass"
-    verbose_name = "Windlass"
+    verbose_name: str = "Windlass"
 
     def ready(self) -> None:
         discover()

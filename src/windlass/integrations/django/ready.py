@@ -8,6 +8,7 @@ from __future__ import annotations
 import django
 from django.apps import apps
 
+from windlass.app import Windlass
 from windlass.integrations.django import get_app
 from windlass.integrations.django.apps import discover
 
@@ -16,4 +17,4 @@ __all__ = ["app"]
 if not apps.ready:
     django.setup()
 discover()
-app = get_app()
+app: Windlass = get_app()

@@ -45,7 +45,7 @@ class Claims:
 
     def __init__(self, database: MemoryDatabase) -> None:
         self._db = database
-        self.head_start = timedelta(0)
+        self.head_start: timedelta = timedelta(0)
         """Of the claim under way."""
 
     def claim(

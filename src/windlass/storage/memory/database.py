@@ -58,12 +58,12 @@ class MemoryDatabase:
         self.later: defaultdict[str, list[Place]] = defaultdict(list)
         self.keys: dict[str, Row] = {}
         self.queues: defaultdict[str, QueueRow] = defaultdict(QueueRow)
-        self.gates = Gates()
+        self.gates: Gates = Gates()
         self.tallies: Tallies = {}
         self.copied: Tallies = {}
         """What another store had counted before it was moved here."""
-        self.audits = Audits()
-        self.diary = Diary()
+        self.audits: Audits = Audits()
+        self.diary: Diary = Diary()
         self.workers: dict[str, WorkerRow] = {}
         self.leases: dict[str, Lease] = {}
         self.schedules: dict[str, ScheduleRow] = {}

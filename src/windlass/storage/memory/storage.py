@@ -73,17 +73,17 @@ class MemoryStorage:
         endings = Endings(database)
         self._db = database
         self._wakeups = MemoryWakeups(database)
-        self.jobs = MemoryJobs(database, Claims(database), endings)
-        self.workers = MemoryWorkers(database, endings)
-        self.leader = MemoryLeader(database)
-        self.limits = MemoryLimits(database)
-        self.maintenance = MemoryMaintenance(database)
-        self.queues = MemoryQueues(database)
-        self.schedules = MemorySchedules(database)
-        self.admin = MemoryAdmin(database)
-        self.orders = MemoryOrders(database, self.jobs)
-        self.journal = MemoryJournal(database)
-        self.moving = MemoryMoving(database)
+        self.jobs: MemoryJobs = MemoryJobs(database, Claims(database), endings)
+        self.workers: MemoryWorkers = MemoryWorkers(database, endings)
+        self.leader: MemoryLeader = MemoryLeader(database)
+        self.limits: MemoryLimits = MemoryLimits(database)
+        self.maintenance: MemoryMaintenance = MemoryMaintenance(database)
+        self.queues: MemoryQueues = MemoryQueues(database)
+        self.schedules: MemorySchedules = MemorySchedules(database)
+        self.admin: MemoryAdmin = MemoryAdmin(database)
+        self.orders: MemoryOrders = MemoryOrders(database, self.jobs)
+        self.journal: MemoryJournal = MemoryJournal(database)
+        self.moving: MemoryMoving = MemoryMoving(database)
 
     @property
     def transactions(self) -> None:

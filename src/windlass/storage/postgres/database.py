@@ -49,12 +49,15 @@ class Database:
         self, server: Server, *, schema: str, clock: Clock, durability: Durability, known: int
     ) -> None:
         """``known``: the newest schema version that this code knows."""
-        self.server, self.clock, self.durability = server, clock, durability
+        self.server: Server = server
+        self.clock: Clock = clock
+        self.durability = durability
         self.known = known
-        self.schema = quoted_schema(schema)
-        self.channel = channel_of(schema)
-        self.work, self.side = Link(server), Link(server)
-        self.sleepers = Sleepers()
+        self.schema: str = quoted_schema(schema)
+        self.channel: str = channel_of(schema)
+        self.work: Link = Link(server)
+        self.side: Link = Link(server)
+        self.sleepers: Sleepers = Sleepers()
         self._notifier = Notifier(self._notify)
         self.notify_through: Link | None = None
         """The listener's connection, which has nothing else to do; None: the work connection."""

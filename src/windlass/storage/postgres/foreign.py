@@ -25,8 +25,8 @@ class Statement:
     def __init__(self, text: str) -> None:
         """``text`` has its parameter as ``$1``."""
         self.dollar = text
-        self.percent = text.replace("$1", "%s")
-        self.named = text.replace("$1", ":request")
+        self.percent: str = text.replace("$1", "%s")
+        self.named: str = text.replace("$1", ":request")
 
 
 class Driver(msgspec.Struct, frozen=True):

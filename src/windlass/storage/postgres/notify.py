@@ -67,7 +67,7 @@ class Notifier:
         self._ahead = asyncio.Event()
         self._closing = False
         self._said_at: float | None = None
-        self.sender = new_worker_id()
+        self.sender: str = new_worker_id()
 
     def wake(self, queues: Queues = None) -> None:
         """Tell others soon; None: about any queue."""

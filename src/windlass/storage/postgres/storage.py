@@ -51,18 +51,18 @@ class PostgresStorage:
         self._description, self._version = description, version
         self._closed = False
         self._wakeups = PostgresWakeups(database)
-        self.workers = PostgresWorkers(database, forget=locks.forget)
-        self.leader = PostgresLeader(database)
-        self.limits = PostgresLimits(database)
-        self.maintenance = PostgresMaintenance(database, self._sweep_locks)
-        self.jobs = PostgresJobs(database, on_ended=self.maintenance.ended)
-        self.queues = PostgresQueues(database)
-        self.schedules = PostgresSchedules(database)
-        self.admin = PostgresAdmin(database)
-        self.orders = PostgresOrders(database)
-        self.journal = PostgresJournal(database)
-        self.moving = PostgresMoving(database)
-        self.transactions = PostgresTransactions(database)
+        self.workers: PostgresWorkers = PostgresWorkers(database, forget=locks.forget)
+        self.leader: PostgresLeader = PostgresLeader(database)
+        self.limits: PostgresLimits = PostgresLimits(database)
+        self.maintenance: PostgresMaintenance = PostgresMaintenance(database, self._sweep_locks)
+        self.jobs: PostgresJobs = PostgresJobs(database, on_ended=self.maintenance.ended)
+        self.queues: PostgresQueues = PostgresQueues(database)
+        self.schedules: PostgresSchedules = PostgresSchedules(database)
+        self.admin: PostgresAdmin = PostgresAdmin(database)
+        self.orders: PostgresOrders = PostgresOrders(database)
+        self.journal: PostgresJournal = PostgresJournal(database)
+        self.moving: PostgresMoving = PostgresMoving(database)
+        self.transactions: PostgresTransactions = PostgresTransactions(database)
 
     @property
     def wakeups(self) -> PostgresWakeups:

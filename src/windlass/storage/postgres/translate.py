@@ -30,7 +30,8 @@ class Refused(Exception):
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(code, detail)
-        self.code, self.detail = code, detail
+        self.code: str = code
+        self.detail: str = detail
 
 
 class Unanswered(TimeoutError):
@@ -38,7 +39,7 @@ class Unanswered(TimeoutError):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"no answer within {seconds:g} s")
-        self.seconds = round(seconds, 1)
+        self.seconds: float = round(seconds, 1)
 
 
 class Cause(Enum):

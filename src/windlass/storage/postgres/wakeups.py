@@ -63,7 +63,7 @@ class Listener:
         self._lost = asyncio.Event()
         self._tested = asyncio.Event()
         self._deaf_said = False
-        self.heard = asyncio.Event()
+        self.heard: asyncio.Event = asyncio.Event()
         """Set while hints arrive."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 

@@ -28,10 +28,12 @@ class Database:
         self, dialer: Dialer, *, clock: Clock, prefix: str, epoch: bytes, replicas: int = 0
     ) -> None:
         """``replicas`` must confirm what was written before it counts."""
-        self.clock, self.prefix = clock, prefix
-        self.sleepers = Sleepers()
+        self.clock: Clock = clock
+        self.prefix: str = prefix
+        self.sleepers: Sleepers = Sleepers()
         self._dialer, self._epoch, self._replicas = dialer, epoch, replicas
-        self._work, self.side = self.line(), self.line()
+        self._work = self.line()
+        self.side: Line = self.line()
         self._closed = False
 
     def line(self) -> Line:

@@ -50,7 +50,7 @@ class Dialer:
 
     def __init__(self, url: RedisUrl, prefix: str) -> None:
         self._url, self._prefix = url, prefix
-        self.place = str(url)
+        self.place: str = str(url)
         self._turn = 0
         self._reached = False
         self._lost_to: WeakSet[object] = WeakSet()

@@ -71,19 +71,19 @@ class RedisStorage:
             f"{server} at {dialer.place}, prefix {database.prefix[1:-2]}, durability {durability}"
         )
         self._closed = False
-        self.jobs = RedisJobs(database)
-        self.workers = RedisWorkers(database, forget=locks.forget)
-        self.leader = RedisLeader(database)
-        self.limits = RedisLimits(database)
-        self.maintenance = RedisMaintenance(database, locks, watch)
-        self.queues = RedisQueues(database)
-        self.schedules = RedisSchedules(database)
-        self.admin = RedisAdmin(database)
-        self.orders = RedisOrders(database)
-        self.journal = RedisJournal(database)
-        self.moving = RedisMoving(database)
-        self.wakeups = RedisWakeups(database, dialer)
-        self.transactions = None
+        self.jobs: RedisJobs = RedisJobs(database)
+        self.workers: RedisWorkers = RedisWorkers(database, forget=locks.forget)
+        self.leader: RedisLeader = RedisLeader(database)
+        self.limits: RedisLimits = RedisLimits(database)
+        self.maintenance: RedisMaintenance = RedisMaintenance(database, locks, watch)
+        self.queues: RedisQueues = RedisQueues(database)
+        self.schedules: RedisSchedules = RedisSchedules(database)
+        self.admin: RedisAdmin = RedisAdmin(database)
+        self.orders: RedisOrders = RedisOrders(database)
+        self.journal: RedisJournal = RedisJournal(database)
+        self.moving: RedisMoving = RedisMoving(database)
+        self.wakeups: RedisWakeups = RedisWakeups(database, dialer)
+        self.transactions: None = None
 
     @property
     def shared(self) -> bool:

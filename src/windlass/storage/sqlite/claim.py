@@ -59,11 +59,12 @@ class Taken:
     __slots__ = ("claimed", "damaged", "expired", "live", "next_at", "now", "solo_due", "worker")
 
     def __init__(self, worker: str, now: int) -> None:
-        self.worker, self.now = worker, now
-        self.live = True
+        self.worker: str = worker
+        self.now: int = now
+        self.live: bool = True
         self.claimed: list[tuple[str, list[Row], dict[int, Row]]] = []
         self.next_at: int | None = None
-        self.solo_due = False
+        self.solo_due: bool = False
         self.expired: list[JobId] = []
         self.damaged: list[JobId] = []
 

@@ -241,7 +241,7 @@ class FileSource:
     """A prepared database file."""
 
     def __init__(self, files: DatabaseFiles, *, durability: Durability = "full") -> None:
-        self.path = files.path
+        self.path: str = files.path
         self.turn: Turn = TurnLock(files)
         self._files, self._durability = files, durability
         self._database: Identity | None = identity(files.path)

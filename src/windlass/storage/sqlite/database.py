@@ -58,10 +58,11 @@ class Database:
         """``known``: the newest schema version that this code knows."""
         self._writer, self._readers, self._path = writer, readers, path
         self._known = known
-        self.clock, self.boot = clock, readers.boot
+        self.clock: Clock = clock
+        self.boot: str = readers.boot
         self._reader: apsw.Connection | None = None
         self._closed = False
-        self.sleepers = Sleepers()
+        self.sleepers: Sleepers = Sleepers()
 
     def now(self) -> int:
         return to_us(self.clock.now())

@@ -93,7 +93,7 @@ class FilePlace:
     def __init__(self, files: DatabaseFiles, durability: Durability) -> None:
         self._files, self._durability = files, durability
         self._locks = WorkerLocks(files.workers)
-        self.boot = self._locks.boot
+        self.boot: str = self._locks.boot
         self._database = identity(files.path)
         self._next_look = 0.0
 

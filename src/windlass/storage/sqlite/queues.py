@@ -42,7 +42,9 @@ class Rests:
         self._rests: dict[str, tuple[int | None, int]] = {}
         self._changed: set[str] = set()
         # Asked for once, and not per job: most often there are none.
-        self.forgivable = {name for (name,) in fetch(connection, _FORGIVABLE, (now - _GRACE,))}
+        self.forgivable: set[str] = {
+            name for (name,) in fetch(connection, _FORGIVABLE, (now - _GRACE,))
+        }
         """Queues whose cool-downs a success forgets: the last one lies long enough in the past."""
 
     def cool(self, queue: str, cools: Sequence[timedelta], delay: timedelta) -> tuple[int, bool]:

@@ -47,17 +47,17 @@ class SqliteStorage:
         self._db, self._place, self._description = database, place, description
         self._wakeups = SqliteWakeups(database, place.watch)
         self._closed = False
-        self.jobs = SqliteJobs(database)
-        self.workers = SqliteWorkers(database, forget=place.forget_worker)
-        self.leader = SqliteLeader(database)
-        self.limits = SqliteLimits(database)
-        self.maintenance = SqliteMaintenance(database, place)
-        self.queues = SqliteQueues(database)
-        self.schedules = SqliteSchedules(database)
-        self.admin = SqliteAdmin(database)
-        self.orders = SqliteOrders(database)
-        self.journal = SqliteJournal(database)
-        self.moving = SqliteMoving(database)
+        self.jobs: SqliteJobs = SqliteJobs(database)
+        self.workers: SqliteWorkers = SqliteWorkers(database, forget=place.forget_worker)
+        self.leader: SqliteLeader = SqliteLeader(database)
+        self.limits: SqliteLimits = SqliteLimits(database)
+        self.maintenance: SqliteMaintenance = SqliteMaintenance(database, place)
+        self.queues: SqliteQueues = SqliteQueues(database)
+        self.schedules: SqliteSchedules = SqliteSchedules(database)
+        self.admin: SqliteAdmin = SqliteAdmin(database)
+        self.orders: SqliteOrders = SqliteOrders(database)
+        self.journal: SqliteJournal = SqliteJournal(database)
+        self.moving: SqliteMoving = SqliteMoving(database)
 
     @property
     def transactions(self) -> None:

@@ -26,7 +26,7 @@ class Failed:
     __slots__ = ("error",)
 
     def __init__(self, error: BaseException) -> None:
-        self.error = error
+        self.error: BaseException = error
 
 
 class Transactor:

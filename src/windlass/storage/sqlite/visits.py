@@ -115,11 +115,11 @@ class Visits:
         self._shut: dict[tuple[str, float], int | None] = {}
         self._in_hand: set[int] = set()
         self._visited: dict[int, _Lane] = {}
-        self.lanes = Lanes(connection)
+        self.lanes: Lanes = Lanes(connection)
         self.chosen: list[int] = []
         self.expired: list[int] = []
         self.damaged: dict[int, str] = {}
-        self.cut_short = False
+        self.cut_short: bool = False
         """Stopped at a bound: whoever asks again gets further."""
 
     def run(self) -> None:

@@ -187,7 +187,7 @@ class ChangeWatcher:
         self._lock = threading.Lock()
         self._subscribers: tuple[_Subscriber, ...] = ()
         self._paused = self._parked = self._stopping = self._failing = False
-        self.looks = 0  # how often the database was asked; what idleness costs
+        self.looks: int = 0  # how often the database was asked; what idleness costs
         self._bell = _Bell()
         self._thread = start_thread("sqlite-watcher", self._run)
 

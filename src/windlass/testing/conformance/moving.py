@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -51,7 +52,7 @@ SPECS = (
     LimitSpec(name="fuse", breaker=Breaker(1, MINUTE)),
 )
 TRACE = 'Traceback:\n  File "/srv/shop/mail.py", line 3, in send\n    x()\nE: no\n'
-EVERYTHING = {
+EVERYTHING: dict[str, Any] = {
     "task": "send",
     "payload": '{"to":"zoë"}'.encode(),
     "priority": -3,

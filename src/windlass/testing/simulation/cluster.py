@@ -117,14 +117,16 @@ class Cluster:
         self.shape = shape
         self._ids = 0
         self._chance = random.Random(around.loop.seed + 3)  # noqa: S311 -- repeatable on purpose
-        self.over = False
+        self.over: bool = False
         """Set when nobody is to be started any more."""
-        self.workers = [Node(f"worker-{n}", self._work) for n in range(shape.workers)]
+        self.workers: list[Node] = [Node(f"worker-{n}", self._work) for n in range(shape.workers)]
         orders = [
             Orders(shape.jobs // shape.producers, self._pause(), shape.poison)
             for _ in range(shape.producers)
         ]
-        self.people = [Node(f"producer-{n}", self._produce(o)) for n, o in enumerate(orders)]
+        self.people: list[Node] = [
+            Node(f"producer-{n}", self._produce(o)) for n, o in enumerate(orders)
+        ]
         if shape.operator:
             self.people.append(Node("operator", self._operate))
         self._keepers: list[asyncio.Task[None]] = []

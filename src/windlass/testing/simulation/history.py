@@ -179,12 +179,12 @@ class Ledger:
         """Which process goes, or went, by a worker's id."""
         self.queues: defaultdict[str, QueueView] = defaultdict(QueueView)
         self.breakers: defaultdict[str, BreakerState] = defaultdict(BreakerState)
-        self.latest = clock.now()
+        self.latest: datetime = clock.now()
         """The latest instant the clock had shown when it was set to another."""
         self.bodies: dict[tuple[JobId, int], Body] = {}
         self.open_bodies: dict[SimProcess, list[Body]] = {}
         self.violations: list[str] = []
-        self.alarm = asyncio.Event()
+        self.alarm: asyncio.Event = asyncio.Event()
         self.sealed = False
         self.counts: dict[str, int] = {}
         self._first: dict[JobId, NewJob] = {}

@@ -17,6 +17,7 @@ from windlass.storage.protocol import WorkerState
 from windlass.testing.simulation.faults import HEARTBEAT, LEASE
 from windlass.testing.simulation.history import Body, Change, Rule, WorkerView
 from windlass.testing.simulation.invariants import ended
+from windlass.testing.simulation.loop import SimLoop
 from windlass.testing.simulation.process import SimProcess
 from windlass.testing.simulation.wire import Surroundings
 
@@ -39,7 +40,7 @@ class WorldRule(Rule):
     def __init__(self, around: Surroundings, *, proves_death: bool) -> None:
         super().__init__(around.ledger)
         self.around = around
-        self.loop = around.loop
+        self.loop: SimLoop = around.loop
         self.proves_death = proves_death
         """Whether a death can be proven before the lease is over."""
 

@@ -116,8 +116,8 @@ class SimLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.set_debug(False)
         self.seed = seed
-        self.limit = limit
-        self.chance = random.Random(seed)  # noqa: S311 -- repeatable on purpose
+        self.limit: float = limit
+        self.chance: random.Random = random.Random(seed)  # noqa: S311 -- repeatable on purpose
         self.log: list[TraceLine] = []
         self.processes: list[SimProcess] = []
         self.failures: list[BaseException] = []

@@ -60,7 +60,7 @@ class SimProcess:
 
     def __init__(self, name: str, loop: SimLoop, context: Context) -> None:
         self.name = name
-        self.state = ProcessState.RUNNING
+        self.state: ProcessState = ProcessState.RUNNING
         self.error: BaseException | None = None
         self.context = context
         self._loop = loop
@@ -180,8 +180,8 @@ class SimFuture(_Owned, asyncio.Future[Any]):
     """A future with a number and an owner."""
 
     def __init__(self, loop: SimLoop) -> None:
-        self.order = next(loop._order)
-        self.process = PROCESS.get()
+        self.order: int = next(loop._order)
+        self.process: SimProcess | None = PROCESS.get()
         super().__init__(loop=loop)
 
 
@@ -189,8 +189,8 @@ class SimTask(_Owned, asyncio.Task[T]):
     """A task with a number, an owner and a name that is the same in every run."""
 
     def __init__(self, coro: Any, loop: SimLoop, context: Context | None, **options: Any) -> None:
-        self.order = next(loop._order)
-        self.process = PROCESS.get() if context is None else context.get(PROCESS)
+        self.order: int = next(loop._order)
+        self.process: SimProcess | None = PROCESS.get() if context is None else context.get(PROCESS)
         if options.get("name") is None:
             # asyncio numbers tasks per interpreter: a name in a log would differ from run to run.
             options["name"] = f"{name_of(self.process)}-{self.order}"

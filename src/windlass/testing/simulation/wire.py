@@ -124,7 +124,7 @@ class Surroundings:
         self.ledger = ledger
         self.faults = faults
         self.health = health
-        self.hub = Hub(loop, faults)
+        self.hub: Hub = Hub(loop, faults)
         self.echoes = 0
         """Calls that will still be executed, though nobody waits for them any more."""
         self.identities: dict[SimProcess, str] = {}
@@ -200,7 +200,7 @@ class SimStorage:
             self.jobs, insert=self._inserted, claim=self._claimed, cancel=self._cancelled
         )
         self.workers: Any = _Told(self.workers, register=self._registered)
-        self.orders = _Orders(real.orders, "orders", line)
+        self.orders: _Orders = _Orders(real.orders, "orders", line)
         self._line = line
 
     def _inserted(self, jobs: Sequence[NewJob], answers: Sequence[Inserted]) -> None:

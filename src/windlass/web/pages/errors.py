@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["DISCARD", "REQUEUE", "errors", "look"]
 
 _PAGE = "/errors"
-RANGES = {
+RANGES: dict[str, tuple[timedelta | None, str]] = {
     "1h": (timedelta(hours=1), "1 h"),
     "24h": (timedelta(hours=24), "24 h"),
     "7d": (timedelta(days=7), "7 days"),
