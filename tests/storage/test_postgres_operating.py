@@ -13,7 +13,6 @@ import asyncpg
 import pytest
 
 from tests.storage.explaining import Session, met
-from windlass.core.job import JobId
 from windlass.core.limit import LimitSpec
 from windlass.core.state import Shown, State
 from windlass.core.unique import Unique
@@ -295,16 +294,6 @@ async def test_an_order_for_a_job_in_an_open_transaction_gives_up_and_changes_no
     assert [(await look(store, job)).priority for job in jobs] == [0, 0]
     assert await store.orders.audits(limit=5) == []
     await line.close()
-
-
-async def test_words_that_are_looked_for_need_not_be_text(store: PostgresStorage) -> None:
-    zero, broken = await add(store, a_job(payload=b"a\x00Needle"), a_job(payload=b"\xff\xfeNeedle"))
-    assert await texts(store, "needle") == [broken]
-    assert await texts(store, "Needle") == [broken, zero]
-
-
-async def texts(store: PostgresStorage, text: str) -> list[JobId]:
-    return [job.id for job in await store.admin.find(JobFilter(text=text), limit=10)]
 
 
 async def test_what_a_job_that_is_gone_has_left_behind_is_swept_up(

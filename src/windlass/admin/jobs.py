@@ -8,7 +8,7 @@ from datetime import timedelta
 import msgspec
 
 from windlass.admin.desk import Desk
-from windlass.admin.redact import redacted_chunk, redacted_page, shows, values_of
+from windlass.admin.redact import redacted_chunk, redacted_page, values_of
 from windlass.core.ids import id_as_stored
 from windlass.core.instant import duration
 from windlass.core.job import Attempt, Job
@@ -20,7 +20,7 @@ from windlass.seams import monotonic
 from windlass.storage.journal import LogChunk
 from windlass.storage.looks import JobFilter, Page
 
-__all__ = ["Count", "JobDesk"]
+__all__ = ["Count", "JobDesk", "as_people_see"]
 
 _PAGE = 1_000
 """Jobs on a page at most."""
@@ -36,6 +36,11 @@ class Count(msgspec.Struct, frozen=True):
     number: int
     exact: bool
     """False: so many or more."""
+
+
+def as_people_see(wanted: JobFilter) -> JobFilter:
+    """Find nothing by what a job hides."""
+    return msgspec.structs.replace(wanted, as_shown=True)
 
 
 class JobDesk(Desk):
@@ -59,7 +64,9 @@ class JobDesk(Desk):
         page's ``next``, until that is None; a page may hold fewer jobs than asked for. Where
         matches are rare it looks back for ``within``.
         """
-        return await self._find(wanted or JobFilter(), limit, duration(within, "within"))
+        return await self._find(
+            as_people_see(wanted or JobFilter()), limit, duration(within, "within")
+        )
 
     async def search(
         self,
@@ -79,7 +86,7 @@ class JobDesk(Desk):
             message = "say what to search for: an empty text stands in every job"
             raise InvalidArgument(message)
         asked = msgspec.structs.replace(wanted or JobFilter(), text=text)
-        return await self._find(asked, limit, duration(within, "within"))
+        return await self._find(as_people_see(asked), limit, duration(within, "within"))
 
     async def _find(self, asked: JobFilter, limit: int, within: timedelta) -> Page:
         """One look of the store is bounded; several of them fill a page where matches are rare."""
@@ -88,7 +95,7 @@ class JobDesk(Desk):
         found: list[Job] = []
         while True:
             page = await store.find(asked, limit=enough - len(found))
-            found += [job for job in page if shows(job, asked.text)]
+            found += page
             over = page.next is None or len(found) >= enough
             if over or monotonic() >= until:
                 return redacted_page(Page(found, page.next, page.reached))
@@ -102,7 +109,7 @@ class JobDesk(Desk):
         within: timedelta | float | None = None,
     ) -> Count:
         """How many jobs match; no further than ``most``, and no longer than ``within``."""
-        asked, number = wanted or JobFilter(), 0
+        asked, number = as_people_see(wanted or JobFilter()), 0
         if (told := await self._counted(asked, most)) is not None:
             return told
         store = (await self._storage()).admin
@@ -110,7 +117,7 @@ class JobDesk(Desk):
         step = _FIRST
         while number < most and (until is None or monotonic() < until):
             page = await store.find(asked, limit=min(step, most - number))
-            number += sum(shows(job, asked.text) for job in page)
+            number += len(page)
             if page.next is None:
                 return Count(number, exact=True)
             asked = msgspec.structs.replace(asked, before=page.next)
@@ -120,7 +127,7 @@ class JobDesk(Desk):
 
     async def _counted(self, wanted: JobFilter, most: int) -> Count | None:
         """By the counts of queues, which read no job, where the filter asks for no more."""
-        simple = JobFilter(states=wanted.states, queue=wanted.queue)
+        simple = JobFilter(states=wanted.states, queue=wanted.queue, as_shown=wanted.as_shown)
         if wanted != simple:
             return None
         states = list(State) if wanted.states is None else wanted.states

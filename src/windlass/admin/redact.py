@@ -11,28 +11,12 @@ from windlass.core.redact import redacted_job, redacted_text, secret_names, secr
 from windlass.storage.journal import LogChunk
 from windlass.storage.looks import Page
 
-__all__ = ["redacted_chunk", "redacted_page", "shows", "values_of"]
+__all__ = ["redacted_chunk", "redacted_page", "values_of"]
 
 
 def redacted_page(page: Page) -> Page:
     """The same jobs without their secrets."""
     return Page([redacted_job(job) for job in page], page.next, page.reached)
-
-
-def shows(job: Job, text: str | None) -> bool:
-    """Whether a text that was searched for stands in what people see of ``job``. The storage finds
-    it in what is hidden, too, and so a search would tell a secret, letter by letter.
-    """
-    if text is None:
-        return True
-    seen = redacted_job(job)
-    if (seen.payload, seen.error) == (job.payload, job.error):
-        return True
-    told = [seen.payload]
-    if seen.error is not None:
-        told += [seen.error.kind.encode(), seen.error.message.encode()]
-    sought = text.encode().lower()
-    return any(sought in part.lower() for part in told)
 
 
 def values_of(job: Job | None) -> Sequence[str]:

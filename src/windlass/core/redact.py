@@ -30,6 +30,7 @@ __all__ = [
     "secret_marks",
     "secret_names",
     "secret_values",
+    "traces_in",
 ]
 
 MASK = "***"
@@ -162,6 +163,11 @@ _TRACES = (
 may: a list of jobs with a megabyte each would else keep a page waiting for a minute."""
 _SHORTEST = 4
 """Characters: hiding every ``a`` of a text would hide the text."""
+
+
+def traces_in(low: bytes) -> list[bytes]:
+    """What stands in JSON, in small letters, that may hide something though nothing is marked."""
+    return [trace for trace in _TRACES if trace in low]
 
 
 def _innocent(payload: bytes) -> bool:

@@ -11,6 +11,7 @@ import msgspec
 from windlass.core.breaker import BreakerState
 from windlass.core.job import Job, JobId
 from windlass.core.queue import QueueSettings
+from windlass.core.sought import Sought
 from windlass.core.state import Shown, State
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Page",
     "QueueCounts",
     "QueueRecord",
+    "sought_of",
 ]
 
 
@@ -53,10 +55,21 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     finished_from: datetime | None = None
     finished_until: datetime | None = None
     text: str | None = None
-    """Stands in its payload, the kind or the text of its last error; A and a are the same, as are
-    the other 25, and no further letters."""
+    """Stands in its payload, the kind or the text of its last error, as far as people may see
+    them: `core.sought`. A and a are the same, as are the other 25, and no further letters. Neither
+    what is found nor where a look ends depends on what is hidden."""
+    as_shown: bool = False
+    """Whether a key, tag, principal or correlation id finds only jobs that show it to people: one
+    that is made of a secret argument is hidden, and must not be found by guessing."""
     before: int | None = None
     """Only jobs with a ``seq`` below this: the cursor of the next page."""
+
+
+def sought_of(wanted: JobFilter) -> Sought | None:
+    """What is to be compared with what a job shows; None: nothing that a job might hide."""
+    exact = (wanted.key, wanted.tag, wanted.principal, wanted.correlation_id)
+    words = [word for word in exact if word is not None] if wanted.as_shown else []
+    return Sought(wanted.text, words) if words or wanted.text is not None else None
 
 
 class Page(Sequence[Job]):

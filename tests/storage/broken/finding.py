@@ -182,6 +182,23 @@ class ReadsTextOnly(_Matches):
         return (wanted.text or "") in row.asked.payload.decode()
 
 
+@fails(TextConformance.test_what_people_may_not_see_is_not_found_and_ends_no_page)
+class SearchesWhatIsHidden(_Matches):
+    """A secret argument is found."""
+
+    def matches(self, row: Row, wanted: JobFilter) -> bool:
+        hidden = (wanted.text or "").lower() in _words(row).lower()
+        return hidden or self.really(row, wanted)
+
+
+@fails(TextConformance.test_a_name_made_of_a_secret_finds_nothing_for_people)
+class FindsByHiddenNames(_Matches):
+    """Names that a job hides are found by whoever guesses them."""
+
+    def matches(self, row: Row, wanted: JobFilter) -> bool:
+        return self.really(row, replace(wanted, as_shown=False))
+
+
 # --- pages ------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from windlass.core.sought import Texts
 from windlass.core.state import shown_state
+from windlass.storage.looks import sought_of
 from windlass.storage.memory.row import Row
 from windlass.storage.protocol import JobFilter
 
@@ -24,7 +26,7 @@ def is_candidate(row: Row, wanted: JobFilter, now: datetime) -> bool:
 
 def is_wanted(row: Row, wanted: JobFilter) -> bool:
     """Whether a candidate is all that is asked for."""
-    asked = row.asked
+    asked, sought = row.asked, sought_of(wanted)
     return (
         (wanted.queue is None or asked.queue == wanted.queue)
         and (wanted.task is None or asked.task == wanted.task)
@@ -36,7 +38,7 @@ def is_wanted(row: Row, wanted: JobFilter) -> bool:
         and _lies_within(row.created_at, wanted.created_from, wanted.created_until)
         and _lies_within(row.finished_at, wanted.finished_from, wanted.finished_until)
         and _erred_so(row, wanted)
-        and (wanted.text is None or _mentions(row, wanted.text))
+        and (sought is None or sought.shown_in(Texts(asked.payload, asked.tags, row.error)))
     )
 
 
@@ -61,12 +63,3 @@ def _erred_so(row: Row, wanted: JobFilter) -> bool:
     return (wanted.error is None or row.error.kind == wanted.error) and (
         wanted.frame is None or row.frame == wanted.frame
     )
-
-
-def _mentions(row: Row, text: str) -> bool:
-    # Bytes: their lower() knows the letters of ASCII alone, as is promised.
-    sought = text.encode().lower()
-    places = [row.asked.payload]
-    if row.error is not None:
-        places += [row.error.kind.encode(), row.error.message.encode()]
-    return any(sought in place.lower() for place in places)

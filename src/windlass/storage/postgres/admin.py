@@ -6,16 +6,20 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
+import msgspec
+
 from windlass.core.job import Attempt, Job, JobId
 from windlass.core.rollup import Rollup, merge
-from windlass.storage.looks import ErrorGroup
+from windlass.storage.looks import ErrorGroup, sought_of
 from windlass.storage.postgres.audits import noted
 from windlass.storage.postgres.connection import Row
 from windlass.storage.postgres.database import Database
 from windlass.storage.postgres.filters import filter_args
 from windlass.storage.postgres.records import attempt_of, job_of, known_ids
+from windlass.storage.postgres.rows import stored_text
 from windlass.storage.protocol import AuditNote, ErrorLook, JobFilter, Named, Page, QueueCounts
 from windlass.storage.queries import load
+from windlass.storage.searching import search
 
 __all__ = ["PostgresAdmin"]
 
@@ -61,6 +65,14 @@ class PostgresAdmin:
         )
 
     async def find(self, wanted: JobFilter, *, limit: int) -> Page:
+        if wanted.text is not None:
+            wanted = msgspec.structs.replace(wanted, text=stored_text(wanted.text))
+        sought = sought_of(wanted)
+        if sought is None:
+            return await self._find(wanted, limit)
+        return await search(self._find, wanted, sought, limit)
+
+    async def _find(self, wanted: JobFilter, limit: int) -> Page:
         rows = await self._ask(
             _FIND, self._db.instant(), wanted.before, limit, *filter_args(wanted)
         )

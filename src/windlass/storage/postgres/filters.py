@@ -15,7 +15,7 @@ __all__ = ["filter_args"]
 
 def filter_args(wanted: JobFilter) -> tuple[Any, ...]:
     """The fields of ``job_filter``, in their order; None does not narrow."""
-    states, shown, words = wanted.states, wanted.shown, wanted.text
+    states, shown = wanted.states, wanted.shown
     return (
         None if states is None else [CODES[state] for state in states],
         None if shown is None else [str(one) for one in shown],
@@ -34,5 +34,5 @@ def filter_args(wanted: JobFilter) -> tuple[Any, ...]:
         wanted.created_until,
         wanted.finished_from,
         wanted.finished_until,
-        None if words is None else stored_text(words),
+        None,  # words: compared with what a job shows of itself, in Python
     )

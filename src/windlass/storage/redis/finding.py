@@ -18,11 +18,12 @@ from windlass.core.instant import to_us
 from windlass.core.job import Job
 from windlass.core.state import TERMINAL, Shown, State
 from windlass.storage.calendar import instant_of
-from windlass.storage.looks import JobFilter, Page
+from windlass.storage.looks import JobFilter, Page, sought_of
 from windlass.storage.redis.database import Argument, Database
 from windlass.storage.redis.layout import CODES
 from windlass.storage.redis.scripts import script
 from windlass.storage.redis.shown import shown_job
+from windlass.storage.searching import search
 
 __all__ = ["Finder"]
 
@@ -36,9 +37,7 @@ _LOOKED_AT = 500
 FEW = 10_000
 """Up to so many jobs of the wanted states are gathered."""
 LOOKS = 5_000
-"""Jobs one call looks at: whoever has little time must be asked often whether it is over …"""
-TEXT_LOOKS = 2_000
-"""… and where it has to read what they say."""
+"""Jobs one call looks at: whoever has little time must be asked often whether it is over."""
 _BYTES = 64_000_000
 """What one call reads of records, however few they are."""
 
@@ -69,6 +68,12 @@ class Finder:
         self._db = database
 
     async def find(self, wanted: JobFilter, *, limit: int) -> Page:
+        sought = sought_of(wanted)
+        if sought is None:
+            return await self._find(wanted, limit)
+        return await search(self._find, wanted, sought, limit)
+
+    async def _find(self, wanted: JobFilter, limit: int) -> Page:
         states = _states(wanted)
         if limit <= 0 or not states:
             return Page(())
@@ -133,7 +138,7 @@ class Finder:
         if wanted.key is None:
             return None
         holder = await self._db.run_aside(_KEY_HOLDER, wanted.key)
-        if holder is None or holder[2] <= _looks(wanted):
+        if holder is None or holder[2] <= LOOKS:
             return None
         _, _, _, *found = await self._db.run_aside(_LOOK, said, 1, holder[0])
         return shown_job(found[0]) if found else None
@@ -144,7 +149,7 @@ async def _paged(
 ) -> Page:
     """Bites until there are enough, or until enough was looked at. ``far``: see `_far_holder`."""
     jobs: list[Job] = []
-    looks, size = _looks(wanted), _BYTES
+    looks, size = LOOKS, _BYTES
     room = limit - 1 if far is not None and wanted.before is None else limit
     before: int | None = None
     reached: datetime | None = None
@@ -162,10 +167,6 @@ async def _paged(
     if far is not None and wanted.before is None:
         jobs.append(far)
     return Page(jobs, before, reached)
-
-
-def _looks(wanted: JobFilter) -> int:
-    return LOOKS if wanted.text is None else TEXT_LOOKS
 
 
 def _states(wanted: JobFilter) -> list[State]:
@@ -197,8 +198,6 @@ def _said(wanted: JobFilter, states: Sequence[State]) -> bytes:
         "created_until": _us(wanted.created_until),
         "finished_from": _us(wanted.finished_from),
         "finished_until": _us(wanted.finished_until),
-        # Bytes: their lower() knows the letters of ASCII alone, as Lua's does.
-        "text": None if wanted.text is None else wanted.text.encode().lower().decode(),
     }
     if wanted.shown is not None:
         given["shown"] = {one.value: True for one in wanted.shown}

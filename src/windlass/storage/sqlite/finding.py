@@ -8,17 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any, NamedTuple
 
 import apsw
 
 from windlass.core.instant import to_us
 from windlass.core.job import Job
+from windlass.core.sought import Sought
 from windlass.core.state import TERMINAL, Shown, State
 from windlass.storage.calendar import LAST_US, instant_of
+from windlass.storage.looks import sought_of
 from windlass.storage.protocol import JobFilter, Page
 from windlass.storage.queries import load
-from windlass.storage.sqlite.rows import CODES, fetch, fetch_shown, job_of, seqs_text, value_of
+from windlass.storage.sqlite.rows import (
+    CODES,
+    Row,
+    fetch,
+    fetch_shown,
+    job_of,
+    seqs_text,
+    texts_of,
+    value_of,
+)
 
 __all__ = ["find"]
 
@@ -26,7 +38,7 @@ _SQL = load("windlass.storage.sqlite.sql", "find.sql")
 _WALK, _AMONG, _ROWS, _HOLDER = _SQL["walk"], _SQL["among"], _SQL["rows"], _SQL["holder"]
 _READY, _SOLO, _IN_LANES = _SQL["ready"], _SQL["solo"], _SQL["in_lanes"]
 _LATER, _OVERDUE, _RETRYING = _SQL["later"], _SQL["overdue"], _SQL["retrying"]
-_RUNNING, _ENDED = _SQL["running"], _SQL["ended"]
+_RUNNING, _ENDED, _TEXTS = _SQL["running"], _SQL["ended"], _SQL["texts"]
 
 _FEW = 10_000
 """So many are gathered from the indexes; more are walked to."""
@@ -34,6 +46,9 @@ _LOOK = 20_000
 """Rows of one look."""
 _LOOK_INSIDE, _READ_INSIDE = 2_000, 32 * 1024 * 1024
 """Rows and bytes of one look that searches the payloads."""
+
+_TOGETHER, _READ_TOGETHER = 200, 1024 * 1024
+"""Rows and bytes that are searched together."""
 
 _NEWEST = 2**63 - 1
 _BEHIND_ALL_TEXT = b""
@@ -107,8 +122,6 @@ def _sum(bits: Iterable[int]) -> int:
 
 
 def _values(wanted: JobFilter, mask: int, now: int) -> dict[str, Any]:
-    # Lower-casing bytes changes A to Z and nothing else, as SQLite does.
-    text = None if wanted.text is None else wanted.text.encode().lower().decode()
     return {
         "mask": mask,
         "now": now,
@@ -127,7 +140,6 @@ def _values(wanted: JobFilter, mask: int, now: int) -> dict[str, Any]:
         "created_until": _us(wanted.created_until),
         "finished_from": _us(wanted.finished_from),
         "finished_until": _us(wanted.finished_until),
-        "text": text,
     }
 
 
@@ -192,7 +204,7 @@ def _look_among(
     limit: int,
 ) -> _Look:
     rows = connection.execute(_AMONG, {**values, "seqs": seqs_text(seqs)})
-    return _look(rows, limit, inside=wanted.text is not None)
+    return _look(connection, rows, limit, wanted)
 
 
 def _walk(
@@ -202,12 +214,11 @@ def _walk(
     limit: int,
     leave_out: int | None = None,
 ) -> _Look:
-    inside = wanted.text is not None
     before = _NEWEST if wanted.before is None else wanted.before
     # One more than is looked at: whether there is one tells that the look has given up.
-    most = (_LOOK_INSIDE if inside else _LOOK) + 1
+    most = (_LOOK if wanted.text is None else _LOOK_INSIDE) + 1
     rows = connection.execute(_WALK, {**values, "before": before, "look": most})
-    return _look(rows, limit, inside=inside, leave_out=leave_out)
+    return _look(connection, rows, limit, wanted, leave_out)
 
 
 def _walk_for_key(
@@ -227,13 +238,19 @@ def _walk_for_key(
     return look._replace(found=found + look.found)
 
 
-def _look(rows: apsw.Cursor, limit: int, *, inside: bool, leave_out: int | None = None) -> _Look:
+def _look(
+    connection: apsw.Connection,
+    rows: apsw.Cursor,
+    limit: int,
+    wanted: JobFilter,
+    leave_out: int | None = None,
+) -> _Look:
     """Go through rows of ``walk`` or ``among`` until enough are found or looked at."""
     found: list[int] = []
-    most, room = (_LOOK_INSIDE, _READ_INSIDE) if inside else (_LOOK, None)
+    most, room = (_LOOK, None) if wanted.text is None else (_LOOK_INSIDE, _READ_INSIDE)
     seen = read = last = reached = 0
     try:
-        for seq, created_at, size, matches in rows:
+        for seq, created_at, size, matches in _judged(connection, rows, sought_of(wanted)):
             if seen == most or (room is not None and read > room):
                 return _Look(found, last, reached if len(found) < limit else None)
             if matches and seq != leave_out:
@@ -245,3 +262,32 @@ def _look(rows: apsw.Cursor, limit: int, *, inside: bool, leave_out: int | None 
     finally:
         rows.close()  # what is left unfinished keeps the write-ahead file growing
     return _Look(found, None)
+
+
+def _judged(
+    connection: apsw.Connection, rows: Iterable[Row], sought: Sought | None
+) -> Iterable[Row]:
+    """The same rows, of which those match that also show what is sought."""
+    return rows if sought is None else _judged_together(connection, iter(rows), sought)
+
+
+def _judged_together(
+    connection: apsw.Connection, rows: Iterator[Row], sought: Sought
+) -> Iterator[Row]:
+    while some := _taken(rows):
+        seqs = [seq for seq, _, _, matches in some if matches]
+        texts = [texts_of(row) for row in fetch_shown(connection, _TEXTS, (seqs_text(seqs),))]
+        shown = dict(zip(seqs, sought.shown_among(texts), strict=True))
+        yield from ((*row[:3], shown.get(row[0], False)) for row in some)
+
+
+def _taken(rows: Iterator[Row]) -> list[Row]:
+    """As many as are judged together."""
+    some: list[Row] = []
+    size = 0
+    for row in islice(rows, _TOGETHER):
+        some.append(row)
+        size += row[2]
+        if size > _READ_TOGETHER:
+            break
+    return some

@@ -23,6 +23,7 @@ from windlass.core.job import (
     OnLost,
     Progress,
 )
+from windlass.core.sought import Texts
 from windlass.core.state import State, verb_of
 from windlass.core.unique import Window
 from windlass.errors import InvalidArgument
@@ -52,6 +53,7 @@ __all__ = [
     "rows_by_id",
     "seqs_text",
     "tags_text",
+    "texts_of",
     "unreadable_extra",
     "value_of",
 ]
@@ -285,6 +287,12 @@ def _extras_of(row: Row) -> tuple[Any, ...]:
         _readable(_follow_up_of, on_failure),
         _on_lost_of(on_lost),
     )
+
+
+def texts_of(row: Row) -> Texts:
+    """A row of ``texts`` in find.sql."""
+    payload, tags, kind, text = row
+    return Texts(payload, _readable(_tags_of, tags) or (), _error_of(kind, text))
 
 
 def job_of(row: Row) -> Job:

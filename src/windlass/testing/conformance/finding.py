@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
-from windlass.core.job import AttemptError, ClaimedJob, JobId
+from windlass.core.job import AttemptError, ClaimedJob, JobId, NewJob
 from windlass.core.outcome import GaveUp, Raised, Snoozed
 from windlass.core.state import Shown, State
-from windlass.core.unique import Window
+from windlass.core.unique import Unique, Window
 from windlass.storage.ordering import Delete, Requeue
 from windlass.storage.protocol import JobFilter, Storage
 from windlass.testing.clock import VirtualClock
@@ -54,6 +56,12 @@ async def _claimed(storage: Storage) -> ClaimedJob:
 async def _saying(storage: Storage, *words: str) -> list[JobId]:
     """Jobs with these words in their payloads, as they are."""
     return await add(storage, *(a_job(payload=word.encode()) for word in words))
+
+
+def _hiding(*, tags: tuple[str, ...] = (), **asked: Any) -> NewJob:
+    """A job with a secret argument, as its tag says."""
+    payload = b'{"card":"needle-77","note":"gift"}'
+    return a_job(payload=payload, tags=("secret:card", *tags), **asked)
 
 
 class FilterConformance:
@@ -300,6 +308,33 @@ class TextConformance:
             assert await every(storage, JobFilter(text=text)) == [running.claim.job], text
         for text in ("50_", "a-b", "ünï"):
             assert await every(storage, JobFilter(text=text)) == [], text
+
+    async def test_what_people_may_not_see_is_not_found_and_ends_no_page(
+        self, storage: Storage
+    ) -> None:
+        running = await started(storage, _hiding())
+        await happened(storage, running, GaveUp(AttemptError("E", "no needle-77 here")))
+        hides = running.claim.job
+        _, also, _ = await add(storage, a_job(), _hiding(), a_job())
+        for text in ("nee", "needle", "needle-77"):
+            page = await storage.admin.find(JobFilter(text=text), limit=1)
+            assert (list(page), page.next, page.reached) == ([], None, None), text
+        assert await every(storage, JobFilter(text="gift"), limit=1) == [also, hides]
+        assert await every(storage, JobFilter(text="NO *** HERE")) == [hides]
+
+    async def test_a_name_made_of_a_secret_finds_nothing_for_people(self, storage: Storage) -> None:
+        word = "x-needle-77"
+        names = {"principal": word, "correlation_id": word}
+        new = _hiding(tags=(word, "plain"), unique=Unique(word), **names)
+        (job,) = await add(storage, new)
+        fields = [JobFilter(key=word), JobFilter(tag=word), JobFilter(principal=word)]
+        fields.append(JobFilter(correlation_id=word))
+        for wanted in fields:
+            assert await every(storage, wanted) == [job]
+            shown = msgspec.structs.replace(wanted, as_shown=True)
+            page = await storage.admin.find(shown, limit=1)
+            assert (list(page), page.next) == ([], None), wanted
+        assert await every(storage, JobFilter(tag="plain", as_shown=True)) == [job]
 
 
 class PageConformance:

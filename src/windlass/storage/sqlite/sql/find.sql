@@ -1,8 +1,8 @@
 -- Finding jobs by what people ask for.
 --
 -- `walk` and `among` say of each row they visit whether it matches; whoever reads them stops when
--- enough were found or looked at. CASE, because its conditions are left at the first that does not
--- hold: the large columns, asked last, are read only of what matches else.
+-- enough were found or looked at. Words are not compared here but with what a row shows of itself,
+-- in Python: `texts` is read of what matches.
 -- In :mask a bit stands for what people see: 0 scheduled, 1 to 5 as the state, 6 ready, 7 retrying.
 --
 -- The statements from `ready` to `ended` name what an index knows, at most so many. A queue is asked
@@ -34,10 +34,6 @@ SELECT seq, created_at, length(payload),
              AND (:tag IS NULL
                   OR (json_valid(tags)
                       AND EXISTS (SELECT 1 FROM json_each(tags) WHERE value = :tag)))
-             AND (:text IS NULL
-                  OR instr(lower(coalesce(error_kind, '')), :text)
-                  OR (error_kind IS NOT NULL AND instr(lower(error_message), :text))
-                  OR instr(lower(CAST(payload AS TEXT)), :text))
             THEN 1 END
   FROM jobs
  WHERE seq < :before
@@ -68,12 +64,13 @@ SELECT seq, created_at, length(payload),
              AND (:tag IS NULL
                   OR (json_valid(tags)
                       AND EXISTS (SELECT 1 FROM json_each(tags) WHERE value = :tag)))
-             AND (:text IS NULL
-                  OR instr(lower(coalesce(error_kind, '')), :text)
-                  OR (error_kind IS NOT NULL AND instr(lower(error_message), :text))
-                  OR instr(lower(CAST(payload AS TEXT)), :text))
             THEN 1 END
   FROM (SELECT value AS wanted FROM json_each(:seqs)) CROSS JOIN jobs ON jobs.seq = wanted;
+
+-- name: texts
+-- What a search reads of rows, in the order of the numbers given.
+SELECT payload, tags, error_kind, error_message
+  FROM (SELECT value AS wanted FROM json_each(?1)) CROSS JOIN jobs ON jobs.seq = wanted;
 
 -- name: rows
 -- Columns as `job_of` in rows.py reads them.

@@ -1,5 +1,6 @@
 -- Which jobs people look for: what `JobFilter` says, as msgpack of a map. Instants are numbers, `states`
--- the digits of those that may be, `shown` a map of what a waiting job may be, `text` in small letters.
+-- the digits of those that may be, `shown` a map of what a waiting job may be. Words are not compared
+-- here but with what a job shows of itself, in Python.
 -- use: jobs
 
 local AT_ONCE = 20 -- state records read together: few are large
@@ -84,38 +85,6 @@ local function erred_so(job, wanted)
     or has(job.flags, ERROR) and (matching.record('frames', job.id) or '') == wanted.frame
 end
 
-local function mentions(job, text)
-  local payload = contents_of(job)
-  local kind, words = matching.error_of(job)
-  for _, said in ipairs({ payload, kind, words }) do
-    if string.find(string.lower(said), text, 1, true) then
-      return true
-    end
-  end
-  return false
-end
-
--- The texts that stand somewhere in what a wanted job asked for.
-local function texts_of(wanted)
-  local texts = {}
-  for _, name in ipairs({
-    'queue', 'task', 'tenant', 'principal', 'tag', 'key', 'correlation_id', 'parent',
-  }) do
-    texts[#texts + 1] = wanted[name]
-  end
-  return texts
-end
-
--- Whether all of them stand somewhere in a record: most records need not be taken apart.
-local function has_all(asked, texts)
-  for i = 1, #texts do
-    if not string.find(asked, texts[i], 1, true) then
-      return false
-    end
-  end
-  return true
-end
-
 -- The state record of one of these ids; they are asked for in order.
 local function kept_of(ids, at)
   if matching.kept[at] == nil then
@@ -134,17 +103,15 @@ function matching.job(ids, at, wanted)
   if ruled_out(kept, wanted) then
     return nil
   end
-  matching.texts = matching.texts or texts_of(wanted)
   local asked = matching.record('jobs', id)
-  local job = asked and has_all(asked, matching.texts) and parse_job(id, asked, kept)
+  local job = asked and parse_job(id, asked, kept)
   if job and is_or_any(job.queue, wanted.queue) and is_or_any(job.task, wanted.task)
     and (job.state ~= WAITING or wanted.shown == nil or wanted.shown[shown_as(job)])
     and is_or_any(job.worker, wanted.worker)
     and (wanted.key == nil or (special_of(job) or {})[1] == wanted.key)
     and lies_within(job.created, wanted.created_from, wanted.created_until)
     and lies_within(job.finished, wanted.finished_from, wanted.finished_until)
-    and carries(job, wanted) and erred_so(job, wanted)
-    and (wanted.text == nil or mentions(job, wanted.text)) then
+    and carries(job, wanted) and erred_so(job, wanted) then
     return job
   end
 end

@@ -1,0 +1,62 @@
+"""Looking for words above a store's own `find`, which reads whole jobs anyway.
+
+For servers. They are asked only for what no job hides, and in steps that do not depend on the
+words: what people may see of a job is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from windlass.core.job import Job
+from windlass.core.sought import Sought, texts_of
+from windlass.storage.looks import JobFilter, Page
+
+__all__ = ["LOOKS", "search"]
+
+LOOKS = 2_000
+"""Jobs that one call looks into …"""
+_BYTES = 32 * 1024 * 1024
+"""… and what they carry, at most."""
+_FIRST, _LIGHT = 50, 4 * 1024
+"""Jobs of the first step. Later ones are larger where the jobs are smaller than this, in bytes."""
+_MOST = 500
+
+_Find = Callable[[JobFilter, int], Awaitable[Page]]
+
+
+async def search(find: _Find, wanted: JobFilter, sought: Sought, limit: int) -> Page:
+    """`AdminStore.find` for filters that `sought_of` says something about."""
+    asked = msgspec.structs.replace(wanted, text=None, as_shown=False)
+    found: list[Job] = []
+    looked = read = 0
+    while limit > 0:
+        page = await find(asked, _step(wanted, looked, read, limit - len(found)))
+        shown = sought.shown_among([texts_of(job) for job in page])
+        for job, fits in zip(page, shown, strict=True):
+            looked, read = looked + 1, read + _weight(job)
+            if fits:
+                if len(found) == limit:
+                    return Page(found, found[-1].seq)
+                found.append(job)
+        if page.next is None or page.reached is not None:
+            return Page(found, page.next, page.reached)
+        if looked >= LOOKS or read > _BYTES:
+            full = len(found) == limit or not page
+            return Page(found, page.next, None if full else page[-1].created_at)
+        asked = msgspec.structs.replace(asked, before=page.next)
+    return Page(())
+
+
+def _step(wanted: JobFilter, looked: int, read: int, room: int) -> int:
+    if wanted.key is not None:
+        # The holder of a key stands on the first page out of its order: no cut goes through that.
+        return max(room, 1)
+    small = looked > 0 and read < _LIGHT * looked
+    return min(_MOST, LOOKS - looked) if small else _FIRST
+
+
+def _weight(job: Job) -> int:
+    return len(job.payload) + len(job.result or b"")
