@@ -213,9 +213,10 @@ class Windlass(Producing):
         ``provider``: the one that is set globally if none is given. ``meters``: metrics, too, if
         one is given. Asked again, nothing changes.
         """
-        self.watch.trace(provider, [link.client for link in list(self._links.values())])
+        url = self.settings.url
+        self.watch.trace(provider, [link.client for link in list(self._links.values())], url)
         if meters is not None:
-            self.watch.meter(meters, self.blocking.start)
+            self.watch.meter(meters, self.blocking.start, url)
 
     def dashboard(self, auth: Any = None, **settings: Any) -> Starlette:
         """Pages to look at everything and to act, as an ASGI app; needs ``windlass[web]``.

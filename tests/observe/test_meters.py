@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 
+from tests.integrations.programs import run
 from windlass import Backoff, Context, Secret, Throttled, Windlass
 from windlass.core.event import QueueCooled
+from windlass.errors import KeyConflict
 
 
 class Read:
@@ -67,6 +70,7 @@ async def test_a_job_that_is_retried_is_counted_and_timed_without_its_texts(read
     about = {
         "messaging.system": "windlass",
         "messaging.operation.name": "run",
+        "messaging.operation.type": "process",
         "messaging.destination.name": "money",
         "windlass.task": "pay",
     }
@@ -75,7 +79,11 @@ async def test_a_job_that_is_retried_is_counted_and_timed_without_its_texts(read
         return [pair for pair in points[name] if pair[0].get("windlass.task") == task]
 
     ((sent, count),) = of("messaging.client.sent.messages")
-    assert (sent, count.value) == ({**about, "messaging.operation.name": "enqueue"}, 1)
+    enqueue = {"messaging.operation.name": "enqueue", "messaging.operation.type": "send"}
+    assert (sent, count.value) == ({**about, **enqueue}, 1)
+    ((stored, point),) = points["messaging.client.operation.duration"]
+    assert stored == {k: v for k, v in {**about, **enqueue}.items() if k != "windlass.task"}
+    assert (point.count, point.explicit_bounds[0], point.explicit_bounds[-1]) == (2, 0.005, 10)
     ((consumed, count),) = of("messaging.client.consumed.messages")
     assert (consumed, count.value) == (about, 2)
     ended = {told["windlass.outcome"]: point.value for told, point in of("windlass.run.ended")}
@@ -106,3 +114,36 @@ async def test_names_have_an_end(read: Read) -> None:
     others = [p.value for told, p in sent if told["messaging.destination.name"] == "other"]
     assert others == [10]
     app.blocking.stop()
+
+
+async def test_an_enqueue_that_fails_is_counted_and_timed_by_its_kind(read: Read) -> None:
+    app = Windlass("memory://")
+    app.tracing(TracerProvider(), meters=read.provider)
+
+    @app.task(name="work")
+    async def work() -> None: ...
+
+    async with app:
+        await work.options(key="k").enqueue()
+        with pytest.raises(KeyConflict):
+            await work.options(key="k", on_conflict="raise").enqueue()
+    points = read.points()
+    for name in ("messaging.client.sent.messages", "messaging.client.operation.duration"):
+        kinds = {told.get("error.type") for told, _ in points[name]}
+        assert kinds == {None, "windlass.errors.KeyConflict"}
+    app.blocking.stop()
+
+
+def test_a_program_that_ends_prints_nothing_and_asks_the_store_nothing(tmp_path: Path) -> None:
+    program = """
+import io
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExportingMetricReader
+from windlass import Windlass
+
+reader = PeriodicExportingMetricReader(ConsoleMetricExporter(out=io.StringIO()))
+Windlass("sqlite:///jobs.db").tracing(meters=MeterProvider(metric_readers=[reader]))
+"""
+    ran = run(tmp_path, "-c", program)
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("", "", 0)
+    assert not (tmp_path / "jobs.db").exists()

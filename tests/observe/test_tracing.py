@@ -10,15 +10,33 @@ from typing import Any
 
 import asyncpg
 import pytest
+from opentelemetry import baggage, propagate
+from opentelemetry.context import attach, detach
+from opentelemetry.propagators.textmap import (
+    TextMapPropagator,
+    default_getter,
+    default_setter,
+)
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanContext, SpanKind, StatusCode
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    StatusCode,
+    TraceFlags,
+    TraceState,
+    get_current_span,
+    set_span_in_context,
+)
 
 from tests.observe import works
 from windlass import Backoff, Context, Failure, Snooze, Throttled, Windlass
 from windlass.client import new_job
+from windlass.core.trace import carried_text, carrier_of, shown_trace
 from windlass.errors import JobFailed, KeyConflict, MissingDependency
+from windlass.observe.tracing import server_of
 from windlass.testing import drain, inline, isolated
 
 
@@ -95,9 +113,9 @@ async def test_a_job_with_two_retries_and_a_child_is_one_trace(app: Windlass, sp
         await job.result(timeout=10)
         await children[0].result(timeout=10)
 
-    request, sent = spans.only("request"), spans.only("enqueue shop.order")
-    first, second, third = spans.named("run shop.order")
-    child_sent, child = spans.only("enqueue shop.mail"), spans.only("run shop.mail")
+    request, sent = spans.only("request"), spans.only("enqueue orders")
+    first, second, third = spans.named("run orders")
+    child_sent, child = spans.only("enqueue default"), spans.only("run default")
 
     every = [request, sent, first, second, third, child_sent, child]
     assert len({context_of(span).trace_id for span in every}) == 1
@@ -105,10 +123,10 @@ async def test_a_job_with_two_retries_and_a_child_is_one_trace(app: Windlass, sp
     assert [parent_of(run) for run in (first, second, third)] == [id_of(sent)] * 3
     assert parent_of(child_sent) == id_of(third)
     assert parent_of(child) == id_of(child_sent)
-    assert [link.context.span_id for link in second.links] == [id_of(first)]
-    assert [link.context.span_id for link in third.links] == [id_of(second)]
-    assert not first.links
-    assert not child.links
+    assert [link.context.span_id for link in first.links] == [id_of(sent)]
+    assert [link.context.span_id for link in second.links] == [id_of(sent), id_of(first)]
+    assert [link.context.span_id for link in third.links] == [id_of(sent), id_of(second)]
+    assert [link.context.span_id for link in child.links] == [id_of(child_sent)]
 
     assert sent.kind is child_sent.kind is SpanKind.PRODUCER
     assert {span.kind for span in (first, second, third, child)} == {SpanKind.CONSUMER}
@@ -131,7 +149,7 @@ async def test_spans_say_what_the_messaging_conventions_ask_for(
         job = await mail.options(correlation_id="r-1").enqueue()
         await job.result(timeout=10)
         name = worker.id
-    assert attributes(spans.only("enqueue shop.mail")) == {
+    assert attributes(spans.only("enqueue mail")) == {
         "messaging.system": "windlass",
         "messaging.operation.name": "enqueue",
         "messaging.operation.type": "send",
@@ -139,7 +157,7 @@ async def test_spans_say_what_the_messaging_conventions_ask_for(
         "messaging.message.id": job.id,
         "windlass.task": "shop.mail",
     }
-    assert attributes(spans.only("run shop.mail")) == {
+    assert attributes(spans.only("run mail")) == {
         "messaging.system": "windlass",
         "messaging.operation.name": "run",
         "messaging.operation.type": "process",
@@ -160,7 +178,7 @@ async def test_the_trace_is_stored_as_a_traceparent(app: Windlass, spans: Spans)
     async def mail() -> None: ...
 
     job = await mail.enqueue()
-    context = context_of(spans.only("enqueue shop.mail"))
+    context = context_of(spans.only("enqueue default"))
     flags = context.trace_flags
     expected = f"00-{context.trace_id:032x}-{context.span_id:016x}-{flags:02x}"
     assert (await job.refresh()).trace == expected
@@ -179,7 +197,7 @@ async def test_a_batch_is_one_span_and_its_jobs_share_it(app: Windlass, spans: S
     assert "messaging.destination.name" not in attributes(sent)
     async with app.worker(until_empty=True) as worker:
         await worker.wait()
-    runs = spans.named("run a") + spans.named("run b")
+    runs = spans.named("run default") + spans.named("run other")
     assert [parent_of(run) for run in runs] == [id_of(sent)] * 3
 
 
@@ -196,9 +214,9 @@ async def test_a_job_that_is_enqueued_outside_of_any_trace_begins_one(
         await (await a.enqueue()).result(timeout=10)
     finally:
         await context.__aexit__(None, None, None)
-    sent = spans.only("enqueue a")
+    sent = spans.only("enqueue default")
     assert sent.parent is None
-    assert parent_of(spans.only("run a")) == id_of(sent)
+    assert parent_of(spans.only("run default")) == id_of(sent)
 
 
 async def test_a_job_without_a_trace_is_the_first_of_one_wherever_its_worker_was_started(
@@ -213,7 +231,7 @@ async def test_a_job_without_a_trace_is_the_first_of_one_wherever_its_worker_was
     with spans.tracer.start_as_current_span("whoever started the worker"):
         async with app.worker(until_empty=True) as worker:
             await worker.wait()
-    assert spans.only("run a").parent is None
+    assert spans.only("run default").parent is None
 
 
 def test_code_without_a_loop_and_handlers_on_threads_are_in_the_trace(spans: Spans) -> None:
@@ -223,19 +241,19 @@ def test_code_without_a_loop_and_handlers_on_threads_are_in_the_trace(spans: Spa
     @app.task(name="child")
     async def child() -> None: ...
 
-    @app.task(name="parent")
+    @app.task(name="parent", queue="parents")
     def parent() -> None:
         child.enqueue_sync()
 
     with isolated(app), spans.tracer.start_as_current_span("request"):
         parent.enqueue_sync()
         app.blocking.run(drain(app))
-    request, sent = spans.only("request"), spans.only("enqueue parent")
+    request, sent = spans.only("request"), spans.only("enqueue parents")
     assert parent_of(sent) == id_of(request)
-    run = spans.only("run parent")
+    run = spans.only("run parents")
     assert parent_of(run) == id_of(sent)
-    assert parent_of(spans.only("enqueue child")) == id_of(run)
-    assert parent_of(spans.only("run child")) == id_of(spans.only("enqueue child"))
+    assert parent_of(spans.only("enqueue default")) == id_of(run)
+    assert parent_of(spans.only("run default")) == id_of(spans.only("enqueue default"))
     app.blocking.stop()
 
 
@@ -245,16 +263,16 @@ async def test_to_ask_for_more_time_is_no_error(
 ) -> None:
     @app.task(name="a")
     async def a(ctx: Context) -> None:
-        if not spans.named("run a"):
+        if not spans.named("run default"):
             raise turn(0)
 
     with inline(app):
         await a.enqueue()
-    first, second = spans.named("run a")
+    first, second = spans.named("run default")
     assert attributes(first)["windlass.outcome"] == outcome
     assert first.status.status_code is StatusCode.UNSET
     assert not first.events
-    assert [link.context.span_id for link in second.links] == [id_of(first)]
+    assert [link.context.span_id for link in second.links][1:] == [id_of(first)]
 
 
 async def test_an_error_is_recorded_by_its_kind_without_its_text(
@@ -266,7 +284,7 @@ async def test_an_error_is_recorded_by_its_kind_without_its_text(
 
     with inline(app), pytest.raises(JobFailed):
         await a.enqueue("4111 1111")
-    run = spans.only("run a")
+    run = spans.only("run default")
     assert run.status.status_code is StatusCode.ERROR
     (event,) = run.events
     assert dict(event.attributes or {}) == {"exception.type": "LookupError"}
@@ -276,7 +294,7 @@ async def test_an_error_is_recorded_by_its_kind_without_its_text(
 async def test_the_job_that_is_told_of_a_failure_is_in_its_trace(
     app: Windlass, spans: Spans
 ) -> None:
-    @app.task(name="told")
+    @app.task(name="told", queue="told")
     async def told(failure: Failure) -> None: ...
 
     @app.task(name="a", max_attempts=1, on_failure=told)
@@ -286,7 +304,7 @@ async def test_the_job_that_is_told_of_a_failure_is_in_its_trace(
     await a.enqueue()
     async with app.worker(until_empty=True) as worker:
         await worker.wait()
-    assert parent_of(spans.only("run told")) == id_of(spans.only("enqueue a"))
+    assert parent_of(spans.only("run told")) == id_of(spans.only("enqueue default"))
 
 
 async def test_a_refused_enqueue_is_an_error_of_its_span(app: Windlass, spans: Spans) -> None:
@@ -296,7 +314,7 @@ async def test_a_refused_enqueue_is_an_error_of_its_span(app: Windlass, spans: S
     await a.options(key="key").enqueue()
     with pytest.raises(KeyConflict):
         await a.options(key="key", on_conflict="raise").enqueue()
-    sent = spans.named("enqueue a")[-1]
+    sent = spans.named("enqueue default")[-1]
     assert sent.status.status_code is StatusCode.ERROR
     assert attributes(sent)["error.type"].endswith("KeyConflict")
 
@@ -307,7 +325,7 @@ async def test_a_job_that_was_there_already_is_marked(app: Windlass, spans: Span
 
     first = await a.options(key="key").enqueue()
     await a.options(key="key").enqueue()
-    sent = attributes(spans.named("enqueue a")[-1])
+    sent = attributes(spans.named("enqueue default")[-1])
     assert (sent["messaging.message.id"], sent["windlass.reused"]) == (first.id, True)
 
 
@@ -322,7 +340,7 @@ async def test_tracing_can_be_switched_on_while_the_app_is_open(spans: Spans) ->
         app.tracing(spans.provider)
         app.tracing(spans.provider)
         await a.enqueue()
-    assert len(spans.named("enqueue a")) == 1
+    assert len(spans.named("enqueue default")) == 1
     assert len(app.layers) == 1
 
 
@@ -344,16 +362,102 @@ async def test_handlers_in_child_processes_are_in_the_trace(
     with isolated(app):
         app.tracing(spans.provider)
         async with app, app.worker(slots=2):
-            follow = await (await works.heavy.enqueue()).result(timeout=30)
+            token = attach(baggage.set_baggage("city", "Ghent"))
+            job = await works.heavy.enqueue()
+            detach(token)
+            follow, inner, around, city = await job.result(timeout=30)
             await app.job(follow).result(timeout=30)
             with pytest.raises(JobFailed):
                 await (await works.failing.enqueue("4111")).result(timeout=30)
     run, sent = spans.only("run heavy"), spans.only("enqueue follow")
     assert parent_of(run) == id_of(spans.only("enqueue heavy"))
-    assert parent_of(sent) == id_of(run)
+    assert around == f"{context_of(run).trace_id:032x}-{id_of(run):016x}"
+    assert sent.parent is not None
+    assert inner == f"{sent.parent.trace_id:032x}-{sent.parent.span_id:016x}"
     assert parent_of(spans.only("run follow")) == id_of(sent)
+    assert city == "Ghent"
     assert attributes(spans.only("run failing"))["error.type"] == "LookupError"
     assert "4111" not in spans.text()
+
+
+async def test_tracestate_and_baggage_reach_the_handler_and_what_it_enqueues(
+    app: Windlass, spans: Spans
+) -> None:
+    seen: list[tuple[str | None, object]] = []
+
+    @app.task(name="a")
+    async def a(*, again: bool) -> None:
+        state = get_current_span().get_span_context().trace_state
+        seen.append((state.get("vendor"), baggage.get_baggage("city")))
+        if again:
+            await a.enqueue(again=False)
+
+    remote = SpanContext(
+        7, 8, is_remote=True, trace_flags=TraceFlags(1), trace_state=TraceState([("vendor", "x")])
+    )
+    around = baggage.set_baggage("city", "Ghent", set_span_in_context(NonRecordingSpan(remote)))
+    token = attach(around)
+    job = await a.enqueue(again=True)
+    detach(token)
+    async with app.worker(until_empty=True) as worker:
+        await worker.wait()
+    assert seen == [("x", "Ghent"), ("x", "Ghent")]
+    stored = (await job.refresh()).trace
+    assert carrier_of(stored).keys() == {"traceparent", "tracestate", "baggage"}
+    shown = shown_trace(stored)
+    assert shown is not None
+    assert "Ghent" not in shown
+    assert shown.startswith(f"00-{7:032x}-")
+
+
+async def test_the_propagator_that_is_set_writes_and_reads(
+    app: Windlass, spans: Spans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Own(TextMapPropagator):
+        def inject(self, carrier: Any, context: Any = None, setter: Any = default_setter) -> None:
+            found = get_current_span(context).get_span_context()
+            setter.set(carrier, "own", f"{found.trace_id} {found.span_id}")
+
+        def extract(self, carrier: Any, context: Any = None, getter: Any = default_getter) -> Any:
+            trace_id, span_id = map(int, carrier["own"].split())
+            remote = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(1))
+            return set_span_in_context(NonRecordingSpan(remote), context)
+
+        @property
+        def fields(self) -> set[str]:
+            return {"own"}
+
+    monkeypatch.setattr(propagate, "propagator", Own())
+
+    @app.task(name="a")
+    async def a() -> None: ...
+
+    await a.enqueue()
+    async with app.worker(until_empty=True) as worker:
+        await worker.wait()
+    assert parent_of(spans.only("run default")) == id_of(spans.only("enqueue default"))
+
+
+def test_baggage_that_is_too_large_is_left_out() -> None:
+    parent = f"00-{7:032x}-{8:016x}-01"
+    assert carried_text({"traceparent": parent, "baggage": "x" * 9000}) == parent
+    assert carrier_of("{not json") == carrier_of(None) == {}
+
+
+@pytest.mark.parametrize(
+    ("url", "server"),
+    [
+        (
+            "redis://:pw@cache.example:6380/0",
+            {"server.address": "cache.example", "server.port": 6380},
+        ),
+        ("postgresql://ada:pw@db.example/shop", {"server.address": "db.example"}),
+        ("postgresql://a:1,b:2/shop", {}),
+        ("sqlite:///jobs.db", {}),
+    ],
+)
+def test_spans_name_the_server_and_no_password(url: str, server: dict[str, str | int]) -> None:
+    assert server_of(url) == server
 
 
 async def test_jobs_of_your_own_transactions_carry_the_trace(
@@ -373,7 +477,7 @@ async def test_jobs_of_your_own_transactions_carry_the_trace(
                     job = await a.options(connection=line).enqueue()
         finally:
             await line.close()
-        sent = spans.only("enqueue a")
+        sent = spans.only("enqueue default")
         assert parent_of(sent) == id_of(spans.only("request"))
         stored = (await job.refresh()).trace
         assert stored is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
@@ -63,7 +64,11 @@ class Backlog:
                     await asyncio.shield(asyncio.wrap_future(reading))
 
     def _refresh(self) -> Future[None] | None:
-        """What to wait for, which never fails."""
+        """What to wait for, which never fails. A program that ends asks the store nothing more:
+        numbers are collected once again then, when no thread may start.
+        """
+        if not threading.main_thread().is_alive():
+            return None
         if self._reading is None and monotonic() >= self._next_at:
             reading: Future[None] = Future()
             self._reading = reading

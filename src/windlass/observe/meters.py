@@ -7,16 +7,18 @@ id, key, tenant or error text.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import assert_never
 
 from windlass._version import __version__
 from windlass.core.event import Event, JobEnqueued, JobMoved, QueueCooled, WorkerChanged
+from windlass.core.job import NewJob
 from windlass.core.state import Verb
 from windlass.errors import MissingDependency
 from windlass.observe.backlog import STATES, Backlog
 from windlass.observe.bus import Bus
 from windlass.observe.labels import QUEUES, TASKS, Names
+from windlass.observe.tracing import kind_of_error, server_of
 
 try:
     from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation, get_meter
@@ -28,6 +30,9 @@ __all__ = ["Meters"]
 _KINDS = 100
 """Kinds of errors that have their names."""
 
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+"""Seconds, as the conventions want them."""
+
 _ENDS: Mapping[Verb, str] = {
     Verb.SUCCEED: "succeeded",
     Verb.RETRY: "retried",
@@ -38,7 +43,7 @@ _ENDS: Mapping[Verb, str] = {
     Verb.CANCEL: "cancelled",
 }
 
-Attributes = dict[str, str]
+Attributes = dict[str, str | int]
 
 
 class Meters:
@@ -51,18 +56,31 @@ class Meters:
         *,
         slots: Callable[[], tuple[int, int]],
         backlog: Backlog,
+        url: str,
     ) -> None:
-        """``slots``: busy and all, of the workers in this process."""
+        """``slots``: busy and all, of the workers in this process. ``url``: of the storage."""
+        self._server = server_of(url)
         meter = get_meter("windlass", __version__, provider)
         self._queues, self._tasks, self._kinds = Names(QUEUES), Names(TASKS), Names(_KINDS)
         self._sent = meter.create_counter(
-            "messaging.client.sent.messages", "{message}", "Jobs stored by this process."
+            "messaging.client.sent.messages",
+            "{message}",
+            "Jobs that this process has stored, or tried to.",
         )
         self._consumed = meter.create_counter(
             "messaging.client.consumed.messages", "{message}", "Runs that began in this process."
         )
+        self._stored = meter.create_histogram(
+            "messaging.client.operation.duration",
+            "s",
+            "What storing jobs took.",
+            explicit_bucket_boundaries_advisory=_BUCKETS,
+        )
         self._ran = meter.create_histogram(
-            "messaging.process.duration", "s", "From started to ended."
+            "messaging.process.duration",
+            "s",
+            "From started to ended.",
+            explicit_bucket_boundaries_advisory=_BUCKETS,
         )
         self._waited = meter.create_histogram("windlass.job.wait", "s", "From due to started.")
         self._ended = meter.create_counter(
@@ -123,6 +141,17 @@ class Meters:
             case _:
                 assert_never(event)
 
+    def sent(self, news: Sequence[NewJob], seconds: float, error: BaseException | None) -> None:
+        """Time one attempt to store jobs, and count those that it failed to store."""
+        told: Attributes = {**_operation("enqueue"), **self._server}
+        if len({new.queue for new in news}) == 1:
+            told["messaging.destination.name"] = self._queues(news[0].queue)
+        failed = {} if error is None else {"error.type": self._kinds(kind_of_error(error))}
+        self._stored.record(seconds, {**told, **failed})
+        if error is not None:
+            for new in news:
+                self._sent.add(1, {**self._of(new.queue, new.task, "enqueue"), **failed})
+
     def _run_ended(self, event: JobMoved) -> None:
         told = self._of(event.queue, event.task, "run")
         self._ended.add(1, {**told, "windlass.outcome": _ENDS[event.verb]})
@@ -135,8 +164,16 @@ class Meters:
 
     def _of(self, queue: str, task: str, operation: str) -> Attributes:
         return {
-            "messaging.system": "windlass",
-            "messaging.operation.name": operation,
+            **_operation(operation),
+            **self._server,
             "messaging.destination.name": self._queues(queue),
             "windlass.task": self._tasks(task),
         }
+
+
+def _operation(name: str) -> Attributes:
+    return {
+        "messaging.system": "windlass",
+        "messaging.operation.name": name,
+        "messaging.operation.type": "send" if name == "enqueue" else "process",
+    }

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context, ContextVar, copy_context
 from typing import Any, Protocol
 
 from windlass.core.job import Claim, ClaimedJob
 from windlass.core.redact import secret_names, secret_values
+from windlass.errors import MissingDependency
 
-__all__ = ["RUN", "WithJob", "job_fields", "job_of_run", "secrets_of_run"]
+__all__ = [
+    "CARRIED",
+    "RUN",
+    "WithJob",
+    "carried_here",
+    "job_fields",
+    "job_of_run",
+    "joined",
+    "secrets_of_run",
+]
 
 
 class _Run(Protocol):
@@ -20,6 +30,28 @@ class _Run(Protocol):
 
 RUN: ContextVar[Any] = ContextVar("windlass_context")
 """The `windlass.context.Context` of this asyncio task, of what it starts and of its threads."""
+
+CARRIED: ContextVar[Callable[[], str | None]] = ContextVar("windlass_carried")
+"""Says which trace the code is in, as text, where runs are traced."""
+
+
+def carried_here() -> str | None:
+    """The trace that this code is in; None where runs are not traced."""
+    carried = CARRIED.get(None)
+    return None if carried is None else carried()
+
+
+def joined(trace: str | None) -> Context:
+    """A copy of this context that is in ``trace``, which another process has told."""
+    context = copy_context()
+    if trace is not None:
+        try:
+            from windlass.observe.tracing import enter
+        except MissingDependency:
+            return context  # traced by the worker alone
+        context.run(enter, trace)
+    return context
+
 
 _REMEMBERED = 256
 _secrets: dict[Claim, Sequence[str]] = {}

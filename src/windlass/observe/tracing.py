@@ -1,7 +1,7 @@
 """Jobs → OpenTelemetry spans: one where a job is enqueued, one for every run of it.
 
-The trace travels with the job, as a W3C ``traceparent``. Attributes follow the messaging
-conventions where there is one that fits. No argument, result or error text goes into a span.
+The trace travels with the job, as the propagator that is set globally writes it. Names and
+attributes follow the messaging conventions. No argument, result or error text goes into a span.
 """
 
 from __future__ import annotations
@@ -10,29 +10,33 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
 from windlass._version import __version__
 from windlass.control import Snooze, Throttled
 from windlass.core.job import ClaimedJob, JobId, NewJob
+from windlass.core.trace import carried_text, carrier_of
 from windlass.errors import ChildError, MissingDependency
+from windlass.observe.run import CARRIED
+from windlass.seams import monotonic
 
 try:
-    from opentelemetry import trace
-    from opentelemetry.context import Context
+    from opentelemetry import propagate, trace
+    from opentelemetry.context import Context, attach, detach, get_current
     from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError as error:
     raise MissingDependency("app.tracing()", "windlass[otel]") from error
 
-__all__ = ["Tracing"]
+__all__ = ["Tracing", "carried", "context_of", "enter", "kind_of_error", "server_of"]
 
 _REMEMBERED = 10_000
 """Jobs whose last run is known here, for the link from the next one."""
 
-_W3C = TraceContextTextMapPropagator()
+Sent = Callable[[Sequence[NewJob], float, BaseException | None], None]
+"""Hears of every attempt to store jobs: which, the seconds it took, and the error if it failed."""
 
 
 class _Inserted(Protocol):
@@ -60,15 +64,21 @@ class _Run(Protocol):
 class Tracing:
     """Makes the spans of one app. It is a middleware (`run`) and a way to the store (`around`)."""
 
+    on_sent: Sent | None = None
+
     def __init__(
-        self, provider: trace.TracerProvider | None, running: Callable[[], ClaimedJob | None]
+        self,
+        provider: trace.TracerProvider | None,
+        running: Callable[[], ClaimedJob | None],
+        url: str,
     ) -> None:
         """``provider``: None is the one that is set globally. ``running``: the job that the
-        calling code is part of.
+        calling code is part of. ``url``: of the storage.
         """
+        self._server = server_of(url)
         self._tracer = trace.get_tracer("windlass", __version__, provider)
         self._running = running
-        self._now: dict[JobId, SpanContext] = {}
+        self._now: dict[JobId, Context] = {}
         """Runs under way: handlers in child processes enqueue from outside of their span."""
         self._before: OrderedDict[JobId, SpanContext] = OrderedDict()
         """The last run of jobs that may be run again."""
@@ -83,17 +93,20 @@ class Tracing:
         """Jobs that go into a transaction of the user's, with their trace. The span is of their
         making: how the transaction ends is not known here.
         """
-        with self.sending(news) as (_, stamped):
+        with self.sending(news, "create") as (_, stamped):
             return stamped
 
     @contextmanager
-    def sending(self, news: Sequence[NewJob]) -> Iterator[tuple[Span, list[NewJob]]]:
+    def sending(
+        self, news: Sequence[NewJob], operation: Literal["send", "create"] = "send"
+    ) -> Iterator[tuple[Span, list[NewJob]]]:
         """A span around the storing of ``news``, which carry it."""
         tasks, queues = {new.task for new in news}, {new.queue for new in news}
         attributes: dict[str, str | int] = {
             "messaging.system": "windlass",
             "messaging.operation.name": "enqueue",
-            "messaging.operation.type": "send",
+            "messaging.operation.type": operation,
+            **self._server,
         }
         if len(queues) == 1:
             attributes["messaging.destination.name"] = news[0].queue
@@ -101,52 +114,73 @@ class Tracing:
             attributes["windlass.task"] = news[0].task
         if len(news) > 1:
             attributes["messaging.batch.message_count"] = len(news)
+        around = self._around(news[0])
+        began = monotonic()
         span = self._tracer.start_span(
-            f"enqueue {news[0].task}" if len(tasks) == 1 else "enqueue",
-            context=self._parent(news[0]),
+            f"enqueue {news[0].queue}" if len(queues) == 1 else "enqueue",
+            context=around,
             kind=SpanKind.PRODUCER,
             attributes=attributes,
         )
+        failed: BaseException | None = None
         # Not the current one: what is stored here is stored together with what others enqueue.
         try:
-            carried = _written(span)
+            text = carried(trace.set_span_in_context(span, around))
             yield (
                 span,
                 list(news)
-                if carried is None
-                else [msgspec.structs.replace(new, trace=carried) for new in news],
+                if text is None
+                else [msgspec.structs.replace(new, trace=text) for new in news],
             )
         except BaseException as error:
+            failed = error
             _blame(span, error)
             raise
         finally:
             span.end()
+            if self.on_sent is not None and operation == "send":
+                self.on_sent(news, monotonic() - began, failed)
 
-    def _parent(self, new: NewJob) -> Context | None:
-        """None: whatever is current, which may be nothing."""
-        if trace.get_current_span().get_span_context().is_valid:
-            return None
+    def _around(self, new: NewJob) -> Context:
+        """The context that a job is enqueued in."""
+        current = get_current()
+        if trace.get_current_span(current).get_span_context().is_valid:
+            return current
         if new.parent is not None and (run := self._now.get(new.parent)) is not None:
-            return trace.set_span_in_context(trace.NonRecordingSpan(run), Context())
+            return run
         job = self._running()
-        return None if job is None else _read(job.trace)
+        return current if job is None else context_of(job.trace)
 
     # --- running ---
 
     async def run(self, ctx: _Run, call_next: Callable[[], Awaitable[Any]]) -> Any:
         """One run of a job. A part of the trace that it was enqueued in, or the first of one."""
         job = ctx.claimed
+        made = context_of(job.trace)  # not the worker's own, which belongs to no trace
+        token = attach(made)
+        try:
+            return await self._run(job, made, call_next)
+        finally:
+            detach(token)
+
+    async def _run(
+        self, job: ClaimedJob, made: Context, call_next: Callable[[], Awaitable[Any]]
+    ) -> Any:
         before = self._before.pop(job.claim.job, None)
+        creation = trace.get_current_span(made).get_span_context()
+        links = [Link(creation)] if creation.is_valid else []
+        if before is not None:
+            links.append(Link(before, {"windlass.link": "previous run"}))
         with self._tracer.start_as_current_span(
-            f"run {job.task}",
-            context=_read(job.trace),
+            f"run {job.queue}",
             kind=SpanKind.CONSUMER,
-            attributes=_attributes(job),
-            links=() if before is None else (Link(before, {"windlass.link": "previous run"}),),
+            attributes={**_attributes(job), **self._server},
+            links=links,
             record_exception=False,  # its text may hold what a handler was given
             set_status_on_exception=False,
         ) as span:
-            self._now[job.claim.job] = span.get_span_context()
+            self._now[job.claim.job] = get_current()
+            carrying = CARRIED.set(carried)
             try:
                 value = await call_next()
             except BaseException as error:
@@ -159,6 +193,7 @@ class Tracing:
                 span.set_attribute("windlass.outcome", "returned")
                 return value
             finally:
+                CARRIED.reset(carrying)
                 self._now.pop(job.claim.job, None)
 
     def _remember(self, job: JobId, run: SpanContext) -> None:
@@ -222,25 +257,53 @@ def _outcome(error: BaseException) -> str:
 
 def _blame(span: Span, error: BaseException) -> None:
     """The kind of an error alone: its text is with the job, where it is looked after."""
-    if isinstance(error, ChildError):
-        kind = error.kind
-    else:
-        module = type(error).__module__
-        kind = type(error).__qualname__
-        kind = kind if module == "builtins" else f"{module}.{kind}"
+    kind = kind_of_error(error)
     span.set_attribute("error.type", kind)
     span.add_event("exception", {"exception.type": kind})
     span.set_status(Status(StatusCode.ERROR, kind))
 
 
-def _written(span: Span) -> str | None:
+def kind_of_error(error: BaseException) -> str:
+    """The full name of its class, the child's word for one that was raised there."""
+    if isinstance(error, ChildError):
+        return error.kind
+    module, kind = type(error).__module__, type(error).__qualname__
+    return kind if module == "builtins" else f"{module}.{kind}"
+
+
+def server_of(url: str) -> dict[str, str | int]:
+    """``server.address`` and ``server.port`` of a storage that is one server of a network."""
+    parts = urlsplit(url)
+    if parts.scheme in {"memory", "sqlite", "unix"} or "," in parts.netloc:
+        return {}
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError:  # no port: opening says so
+        return {}
+    told: dict[str, str | int] = {}
+    if host:
+        told["server.address"] = host
+        if port:
+            told["server.port"] = port
+    return told
+
+
+def carried(context: Context | None = None) -> str | None:
+    """A context, by default the current one, as a job or a child process can carry it."""
     carrier: dict[str, str] = {}
-    _W3C.inject(carrier, trace.set_span_in_context(span, Context()))
-    return carrier.get("traceparent")
+    propagate.inject(carrier, context)
+    return carried_text(carrier)
 
 
-def _read(traceparent: str | None) -> Context:
-    """Empty, not the current one, for a job without a trace: a worker belongs to no trace."""
-    if traceparent is None:
-        return Context()
-    return _W3C.extract({"traceparent": traceparent}, Context())
+def context_of(text: str | None) -> Context:
+    """The context that `carried` made a text of. Empty, not the current one, for None."""
+    carrier = carrier_of(text)
+    return propagate.extract(carrier, Context()) if carrier else Context()
+
+
+def enter(text: str) -> None:
+    """Make the context of ``text`` the current one, in a context of contextvars that ends with
+    what it is made for.
+    """
+    attach(context_of(text))
+    CARRIED.set(carried)

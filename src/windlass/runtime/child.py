@@ -20,6 +20,7 @@ from windlass.core import outcome as core
 from windlass.core.job import NO_TIMEOUT, AttemptError, Claim, ClaimedJob
 from windlass.core.outcome import Outcome
 from windlass.errors import ChildNotStarted, WindlassError
+from windlass.observe.run import carried_here, joined
 from windlass.options import JobOptions
 from windlass.runtime import frames
 from windlass.runtime.birth import spawn
@@ -124,7 +125,7 @@ class Child:
         # What the rules say is the worker's business, and so is the clock.
         bare = msgspec.structs.replace(job, backoff=None, timeout=NO_TIMEOUT, on_failure=None)
         self._look_at_memory()  # first: it may be dead before the next look
-        self._send(frames.Start(bare, frames.levels()))
+        self._send(frames.Start(bare, frames.levels(), carried_here()))
         try:
             await _first(over, self.death)
         except asyncio.CancelledError:
@@ -289,7 +290,8 @@ class Child:
             case frames.Logged(record):
                 _log(record)
             case frames.Ask():
-                answering = self._loop.create_task(self._answer(frame, self._job))
+                answer = self._answer(frame, self._job)
+                answering = self._loop.create_task(answer, context=joined(frame.trace))
                 self._answers.add(answering)
                 answering.add_done_callback(self._answers.discard)
             case frames.Ended(megabytes=megabytes):

@@ -64,6 +64,8 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
     job: ClaimedJob
     levels: Levels
     """Again: they may have changed since."""
+    trace: str | None = None
+    """The trace that the run is in, where runs are traced."""
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
@@ -129,6 +131,8 @@ class Ask(msgspec.Struct, frozen=True, tag="ask"):
     payload: bytes
     options: dict[str, Any]
     """The fields of its options that say something."""
+    trace: str | None = None
+    """The trace that the caller is in, where runs are traced."""
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):

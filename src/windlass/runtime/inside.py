@@ -20,7 +20,13 @@ from windlass.core.outcome import Outcome
 from windlass.core.redact import redacted_text
 from windlass.errors import InvalidArgument, WindlassError
 from windlass.handle import Job, JobClient
-from windlass.observe.run import job_fields, job_of_run, secrets_of_run
+from windlass.observe.run import (
+    carried_here,
+    job_fields,
+    job_of_run,
+    joined,
+    secrets_of_run,
+)
 from windlass.runtime import frames
 from windlass.runtime.birth import end_with_family
 from windlass.runtime.hooks import Hooks
@@ -165,11 +171,11 @@ class Inside:
 
     def _obey(self, frame: frames.ToChild) -> None:
         match frame:
-            case frames.Start(job, levels):
+            case frames.Start(job, levels, trace):
                 if levels != self._levels:  # else the app may have its own way
                     self._levels = levels
                     set_levels(levels)
-                self.runner.start([job])
+                joined(trace).run(self.runner.start, [job])
             case frames.Stop():
                 self.runner.stop_all(Why.CANCEL)
             case frames.Answer(number):
@@ -236,7 +242,8 @@ class Inside:
         said = {k: v for k, v in msgspec.structs.asdict(options).items() if v is not None}
         number = next(self._numbers)
         answered = self._asks[number] = asyncio.get_running_loop().create_future()
-        self._line.say(frames.Ask(number, call.task.name, call.payload, said))
+        ask = frames.Ask(number, call.task.name, call.payload, said, carried_here())
+        self._line.say(ask)
         answer = await answered
         if answer.error is not None:
             raise WindlassError(answer.error)

@@ -75,25 +75,30 @@ class Watch:
             raise ConfigError("app.metrics() was called before, with another registry")
         return self.measured
 
-    def trace(self, provider: TracerProvider | None, clients: Iterable[Client]) -> None:
+    def trace(self, provider: TracerProvider | None, clients: Iterable[Client], url: str) -> None:
         """Switch tracing on, for ``clients`` that are open and all that follow."""
         from windlass.observe.tracing import Tracing  # noqa: PLC0415 -- an extra
 
         if self.tracing is None:
-            self.tracing = Tracing(provider, running)
+            self.tracing = Tracing(provider, running, url)
             self._layers.insert(0, self.tracing.run)  # what other layers do is part of the run
             for client in clients:
                 client.surround(self.tracing.around)
 
     def meter(
-        self, provider: MeterProvider, start: Callable[[Coroutine[Any, Any, object]], None]
+        self,
+        provider: MeterProvider,
+        start: Callable[[Coroutine[Any, Any, object]], None],
+        url: str,
     ) -> None:
-        """Switch OpenTelemetry's metrics on, or find them switched on."""
+        """Switch OpenTelemetry's metrics on, or find them switched on. Tracing is on before."""
         from windlass.observe.meters import Meters  # noqa: PLC0415 -- an extra
 
         if self.metered is None:
             backlog = Backlog(self._look, start)
-            self.metered = Meters(self._bus, provider, slots=self._slots, backlog=backlog)
+            self.metered = Meters(self._bus, provider, slots=self._slots, backlog=backlog, url=url)
+            if self.tracing is not None:
+                self.tracing.on_sent = self.metered.sent
 
     def _slots(self) -> tuple[int, int]:
         slots = [worker.engine.slots for worker in tuple(self.working)]

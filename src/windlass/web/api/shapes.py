@@ -19,6 +19,7 @@ from windlass.core.limit import LimitSpec
 from windlass.core.rules import Rule
 from windlass.core.schedule import Run
 from windlass.core.state import State, shown_state
+from windlass.core.trace import shown_trace
 from windlass.storage.looks import LimitState
 from windlass.web.bounds import ROWS
 
@@ -203,7 +204,7 @@ def job_body(job: Job, now: datetime) -> JobBody:
         tenant=job.tenant,
         principal=job.principal,
         correlation_id=job.correlation_id,
-        trace=job.trace,
+        trace=shown_trace(job.trace),
         parent=job.parent,
     )
 

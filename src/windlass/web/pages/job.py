@@ -14,6 +14,7 @@ from windlass.core.fault import frame_of
 from windlass.core.job import AttemptError, Job, JobId
 from windlass.core.redact import marks_in
 from windlass.core.state import TERMINAL, State
+from windlass.core.trace import shown_trace
 from windlass.errors import JobNotFound
 from windlass.storage.protocol import JobFilter
 from windlass.web.pages.job_texts import Shortened, log_runs, pretty, shortened
@@ -124,7 +125,7 @@ def _fault(found: Job) -> Fault | None:
 def _trace_id(trace: str | None) -> str | None:
     """The id that tracing tools search by, out of what W3C calls traceparent."""
     found = _TRACE.search(trace or "")
-    return found[1] if found else None
+    return found[1] if found else shown_trace(trace)
 
 
 async def _kin(admin: Admin, found: Job, now: datetime) -> Kin:
