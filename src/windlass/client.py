@@ -36,7 +36,7 @@ from windlass.seams import Seams
 from windlass.storage.batching import Batcher
 from windlass.storage.protocol import Inserted, Settled, Storage
 from windlass.task import Call, JobOptions, Task
-from windlass.telling import stored_before, tell_expired
+from windlass.telling import tell_expired
 from windlass.waiter import ResultWaiter
 
 __all__ = [
@@ -176,7 +176,6 @@ class Client:
         self._keyed: Inserts = Batcher(self._insert, largest=_FLUSH)
         self._last: tuple[Call | None, NewJob | None] = (None, None)
         self._untold: set[JobId] = set()  # may be stored: their enqueues ended in errors here
-        self._known: set[JobId] = set()  # given by callers, stored before and told of
         self._waiter = ResultWaiter(storage)
         self._definitions = Definitions(storage.limits)
         self._journal = EventJournal(storage, bus) if settings.event_log else None
@@ -190,7 +189,8 @@ class Client:
         replies = await self._storage.jobs.insert(news)
         if self._bus.heard:
             for new, reply in zip(news, replies, strict=True):
-                if reply.created and new.id not in self._known:
+                if reply.created and (not reply.repeated or new.id in self._untold):
+                    self._untold.discard(new.id)
                     self._bus.publish(enqueued(new))
         return replies
 
@@ -198,8 +198,6 @@ class Client:
         """Store one call, merged with whatever is enqueued at the same time."""
         new = self._new(call, job_id)
         try:
-            if job_id is not None:
-                await self._look_up((job_id,))
             if new.limits or new.on_failure is not None:
                 await self.define(call.task.needs)
             (reply,) = await (self._inserts if new.unique is None else self._keyed).submit((new,))
@@ -211,17 +209,6 @@ class Client:
         if reply.created:
             return Job(self._handles, reply.id, created=True, task=call.task)
         return job_for(self._handles, call, reply)
-
-    async def _look_up(self, ids: Sequence[JobId]) -> None:
-        """Note which of the ids that a caller gave are stored, and were told of."""
-        if not self._bus.heard:
-            return
-        if len(self._known) > _UNTOLD:
-            self._known.clear()
-        known = await stored_before(self._storage, self._bus, ids)
-        self._known.difference_update(ids)
-        self._known.update(job for job in known if job not in self._untold)
-        self._untold.difference_update(ids)
 
     async def _tell_expired(self, expired: Sequence[JobId], ids: Sequence[JobId]) -> None:
         """``ids``: of the jobs that are stored by now, which a cancellation has to name."""
@@ -257,8 +244,6 @@ class Client:
         """Store calls, all or none, in order."""
         news = self._new_many(calls, ids or self._new_ids(len(calls)))
         try:
-            if ids:
-                await self._look_up(ids)
             await self.define_for(calls)
             keyed = any(new.unique is not None for new in news)
             replies = await (self._keyed if keyed else self._inserts).submit(news)

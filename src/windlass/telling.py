@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from windlass.core.event import ordered
@@ -13,7 +13,7 @@ from windlass.errors import StorageError
 from windlass.observe.bus import Bus
 from windlass.storage.protocol import Storage
 
-__all__ = ["stored_before", "tell_expired", "tell_ordered"]
+__all__ = ["tell_expired", "tell_ordered"]
 
 log = logging.getLogger("windlass")
 
@@ -43,15 +43,6 @@ async def tell_ordered(
             origin = before.state if before is not None and possible else None
             ended = job.finished_at if verb is not Verb.REQUEUE else None
             bus.publish(ordered(verb, job, ended or now, origin=origin))
-
-
-async def stored_before(storage: Storage, bus: Bus, jobs: Sequence[JobId]) -> Collection[JobId]:
-    """Which of these ids, given by a caller, are stored: an enqueue that repeats them stores
-    nothing, and is not told of.
-    """
-    if not bus.heard:
-        return ()
-    return {job.id for job in await storage.admin.get(jobs) if job is not None}
 
 
 async def tell_expired(storage: Storage, bus: Bus, jobs: Sequence[JobId]) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from tests.chaos.operations import (
+    NOTE,
     OUTCOMES,
     READS,
     RUNNING,
@@ -12,12 +15,15 @@ from tests.chaos.operations import (
     Operation,
     claimed,
     ending,
+    inserting,
+    new,
     transitions,
 )
-from tests.chaos.rig import Rig, everything
+from tests.chaos.rig import Rig, Step, everything
+from windlass.core.unique import Unique
 from windlass.errors import StorageUnavailable
 from windlass.storage.memory import MemoryDatabase, MemoryStorage
-from windlass.storage.protocol import Storage, Verdict
+from windlass.storage.protocol import Inserted, Storage, Verdict
 
 pytestmark = pytest.mark.chaos
 
@@ -88,6 +94,22 @@ async def test_an_end_is_applied_once_and_then_known_as_repeated(rig: Rig, name:
     await memory.jobs.apply(await transitions(memory, OUTCOMES[name]))
     now = rig.clock.now()
     assert await everything(beside, now) == await everything(memory, now)
+
+
+@pytest.mark.parametrize("more", [{}, {"tags": ("a",)}, {"unique": Unique("k")}], ids=str)
+async def test_jobs_that_a_lost_try_has_stored_are_not_called_stored_before(
+    rig: Rig, more: dict[str, object]
+) -> None:
+    ask = inserting(new(1, **more))
+    order: Step = lambda storage: storage.orders.insert([new(2)], NOTE)  # noqa: E731
+    await rig.teach(ask, order)
+    storage = await rig.behind()
+    for step in (ask, order):
+        loss = rig.lose_next()
+        answers = [await step(storage) for _ in range(2)]
+        assert loss.happened
+        told = [one.repeated for (one,) in cast("list[list[Inserted]]", answers)]
+        assert told == [False, True]
 
 
 async def test_a_lost_claim_is_told_by_the_next_beat_and_given_out_once(rig: Rig) -> None:

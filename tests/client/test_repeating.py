@@ -267,6 +267,19 @@ async def test_a_repeated_id_is_told_of_once(app: Windlass) -> None:
         assert heard == ["JobEnqueued"]
 
 
+async def test_callers_who_repeat_one_id_at_once_tell_of_it_once(app: Windlass) -> None:
+    mail, given = mail_of(app), uuid.uuid4()
+    heard: list[str] = []
+    app.on_transition(lambda event: heard.append(type(event).__name__))
+    async with app:
+        await asyncio.gather(
+            *(mail.options(id=given).enqueue() for _ in range(3)),
+            *(app.enqueue_many([mail.call()], ids=[given]) for _ in range(3)),
+            *(app.admin.enqueue(mail.call(), id=given) for _ in range(3)),
+        )
+    assert heard == ["JobEnqueued"]
+
+
 async def test_a_repeat_of_a_call_that_ended_in_an_error_is_told_of(app: Windlass) -> None:
     mail = mail_of(app)
     heard: list[str] = []

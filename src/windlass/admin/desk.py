@@ -32,8 +32,6 @@ class Desk:
         self._settings = settings
         self._new_ids = new_ids
         self._who = "api"
-        self._copying: set[JobId] = set()
-        """Copies of jobs that are being stored by this one, or by those that act for others."""
 
     def acting(self, who: str) -> Self:
         """The same for somebody else: orders are recorded under the name ``who``."""

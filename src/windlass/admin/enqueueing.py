@@ -12,7 +12,7 @@ from windlass.core.job import JobId
 from windlass.limits import Definitions
 from windlass.storage.answers import Inserted
 from windlass.task import Call
-from windlass.telling import stored_before, tell_expired
+from windlass.telling import tell_expired
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -31,20 +31,19 @@ class EnqueueDesk(Desk):
         """
         job_id = self._new_ids(1)[0] if id is None else job_id_of(id)
         try:
-            return await self._enqueue(call, job_id, given=id is not None)
+            return await self._enqueue(call, job_id)
         except BaseException as error:
             note_ids(error, (job_id,))
             raise
 
-    async def _enqueue(self, call: Call, job_id: JobId, *, given: bool) -> Inserted:
+    async def _enqueue(self, call: Call, job_id: JobId) -> Inserted:
         storage = await self._storage()
         new = new_job(call, self._settings, job_id)
         if needs_limits(call):
             await Definitions(storage.limits).keep(call.task.needs)
         note = self._note("jobs.enqueue", f"job {job_id}", f"task {new.task}, queue {new.queue}")
-        known = await stored_before(storage, self._bus, [job_id]) if given else ()
         (answer,) = await storage.orders.insert([new], note)
-        if answer.created and self._bus.heard and job_id not in known:
+        if answer.created and not answer.repeated and self._bus.heard:
             self._bus.publish(enqueued(new))
         if answer.expired is not None:
             await tell_expired(storage, self._bus, [answer.expired])

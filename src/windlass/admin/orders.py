@@ -118,18 +118,11 @@ class OrderDesk(JobDesk):
             return made
         if old.state not in TERMINAL:
             raise refusal
-        first = new_id not in self._copying
-        self._copying.add(new_id)
-        try:
-            (answer,) = await storage.orders.insert(
-                [old.again(new_id)], await self._note_of_copy(old.id, new_id)
-            )
-        finally:
-            if first:
-                self._copying.discard(new_id)
+        note = await self._note_of_copy(old.id, new_id)
+        (answer,) = await storage.orders.insert([old.again(new_id)], note)
         if not answer.created:
             raise KeyConflict(old.key or "", answer.id)
-        if first and self._bus.heard:
+        if not answer.repeated and self._bus.heard:
             self._bus.publish(enqueued(old.again(new_id)))
         if answer.expired is not None:
             await tell_expired(storage, self._bus, [answer.expired])

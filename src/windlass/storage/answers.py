@@ -44,6 +44,10 @@ class Inserted(msgspec.Struct, frozen=True):
     """That job took over what was asked for: see `OnConflict`."""
     expired: JobId | None = None
     """The job that held its key before: it waited past its expiry and was discarded here."""
+    repeated: bool = False
+    """The id was stored before: this call has stored nothing for it. Not said where an earlier try
+    of the call may have stored it, because the answer to that try was lost.
+    """
 
 
 class Want(msgspec.Struct, frozen=True):

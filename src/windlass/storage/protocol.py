@@ -123,9 +123,10 @@ class JobStore(Protocol):
           becomes that year, here and wherever else an instant is stored: an instant that nobody
           can read would stop the whole queue.
         - A job whose id is already stored is not stored again; the answer is the first one's
-          (``created=True``): the client makes the ids, so this is a repeated call. Another task or
-          payload (unless one under the same unique key, where it may have been replaced since)
-          raises IdConflict; nothing of the batch is stored. Also between jobs of one batch.
+          (``created=True``), and ``repeated``: the client makes the ids, so this is a repeated
+          call. Of callers who say one id at the same instant all but one are told so. Another
+          task or payload (unless one under the same unique key, where it may have been replaced
+          since) raises IdConflict; nothing of the batch is stored. Also between jobs of one batch.
         - A job whose unique key is held (see `Unique`) is not stored; the answer names the holder
           with ``created=False``. This also holds between jobs of one batch, and under any
           concurrency. A key held FOR_A_TIME is free when its time is up, or its row is deleted;

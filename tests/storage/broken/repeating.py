@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -25,6 +26,27 @@ class SaysNotCreated(MemoryJobs):
         known = {job.id for job in jobs if job.id in self._db.by_id}
         answers = super().insert_all(jobs, now)
         return [replace(answer, created=answer.id not in known) for answer in answers]
+
+
+@fails(RepeatConformance.test_the_answers_tell_what_is_new_from_what_was_stored_before)
+class LooksBeforeTheBatch(MemoryJobs):
+    """An id that comes twice in a batch is new both times."""
+
+    def insert_all(self, jobs: Sequence[NewJob], now: datetime) -> list[Inserted]:
+        known = {job.id for job in jobs if job.id in self._db.by_id}
+        answers = super().insert_all(jobs, now)
+        return [replace(answer, repeated=answer.id in known) for answer in answers]
+
+
+@fails(RepeatConformance.test_of_callers_who_say_one_id_at_once_one_has_stored_it)
+class LooksBeforeItsTurn(MemoryJobs):
+    """Whether an id is stored is asked before the call has its turn."""
+
+    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        known = {job.id for job in jobs if job.id in self._db.by_id}
+        await asyncio.sleep(0)
+        answers = await super().insert(jobs)
+        return [replace(answer, repeated=answer.id in known) for answer in answers]
 
 
 @fails(RepeatConformance.test_an_id_that_names_another_call_is_refused_with_its_whole_batch)

@@ -17,7 +17,7 @@ __all__ = ["insert", "lapses"]
 def insert(database: MemoryDatabase, job: NewJob, now: datetime) -> Inserted:
     """`JobStore.insert` for one job that is not refused. Runs under the database's lock."""
     if job.id in database.by_id:
-        return Inserted(job.id, created=True)
+        return Inserted(job.id, created=True, repeated=True)
     holder = None if job.unique is None else database.holder(job.unique.key, now)
     expired = None
     if holder is not None and lapses(holder, job, now):

@@ -104,6 +104,23 @@ class Link:
 
         return await self.use(run, again=again, within=within, at_most=at_most)
 
+    async def fetch_told(
+        self, sql: str, *args: object, at_most: float | None = None
+    ) -> tuple[list[Row], bool]:
+        """The same, and whether an earlier try may have been carried out: its answer was lost."""
+        unsure = False
+
+        async def run(connection: asyncpg.Connection) -> tuple[list[Row], bool]:
+            nonlocal unsure
+            try:
+                return await connection.fetch(sql, *args), unsure
+            except BaseException as error:
+                refused = isinstance(error, Exception) and cause_of(error) is not Cause.LOST
+                unsure = unsure or not refused
+                raise
+
+        return await self.use(run, at_most=at_most)
+
     async def use(
         self,
         op: Callable[[asyncpg.Connection], Awaitable[T]],

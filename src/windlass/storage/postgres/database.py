@@ -91,6 +91,13 @@ class Database:
         """The same on the side connection: keyed flushes, chores, what people ask."""
         return await self.side.fetch(sql, *args, again=again, at_most=at_most)
 
+    async def fetch_told(
+        self, sql: str, *args: object, at_most: float | None = None, aside: bool = False
+    ) -> tuple[list[Row], bool]:
+        """The same on either connection, and whether an earlier try may have been carried out."""
+        link = self.side if aside else self.work
+        return await link.fetch_told(sql, *args, at_most=at_most)
+
     def wake(self, queues: Queues = None) -> None:
         """Something was committed that others may wait for: here at once, elsewhere by a hint."""
         self.sleepers.wake(queues)

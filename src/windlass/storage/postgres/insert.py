@@ -139,16 +139,23 @@ def _is_plain(job: NewJob) -> bool:
     )
 
 
-def inserted(jobs: Sequence[NewJob], met: Iterable[tuple[int, str, bool | None]]) -> list[Inserted]:
-    """The answers. ``met``: what jobs met under their keys, as ``insert_jobs`` says it."""
+def inserted(
+    jobs: Sequence[NewJob], met: Iterable[tuple[int, str | None, bool | None]], *, unsure: bool
+) -> list[Inserted]:
+    """The answers. ``met``: what jobs met, as ``insert_jobs`` says it. ``unsure``: an earlier try
+    may have stored them.
+    """
     held: dict[int, tuple[str, bool]] = {}
     expired: dict[int, JobId] = {}
+    before: set[int] = set()
     for place, holder, replaced in met:
-        if replaced is None:
+        if holder is None:
+            before.add(place)
+        elif replaced is None:
             expired[place] = JobId(holder)
         else:
             held[place] = (holder, replaced)
-    if not held and not expired:
+    if not held and not expired and not before:
         return [Inserted(job.id, True) for job in jobs]  # noqa: FBT003 -- per job
     answers: list[Inserted] = []
     for place, job in enumerate(jobs, 1):
@@ -157,5 +164,6 @@ def inserted(jobs: Sequence[NewJob], met: Iterable[tuple[int, str, bool | None]]
             found, replaced = held[place]
             answers.append(Inserted(JobId(found), created=False, replaced=replaced, expired=late))
         else:
-            answers.append(Inserted(job.id, created=True, expired=late))
+            again = place in before and not unsure
+            answers.append(Inserted(job.id, created=True, expired=late, repeated=again))
     return answers

@@ -76,25 +76,27 @@ class PostgresJobs:
             return []
         check_size(jobs)
         try:
-            rows = await self._insert(jobs)
+            rows, unsure = await self._insert(jobs)
         except Refused as refused:
             raise await refusal(self._db, refused) from None
-        answers = inserted(jobs, ((place, holder, replaced) for place, holder, replaced in rows))
+        met = ((place, holder, replaced) for place, holder, replaced in rows)
+        answers = inserted(jobs, met, unsure=unsure)
         self._db.wake(changed_queues(jobs, answers))
         return answers
 
-    async def _insert(self, jobs: Sequence[NewJob]) -> list[Row]:
+    async def _insert(self, jobs: Sequence[NewJob]) -> tuple[list[Row], bool]:
+        """Answer also whether an earlier try may have stored them."""
         args: tuple[Any, ...] = (self._db.instant(), self._db.durable, *plain_args(jobs))
         extras = extra_args(jobs)
         at_most = PATIENCE + len(jobs) * _SECONDS_EACH
         if extras is None:
-            return await self._db.fetch(self._db.sql(_INSERT_PLAIN), *args, at_most=at_most)
+            return await self._db.fetch_told(self._db.sql(_INSERT_PLAIN), *args, at_most=at_most)
         if not is_keyed(jobs):
-            return await self._db.fetch(self._db.sql(_INSERT), *args, *extras, at_most=at_most)
+            return await self._db.fetch_told(self._db.sql(_INSERT), *args, *extras, at_most=at_most)
         # On a connection of its own: whoever waits for a key must not keep others waiting.
         try:
-            return await self._db.fetch_aside(
-                self._db.sql(_INSERT_KEYED), *args, *extras, at_most=at_most
+            return await self._db.fetch_told(
+                self._db.sql(_INSERT_KEYED), *args, *extras, at_most=at_most, aside=True
             )
         except StoreBusy as error:
             tell_busy_key(error)

@@ -69,16 +69,16 @@ class PostgresOrders:
         text = msgspec.json.encode([listed(job) for job in jobs]).decode()
         try:
             # On the side: a key may be under decision in somebody's open transaction.
-            rows = await self._db.fetch_aside(
-                self._db.sql(_INSERT), self._db.instant(), self._db.durable, text, noted(note)
-            )
+            asked = (self._db.instant(), self._db.durable, text, noted(note))
+            rows, unsure = await self._db.fetch_told(self._db.sql(_INSERT), *asked, aside=True)
         except Refused as refused:
             raise await refusal(self._db, refused) from None
         except StoreBusy as error:
             tell_busy_key(error)
             raise
         self._db.wake()
-        return inserted(jobs, ((place, holder, replaced) for place, holder, replaced in rows))
+        met = ((place, holder, replaced) for place, holder, replaced in rows)
+        return inserted(jobs, met, unsure=unsure)
 
     async def audits(
         self, *, limit: int, before: int | None = None, subject: str | None = None

@@ -193,7 +193,7 @@ def _said(error: BaseException) -> tuple[str, str]:
 def _inserted(jobs: Sequence[NewJob], answer: str | None) -> list[Inserted]:
     """All were stored but those that the answer names, by their place from 1."""
     held: Mapping[int, tuple[str, bool]] = {} if answer is None else _holders(answer)
-    return inserted(jobs, ((place, *told) for place, told in held.items()))
+    return inserted(jobs, ((place, *told) for place, told in held.items()), unsure=False)
 
 
 class PostgresTransactions(UserTransactions):

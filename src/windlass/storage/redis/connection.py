@@ -49,6 +49,10 @@ class _Call(msgspec.Struct, eq=False, kw_only=True):
     deadline: float
     again: bool
     sent: bool = False
+    tells: bool = False
+    """Its answer comes with `unsure`."""
+    unsure: bool = False
+    """An earlier try may have been carried out: its answer was lost."""
     unknown: bool = False
     """The server does not know the script: it gets the text."""
     trouble: Exception | None = None
@@ -62,7 +66,7 @@ class _Call(msgspec.Struct, eq=False, kw_only=True):
 
     def answer(self, value: Any) -> None:
         if not self.future.done():  # else its caller was cancelled
-            self.future.set_result(value)
+            self.future.set_result((value, self.unsure) if self.tells else value)
 
     def fail(self, error: BaseException) -> None:
         if not self.future.done():
@@ -86,17 +90,31 @@ class Line:
         self.patience = PATIENCE
 
     def run(
-        self, script: Script, arguments: Sequence[Argument], *, again: bool = True
+        self,
+        script: Script,
+        arguments: Sequence[Argument],
+        *,
+        again: bool = True,
+        tells: bool = False,
     ) -> asyncio.Future[Any]:
-        """Run a script whose only key is ``arguments[0]``."""
-        return self._submit(script, arguments, again=again)
+        """Run a script whose only key is ``arguments[0]``.
+
+        ``tells``: answer with a pair, what the script says and whether an earlier try of it may
+        have been carried out.
+        """
+        return self._submit(script, arguments, again=again, tells=tells)
 
     def ask(self, *command: Argument) -> asyncio.Future[Any]:
         """Send a command that may be repeated."""
         return self._submit(None, command, again=True)
 
     def _submit(
-        self, script: Script | None, arguments: Sequence[Argument], *, again: bool
+        self,
+        script: Script | None,
+        arguments: Sequence[Argument],
+        *,
+        again: bool,
+        tells: bool = False,
     ) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         call = _Call(
@@ -105,6 +123,7 @@ class Line:
             future=loop.create_future(),
             deadline=loop.time() + self.patience,
             again=again,
+            tells=tells,
         )
         self._waiting.append(call)
         if self._serving is None or self._serving.done():  # cancelled before it could begin
@@ -246,6 +265,7 @@ class Line:
                 call.fail(self._translated(call, error))
                 continue
             waits = waits or not known
+            call.unsure = call.unsure or (call.sent and not isinstance(error, ResponseError))
             self._waiting.appendleft(call)
         if waits:
             await asyncio.sleep(pause(self._failures))

@@ -57,14 +57,21 @@ class Database:
         """The same on the side connection: admin and maintenance."""
         return await self.run_on(self.side, script, *args, again=again)
 
-    async def run_on(self, line: Line, script: Script, *args: Argument, again: bool = True) -> Any:
+    async def run_told(self, script: Script, *args: Argument, aside: bool = False) -> Any:
+        """The same, on either connection, answered with a pair: see `Line.run`."""
+        line = self.side if aside else self._work
+        return await self.run_on(line, script, *args, tells=True)
+
+    async def run_on(
+        self, line: Line, script: Script, *args: Argument, again: bool = True, tells: bool = False
+    ) -> Any:
         """The same on a connection of one's own."""
         if self._closed:
             raise StorageError(
                 f"{self._dialer.place} was closed; open the storage again to use it."
             )
         arguments = (self.prefix, self._epoch, self.instant(), *args)
-        return await line.run(script, arguments, again=again)
+        return await line.run(script, arguments, again=again, tells=tells)
 
     async def confirm(self) -> None:
         """Whether scripts may run here, and whether as many replicas confirm as must.

@@ -20,6 +20,7 @@ _HEAD = struct.Struct(">BqqB")
 _NOW, _AFTER, _AT = range(3)
 _NEVER = -1
 _ID = 16
+_REPEATED = b"="
 _EXPIRED = 2
 """Bytes before the id of a job that was discarded."""
 _CONFLICTS: Final = {
@@ -59,21 +60,28 @@ def require_limits(reply: Sequence[Any]) -> None:
         raise LimitUnknown(name, known)
 
 
-def inserted(jobs: Sequence[NewJob], reply: Sequence[bytes]) -> list[Inserted]:
-    """The answers, from the reply of insert.lua."""
+def inserted(
+    jobs: Sequence[NewJob], reply: Sequence[bytes], *, unsure: bool = False
+) -> list[Inserted]:
+    """The answers, from the reply of insert.lua.
+
+    ``unsure``: an earlier try may have stored them.
+    """
     require_limits(reply)
     if reply[0] == b"id":
         raise IdConflict(reply[1].hex())
     if reply[0] == b"key":
         raise KeyConflict(reply[1].decode(errors="replace"), reply[2].hex())
     return [
-        _inserted(job.id, holder) if holder else Inserted(job.id, created=True)
-        for job, holder in zip(jobs, reply, strict=True)
+        _inserted(job.id, said, unsure) if said else Inserted(job.id, created=True)
+        for job, said in zip(jobs, reply, strict=True)
     ]
 
 
-def _inserted(job: JobId, said: bytes) -> Inserted:
-    """What storing.lua says of a job that met another one."""
+def _inserted(job: JobId, said: bytes, unsure: bool) -> Inserted:  # noqa: FBT001 -- per job
+    """What storing.lua says of a job that met another one, or itself."""
+    if said == _REPEATED:
+        return Inserted(job, created=True, repeated=not unsure)
     if len(said) == _EXPIRED + _ID:
         return Inserted(job, created=True, expired=JobId(said[_EXPIRED:].hex()))
     return Inserted(JobId(said[:_ID].hex()), created=False, replaced=len(said) > _ID)

@@ -62,8 +62,8 @@ class RedisJobs:
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
         if not jobs:
             return []
-        reply = await self._db.run(_INSERT, *insert.items(jobs))
-        answers = insert.inserted(jobs, reply)
+        reply, unsure = await self._db.run_told(_INSERT, *insert.items(jobs))
+        answers = insert.inserted(jobs, reply, unsure=unsure)
         self._db.wake(changed_queues(jobs, answers))
         return answers
 

@@ -60,8 +60,9 @@ class RedisOrders:
     async def insert(self, jobs: Sequence[NewJob], note: AuditNote) -> Sequence[Inserted]:
         if not jobs:
             return []
-        reply = await self._db.run_aside(_INSERT, note_bytes(note), *insert.items(jobs))
-        answers = insert.inserted(jobs, reply)
+        asked = (note_bytes(note), *insert.items(jobs))
+        reply, unsure = await self._db.run_told(_INSERT, *asked, aside=True)
+        answers = insert.inserted(jobs, reply, unsure=unsure)
         self._db.wake()
         return answers
 

@@ -38,6 +38,7 @@ __all__ = ["insert", "is_stored", "require_limits"]
 _SQL = load("windlass.storage.sqlite.sql", "jobs.sql")
 _INSERT, _INSERT_PLAIN = _SQL["insert"], _SQL["insert_plain"]
 _IS_STORED, _LIMIT_NAMES = _SQL["is_stored"], _SQL["limit_names"]
+_NUMBER_OF = _SQL["number_of"]
 _STANDING, _PUT_OFF, _REPLACE = _SQL["standing"], _SQL["put_off"], _SQL["replace"]
 
 _TOGETHER = 50
@@ -86,9 +87,12 @@ def insert(
         else:
             rows = [_row(job, lanes, now) for job in together]
             _store(connection, rows, _INSERT, _INSERT_MANY)
-        if strict and connection.total_changes() - before < len(together):
+        stored = connection.total_changes() - before
+        if strict and stored < len(together):
             _refuse_others(connection, together)
-        answers += [Inserted(job.id, True) for job in together]  # noqa: FBT003 -- per job
+            answers += _some_repeated(connection, together, stored)
+        else:
+            answers += [Inserted(job.id, True) for job in together]  # noqa: FBT003 -- per job
     lanes.settle()
     return answers
 
@@ -99,6 +103,20 @@ def _refuse_others(connection: apsw.Connection, jobs: Iterable[NewJob]) -> None:
         found = first(connection, _IS_STORED, (id_of(job.id),))
         if found is not None and not is_repeat(job, *found):
             raise IdConflict(job.id)
+
+
+def _some_repeated(
+    connection: apsw.Connection, jobs: Sequence[NewJob], stored: int
+) -> list[Inserted]:
+    """The answers for jobs of which only so many were stored: those with the highest numbers."""
+    places = {job.id: first(connection, _NUMBER_OF, (id_of(job.id),)) for job in jobs}
+    numbers = sorted((found[0], job) for job, found in places.items() if found is not None)
+    new = {job for _, job in numbers[len(numbers) - stored :]}
+    answers: list[Inserted] = []
+    for job in jobs:
+        answers.append(Inserted(job.id, created=True, repeated=job.id not in new))
+        new.discard(job.id)  # again in the same batch
+    return answers
 
 
 def _store(connection: apsw.Connection, rows: list[Row], one: str, many: str) -> None:
@@ -136,7 +154,7 @@ def _insert_apart(connection: apsw.Connection, job: NewJob, lanes: Lanes, now: i
     """A job with a unique key."""
     unique = job.unique
     if unique is None or is_stored(connection, job.id):
-        return Inserted(job.id, created=True)
+        return Inserted(job.id, created=True, repeated=True)
     holder, what = find_holder(connection, unique.key, now, job.task), unique.on_conflict
     its_task = job.task if holder is not None and holder.alike else ""
     expired: JobId | None = None

@@ -172,7 +172,8 @@ class HolderConformance:
         await add(storage, first)
         second = meeting(OnConflict.REPLACE, payload=b"2")
         await replaced(storage, first.id, second)
-        assert await insert(storage, first) == Inserted(first.id, created=True, replaced=False)
+        again = Inserted(first.id, created=True, repeated=True)
+        assert await insert(storage, first) == again
         assert (await look(storage, first)).payload == b"2"
         await replaced(storage, first.id, second)
         assert (await look(storage, first)).payload == b"2"

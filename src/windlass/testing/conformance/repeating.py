@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -35,12 +36,40 @@ class RepeatConformance:
     async def test_the_same_call_again_is_answered_as_the_first_one(self, storage: Storage) -> None:
         jobs = await _of_every_kind(storage)
         created = [Inserted(job.id, created=True) for job in jobs]
-        for _ in range(3):
-            assert list(await storage.jobs.insert(jobs)) == created
-        for job, answer in zip(jobs, created, strict=True):
+        assert list(await storage.jobs.insert(jobs)) == created
+        again = [Inserted(job.id, created=True, repeated=True) for job in jobs]
+        for _ in range(2):
+            assert list(await storage.jobs.insert(jobs)) == again
+        for job, answer in zip(jobs, again, strict=True):
             assert list(await storage.jobs.insert([job, job])) == [answer, answer]
             assert list(await storage.orders.insert([job], a_note())) == [answer]
         assert await total(storage) == len(jobs)
+
+    async def test_the_answers_tell_what_is_new_from_what_was_stored_before(
+        self, storage: Storage
+    ) -> None:
+        for job in await _of_every_kind(storage):
+            like = {"limits": job.limits, "tags": job.tags, "timeout": job.timeout}
+            keys = [job.unique and Unique(f"{place}") for place in range(3)]
+            first, second, third = (a_job(**like, unique=key) for key in keys)
+            assert not (await storage.jobs.insert([second]))[0].repeated
+            batch = [first, second, third, third]
+            answers = await storage.jobs.insert(batch)
+            assert [answer.repeated for answer in answers] == [False, True, False, True]
+            assert all(answer.created for answer in answers)
+            (answer,) = await storage.orders.insert([replace(job, unique=None)], a_note())
+            assert not answer.repeated
+
+    async def test_of_callers_who_say_one_id_at_once_one_has_stored_it(
+        self, storage: Storage
+    ) -> None:
+        for job in await _of_every_kind(storage):
+            calls = [storage.jobs.insert([job]) for _ in range(3)]
+            orders = [storage.orders.insert([job], a_note()) for _ in range(3)]
+            answers = [answer for (answer,) in await asyncio.gather(*calls, *orders)]
+            assert {answer.id for answer in answers if answer.created} == {job.id}
+            assert len(answers) == 6
+            assert [answer.repeated for answer in answers].count(False) == 1
 
     async def test_an_id_that_names_another_call_is_refused_with_its_whole_batch(
         self, storage: Storage
@@ -80,13 +109,15 @@ class RepeatConformance:
         first = a_job(unique=replaces, payload=b"[1]")
         await add(storage, first)
         await storage.jobs.insert([a_job(unique=replaces, payload=b"[2]")])
-        assert list(await storage.jobs.insert([first])) == [Inserted(first.id, created=True)]
+        answer = Inserted(first.id, created=True, repeated=True)
+        assert list(await storage.jobs.insert([first])) == [answer]
         assert (await look(storage, first.id)).payload == b"[2]"
 
     async def test_a_job_that_has_ended_keeps_its_id(self, storage: Storage) -> None:
         job = a_job()
         await succeeded(storage, await started(storage, job))
-        assert list(await storage.jobs.insert([job])) == [Inserted(job.id, created=True)]
+        answer = Inserted(job.id, created=True, repeated=True)
+        assert list(await storage.jobs.insert([job])) == [answer]
         assert (await look(storage, job.id)).state is State.SUCCEEDED
         with pytest.raises(IdConflict):
             await storage.jobs.insert([replace(job, payload=b"[]")])

@@ -142,13 +142,15 @@ END $$;
 --   p_on_failures  JSON of FollowUp
 --   p_strict    refuse an id that is stored with another call, see `refuse_other_calls`
 --   p_on_losts  'fail', or NULL: retry
+--   p_repeats   also tell which ids were stored before
 --   p_place     false in somebody else's transaction, which may stay open for long, and for whoever
 --               may have to wait for a key: jobs with limits are left to the next claim to put into
 --               their lanes, so that no lock is held
 -- Returns nothing for a job that was stored, or was before under the same id; for one whose unique
 -- key is held, its place in the arrays, the id of the holder (32 hex digits), and whether that one
 -- took over what was asked for. NULL as the last: this one held the key, waited past its expiry and
--- was discarded; it says nothing of whether the job was stored.
+-- was discarded; it says nothing of whether the job was stored. NULL as the holder, with p_repeats:
+-- the id was stored before, or comes earlier in the batch.
 -- A limit that nobody defined: WL001, its name as the detail, and nothing is stored.
 -- A key whose holder must not be met: WL423, the holder and the key as the detail.
 -- Waiting for a key that somebody is deciding in an open transaction: 55P03 after lock_timeout.
@@ -163,7 +165,7 @@ CREATE OR REPLACE FUNCTION insert_jobs(
     p_correlation_ids text[] DEFAULT NULL, p_traces text[] DEFAULT NULL,
     p_parents text[] DEFAULT NULL, p_conflicts text[] DEFAULT NULL,
     p_on_failures text[] DEFAULT NULL, p_strict boolean DEFAULT false,
-    p_on_losts text[] DEFAULT NULL
+    p_on_losts text[] DEFAULT NULL, p_repeats boolean DEFAULT false
 ) RETURNS TABLE (place integer, holder text, replaced boolean)
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
@@ -299,6 +301,17 @@ BEGIN
         IF p_strict AND v_stored < cardinality(p_ids) THEN
             PERFORM refuse_other_calls(p_ids, p_tasks, p_payloads, NULL);
         END IF;
+        IF p_repeats AND v_stored < cardinality(p_ids) THEN
+            -- What this statement has stored bears the mark of its transaction.
+            RETURN QUERY
+            SELECT t.n::integer, NULL::text, false
+              FROM (SELECT u.n, u.id, row_number() OVER (PARTITION BY u.id ORDER BY u.n) AS turn
+                      FROM unnest(p_ids) WITH ORDINALITY AS u (id, n) OFFSET 0) AS t
+             WHERE t.turn > 1
+                OR NOT EXISTS (SELECT 1 FROM jobs j
+                                WHERE j.id = t.id AND j.xmin = pg_current_xact_id()::xid)
+             ORDER BY t.n;
+        END IF;
         RETURN;
     END IF;
     IF v_seqs IS NULL THEN
@@ -341,6 +354,15 @@ BEGIN
     IF p_strict AND v_stored < cardinality(p_ids) THEN
         PERFORM refuse_other_calls(p_ids, p_tasks, p_payloads, p_keys);
     END IF;
+    IF p_repeats AND v_stored < cardinality(p_ids) THEN
+        -- Those that met a holder were told of above.
+        RETURN QUERY
+        SELECT t.n::integer, NULL::text, false
+          FROM unnest(p_ids, v_seqs) WITH ORDINALITY AS t (id, seq, n)
+         WHERE NOT EXISTS (SELECT 1 FROM jobs j WHERE j.seq = t.seq)
+           AND EXISTS (SELECT 1 FROM jobs j WHERE j.id = t.id)
+         ORDER BY t.n;
+    END IF;
     IF v_limited IS NOT NULL AND p_place THEN
         PERFORM place_waiting(v_limited, v_now);
     END IF;
@@ -358,7 +380,8 @@ CREATE OR REPLACE FUNCTION insert_keyed_jobs(
     p_limits text[], p_backoffs text[], p_tags text[], p_tenants text[], p_principals text[],
     p_correlation_ids text[], p_traces text[], p_parents text[],
     p_conflicts text[] DEFAULT NULL, p_on_failures text[] DEFAULT NULL,
-    p_on_losts text[] DEFAULT NULL, p_tells boolean DEFAULT false
+    p_on_losts text[] DEFAULT NULL, p_tells boolean DEFAULT false,
+    p_repeats boolean DEFAULT false
 ) RETURNS TABLE (place integer, holder text, replaced boolean)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -368,14 +391,15 @@ BEGIN
         p_at, p_durable, false, p_ids, p_queues, p_tasks, p_priorities, p_dues, p_delays,
         p_max_attempts, p_payloads, p_timeouts, p_expires, p_keys, p_windows, p_periods, p_limits,
         p_backoffs, p_tags, p_tenants, p_principals, p_correlation_ids, p_traces, p_parents,
-        p_conflicts, p_on_failures, true, p_on_losts) AS i
+        p_conflicts, p_on_failures, true, p_on_losts, p_repeats) AS i
      WHERE p_tells OR i.replaced IS NOT NULL;
 END $$;
 
 -- The same for jobs as a list in JSON (the struct `Listed` in listing.py), with payloads in base64.
 -- Those with limits are left to the next claim to put into their lanes.
 CREATE OR REPLACE FUNCTION insert_listed(
-    p_at timestamptz, p_durable boolean, p_jobs json, p_strict boolean DEFAULT false
+    p_at timestamptz, p_durable boolean, p_jobs json, p_strict boolean DEFAULT false,
+    p_repeats boolean DEFAULT false
 ) RETURNS TABLE (place integer, holder text, replaced boolean)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -428,7 +452,8 @@ BEGIN
           p_at, p_durable, false, b.ids, b.queues, b.tasks, b.priorities,
           b.dues, b.delays, b.max_attempts, b.payloads, b.timeouts, b.expires, b.keys, b.windows,
           b.periods, b.limits, b.backoffs, b.tags, b.tenants, b.principals, b.correlation_ids,
-          b.traces, b.parents, b.conflicts, b.on_failures, p_strict, b.on_losts
+          b.traces, b.parents, b.conflicts, b.on_failures, p_strict, b.on_losts,
+          p_repeats
       ) AS i
      WHERE b.ids IS NOT NULL;
 END $$;

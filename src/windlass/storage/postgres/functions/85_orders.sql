@@ -216,10 +216,11 @@ BEGIN
     RETURN v_answers;
 END $$;
 
--- `OrderStore.insert`: jobs as `insert_listed` takes them, and its answer. p_tells: as
+-- `OrderStore.insert`: jobs as `insert_listed` takes them, and its answer. p_tells, p_repeats: as
 -- `insert_keyed_jobs`. A key that somebody decides in an open transaction: 55P03.
 CREATE OR REPLACE FUNCTION insert_ordered(
-    p_at timestamptz, p_durable boolean, p_jobs text, p_note text, p_tells boolean DEFAULT false
+    p_at timestamptz, p_durable boolean, p_jobs text, p_note text, p_tells boolean DEFAULT false,
+    p_repeats boolean DEFAULT false
 ) RETURNS TABLE (place integer, holder text, replaced boolean)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout TO '3s' AS $$
 #variable_conflict use_column
@@ -229,9 +230,9 @@ DECLARE
 BEGIN
     FOR place, holder, replaced IN
         SELECT i.place, i.holder, i.replaced
-          FROM insert_listed(v_now, p_durable, p_jobs::json, true) AS i
+          FROM insert_listed(v_now, p_durable, p_jobs::json, true, p_repeats) AS i
     LOOP
-        v_held := v_held + (replaced IS NOT NULL)::integer;
+        v_held := v_held + (holder IS NOT NULL AND replaced IS NOT NULL)::integer;
         IF p_tells OR replaced IS NOT NULL THEN
             RETURN NEXT;
         END IF;

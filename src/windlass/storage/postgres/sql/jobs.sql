@@ -2,18 +2,20 @@
 
 -- name: insert_plain
 SELECT place, holder, replaced
-  FROM windlass.insert_jobs($1, $2, true, $3, $4, $5, $6, $7, $8, $9, $10, p_strict => true);
+  FROM windlass.insert_jobs($1, $2, true, $3, $4, $5, $6, $7, $8, $9, $10, p_strict => true,
+                            p_repeats => true);
 
 -- name: insert
 SELECT place, holder, replaced
   FROM windlass.insert_jobs($1, $2, true, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
-                            $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, true, $26);
+                            $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, true, $26, true);
 
 -- name: insert_keyed
 -- A key may be under decision in somebody's open transaction: so long, and then KeyBusy.
 SELECT place, holder, replaced
   FROM windlass.insert_keyed_jobs('3s', $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,
-                                  $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, true);
+                                  $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, true,
+                                  true);
 
 -- name: limit_names
 SELECT name FROM windlass.limits ORDER BY name;

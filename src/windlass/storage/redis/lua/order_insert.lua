@@ -11,7 +11,7 @@ if refusal then
 end
 local answers, created = store_new(new), 0
 for _, holder in ipairs(answers) do
-  created = created + ((holder == '' or #holder == 18) and 1 or 0)
+  created = created + ((#holder < 2 or #holder == 18) and 1 or 0)
 end
 audits.keep(note, created)
 settle()

@@ -19,6 +19,9 @@ ON CONFLICT (id) DO NOTHING;
 -- name: is_stored
 SELECT task, payload, key FROM jobs WHERE id = ?1;
 
+-- name: number_of
+SELECT seq FROM jobs WHERE id = ?1;
+
 -- name: limit_names
 SELECT name FROM limits;
 

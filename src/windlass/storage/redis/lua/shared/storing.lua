@@ -223,7 +223,7 @@ end
 
 -- --- storing ---
 
--- Store what was read. The answer: for each job '' (stored, now or before), or two bytes and the id of
+-- Store what was read. The answer: for each job '' (stored), or '=' (stored before), or two bytes and the id of
 -- the job that held its key before and was discarded for it (stored, too), or the id of the job that
 -- holds its key, with one byte more if that took over what was asked for. And for `wake`, a table by the
 -- queues where something is stored by now; nil if a holder took over or ended, whose queue may be any. Call
@@ -305,7 +305,7 @@ local function store_new(new)
   end
 
   for i = 1, new.many do
-    answers[i] = ''
+    answers[i] = known[ids[i]] and '=' or ''
     if not known[ids[i]] then
       local key = has(marks[i], KEYED) and specials[i][1]
       local holder = key and key_holder(key, known)
