@@ -15,8 +15,8 @@ from windlass.errors import ConfigError, InvalidArgument
 from windlass.handle import Job, JobClient
 from windlass.options import check_wake
 from windlass.seams import Seams
-from windlass.storage.open import Opener, check_url
-from windlass.storage.protocol import Inserted, Storage, UserConnection, UserTransactionStore
+from windlass.storage.open import TRANSACTIONAL, Opener, check_url
+from windlass.storage.protocol import Inserted, Storage, UserConnection, UserInsertStore
 from windlass.task import Call
 
 __all__ = ["Home", "Outbox", "Wake", "check_connection"]
@@ -91,7 +91,7 @@ class Outbox:
         wake: Wake | None,
         ids: Sequence[JobId] | None = None,
     ) -> list[Job[Any]] | None:
-        """For connections that block; nothing is opened for it. None: the app is isolated."""
+        """For connections that block; nothing is opened. None: jobs run inline, in a test."""
         store = self._store()
         if store is None:
             return None
@@ -102,19 +102,18 @@ class Outbox:
             store.on_commit(connection, self._committed)
         return self._handles(calls, replies)
 
-    def _store(self) -> UserTransactionStore | None:
-        """None: isolated for a test, where jobs are stored at once, in memory."""
-        opener = self._home._opener  # noqa: SLF001
-        store = opener.transactions()
-        if store is None and opener.scheme == check_url(self._home.settings.url):
+    def _store(self) -> UserInsertStore | None:
+        """None: jobs run inline, in a test, so they are stored at once."""
+        scheme = check_url(self._home.settings.url)
+        if scheme not in TRANSACTIONAL:
             message = (
                 f"connection= puts a job into a PostgreSQL transaction of yours, and the jobs of "
-                f"this app are in {opener.scheme}://, which has no part in it. Use postgresql:// "
+                f"this app are in {scheme}://, which has no part in it. Use postgresql:// "
                 f"for them, in the same database; or leave connection= out and enqueue after "
                 f"your commit."
             )
             raise ConfigError(message)
-        return store
+        return self._home._opener.transactions()  # noqa: SLF001
 
     def _new(self, calls: Sequence[Call], ids: Sequence[JobId] | None) -> list[NewJob]:
         home = self._home

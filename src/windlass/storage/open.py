@@ -15,9 +15,9 @@ from windlass.storage.timing import Timings, timed
 
 if TYPE_CHECKING:
     from windlass.storage.memory import MemoryDatabase
-    from windlass.storage.protocol import Storage, UserTransactionStore
+    from windlass.storage.protocol import Storage, UserInsertStore
 
-__all__ = ["Durability", "Opener", "check_url"]
+__all__ = ["TRANSACTIONAL", "Durability", "Opener", "check_url"]
 
 Durability = Literal["full", "normal", "local", "replicated", "none"]
 _FILES: Sequence[Durability] = ("full", "normal")
@@ -37,6 +37,8 @@ _DURABILITY: Mapping[str, Sequence[Durability]] = {
 }
 """The schemes, and what each backend can be told to promise about acknowledged jobs."""
 SCHEMES = tuple(_DURABILITY)
+TRANSACTIONAL = frozenset({"postgresql", "postgres"})
+"""Those whose jobs can be part of a transaction of the user's."""
 
 
 def check_url(url: str) -> str:
@@ -137,9 +139,9 @@ class Opener:
             pass  # whether it is there nobody may know: opening says why
         return None
 
-    def transactions(self) -> UserTransactionStore | None:
+    def transactions(self) -> UserInsertStore | None:
         """Jobs on connections of the user's, without opening anything; None: not here."""
-        if self.scheme not in {"postgresql", "postgres"}:
+        if self.scheme not in TRANSACTIONAL:
             return None
         from windlass.storage.postgres.transactions import UserTransactions
 

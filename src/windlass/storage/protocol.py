@@ -57,7 +57,12 @@ from windlass.storage.scheduling import (
     ScheduleWrite,
     Written,
 )
-from windlass.storage.transacting import TransactionStore, UserConnection, UserTransactionStore
+from windlass.storage.transacting import (
+    TransactionStore,
+    UserConnection,
+    UserInsertStore,
+    UserTransactionStore,
+)
 
 __all__ = [
     "AdminStore",
@@ -98,6 +103,7 @@ __all__ = [
     "Stores",
     "TransactionStore",
     "UserConnection",
+    "UserInsertStore",
     "UserTransactionStore",
     "Verdict",
     "Wakeups",

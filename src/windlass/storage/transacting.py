@@ -9,7 +9,7 @@ from windlass.core.job import NewJob
 from windlass.core.transition import Transition
 from windlass.storage.answers import Ended, Inserted
 
-__all__ = ["TransactionStore", "UserConnection", "UserTransactionStore"]
+__all__ = ["TransactionStore", "UserConnection", "UserInsertStore", "UserTransactionStore"]
 
 
 class UserConnection(Protocol):
@@ -19,7 +19,7 @@ class UserConnection(Protocol):
     def execute(self) -> Callable[..., Any]: ...
 
 
-class UserTransactionStore(Protocol):
+class UserInsertStore(Protocol):
     """Jobs in the user's own transactions: there if they commit, as if never asked for if not.
 
     Everything runs on the user's connection alone and needs no open storage; the ``_sync`` twins
@@ -44,6 +44,16 @@ class UserTransactionStore(Protocol):
         """As `insert`."""
         ...
 
+    def on_commit(self, connection: UserConnection, callback: Callable[[], None]) -> bool:
+        """Call ``callback`` after the commit, on whatever thread commits; False where the driver
+        cannot say when that is. Once per transaction, however often it is asked for.
+        """
+        ...
+
+
+class UserTransactionStore(UserInsertStore, Protocol):
+    """The same, and the success of a job."""
+
     async def finish(self, connection: UserConnection, transition: Transition) -> None:
         """Apply a success. Any answer but *applied* makes the statement itself fail, and with it
         the transaction: ClaimLost, or AlreadyFinished if this claim has ended as it should.
@@ -52,12 +62,6 @@ class UserTransactionStore(Protocol):
 
     def finish_sync(self, connection: UserConnection, transition: Transition) -> None:
         """As `finish`."""
-        ...
-
-    def on_commit(self, connection: UserConnection, callback: Callable[[], None]) -> bool:
-        """Call ``callback`` after the commit, on whatever thread commits; False where the driver
-        cannot say when that is. Once per transaction, however often it is asked for.
-        """
         ...
 
 

@@ -19,11 +19,12 @@ from windlass.core.state import TERMINAL, State
 from windlass.errors import JobFailed, WindlassError
 from windlass.handle import Job
 from windlass.seams import new_job_id
+from windlass.storage.open import Opener
 from windlass.storage.ordering import AuditNote, RunNow
 from windlass.task import Call
 from windlass.testing.clock import VirtualClock
 from windlass.testing.drain import NeverEmpty
-from windlass.testing.isolation import arranged, memory_of, opener_of
+from windlass.testing.isolation import Isolated, arranged, memory_of, opener_of
 from windlass.testing.stepper import Stepper, stepping
 
 __all__ = ["TooDeep", "inline"]
@@ -48,12 +49,25 @@ def inline(app: Windlass, *, errors: Errors = "raise") -> Iterator[None]:
     matter. A job that fails raises `JobFailed` from the enqueueing call, after the job that its
     ``on_failure`` names has run; with ``errors="keep"``, only from ``job.result()``.
 
-    An app that is not isolated yet is isolated for as long.
+    An app that is not isolated yet is isolated for as long. With ``connection=`` a job runs at
+    once, too: your transaction has not ended then, and is not waited for.
     """
     kept = app._opener.scheme == "memory"  # noqa: SLF001
     opener = opener_of(app) if kept else memory_of(app, VirtualClock())
-    with arranged(app, opener, partial(InlineClient, app, errors)):
+    with arranged(app, opener, partial(InlineClient, app, errors)), _at_once(opener):
         yield
+
+
+@contextmanager
+def _at_once(opener: Opener) -> Iterator[None]:
+    before = isinstance(opener, Isolated) and opener.inline
+    try:
+        if isinstance(opener, Isolated):
+            opener.inline = True
+        yield
+    finally:
+        if isinstance(opener, Isolated):
+            opener.inline = before
 
 
 class InlineClient(Client):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -11,8 +13,14 @@ from windlass.app import Windlass
 from windlass.client import Client
 from windlass.errors import ConfigError
 from windlass.seams import Seams
-from windlass.storage.open import Opener
+from windlass.storage.memory import MemoryDatabase
+from windlass.storage.open import TRANSACTIONAL, Opener, check_url
+from windlass.storage.protocol import UserInsertStore
+from windlass.storage.timing import Timings
 from windlass.testing.clock import VirtualClock
+
+if TYPE_CHECKING:
+    from windlass.testing.transactions import IsolatedTransactions
 
 __all__ = ["arranged", "isolated", "memory_of", "opener_of", "virtual_clock"]
 
@@ -26,8 +34,9 @@ def _middle() -> float:
 def isolated(app: Windlass, *, clock: VirtualClock | None = None) -> Iterator[VirtualClock]:
     """Put ``app`` on a fresh memory store whose clock moves only when told to.
 
-    Whatever its URL says, nothing is opened and no file is touched. At the end everything that
-    was enqueued is gone, and the app's storage and ``app.state`` are what they were.
+    Whatever its URL says, nothing is opened and no file is touched. Jobs enqueued with
+    ``connection=`` are there once your transaction commits, as in production. At the end everything
+    that was enqueued is gone, and the app's storage and ``app.state`` are what they were.
     """
     clock = VirtualClock() if clock is None else clock
     state = app.state
@@ -38,9 +47,57 @@ def isolated(app: Windlass, *, clock: VirtualClock | None = None) -> Iterator[Vi
         app.state = state
 
 
-def memory_of(app: Windlass, clock: VirtualClock) -> Opener:
+class Isolated(Opener):
+    """Opens one memory store, which jobs of the user's transactions reach when these commit."""
+
+    def __init__(self, app: Windlass, clock: VirtualClock) -> None:
+        """The settings are those of ``app``, but for the URL."""
+        super().__init__(msgspec.structs.replace(app.settings, url="memory://"), clock)
+        self._memory = MemoryDatabase(clock=clock)
+        self._transactions: IsolatedTransactions | None = None
+        self._transactional = check_url(app.settings.url) in TRANSACTIONAL
+        self.inline = False
+        """Jobs run before the call that enqueues them returns: no transaction is waited for."""
+        self.timings = _Patience(self)
+
+    def transactions(self) -> UserInsertStore | None:
+        """Jobs on connections of the user's, if the app's own storage can have them."""
+        if self.inline or not self._transactional or self._memory is None:
+            return None
+        if self._transactions is None:
+            # Only here: it needs the PostgreSQL driver, as connection= does.
+            from windlass.testing.transactions import IsolatedTransactions  # noqa: PLC0415
+
+            self._transactions = IsolatedTransactions(self._memory)
+        return self._transactions
+
+    def waits(self) -> bool:
+        """Whether the end of a transaction may have been told and not been heard yet."""
+        return self._transactions is not None and self._transactions.waits()
+
+
+class _Patience(Timings):
+    """Lets the event loop turn once before the store is asked, where there may be news."""
+
+    def __init__(self, opener: Isolated) -> None:
+        super().__init__()
+        self._opener = opener
+
+    def around(self, operation: Any, *, reads: bool) -> Any:
+        """``operation``, timed, after the news."""
+        timed = super().around(operation, reads=reads)
+
+        async def after_news(*args: Any, **named: Any) -> Any:
+            if self._opener.waits():
+                await asyncio.sleep(0)
+            return await timed(*args, **named)
+
+        return after_news
+
+
+def memory_of(app: Windlass, clock: VirtualClock) -> Isolated:
     """Opens a memory store that nobody else uses."""
-    return Opener(msgspec.structs.replace(app.settings, url="memory://"), clock)
+    return Isolated(app, clock)
 
 
 @contextmanager
