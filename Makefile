@@ -69,12 +69,13 @@ simulate: $(DEV)
 kill-loop: $(DEV)
 	$(PY) -m tests.crash.kill_loop --cycles $(CYCLES) $(ARGS)
 
-# What `make test` takes a sample of: other histories each time, and every conformance test also
-# behind a pool and on a cluster.
+# What `make test` takes a sample of: other histories each time, every conformance test also behind
+# a pool and on a cluster, every way to end an event loop on every backend.
 soak: $(DEV)
 	WINDLASS_TEST_RANDOM=$(TIMES) WINDLASS_TEST_WHOLE=1 $(PY) -m pytest -n $(WORKERS) \
 	    --dist worksteal --timeout 0 $(ARGS) $(addprefix tests/storage/test_, \
-	    differential.py schedule_differential.py pgbouncer.py redis_cluster.py)
+	    differential.py schedule_differential.py pgbouncer.py redis_cluster.py) \
+	    tests/crash/test_ended_loops.py
 
 test-all-pythons: $(DEV)
 	@WORKERS=$(WORKERS) scripts/test-all-pythons

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from itertools import product
 
 import pytest
 
-from tests.crash.places import SQLITE
+from tests.crash.places import DURABLE, SQLITE
 from tests.crash.processes import Process, until
 from tests.crash.scene import Scene
 from tests.crash.store import FAILED, SUCCEEDED, WAITING
 
 pytestmark = pytest.mark.crash
 
+WHOLE = "WINDLASS_TEST_WHOLE"
+
 either_loop = pytest.mark.parametrize("uvloop", [True, False], ids=["uvloop", "asyncio"])
 TASKS = ["gather", "group", "unkept task"]
 if sys.version_info < (3, 12):  # from then on it awaits in the handler's own task
     TASKS.append("wait_for")
+
+each_exit = pytest.mark.parametrize(
+    ("place", "how", "uvloop"),
+    [
+        pytest.param(place, how, uvloop, id=f"{place}-{how}-{'uvloop' if uvloop else 'asyncio'}")
+        for place, how, uvloop in product(DURABLE, TASKS, (True, False))
+        # The loop decides what an exit does, not the store: the others are tried once each.
+        if place == SQLITE or (how, uvloop) == ("gather", True) or os.environ.get(WHOLE)
+    ],
+    indirect=["place"],
+)
 
 
 def two_neighbours_and(scene: Scene, how: str) -> tuple[str, list[str]]:
@@ -43,8 +58,7 @@ def neighbours_end_in(scene: Scene, worker: Process, neighbours: list[str]) -> N
     scene.audit()
 
 
-@either_loop
-@pytest.mark.parametrize("how", TASKS)
+@each_exit
 def test_an_exit_in_a_sub_task_fails_its_job_and_the_neighbours_run_on(
     scene: Scene, how: str, *, uvloop: bool
 ) -> None:
@@ -123,8 +137,7 @@ def test_a_supervisor_reports_a_crash_and_starts_another_worker(scene: Scene) ->
     scene.audit()
 
 
-@either_loop
-@pytest.mark.parametrize("how", TASKS)
+@each_exit
 def test_an_exit_in_a_program_with_a_worker_fails_its_job_and_gives_the_others_back(
     scene: Scene, how: str, *, uvloop: bool
 ) -> None:
