@@ -116,7 +116,7 @@ def a_claim_reuses_the_number_of_the_last_one(patch: Patch) -> None:
     patch(Claims, "start", reuse)
 
 
-@mutant("memory", first=14)
+@mutant("memory", first=20)
 def a_finish_ignores_the_claim_number(patch: Patch) -> None:
     def held(self: MemoryDatabase, claim: Claim) -> Any:
         row = self.by_id.get(claim.job)
@@ -125,7 +125,7 @@ def a_finish_ignores_the_claim_number(patch: Patch) -> None:
     patch(MemoryDatabase, "held", held)
 
 
-@mutant("sqlite", first=9)
+@mutant("sqlite", first=12)
 def a_finish_in_sql_ignores_the_claim_number(patch: Patch) -> None:
     judge = sqlite_apply._apply
 
@@ -150,7 +150,7 @@ def a_claim_in_sql_reuses_the_number_of_the_last_one(patch: Patch) -> None:
     patch.sql(sqlite_claim, "claim_number + 1", "max(claim_number, 1)")
 
 
-@mutant("memory", first=70)
+@mutant("memory", first=79)
 def the_reaper_ends_whatever_claim_there_is(patch: Patch) -> None:
     end = Endings.end
 
@@ -195,12 +195,12 @@ def the_buried_may_claim(patch: Patch) -> None:
     patch(Claims, "is_live", lambda self, worker: True)
 
 
-@mutant("sqlite")
+@mutant("sqlite", first=4)
 def the_buried_may_claim_in_sql(patch: Patch) -> None:
     patch.sql(sqlite_claim, " AND state = 'live'", "")
 
 
-@mutant("memory", first=55)
+@mutant("memory", first=59)
 def a_reaper_fresh_from_an_outage_judges_at_once(patch: Patch) -> None:
     patch(Presence, "may_judge", property(lambda self: True))
 
@@ -210,7 +210,7 @@ def a_reaper_fresh_from_an_outage_of_the_disk_judges_at_once(patch: Patch) -> No
     patch(Presence, "may_judge", property(lambda self: True))
 
 
-@mutant("memory", first=31)
+@mutant("memory", first=46)
 def a_burial_does_not_look_again(patch: Patch) -> None:
     patch(MemoryWorkers, "bury_overdue", MemoryWorkers.bury)
 
@@ -501,7 +501,7 @@ def deaths_are_proven_of_the_living(patch: Patch) -> None:
     patch(SqliteWorkers, "bury_overdue", SqliteWorkers.bury)
 
 
-@mutant("memory", first=67)
+@mutant("memory", first=75)
 def a_cancel_request_never_reaches_the_handler(patch: Patch) -> None:
     patch(Runner, "stop", _stop_unless(Why.CANCEL))
 

@@ -16,7 +16,7 @@ from windlass.storage.protocol import Answer
 RULE = "24 events"
 
 
-@mutant("memory", RULE)
+@mutant("memory", RULE, first=5)
 def tells_of_refused_outcomes(patch: Patch) -> None:
     """A worker that came too late tells of its outcome all the same."""
 
@@ -32,7 +32,7 @@ def tells_of_refused_outcomes(patch: Patch) -> None:
     patch(Finisher, "_record", record)
 
 
-@mutant("memory", RULE)
+@mutant("memory", RULE, first=36)
 def keeps_orders_to_itself(patch: Patch) -> None:
     """What a person has ordered is not told."""
 

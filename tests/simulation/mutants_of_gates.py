@@ -38,7 +38,7 @@ def keys_of_limits_are_not_counted(patch: Patch) -> None:
     patch(Gates, "usage", blind)
 
 
-@mutant("memory", "16 rate")
+@mutant("memory", "16 rate", first=6)
 def a_bucket_is_one_token_deeper_than_promised(patch: Patch) -> None:
     patch(gates, "admit", _generous)
 
@@ -53,7 +53,7 @@ def _generous(rate: Rate, spent_until: Any, *, cost: float, now: datetime) -> An
     return admit(deeper, spent_until, cost=cost, now=now)
 
 
-@mutant("memory", "16 rate")
+@mutant("memory", "16 rate", first=6)
 def jobs_of_one_claim_share_a_token(patch: Patch) -> None:
     charge = Gates.charge
 
@@ -190,7 +190,7 @@ def a_replaced_job_lets_go_of_its_key(patch: Patch) -> None:
     patch(MemoryDatabase, "replace", forget)
 
 
-@mutant("memory", "17 replacing")
+@mutant("memory", "17 replacing", first=12)
 def a_running_job_is_replaced(patch: Patch) -> None:
     insert = MemoryJobs._insert
 
@@ -215,7 +215,7 @@ def a_key_held_for_a_time_goes_with_its_job(patch: Patch) -> None:
     patch(MemoryDatabase, "finish", let_go)
 
 
-@mutant("memory", "17 unique", first=14)
+@mutant("memory", "17 unique", first=28)
 def a_job_that_waits_again_has_lost_its_key(patch: Patch) -> None:
     accept = Endings.accept
 
