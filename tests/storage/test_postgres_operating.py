@@ -19,6 +19,7 @@ from windlass.core.unique import Unique
 from windlass.errors import StoreBusy
 from windlass.storage import migrate
 from windlass.storage.journal import EventRecord, LogChunk, LogLine
+from windlass.storage.looks import Cursor
 from windlass.storage.ordering import Cancel, Delete, Edit, Ordered, Requeue, RunNow
 from windlass.storage.postgres import open_postgres
 from windlass.storage.postgres.storage import PostgresStorage
@@ -135,7 +136,7 @@ async def test_what_a_worker_runs_and_who_holds_a_key_come_with_the_first_page(
         assert len(met_once) == len(set(met_once)) == many
 
 
-async def rest(store: PostgresStorage, wanted: JobFilter, before: int | None) -> list[int]:
+async def rest(store: PostgresStorage, wanted: JobFilter, before: Cursor | None) -> list[int]:
     """What the further pages bring."""
     found: list[int] = []
     while before is not None:

@@ -140,7 +140,8 @@ class BulkDesk(OrderDesk):
 
     def _narrowed(self, order: Order, wanted: JobFilter) -> JobFilter | None:
         """Only the states the order is for; None: it asks for none of them."""
-        if wanted == JobFilter(before=wanted.before, as_shown=wanted.as_shown):
+        bare = JobFilter(before=wanted.before, order=wanted.order, as_shown=wanted.as_shown)
+        if wanted == bare:
             message = (
                 f"this would {word_of(order)} every job there is: say which, for example "
                 f"JobFilter(queue='mail') or JobFilter(states=list(State))"
@@ -164,7 +165,7 @@ def in_filter_words(wanted: JobFilter) -> str:
     words: list[str] = []
     for field in JobFilter.__struct_fields__:
         value = getattr(wanted, field)
-        if value is None or field in ("before", "as_shown"):
+        if value is None or field in {"before", "order", "as_shown"}:
             continue
         if field in ("states", "shown"):
             value = " or ".join(state.value for state in value)

@@ -19,6 +19,7 @@ from windlass.errors import InvalidArgument, JobNotFound
 from windlass.seams import monotonic
 from windlass.storage.journal import LogChunk
 from windlass.storage.looks import JobFilter, Page
+from windlass.storage.sorting import usual_order
 
 __all__ = ["Count", "JobDesk", "as_people_see"]
 
@@ -60,9 +61,14 @@ class JobDesk(Desk):
         limit: int = 25,
         within: timedelta | float = _QUICK,
     ) -> Page:
-        """Matching jobs, newest first. The next page: the same filter with ``before=`` the
-        page's ``next``, until that is None; a page may hold fewer jobs than asked for. Where
-        matches are rare it looks back for ``within``.
+        """Matching jobs, in the order of ``wanted.order``. The next page: the same filter with
+        ``before=`` the page's ``next``, until that is None; a page may hold fewer jobs than asked
+        for. Where matches are rare it looks for ``within``.
+
+        If no order is given, ended jobs come by the latest end, running ones by the latest start,
+        scheduled ones by the next due time, and any other mixture newest first. Ended jobs can be
+        listed by ``finished``, running ones by ``started``, scheduled ones by ``due``, and all by
+        ``enqueued``; a minus sign puts the latest first. Anything else is InvalidArgument.
         """
         return await self._find(
             as_people_see(wanted or JobFilter()), limit, duration(within, "within")
@@ -77,9 +83,9 @@ class JobDesk(Desk):
         within: timedelta | float = _QUICK,
     ) -> Page:
         """Jobs with ``text`` in their arguments or their last error, as far as these are shown to
-        people; newest first.
+        people; in the order that `find` says.
 
-        Looks back for ``within`` and then answers what it has found so far: `Page.reached` says
+        Looks for ``within`` and then answers what it has found so far: `Page.reached` says
         how far back that was, and ``before=page.next`` goes on from there.
         """
         if not check_text(text, "text"):
@@ -92,6 +98,7 @@ class JobDesk(Desk):
         """One look of the store is bounded; several of them fill a page where matches are rare."""
         store, enough = (await self._storage()).admin, min(max(limit, 1), _PAGE)
         until = monotonic() + within.total_seconds()
+        asked = _ordered(asked)
         found: list[Job] = []
         while True:
             page = await store.find(asked, limit=enough - len(found))
@@ -112,7 +119,7 @@ class JobDesk(Desk):
         asked, number = as_people_see(wanted or JobFilter()), 0
         if (told := await self._counted(asked, most)) is not None:
             return told
-        store = (await self._storage()).admin
+        store, asked = (await self._storage()).admin, _ordered(asked)
         until = None if within is None else monotonic() + duration(within, "within").total_seconds()
         step = _FIRST
         while number < most and (until is None or monotonic() < until):
@@ -127,7 +134,12 @@ class JobDesk(Desk):
 
     async def _counted(self, wanted: JobFilter, most: int) -> Count | None:
         """By the counts of queues, which read no job, where the filter asks for no more."""
-        simple = JobFilter(states=wanted.states, queue=wanted.queue, as_shown=wanted.as_shown)
+        simple = JobFilter(
+            states=wanted.states,
+            queue=wanted.queue,
+            order=wanted.order,
+            as_shown=wanted.as_shown,
+        )
         if wanted != simple:
             return None
         states = list(State) if wanted.states is None else wanted.states
@@ -157,3 +169,10 @@ class JobDesk(Desk):
         chunks = await storage.journal.logs(id_as_stored(job_id), after=after)
         values = values_of((await storage.admin.get([id_as_stored(job_id)]))[0]) if chunks else ()
         return [redacted_chunk(chunk, values) for chunk in chunks]
+
+
+def _ordered(wanted: JobFilter) -> JobFilter:
+    """The same in the order that suits it, unless it says which."""
+    if wanted.order is not None:
+        return wanted
+    return msgspec.structs.replace(wanted, order=usual_order(wanted))

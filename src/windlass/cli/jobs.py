@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from windlass.admin import Explanation
     from windlass.app import Windlass
     from windlass.core.job import Attempt, Job
-    from windlass.storage.looks import JobFilter, Page
+    from windlass.storage.looks import Cursor, JobFilter, Page
 
 __all__ = ["jobs"]
 
@@ -96,18 +96,21 @@ async def _pages(app: Windlass, wanted: JobFilter, limit: int) -> AsyncIterator[
 
 async def _page(app: Windlass, wanted: JobFilter, limit: int) -> AsyncIterator[Page]:
     """As many as were asked for. A store looks at some jobs at a time; a text has its own pace."""
+    import msgspec
+
     from windlass.storage.looks import Page
 
     if wanted.text is not None:
         yield await app.admin.search(wanted.text, wanted, limit=limit)
         return
     found: list[Job] = []
-    async for page in _pages(app, wanted, limit):
+    while True:
+        page = await app.admin.find(wanted, limit=limit - len(found))
         found += page
         if len(found) >= limit or page.next is None:
-            rest = found[limit - 1].seq if len(found) > limit else page.next
-            yield Page(found[:limit], rest, page.reached)
+            yield Page(found, page.next, page.reached)
             return
+        wanted = msgspec.structs.replace(wanted, before=page.next)
 
 
 async def _as_json(pages: AsyncIterator[Page], now: datetime, _described: str) -> None:
@@ -124,7 +127,7 @@ async def _as_json(pages: AsyncIterator[Page], now: datetime, _described: str) -
 
 async def _as_tables(pages: AsyncIterator[Page], now: datetime, described: str) -> None:
     found = 0
-    rest: int | None = None
+    rest: Cursor | None = None
     reached: datetime | None = None
     async for page in pages:
         if page:

@@ -31,12 +31,19 @@ class AdminStore(Protocol):
         ...
 
     async def find(self, wanted: JobFilter, *, limit: int) -> Page:
-        """Matching jobs, newest first (by ``seq``), at most ``limit``.
+        """Matching jobs in ``wanted.order``, by default newest first (by ``seq``), at most
+        ``limit``.
 
         One call looks at a bounded number of jobs, so a page may have fewer than there are, or
         none at all: whoever goes on with `Page.next` until it is None has met every matching job
         once. Flat in the number of stored jobs; jobs of rare states, of one worker that runs them
         or under one held key are found however old they are.
+
+        In the order of a time a job is found however many others there are that do not match by
+        state, queue or (if that is the order) end: an index has it. Jobs of one instant come in an
+        order of the backend's own. What does not change between two pages is neither repeated nor
+        left out. An order that is not possible (`storage.sorting`), or a cursor of another one,
+        raises InvalidArgument.
         """
         ...
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, overload
+from enum import StrEnum
+from typing import Any, ClassVar, TypeVar, overload
 
 import msgspec
 
@@ -13,12 +14,15 @@ from windlass.core.job import Job, JobId
 from windlass.core.queue import QueueSettings
 from windlass.core.sought import Sought
 from windlass.core.state import Shown, State
+from windlass.errors import InvalidArgument
 
 __all__ = [
+    "Cursor",
     "ErrorGroup",
     "ErrorLook",
     "JobFilter",
     "LimitState",
+    "ListOrder",
     "Named",
     "Page",
     "QueueCounts",
@@ -27,8 +31,32 @@ __all__ = [
 ]
 
 
+Word = TypeVar("Word", bound=StrEnum)
+Cursor = int | str
+"""Where the next page begins: a job's ``seq`` in the order of enqueueing, else a text."""
+
+
+class ListOrder(StrEnum):
+    """What a list is ordered by; the minus sign puts the latest first.
+
+    `storage.sorting` says which order is possible with which states.
+    """
+
+    NEWEST = "-enqueued"
+    OLDEST = "enqueued"
+    DUE = "due"
+    DUE_LAST = "-due"
+    STARTED = "started"
+    STARTED_LAST = "-started"
+    FINISHED = "finished"
+    FINISHED_LAST = "-finished"
+
+
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs to list; what is left out does not narrow. Ranges are half open: [from, until)."""
+    """Which jobs to list; what is left out does not narrow. Ranges are half open: [from, until).
+
+    States may be given as words: ``states=("failed",)``.
+    """
 
     states: Sequence[State] | None = None
     shown: Sequence[Shown] | None = None
@@ -61,8 +89,37 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     as_shown: bool = False
     """Whether a key, tag, principal or correlation id finds only jobs that show it to people: one
     that is made of a secret argument is hidden, and must not be found by guessing."""
-    before: int | None = None
-    """Only jobs with a ``seq`` below this: the cursor of the next page."""
+    before: Cursor | None = None
+    """`Page.next` of the page before this one. A number is a job's ``seq``."""
+    order: ListOrder | None = None
+    """None: for a store the newest first, for ``app.admin`` what suits the states: see
+    `storage.sorting.usual_order`."""
+
+    def __post_init__(self) -> None:
+        """Take words for states; InvalidArgument for one that is none."""
+        for name, kind in (("states", State), ("shown", Shown)):
+            given = getattr(self, name)
+            if given is not None and (isinstance(given, str) or not _are(given, kind)):
+                msgspec.structs.force_setattr(self, name, _words(given, kind, name))
+        order: object = self.order
+        if isinstance(order, str) and not isinstance(order, ListOrder):
+            msgspec.structs.force_setattr(self, "order", _words(order, ListOrder, "order")[0])
+
+
+def _are(given: Iterable[object], kind: type[StrEnum]) -> bool:
+    return all(isinstance(one, kind) for one in given)
+
+
+def _words(given: str | Iterable[str], kind: type[Word], field: str) -> list[Word]:
+    words = [given] if isinstance(given, str) else list(given)
+    try:
+        return [kind(word) for word in words]
+    except ValueError:
+        known = ", ".join(kind)
+        message = f"JobFilter({field}=…) takes one or more of {known}; got {words!r}."
+        if field == "states" and set(words) <= {*Shown, *State}:
+            message += " For what people see of waiting jobs use shown=… instead."
+        raise InvalidArgument(message) from None
 
 
 def sought_of(wanted: JobFilter) -> Sought | None:
@@ -73,18 +130,19 @@ def sought_of(wanted: JobFilter) -> Sought | None:
 
 
 class Page(Sequence[Job]):
-    """Some of the matching jobs, newest first, and where to go on."""
+    """Some of the matching jobs, in their order, and where to go on."""
 
     __slots__ = ("_jobs", "next", "reached")
 
     def __init__(
-        self, jobs: Iterable[Job], before: int | None = None, reached: datetime | None = None
+        self, jobs: Iterable[Job], before: Cursor | None = None, reached: datetime | None = None
     ) -> None:
         self._jobs = tuple(jobs)
-        self.next: int | None = before
+        self.next: Cursor | None = before
         """``before`` of the next page; None: nothing further matches."""
         self.reached: datetime | None = reached
-        """How far back this look went, if it gave up before it had found enough."""
+        """How far this look went, if it gave up before it had found enough: an instant of what the
+        list is ordered by."""
 
     @overload
     def __getitem__(self, index: int) -> Job: ...

@@ -12,7 +12,8 @@ import msgspec
 
 from windlass.core.job import Job
 from windlass.core.sought import Sought, texts_of
-from windlass.storage.looks import JobFilter, Page
+from windlass.storage.looks import Cursor, JobFilter, Page
+from windlass.storage.sorting import moment_of, order_of
 
 __all__ = ["LOOKS", "search"]
 
@@ -25,9 +26,11 @@ _FIRST, _LIGHT = 50, 4 * 1024
 _MOST = 500
 
 _Find = Callable[[JobFilter, int], Awaitable[Page]]
+_After = Callable[[Job], Cursor]
+"""Where the page behind a job begins."""
 
 
-async def search(find: _Find, wanted: JobFilter, sought: Sought, limit: int) -> Page:
+async def search(find: _Find, wanted: JobFilter, sought: Sought, limit: int, after: _After) -> Page:
     """`AdminStore.find` for filters that `sought_of` says something about."""
     asked = msgspec.structs.replace(wanted, text=None, as_shown=False)
     found: list[Job] = []
@@ -39,13 +42,13 @@ async def search(find: _Find, wanted: JobFilter, sought: Sought, limit: int) -> 
             looked, read = looked + 1, read + _weight(job)
             if fits:
                 if len(found) == limit:
-                    return Page(found, found[-1].seq)
+                    return Page(found, after(found[-1]))
                 found.append(job)
         if page.next is None or page.reached is not None:
             return Page(found, page.next, page.reached)
         if looked >= LOOKS or read > _BYTES:
             full = len(found) == limit or not page
-            return Page(found, page.next, None if full else page[-1].created_at)
+            return Page(found, page.next, None if full else moment_of(page[-1], order_of(wanted)))
         asked = msgspec.structs.replace(asked, before=page.next)
     return Page(())
 

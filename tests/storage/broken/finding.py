@@ -217,7 +217,7 @@ class SkipsAJob(_Pages):
     """The next page begins one too late."""
 
     def spoiled(self, page: Page) -> Page:
-        return Page(page, page.next and page.next - 1)
+        return Page(page, page.next and int(page.next) - 1)
 
 
 @fails(PageConformance.test_a_page_holds_no_more_than_it_is_asked_for)
@@ -233,7 +233,7 @@ class CountsFromTheNewest(MemoryAdmin):
     """The next page is a number of jobs further on, whatever has come since."""
 
     async def find(self, wanted: JobFilter, *, limit: int) -> Page:
-        skipped = 0 if wanted.before is None else -wanted.before
+        skipped = 0 if wanted.before is None else -int(wanted.before)
         everything = [*await super().find(replace(wanted, before=None), limit=1000)]
         page = everything[skipped : skipped + limit]
         further = skipped + limit < len(everything)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from windlass.core.job import Attempt, Job, JobId
 from windlass.core.queue import QueueSettings
 from windlass.core.rollup import Rollup, merge
 from windlass.core.state import State
+from windlass.storage.looks import ListOrder
 from windlass.storage.memory.database import MemoryDatabase
 from windlass.storage.memory.faults import grouped
 from windlass.storage.memory.filters import is_candidate, is_wanted
 from windlass.storage.memory.row import Row
+from windlass.storage.memory.sorting import behind, cursor_at, in_order, time_in
 from windlass.storage.protocol import AuditNote, ErrorLook, JobFilter, Named, Page, QueueCounts
+from windlass.storage.sorting import is_backwards, order_of
 
 __all__ = ["MemoryAdmin"]
 
@@ -57,22 +60,28 @@ class MemoryAdmin:
         return job.endswith(last)
 
     async def find(self, wanted: JobFilter, *, limit: int) -> Page:
+        order = order_of(wanted)
         with self._db.moment() as now:
             jobs: list[Job] = []
+            if limit < 1:
+                return Page(jobs)
             look = self.look if wanted.text is None else self.look_for_text
-            reached: datetime | None = None
-            for row in reversed(self._db.rows.values()):
-                if not self._is_candidate(row, wanted, now):
-                    continue
-                if len(jobs) == limit:
-                    return Page(jobs, row.seq + 1)
-                if not look:
-                    return Page(jobs, row.seq + 1, reached)
-                look -= 1
-                reached = row.created_at
+            last: Row | None = None
+            for row in self._in_order(wanted, order, now):
+                if last is not None and (not look or len(jobs) == limit):
+                    reached = time_in(last, order) if len(jobs) < limit else None
+                    return Page(jobs, cursor_at(last, order), reached)
+                look, last = look - 1, row
                 if self._matches(row, wanted):
                     jobs.append(self._shown(row, now))
             return Page(jobs)
+
+    def _in_order(self, wanted: JobFilter, order: ListOrder, now: datetime) -> Iterator[Row]:
+        """The candidates of this page and of those behind it."""
+        rows = self._db.rows.values()
+        walked = reversed(rows) if is_backwards(order) else rows
+        some = (row for row in walked if self._is_candidate(row, wanted, now))
+        return behind(in_order(some, order), wanted, order)
 
     def _is_candidate(self, row: Row, wanted: JobFilter, now: datetime) -> bool:
         return is_candidate(row, wanted, now)

@@ -16,8 +16,7 @@ __all__ = ["is_candidate", "is_wanted"]
 def is_candidate(row: Row, wanted: JobFilter, now: datetime) -> bool:
     """What other backends have an index for: those who fail here cost a look nothing."""
     return (
-        (wanted.before is None or row.seq < wanted.before)
-        and (wanted.states is None or row.state in wanted.states)
+        (wanted.states is None or row.state in wanted.states)
         and (wanted.shown is None or shown(row, now) in wanted.shown)
         and (wanted.worker is None or row.worker == wanted.worker)
         and (wanted.key is None or _key(row) == wanted.key)

@@ -8,9 +8,11 @@ from uuid import UUID
 
 import msgspec
 
+from windlass.core.instant import to_us
 from windlass.core.job import Attempt, Job, JobId
 from windlass.core.rollup import Rollup, merge
-from windlass.storage.looks import ErrorGroup, sought_of
+from windlass.storage.calendar import within
+from windlass.storage.looks import Cursor, ErrorGroup, ListOrder, sought_of
 from windlass.storage.postgres.audits import noted
 from windlass.storage.postgres.connection import Row
 from windlass.storage.postgres.database import Database
@@ -20,6 +22,15 @@ from windlass.storage.postgres.rows import stored_text
 from windlass.storage.protocol import AuditNote, ErrorLook, JobFilter, Named, Page, QueueCounts
 from windlass.storage.queries import load
 from windlass.storage.searching import search
+from windlass.storage.sorting import (
+    Place,
+    in_order,
+    moment_of,
+    order_of,
+    place_of,
+    seq_of,
+    time_of,
+)
 
 __all__ = ["PostgresAdmin"]
 
@@ -65,19 +76,30 @@ class PostgresAdmin:
         )
 
     async def find(self, wanted: JobFilter, *, limit: int) -> Page:
+        order = order_of(wanted)
         if wanted.text is not None:
             wanted = msgspec.structs.replace(wanted, text=stored_text(wanted.text))
         sought = sought_of(wanted)
         if sought is None:
             return await self._find(wanted, limit)
-        return await search(self._find, wanted, sought, limit)
+        return await search(self._find, wanted, sought, limit, lambda job: _cursor(job, order))
 
     async def _find(self, wanted: JobFilter, limit: int) -> Page:
+        order = order_of(wanted)
+        by_number = time_of(order) == "enqueued"
+        place = None if by_number else place_of(wanted)
+        if by_number:
+            behind: tuple[datetime | None, int | None] = None, seq_of(wanted)
+        else:
+            behind = (None, None) if place is None else (place.instant, place.seq)
         rows = await self._ask(
-            _FIND, self._db.instant(), wanted.before, limit, *filter_args(wanted)
+            _FIND, self._db.instant(), order.value, *behind, limit, *filter_args(wanted)
         )
-        found = [job_of(row) for row in rows if row["seq"] is not None]
-        return Page(found, rows[0]["next"], rows[0]["reached"])
+        found = in_order([job_of(row) for row in rows if row["seq"] is not None], order)
+        further, at = rows[0]["next"], rows[0]["next_at"]
+        if further is not None and not by_number:
+            further = Place(to_us(within(at)), str(further)).cursor()
+        return Page(found, further, rows[0]["reached"])
 
     async def errors(
         self,
@@ -120,6 +142,13 @@ class PostgresAdmin:
 
     async def _set_paused(self, queue: str, audit: AuditNote | None, *, paused: bool) -> None:
         await self._ask(_PAUSE, queue, paused, self._db.instant(), noted(audit))
+
+
+def _cursor(job: Job, order: ListOrder) -> Cursor:
+    """Where the page behind this job begins."""
+    if time_of(order) == "enqueued":
+        return job.seq
+    return Place(to_us(moment_of(job, order)), str(job.seq)).cursor()
 
 
 def _counts_of(queue: str, row: Row | None, *, paused: bool, cap: int | None) -> QueueCounts:

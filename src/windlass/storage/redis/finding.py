@@ -18,12 +18,14 @@ from windlass.core.instant import to_us
 from windlass.core.job import Job
 from windlass.core.state import TERMINAL, Shown, State
 from windlass.storage.calendar import instant_of
-from windlass.storage.looks import JobFilter, Page, sought_of
+from windlass.storage.looks import Cursor, JobFilter, ListOrder, Page, sought_of
 from windlass.storage.redis.database import Argument, Database
 from windlass.storage.redis.layout import CODES
 from windlass.storage.redis.scripts import script
 from windlass.storage.redis.shown import shown_job
+from windlass.storage.redis.sorting import Spot, Spots, cursor_at, cursor_of, id_at
 from windlass.storage.searching import search
+from windlass.storage.sorting import order_of, seq_of, time_of
 
 __all__ = ["Finder"]
 
@@ -55,10 +57,10 @@ class _Bite(NamedTuple):
     jobs: list[Job]
     looked: int
     read: int
-    before: int | None
+    before: Cursor | None
     """Where to go on; None: it was the last."""
     reached: datetime
-    """When the last job it looked at was made."""
+    """When the last job it looked at was made, or its place in a list by time."""
 
 
 class Finder:
@@ -68,21 +70,25 @@ class Finder:
         self._db = database
 
     async def find(self, wanted: JobFilter, *, limit: int) -> Page:
-        sought = sought_of(wanted)
+        order, sought = order_of(wanted), sought_of(wanted)
         if sought is None:
             return await self._find(wanted, limit)
-        return await search(self._find, wanted, sought, limit)
+        return await search(self._find, wanted, sought, limit, lambda job: cursor_of(job, order))
 
     async def _find(self, wanted: JobFilter, limit: int) -> Page:
-        states = _states(wanted)
+        states, order = _states(wanted), order_of(wanted)
         if limit <= 0 or not states:
             return Page(())
         said = _said(wanted, states)
-        few = await self._few(wanted, states)
+        if time_of(order) != "enqueued":
+            return await _paged(self._ordered(wanted, order, said, limit), wanted, limit)
+        few, before = await self._few(wanted, states), seq_of(wanted)
+        if order is ListOrder.OLDEST:
+            return await _paged(self._ordered(wanted, order, said, limit, few), wanted, limit)
         if few is not None:
-            return await _paged(self._among(few, said, wanted.before, limit), wanted, limit)
+            return await _paged(self._among(few, said, before, limit), wanted, limit)
         far = await self._far_holder(wanted, said)
-        return await _paged(self._walk(said, wanted.before, limit), wanted, limit, far)
+        return await _paged(self._walk(said, before, limit), wanted, limit, far)
 
     async def _few(self, wanted: JobFilter, states: list[State]) -> list[tuple[int, bytes]] | None:
         """Number and id of all jobs in the wanted states, where they are few; else None.
@@ -118,6 +124,35 @@ class Finder:
             further = rows[at - 1][0] if at < len(rows) else None
             yield _Bite([shown_job(row) for row in found], looked, read, further, instant_of(made))
 
+    async def _ordered(
+        self,
+        wanted: JobFilter,
+        order: ListOrder,
+        said: bytes,
+        limit: int,
+        few: Sequence[tuple[int, bytes]] | None = None,
+    ) -> AsyncIterator[_Bite]:
+        """Along the lines that have the order. ``few``: as `_few` says."""
+        following = Spots(self._db, wanted, order).following(few)
+        size = min(limit + 1, _LOOKED_AT)
+        last: Spot | None = None
+        while True:
+            spots = await following(last, size)
+            at = 0
+            while at < len(spots) and limit > 0:
+                looked, read, made, *found = await self._db.run_aside(
+                    _LOOK, said, min(limit, _AT_ONCE), *map(id_at, spots[at:])
+                )
+                at, last = at + looked, spots[at + looked - 1]
+                limit -= len(found)
+                more = at < len(spots) or len(spots) == size
+                further = cursor_at(last, order) if more else None
+                reached = instant_of(made if order is ListOrder.OLDEST else last[0])
+                yield _Bite([shown_job(row) for row in found], looked, read, further, reached)
+            if len(spots) < size or limit <= 0:
+                return
+            size = _LOOKED_AT
+
     async def _walk(self, said: bytes, before: int | None, limit: int) -> AsyncIterator[_Bite]:
         """Newest first through all jobs."""
         at: Argument = "" if before is None else before
@@ -151,7 +186,7 @@ async def _paged(
     jobs: list[Job] = []
     looks, size = LOOKS, _BYTES
     room = limit - 1 if far is not None and wanted.before is None else limit
-    before: int | None = None
+    before: Cursor | None = None
     reached: datetime | None = None
     async for bite in bites:
         jobs += [job for job in bite.jobs if far is None or job.id != far.id]

@@ -1,4 +1,4 @@
-"""Finding jobs: bounded looks, newest first.
+"""Finding jobs: bounded looks, newest first or in the order of a time.
 
 What an index narrows down to a few is gathered and put in order; for the rest the table is walked
 backwards, so many rows in one look. Either way the rows say themselves whether they match.
@@ -12,15 +12,17 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import apsw
+import msgspec
 
 from windlass.core.instant import to_us
 from windlass.core.job import Job
 from windlass.core.sought import Sought
 from windlass.core.state import TERMINAL, Shown, State
 from windlass.storage.calendar import LAST_US, instant_of
-from windlass.storage.looks import sought_of
+from windlass.storage.looks import ListOrder, sought_of
 from windlass.storage.protocol import JobFilter, Page
 from windlass.storage.queries import load
+from windlass.storage.sorting import Place, order_of, seq_of
 from windlass.storage.sqlite.rows import (
     CODES,
     Row,
@@ -31,6 +33,7 @@ from windlass.storage.sqlite.rows import (
     texts_of,
     value_of,
 )
+from windlass.storage.sqlite.sorting import Next, Spot, lined_up
 
 __all__ = ["find"]
 
@@ -39,6 +42,7 @@ _WALK, _AMONG, _ROWS, _HOLDER = _SQL["walk"], _SQL["among"], _SQL["rows"], _SQL[
 _READY, _SOLO, _IN_LANES = _SQL["ready"], _SQL["solo"], _SQL["in_lanes"]
 _LATER, _OVERDUE, _RETRYING = _SQL["later"], _SQL["overdue"], _SQL["retrying"]
 _RUNNING, _ENDED, _TEXTS = _SQL["running"], _SQL["ended"], _SQL["texts"]
+_CREATED = _SQL["created"]
 
 _FEW = 10_000
 """So many are gathered from the indexes; more are walked to."""
@@ -80,9 +84,12 @@ class _Look(NamedTuple):
 def find(connection: apsw.Connection, wanted: JobFilter, limit: int, now: int) -> Page:
     """`AdminStore.find`. Several statements: on one snapshot."""
     mask = _mask(wanted)
+    order = order_of(wanted)
     if not mask or limit < 1:
         return Page(())
     values = _values(wanted, mask, now)
+    if order is not ListOrder.NEWEST:
+        return _in_order(connection, values, wanted, order, limit)
     few = _gather(connection, wanted, mask, now)
     if few is not None:
         look = _look_among(connection, values, few, wanted, limit)
@@ -97,6 +104,62 @@ def find(connection: apsw.Connection, wanted: JobFilter, limit: int, now: int) -
 def _jobs(connection: apsw.Connection, seqs: Sequence[int], now: int) -> list[Job]:
     rows = fetch_shown(connection, _ROWS, (seqs_text(seqs), now))
     return sorted(map(job_of, rows), key=lambda job: job.seq, reverse=True)
+
+
+def _in_order(
+    connection: apsw.Connection,
+    values: dict[str, Any],
+    wanted: JobFilter,
+    order: ListOrder,
+    limit: int,
+) -> Page:
+    """Bite by bite along an index, until enough are found or looked at."""
+    numbered, now = order is ListOrder.OLDEST, values["now"]
+    following = _following(connection, wanted, order, values)
+    left = _LOOK if wanted.text is None else _LOOK_INSIDE
+    size, found = limit + 1, list[int]()
+    spot: Spot | None = None
+    reached: int | None = None
+    while True:
+        spots = following(spot, size)
+        seqs = [seq for _, seq in spots]
+        look = _look_among(connection, values, seqs, wanted, limit - len(found))
+        found += look.found
+        if look.before is not None:
+            spot = spots[seqs.index(look.before)]
+            reached = None if look.reached is None else spot[0]
+            break
+        if len(spots) < size:
+            spot = None
+            break
+        spot, left = spots[-1], left - len(spots)
+        if left <= 0 or len(found) >= limit:
+            reached = spot[0] if len(found) < limit else None
+            break
+        size = min(4 * max(size, 125), left)
+    place = {seq: n for n, seq in enumerate(found)}
+    jobs = sorted(_jobs(connection, found, now), key=lambda job: place[job.seq])
+    if spot is None:
+        return Page(jobs)
+    further = spot[1] if numbered else Place(spot[0], str(spot[1])).cursor()
+    return Page(jobs, further, None if reached is None else instant_of(reached))
+
+
+def _following(
+    connection: apsw.Connection, wanted: JobFilter, order: ListOrder, values: dict[str, Any]
+) -> Next:
+    """What gives the jobs in order; a few of them, counted by number, all at once."""
+    if order is ListOrder.OLDEST:
+        whole = msgspec.structs.replace(wanted, before=None)
+        few = _gather(connection, whole, values["mask"], values["now"])
+        if few is not None:
+            after = seq_of(wanted) or 0
+            rest = sorted(seq for seq in few if seq > after)
+            created = fetch(connection, _CREATED, (seqs_text(rest),))
+            return lambda spot, most: [one for one in created if spot is None or one[1] > spot[1]][
+                :most
+            ]
+    return lined_up(connection, wanted, order, values["now"])
 
 
 def _mask(wanted: JobFilter) -> int:
@@ -163,7 +226,8 @@ def _gather(
         if len(rows) > room:
             return None
         found.update(seq for (seq,) in rows)
-    before = _NEWEST if wanted.before is None else wanted.before
+    seq = seq_of(wanted)
+    before = _NEWEST if seq is None else seq
     return sorted((seq for seq in found if seq < before), reverse=True)
 
 
@@ -214,7 +278,8 @@ def _walk(
     limit: int,
     leave_out: int | None = None,
 ) -> _Look:
-    before = _NEWEST if wanted.before is None else wanted.before
+    seq = seq_of(wanted)
+    before = _NEWEST if seq is None else seq
     # One more than is looked at: whether there is one tells that the look has given up.
     most = (_LOOK if wanted.text is None else _LOOK_INSIDE) + 1
     rows = connection.execute(_WALK, {**values, "before": before, "look": most})

@@ -72,6 +72,7 @@ from windlass.testing.conformance.retrying import RetryConformance
 from windlass.testing.conformance.scheduling import DueConformance, ScheduleConformance
 from windlass.testing.conformance.settings import SettingsConformance
 from windlass.testing.conformance.solo import SoloConformance
+from windlass.testing.conformance.sorting import ListConformance
 from windlass.testing.conformance.starting import StartConformance
 from windlass.testing.conformance.succeeding import SuccessorConformance
 from windlass.testing.conformance.trying import TrialConformance
@@ -113,6 +114,7 @@ __all__ = [
     "InsertConformance",
     "LaneConformance",
     "LeaderConformance",
+    "ListConformance",
     "LogConformance",
     "LossConformance",
     "MaintenanceConformance",
@@ -219,6 +221,7 @@ ALL: tuple[type, ...] = (
     TextConformance,
     PageConformance,
     NamingConformance,
+    ListConformance,
     QueueCountConformance,
     ErrorGroupConformance,
     LogConformance,

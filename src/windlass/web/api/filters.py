@@ -10,13 +10,29 @@ from msgspec import Meta
 
 from windlass.core.job import JobId
 from windlass.core.state import Shown
-from windlass.storage.looks import JobFilter
+from windlass.storage.looks import JobFilter, ListOrder
 from windlass.web.bounds import ROWS
 
 __all__ = ["Cursor", "Instant", "JobQuery", "Matching", "Size", "filter_of"]
 
 Instant = Annotated[datetime, Meta(tz=True, description="RFC 3339, with its offset.")]
 Cursor = Annotated[int, Meta(ge=0, le=2**53, description="`next` of the page before.")]
+JobCursor = Annotated[
+    str,
+    Meta(
+        pattern=r"^([0-9]{1,16}|-?[0-9]{1,18}\.[0-9a-f]{1,100})$",
+        description="`next` of the page before, in the same order.",
+    ),
+]
+Order = Annotated[
+    ListOrder,
+    Meta(
+        description="What the list is ordered by; a minus sign puts the latest first. `enqueued` "
+        "is possible with any state, `due` with `scheduled`, `started` with `running`, `finished` "
+        "with `succeeded`, `failed`, `cancelled` and `discarded`. If it is left out: ended jobs by "
+        "`-finished`, running ones by `-started`, scheduled ones by `due`, else `-enqueued`."
+    ),
+]
 Size = Annotated[int, Meta(ge=1, le=ROWS, description=f"How many at most; {ROWS} at most.")]
 Word = Literal[
     "waiting",
@@ -63,9 +79,10 @@ class Matching(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class JobQuery(Matching, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One page of them, newest first."""
+    """One page of them, in an order."""
 
-    before: Cursor | None = None
+    order: Order | None = None
+    before: JobCursor | None = None
     size: Size = 50
 
 
@@ -92,5 +109,10 @@ def filter_of(asked: Matching) -> JobFilter:
         finished_from=asked.finished_from,
         finished_until=asked.finished_until,
         text=asked.text,
-        before=asked.before if isinstance(asked, JobQuery) else None,
+        before=_cursor(asked.before) if isinstance(asked, JobQuery) else None,
+        order=asked.order if isinstance(asked, JobQuery) else None,
     )
+
+
+def _cursor(before: str | None) -> int | str | None:
+    return int(before) if before is not None and before.isdigit() else before

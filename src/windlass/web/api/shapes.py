@@ -89,13 +89,14 @@ class JobBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Some of the matching jobs, newest first."""
+    """Some of the matching jobs, in their order."""
 
     jobs: Sequence[JobBody]
-    next: int | None
+    next: int | str | None
     """`before` of the next page; null: nothing further matches."""
     reached: datetime | None
-    """How far back this look went, if it gave up before it had found enough."""
+    """How far this look went, if it gave up before it had found enough: an instant of what the list
+    is ordered by."""
 
 
 class ExplanationBody(msgspec.Struct, frozen=True, kw_only=True):

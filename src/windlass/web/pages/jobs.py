@@ -12,7 +12,7 @@ from starlette.responses import Response
 from windlass.admin.jobs import Count
 from windlass.core.job import Job
 from windlass.core.state import TERMINAL, Shown, State, shown_state
-from windlass.storage.looks import Page
+from windlass.storage.looks import Cursor, Page
 from windlass.storage.protocol import JobFilter, QueueCounts
 from windlass.web.finding import found
 from windlass.web.pages.jobs_asked import INSTANTS, STATES, WORDS, Asked, asked_of
@@ -168,7 +168,7 @@ def _sum(counts: Sequence[QueueCounts], *fields: str) -> Count:
 # --- pages ----------------------------------------------------------------------------------------
 
 
-def _older(visit: Visit, asked: Asked, following: int | None) -> str | None:
+def _older(visit: Visit, asked: Asked, following: Cursor | None) -> str | None:
     if following is None:
         return None
     trail = ".".join(str(cursor) for cursor in (*asked.trail, asked.before or 0))

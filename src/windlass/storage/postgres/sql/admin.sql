@@ -44,7 +44,7 @@ SELECT seen.looked, seen.after, found.id
 
 -- name: find
 -- At least one row, without a job where none is found: next and reached stand in every row.
-SELECT f.next, f.reached, jobs.seq, id, state, queue, task, priority, due, attempt, max_attempts,
+SELECT f.next, f.next_at, f.reached, jobs.seq, id, state, queue, task, priority, due, attempt, max_attempts,
        budget, claim_number, cancel_requested, lost, solo, worker, created_at, started_at,
        finished_at, gates, costs, expires_at, timeout, key, key_window, key_period,
        EXISTS (SELECT 1 FROM windlass.keys
@@ -56,11 +56,11 @@ SELECT f.next, f.reached, jobs.seq, id, state, queue, task, priority, due, attem
        throttled, on_failure, on_lost, progress, progress_note, reason, error_kind, error_message,
        error_traceback,
        result, payload
-  FROM windlass.find_jobs(
-           $1, $2, $3,
-           ROW($4::smallint[], $5::text[], $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
-               $17::timestamptz, $18::timestamptz, $19::timestamptz, $20::timestamptz,
-               $21)::windlass.job_filter) AS f
+  FROM windlass.list_jobs(
+           $1, $2, $3, $4, $5,
+           ROW($6::smallint[], $7::text[], $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,
+               $19::timestamptz, $20::timestamptz, $21::timestamptz, $22::timestamptz,
+               $23)::windlass.job_filter) AS f
   LEFT JOIN LATERAL windlass.read_jobs(f.seqs) AS jobs ON true
  ORDER BY jobs.seq DESC;
 

@@ -135,6 +135,11 @@ SELECT jobs.seq
    AND jobs.finished_at >= ?3 AND jobs.finished_at < ?4
  LIMIT ?5;
 
+-- name: created
+-- In the order of the numbers given.
+SELECT created_at, seq
+  FROM (SELECT value AS wanted FROM json_each(?1)) CROSS JOIN jobs ON jobs.seq = wanted;
+
 -- name: holder
 SELECT seq FROM keys WHERE key = ?1 AND (until IS NULL OR until > ?2);
 
