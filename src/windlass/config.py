@@ -15,7 +15,7 @@ import msgspec
 from windlass.core.backoff import Backoff
 from windlass.core.grants import Grants
 from windlass.core.payload import MIB
-from windlass.core.redact import MASK, redacted_text
+from windlass.core.redact import MASK, redacted_url
 from windlass.core.text import check_queue, shown
 from windlass.errors import ConfigError, InvalidArgument, suggestion
 from windlass.written import parse_duration, read_backoff
@@ -101,7 +101,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         """Without passwords: settings end up in logs and bug reports."""
         said = {name: getattr(self, name) for name in self.__struct_fields__}
-        said["url"] = redacted_text(self.url)
+        said["url"] = redacted_url(self.url)
         said["dashboard_auth"] = (MASK,) * len(self.dashboard_auth)
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in said.items())})"
 

@@ -231,6 +231,11 @@ def _whole(value: object, allowed: range) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value in allowed
 
 
+_RESERVED = ("plugin:", "schedule:", "secret:")
+"""What tags of ours begin with. They say whose a job is and what of it is hidden: with one of them
+a job could pass for a plugin's, or hide what it does from those who look."""
+
+
 def tag_names(tags: Sequence[str]) -> tuple[str, ...]:
     """Tags as they are stored. A single text is refused: its letters are hardly what was meant."""
     given: object = tags
@@ -238,7 +243,15 @@ def tag_names(tags: Sequence[str]) -> tuple[str, ...]:
     if not all(isinstance(tag, str) for tag in texts):
         message = f"tags must be a list of texts such as tags=['vip'], got {shown(tags)}"
         raise InvalidArgument(message)
-    return tuple(check_text(tag, "a tag") for tag in texts if isinstance(tag, str))
+    names = tuple(check_text(tag, "a tag") for tag in texts if isinstance(tag, str))
+    for name in names:
+        if name.startswith(_RESERVED):
+            message = (
+                f"tags that begin with {', '.join(_RESERVED)} are set by Windlass alone: leave out "
+                f"{shown(name)}, or choose another word before the colon"
+            )
+            raise InvalidArgument(message)
+    return names
 
 
 def first_said(*timeouts: timedelta | None) -> timedelta | None:

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import stat
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 from pathlib import Path
@@ -19,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.processes import PATIENCE, Running, until, windlass
 from tests.cli.shop import Shop
 from windlass.cli import responder
+from windlass.cli.health import _File
 from windlass.cli.plan import WorkerPlan
 from windlass.cli.responder import Answer, Responder
 from windlass.core.state import State
@@ -43,11 +45,11 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def get(port: int, path: str, method: str = "GET") -> tuple[int, str]:
+def get(port: int, path: str, host: str = "127.0.0.1") -> tuple[int, str]:
     """What is there, or (0, "") while nobody answers."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
-        connection.request(method, path)
+        connection.request("GET", path, headers={"host": host})
         response = connection.getresponse()
         return response.status, response.read().decode()
     except OSError:
@@ -64,6 +66,7 @@ def test_a_worker_is_ready_until_it_drains_and_gone_when_it_has_ended(shop: Shop
     job = shop.enqueue("nap", 5)
     with Running("worker", "shop:app", "--health-port", str(port), cwd=shop.folder) as worker:
         worker.wait_for(rf"/livez, /readyz on http://127.0.0.1:{port}")
+        assert get(port, "/livez", host="evil.test")[0] == 421
         assert until(lambda: get(port, "/readyz") == READY)
         assert get(port, "/livez") == (200, "alive\n")
         assert get(port, "/metrics")[0] == 404
@@ -162,6 +165,23 @@ def test_the_file_is_touched_with_every_heartbeat_and_removed_at_the_end(shop: S
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0
     assert not file.exists()
+
+
+def test_the_file_is_its_owners_alone_whatever_the_umask_says(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        _File(tmp_path / "alive").touch()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "alive").stat().st_mode) == 0o600
+
+
+def test_the_file_is_never_another_one_that_a_link_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "else").write_text("kept")
+    (tmp_path / "alive").symlink_to(tmp_path / "else")
+    os.utime(tmp_path / "else", (0, 0))
+    _File(tmp_path / "alive").touch()
+    assert (tmp_path / "else").stat().st_mtime == 0
 
 
 def test_the_file_stands_still_while_the_loop_is_stuck(shop: Shop) -> None:
@@ -316,20 +336,86 @@ async def test_an_error_of_a_page_says_nothing_of_itself(
     assert "the page /broken could not be made" in caplog.text
 
 
-async def test_who_sends_nothing_is_not_waited_for(
+async def test_a_client_that_sends_nothing_is_not_waited_for(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(responder, "_PATIENCE", 0.05)
+    monkeypatch.setattr(responder, "_HEAD_WITHIN", 0.05)
     assert await said(port, b"GET /here HTT") == ""
 
 
-async def test_more_connections_than_there_is_room_for_are_closed(port: int) -> None:
-    idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(32)]
+@pytest.mark.parametrize("half", [b"GET /here HTT", b""])
+async def test_half_sent_requests_keep_no_probe_from_its_answer(port: int, half: bytes) -> None:
+    strangers: list[asyncio.StreamWriter] = []
     try:
-        async with asyncio.timeout(PATIENCE):
-            # Accepted one after the other: the first that is refused comes after all of those.
-            while (await said(port, b"GET /here HTTP/1.1\r\n\r\n")).startswith("HTTP/1.1 200"):
-                pass
+        for _ in range(4):
+            for _ in range(responder._MOST // 3):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(half)
+                strangers.append(writer)
+            answer = await said(port, b"GET /here HTTP/1.1\r\n\r\n")
+            assert answer.startswith("HTTP/1.1 200")
     finally:
-        for _, writer in idle:
+        for writer in strangers:
             writer.close()
+
+
+async def test_a_client_that_does_not_read_its_answer_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def large(_: str) -> Answer:
+        return Answer(HTTPStatus.OK, b"x" * 20_000_000)
+
+    monkeypatch.setattr(responder, "_PATIENCE", 0.05)
+    served = Responder({"/large": large})
+    number = free_port()
+    await served.open("127.0.0.1", number)
+    received = await asyncio.to_thread(_read_late, number, served)
+    assert received < 20_000_000  # reset, with most of it unsent
+    await served.close()
+
+
+def _read_late(port: int, served: Responder) -> int:
+    """How much comes once the answer has been given up."""
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as client:
+        client.sendall(b"GET /large HTTP/1.1\r\n\r\n")
+        assert until(lambda: served._answering)
+        assert until(lambda: not served._answering)
+        received = 0
+        try:
+            while part := client.recv(1 << 20):
+                received += len(part)
+        except ConnectionError:
+            pass
+        return received
+
+
+@pytest.mark.parametrize(
+    ("host", "code"),
+    [
+        ("localhost:8080", 200),
+        ("LOCALHOST", 200),
+        ("127.0.0.1:8080", 200),
+        ("[::1]:8080", 200),
+        ("10.1.2.3", 200),
+        ("evil.test:8080", 421),
+        ("127.0.0.1.evil.test", 421),
+    ],
+)
+async def test_another_site_that_leads_its_name_here_reads_nothing(host: str, code: int) -> None:
+    async def here(_: str) -> Answer:
+        return Answer(HTTPStatus.OK, b"told")
+
+    served = Responder({"/here": here}, ["localhost"])
+    number = free_port()
+    await served.open("127.0.0.1", number)
+    try:
+        answer = await said(number, f"GET /here HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    finally:
+        await served.close()
+    assert answer.startswith(f"HTTP/1.1 {code} ")
+
+
+def test_names_of_the_ports_are_given_on_to_children() -> None:
+    plan = WorkerPlan(target="shop:app", health_names=("a.example", "b.example"))
+    written = " ".join(plan.arguments())
+    assert "--health-name a.example --health-name b.example" in written

@@ -355,3 +355,19 @@ async def test_an_identity_read_from_an_argument_is_cut_to_what_may_be_given(
     async with app.worker():
         inherited = await job.result(timeout=10)
     assert (await app.job(inherited).refresh()).correlation_id == "x" * 256
+
+
+@pytest.mark.parametrize("tag", ["plugin:billing", "secret:to", "schedule:nightly"])
+def test_tags_that_say_whose_a_job_is_or_what_is_hidden_are_set_by_us_alone(tag: str) -> None:
+    app = Windlass("memory://")
+
+    @app.task(name="send")
+    async def send(to: str) -> None: ...
+
+    async def other() -> None: ...
+
+    with pytest.raises(InvalidArgument, match="set by Windlass alone"):
+        send.options(tags=["vip", tag])
+    with pytest.raises(InvalidArgument, match="set by Windlass alone"):
+        app.task(name="other", tags=[tag])(other)
+    assert send.options(tags=["secretly", "plugin"]).call("a") is not None

@@ -28,6 +28,7 @@ from tests.core.shop import (
 )
 from tests.core.values import few
 from windlass.core.payload import Codec, decode_any, encode_any
+from windlass.errors import PayloadError
 
 # --- round trips ------------------------------------------------------------------------------
 
@@ -214,3 +215,15 @@ def test_any_parameter_name_will_do(name: str) -> None:
     exec(f"def function({name}): ...", scope)  # noqa: S102 -- names that a list can hold
     codec = Codec(scope["function"])
     assert codec.decode(codec.encode((1,), {})) == ((1,), {})
+
+
+def test_an_argument_annotated_object_takes_any_json_value() -> None:
+    def one(a: object, b: object = 3, *, c: list[object] | None = None) -> object: ...
+
+    codec = Codec(one)
+    for value in ("text", 7, 1.5, None, True, [1, "x"], {"k": [None]}):
+        payload = codec.encode((value,), {"c": [value]})
+        assert codec.decode(payload) == ((value,), {"c": [value]})
+        assert codec.decode_result(encode_any(value)) == value
+    with pytest.raises(PayloadError):
+        codec.encode((object(),), {})

@@ -24,6 +24,7 @@ from windlass.core.redact import (
     redacted_job,
     redacted_json,
     redacted_text,
+    redacted_url,
     secret_marks,
     secret_names,
     secret_values,
@@ -357,3 +358,19 @@ def test_a_text_that_is_passed_over_quickly_has_nothing_to_hide(
     quick = [redacted_text(text) for text in texts]
     monkeypatch.setattr(redact, "_SUSPECTS", ("",))
     assert quick == [redacted_text(text) for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("memory://:hunter2@x", "memory://:***@x"),
+        ("postgresql://u:hun/ter2@h:5432/d", "postgresql://u:***@h:5432/d"),
+        ("redis://:hun@ter2@h", "redis://:***@h"),
+        ("postgresql://h/d?password=hunter2", "postgresql://h/d?password=***"),
+        ("u:hunter2@h", "***@h"),
+        ("sqlite:////srv/a@b/jobs.db", "sqlite:////srv/a@b/jobs.db"),
+        ("postgresql://u@h:5432/d", "postgresql://u@h:5432/d"),
+    ],
+)
+def test_the_url_of_a_storage_is_shown_without_its_password(url: str, shown: str) -> None:
+    assert redacted_url(url) == shown

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -437,3 +437,45 @@ async def test_the_lines_about_jobs_are_switched_off_by_their_logger(
     caplog.set_level(logging.INFO, "windlass")
     with caplog.at_level(logging.CRITICAL, "windlass.jobs"):
         assert await embedded_words(app, caplog) == ""
+
+
+@pytest.mark.parametrize("kept", ["info", "off"])
+@pytest.mark.parametrize("run_in", ["loop", "thread"])
+async def test_what_handlers_log_is_masked_in_the_logs_of_a_program_too(
+    caplog: pytest.LogCaptureFixture,
+    kept: Literal["info", "off"],
+    run_in: Literal["loop", "thread"],
+) -> None:
+    app = Windlass("memory://", poll=0.05, stored_logs=kept)
+    own = logging.getLogger("shop")
+
+    def talk(card: str) -> None:
+        own.warning("charged %s", card)
+        own.warning({"event": "charged", "number": card})
+        try:
+            raise ValueError(card)
+        except ValueError:
+            own.exception("refused")
+
+    if run_in == "thread":
+
+        @app.task(name="charge")
+        def charge(card: Secret[str], note: str) -> None:
+            talk(card)
+            own.info("noted %s", note)
+    else:
+
+        @app.task(name="charge")
+        async def charge(card: Secret[str], note: str) -> None:
+            talk(card)
+            own.info("noted %s", note)
+
+    caplog.handler.setFormatter(logging.Formatter("%(message)s"))
+    with caplog.at_level(logging.INFO):
+        async with app, app.worker():
+            await (await charge.enqueue("4111-1111", "plain")).result(timeout=10)
+            own.warning("elsewhere 4111-1111")
+    assert caplog.text.count("4111-1111") == 1
+    assert "elsewhere 4111-1111" in caplog.text  # nobody's run
+    for line in ("charged ***", "'number': '***'", "ValueError: ***", "noted plain"):
+        assert line in caplog.text

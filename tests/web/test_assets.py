@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import re
 from pathlib import Path
 
@@ -82,10 +83,17 @@ def test_what_is_packed_unpacks_to_the_same() -> None:
         assert gzip.decompress(asset.packed) == asset.content
 
 
-def test_vendored_files_come_with_their_licences() -> None:
-    readme = (FOLDER / "vendor/README.md").read_text(encoding="utf-8")
-    for file in (FOLDER / "vendor").iterdir():
-        assert file.name in readme or file.name == "README.md", file.name
+def test_vendored_files_are_those_whose_source_and_sum_are_written_down() -> None:
+    """The sums are of the released files: a file that was changed here is not theirs."""
+    vendor = FOLDER / "vendor"
+    readme = (vendor / "README.md").read_text(encoding="utf-8")
+    lines = (vendor / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
+    sums = {name: digest for digest, name in (line.split("  ") for line in lines)}
+    found = {file.name for file in vendor.iterdir()} - {"README.md", "SHA256SUMS"}
+    assert set(sums) == found
+    for name in found:
+        assert f"`{name}`" in readme, name
+        assert hashlib.sha256((vendor / name).read_bytes()).hexdigest() == sums[name], name
 
 
 def test_our_own_scripts_write_no_markup_and_evaluate_nothing() -> None:

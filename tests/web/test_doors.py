@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from starlette.requests import Request
 
@@ -9,7 +11,7 @@ from tests.web.rooms import BROWSER, TOKENS, form_token, opened, shop
 from windlass import Windlass
 from windlass.errors import ConfigError
 from windlass.web import Person, Role
-from windlass.web.attempts import IN_ALL, PER_ADDRESS, Attempts
+from windlass.web.attempts import IN_ALL, PER_ACCOUNT, PER_ADDRESS, Attempts
 from windlass.web.credentials import Credentials, password_line, read_line, token_line
 from windlass.web.doors import HostDoor
 
@@ -157,6 +159,26 @@ async def test_a_name_that_is_not_ours_is_not_answered() -> None:
             assert (await browser.get("/queues")).status_code == 401
 
 
+async def test_a_host_that_asks_for_no_credential_is_told_once_to_name_its_hosts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Another site may lead its own name here, and its pages are let in then."""
+    cases: list[tuple[dict[str, Any], dict[str, str], int]] = [
+        ({}, {}, 1),
+        ({"hosts": ["dashboard.test"]}, {}, 0),
+        ({}, {"authorization": "Basic eDp5"}, 0),
+        ({}, {"cookie": "session=x"}, 0),
+    ]
+    for settings, asked, warned in cases:
+        caplog.clear()
+        door = HostDoor(lambda _: "viewer")
+        async with opened(door=door, **settings) as room, room.client() as browser:
+            for _ in range(2):
+                assert (await browser.get("/queues", headers=asked)).status_code == 200
+                browser.cookies.clear()
+        assert caplog.text.count("hosts=['dashboard.test']") == warned
+
+
 def test_guesses_from_everywhere_together_are_bounded() -> None:
     attempts = Attempts(lambda: 0.0)
     for n in range(IN_ALL):
@@ -165,13 +187,30 @@ def test_guesses_from_everywhere_together_are_bounded() -> None:
     assert attempts.wait("203.0.113.1") > 0
 
 
-def test_a_success_forgives_what_was_mistyped_before() -> None:
+def test_a_success_forgives_what_was_mistyped_at_the_same_account() -> None:
     attempts = Attempts(lambda: 0.0)
-    for _ in range(PER_ADDRESS):
-        attempts.failed("198.51.100.1")
-    assert attempts.wait("198.51.100.1") > 0
-    attempts.succeeded("198.51.100.1")
-    assert attempts.wait("198.51.100.1") == 0
+    for _ in range(PER_ADDRESS // 2):
+        attempts.failed("198.51.100.1", "ada")
+        attempts.failed("198.51.100.1", "bob")
+    assert attempts.wait("198.51.100.1", "ada") > 0
+    attempts.succeeded("198.51.100.1", "ada")
+    assert attempts.wait("198.51.100.1", "ada") == 0
+    for _ in range(PER_ADDRESS // 2):
+        assert attempts.wait("198.51.100.1", "bob") == 0
+        attempts.failed("198.51.100.1", "bob")
+    assert attempts.wait("198.51.100.1", "bob") > 0
+
+
+def test_guesses_at_one_account_are_bounded_and_leave_in_whom_an_address_is_known_for() -> None:
+    attempts = Attempts(lambda: 0.0)
+    attempts.failed("203.0.113.1", "ada")
+    attempts.succeeded("203.0.113.1", "ada")
+    for n in range(PER_ACCOUNT):
+        assert attempts.wait(f"198.51.100.{n}", "ada") == 0
+        attempts.failed(f"198.51.100.{n}", "ada")
+    assert attempts.wait("198.51.100.99", "ada") > 0
+    assert attempts.wait("198.51.100.99", "bob") == 0
+    assert attempts.wait("203.0.113.1", "ada") == 0
 
 
 def test_the_app_makes_something_to_mount() -> None:

@@ -25,7 +25,7 @@ from tests.web.rooms import (
 )
 from windlass.admin import Admin
 from windlass.web import credentials, visit
-from windlass.web.attempts import IN_ALL, PER_ADDRESS
+from windlass.web.attempts import IN_ALL, LOGINS, PER_ADDRESS, WITHIN
 from windlass.web.credentials import Credentials, password_line, token_line
 from windlass.web.headers import SECURITY
 from windlass.web.live import Live
@@ -78,6 +78,40 @@ async def test_whoever_logs_in_is_not_counted_among_those_who_guess(room: Room) 
         for _ in range(IN_ALL + 5):
             answer = await browser.post("/login", data=LOGIN, headers=BROWSER)
             assert answer.status_code == 303
+            room.clock.now += WITHIN / LOGINS
+
+
+async def test_one_person_logs_in_only_so_often_and_ends_no_session_of_another(room: Room) -> None:
+    viewer = {"name": "the-viewer", "password": TOKENS[Role.VIEWER]}
+    async with await room.logged_in() as admin, room.client() as browser:
+        answers = [
+            await browser.post("/login", data=viewer, headers=BROWSER) for _ in range(LOGINS)
+        ]
+        assert {answer.status_code for answer in answers} == {303}
+        one_more = await browser.post("/login", data=viewer, headers=BROWSER)
+        assert one_more.status_code == 429
+        assert 0 < int(one_more.headers["retry-after"]) <= WITHIN
+        assert (await admin.get("/api/v1/me")).status_code == 200
+        assert (await browser.post("/login", data=LOGIN, headers=BROWSER)).status_code == 303
+
+
+async def test_a_log_in_of_ones_own_gives_no_more_guesses_at_another(room: Room) -> None:
+    viewer = {"name": "the-viewer", "password": TOKENS[Role.VIEWER]}
+    guess = {"name": "the-admin", "password": "guess"}
+    codes = []
+    async with room.client() as browser:
+        for _ in range(3 * PER_ADDRESS):
+            await browser.post("/login", data=viewer, headers=BROWSER)
+            codes.append((await browser.post("/login", data=guess, headers=BROWSER)).status_code)
+    assert codes == [401] * PER_ADDRESS + [429] * 2 * PER_ADDRESS
+
+
+async def test_wrong_links_do_not_lock_out_the_right_one() -> None:
+    async with opened(lines=False) as room, room.client() as stranger, room.client() as owner:
+        link = room.door.new_link()
+        codes = [(await stranger.get(f"/enter?link={n}")).status_code for n in range(12)]
+        assert codes == [401] * PER_ADDRESS + [429] * 2
+        assert (await owner.get("/enter", params={"link": link})).status_code == 303
 
 
 async def test_time_does_not_tell_which_names_there_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,3 +112,53 @@ async def test_what_is_not_quite_http_is_refused_and_told_once(
             assert answer.startswith(f"HTTP/1.1 {code} ".encode()), (what, answer[:80])
             assert answer.count(b"HTTP/1.1 ") == 1, what
     assert "Traceback" not in caplog.text  # whoever breaks a request off fills no log
+
+
+async def half_sent(port: int, count: int, request: bytes) -> list[asyncio.StreamWriter]:
+    strangers = []
+    for _ in range(count):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request)
+        strangers.append(writer)
+    return strangers
+
+
+HALVES = {
+    "a head": HEAD + b"x-long: ",
+    "a form": b"POST /login HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 8000\r\n\r\nname=",
+}
+
+
+@pytest.mark.parametrize("half", HALVES.values(), ids=HALVES)
+async def test_half_sent_requests_keep_nobody_out(
+    half: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dashboard_server, "CONNECTIONS", 32)
+    async with serving() as port:
+        strangers: list[asyncio.StreamWriter] = []
+        for _ in range(3):
+            strangers += await half_sent(port, 20, half)
+            answer = await told(port, GET + b"\r\n")
+            assert answer.startswith(b"HTTP/1.1 401 ")
+        for writer in strangers:
+            writer.close()
+
+
+async def test_log_in_takes_in_a_few_kilobytes_and_no_more() -> None:
+    async with serving() as port:
+        # All but the last byte of two megabytes, announced, and in pieces of no announced number.
+        announced = POST + b"content-length: 2000000\r\n\r\n" + b"x" * 100_000
+        answer = await told(port, announced)
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 413 ")  # reset, or told before
+        piece = b"2400\r\n" + b"x" * 0x2400 + b"\r\n"
+        answer = await told(port, POST + b"transfer-encoding: chunked\r\n\r\n" + piece)
+        assert answer.startswith(b"HTTP/1.1 413 ")
+
+
+async def test_no_form_is_read_once_there_were_too_many_guesses() -> None:
+    async with serving() as port:
+        guess = POST + b"content-length: 6\r\n\r\n" + FORM
+        for _ in range(10):
+            assert (await told(port, guess)).startswith(b"HTTP/1.1 401 ")
+        half = POST + b"content-length: 600\r\n\r\n" + FORM
+        assert (await told(port, half)).startswith(b"HTTP/1.1 429 ")  # at once, and closed

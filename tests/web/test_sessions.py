@@ -121,19 +121,23 @@ async def test_whoever_runs_it_can_end_the_sessions_of_somebody() -> None:
         assert (await two.get("/queues")).status_code == 401
 
 
-def test_sessions_are_bounded_and_the_longest_unused_goes_first() -> None:
-    clock = Clock()
-    sessions = Sessions(clock)
+def test_sessions_of_a_person_are_bounded_and_the_longest_unused_goes_first() -> None:
+    sessions = Sessions(Clock())
     person = Person("ada", Role.VIEWER)
+    other = sessions.open(Person("grace", Role.ADMIN))
     first = sessions.open(person)
     kept = sessions.open(person)
     for _ in range(MOST - 2):
         sessions.open(person)
-    clock.now += 1
-    assert sessions.find(kept) is not None
-    sessions.open(person)
+    sessions.use(kept)
+    assert sessions.find(first) is not None
+    for _ in range(MOST - 1):
+        sessions.open(person)
     assert sessions.find(first) is None
     assert sessions.find(kept) is not None
+    sessions.open(person)
+    assert sessions.find(kept) is None
+    assert sessions.find(other) is not None
 
 
 def test_what_is_kept_of_a_session_does_not_open_it() -> None:

@@ -59,6 +59,7 @@ async def _opened(name: str, *, there: bool = False) -> AsyncIterator[Storage]:
     """``there``: it must be; of a misspelt name an empty one would be made, and copied."""
     from windlass.cli.loading import load_app
     from windlass.config import load_settings
+    from windlass.core.redact import redacted_url
     from windlass.storage.open import Opener
 
     settings = load_settings(name, {}) if "://" in name else load_app(name).settings
@@ -67,7 +68,9 @@ async def _opened(name: str, *, there: bool = False) -> AsyncIterator[Storage]:
     storage = await Opener(settings).open()
     try:
         if not storage.shared:
-            message = f"{settings.url} dies with this command: name a storage that stays"
+            message = (
+                f"{redacted_url(settings.url)} dies with this command: name a storage that stays"
+            )
             raise click.ClickException(message)
         yield storage
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
 import sys
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from windlass.cli.addresses import is_loopback
 from windlass.cli.target import Place, opened, place, target_argument, url_option
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class _Serving:
 
         async with opened(self._where) as app:
             lines = self._plan.lines or app.settings.dashboard_auth
-            local = _is_loopback(self._plan.host)
+            local = is_loopback(self._plan.host)
             if not lines and not local:
                 raise click.ClickException(self._refusal())
             door = OwnDoor(lines)
@@ -201,15 +201,6 @@ class _Serving:
             f"line for each of them with `windlass dashboard --new-user NAME --role operator` and "
             f"give it by --auth or WINDLASS_DASHBOARD_AUTH; or listen on 127.0.0.1"
         )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def names_of(host: str, proxies: Sequence[str]) -> Sequence[str] | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -21,6 +22,11 @@ _GRACE = 3
 HEAD_WITHIN = 10.0
 """Seconds for the head of a request. Whoever sends it letter by letter keeps a connection that
 somebody else needs; for what follows it the dashboard has bounds of its own."""
+_BACKLOG = 128
+"""Connections that the event loop accepts in one go."""
+CONNECTIONS = 4 * _BACKLOG
+"""At once: streams, pages and those who wait for one have room, and the request of a newcomer is
+read before so many others have come after it."""
 
 
 class _Impatient(H11Protocol):
@@ -29,10 +35,39 @@ class _Impatient(H11Protocol):
     _looks: asyncio.TimerHandle | None = None
     _owed = False
     """Whether a head was on its way at the last look already."""
+    since = 0.0
+    """When the connection, or the answer before, was made: seconds of the loop."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self.since = self.loop.time()
+        if len(self.connections) > CONNECTIONS:
+            self._make_room()
         self._look_later()
+
+    def _make_room(self) -> None:
+        """Close the connection that has waited longest for the rest of a request. Not the newest:
+        clients that send half a request each would keep all others out.
+        """
+        waiting = [
+            one
+            for one in self.connections
+            if isinstance(one, _Impatient) and one.waits_for_request()
+        ]
+        oldest = min(waiting, key=lambda one: one.since, default=self)
+        self.connections.discard(oldest)
+        oldest.transport.abort()
+
+    def waits_for_request(self) -> bool:
+        """Whether the client has to send something before there is anything to answer."""
+        cycle: Any = self.cycle  # None before the first request
+        return cycle is None or cycle.response_complete or cycle.more_body
+
+    def on_response_complete(self) -> None:
+        self.since = self.loop.time()
+        super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY:
+            self.transport.close()  # answered without reading all of it: no more is taken in
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._looks is not None:
@@ -73,6 +108,7 @@ class Server(uvicorn.Server):
                 h11_max_incomplete_event_size=_LARGEST_HEAD,
                 ws="none",
                 http=_Impatient,  # h11 refuses what is not quite HTTP; the faster one guesses
+                backlog=_BACKLOG,
                 timeout_graceful_shutdown=_GRACE,
             )
         )

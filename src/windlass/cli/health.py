@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Collection
 from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
 
 from windlass.app import Windlass
+from windlass.cli.addresses import is_loopback
 from windlass.cli.plan import WorkerPlan
 from windlass.cli.responder import Answer, Page, Responder
 from windlass.errors import ConfigError
@@ -31,6 +33,7 @@ class Health:
     def __init__(self, plan: WorkerPlan, app: Windlass, number: int | None) -> None:
         """``number``: its place under a supervisor, from 1; the ports and the file follow it."""
         self._host = plan.health_host
+        self._names = _names(plan)
         self._ports = plan.ports(number)
         self._app = app
         self._file = None
@@ -54,7 +57,7 @@ class Health:
         pages: dict[str, Page] = {"/livez": self._livez, "/readyz": self._readyz}
         if self._app.watch.measured is not None:
             pages["/metrics"] = self._metrics
-        self._responder = Responder(pages)
+        self._responder = Responder(pages, self._names)
         for port in self._ports:
             await self._responder.open(self._host, port)
             log.info("%s on http://%s:%d", ", ".join(pages), _shown(self._host), port)
@@ -123,7 +126,13 @@ class _File:
 
     def touch(self) -> None:
         try:
-            self._path.touch()
+            # Ours alone, whatever the umask says: who could write it could feign life. A link that
+            # was put there leads nowhere.
+            made = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            try:
+                os.utime(made)
+            finally:
+                os.close(made)
         except OSError as error:
             if not self._failed:  # once: a beat comes every few seconds
                 log.warning("the health file %s cannot be touched: %s", self._path, error)
@@ -134,6 +143,15 @@ class _File:
             self._path.unlink(missing_ok=True)
         except OSError as error:
             log.warning("the health file %s cannot be removed: %s", self._path, error)
+
+
+def _names(plan: WorkerPlan) -> Collection[str] | None:
+    """What the ports answer to. None: everything, since other machines have names of their own for
+    this one, and no list here would know them.
+    """
+    if plan.health_names:
+        return plan.health_names
+    return {plan.health_host, "localhost"} if is_loopback(plan.health_host) else None
 
 
 def _shown(host: str) -> str:

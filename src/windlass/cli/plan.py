@@ -36,6 +36,7 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     log_format: LogFormat = "human"
     summary: bool = True
     health_host: str = "127.0.0.1"
+    health_names: tuple[str, ...] = ()
     health_port: int | None = None
     metrics_port: int | None = None
     health_file: str | None = None
@@ -50,7 +51,11 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
         """These options as the command line of one child."""
         written = ["worker", self.target, "--log-level", self.log_level]
         written += ["--log-format", self.log_format]
-        for flag, values in (("--queue", self.queues), ("--weight", self.weights)):
+        for flag, values in (
+            ("--queue", self.queues),
+            ("--weight", self.weights),
+            ("--health-name", self.health_names),
+        ):
             for value in values:
                 written += [flag, value]
         for flag, one in (

@@ -87,6 +87,7 @@ async def opened(where: Place) -> AsyncIterator[Windlass]:
     """The app, open; a storage that only its own process can reach is refused."""
     from windlass.app import Windlass
     from windlass.cli.loading import load_app
+    from windlass.core.redact import redacted_url
 
     app = Windlass(where.url) if where.target is None else load_app(where.target)
     if where.target is None:  # an app may be asked before its first job, a URL may be misspelt
@@ -95,8 +96,8 @@ async def opened(where: Place) -> AsyncIterator[Windlass]:
     async with app:
         if not (await app.storage()).shared:
             message = (
-                f"{app.settings.url} belongs to one process, and this command is another one: ask "
-                f"app.admin there, or name a storage that both can reach"
+                f"{redacted_url(app.settings.url)} belongs to one process, and this command is "
+                f"another one: ask app.admin there, or name a storage that both can reach"
             )
             raise click.ClickException(message)
         yield app

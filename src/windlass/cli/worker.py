@@ -146,6 +146,14 @@ within 2 s when it dies, however it dies.
     help="The address of both ports. 0.0.0.0 lets other machines ask.",
 )
 @click.option(
+    "--health-name",
+    "health_names",
+    metavar="NAME",
+    multiple=True,
+    help="A host name that both ports answer to, beside IP addresses; repeat for more. Default: "
+    "localhost on a loopback address, else every name.",
+)
+@click.option(
     "--health-file",
     metavar="PATH",
     help="Touch this file with every heartbeat that reached the storage. With --processes: "

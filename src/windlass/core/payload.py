@@ -52,6 +52,8 @@ def _to_builtin(value: object) -> object:
 
 
 def _from_builtin(wanted: type[Any], value: object) -> object:
+    if wanted is object:
+        return value
     validate = getattr(wanted, "model_validate", None)
     if validate is not None:
         return validate(value)

@@ -27,6 +27,8 @@ __all__ = [
     "redacted_job",
     "redacted_json",
     "redacted_text",
+    "redacted_url",
+    "redacted_value",
     "secret_marks",
     "secret_names",
     "secret_values",
@@ -140,6 +142,19 @@ def redacted_text(text: str, values: Sequence[str] = ()) -> str:
     return _PARAMETER.sub(rf"\1{MASK}", text)
 
 
+_LOGIN = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*://[^:@/]*:).*@", re.DOTALL)
+
+
+def redacted_url(url: str) -> str:
+    """The URL of a storage without its password, also one with a slash in it that nobody escaped.
+    What is no URL loses everything before an @.
+    """
+    if "://" not in url:
+        _, at, rest = url.rpartition("@")
+        return f"{MASK}@{rest}" if at else redacted_text(url)
+    return redacted_text(_LOGIN.sub(rf"\g<1>{MASK}@", url))
+
+
 def redacted_error(error: AttemptError, values: Sequence[str] = ()) -> AttemptError:
     """An error whose texts do not give away what its handler was given."""
     message = redacted_text(error.message, values)
@@ -189,6 +204,11 @@ def redacted_json(payload: bytes, names: Collection[str] = (), values: Sequence[
         text = payload.decode("utf-8", "replace")
         hidden = redacted_text(text, values)
         return payload if hidden == text else hidden.encode()
+
+
+def redacted_value(value: Any, values: Sequence[str] = ()) -> Any:
+    """Plain values, such as the fields of a structured log line, with secrets masked."""
+    return _masked(value, (), values)
 
 
 def _masked(value: Any, names: Collection[str], values: Sequence[str]) -> Any:

@@ -142,8 +142,7 @@ class Inside:
     async def serve(self) -> None:
         """Live from the app's lifespan on to its end."""
         start_thread("line", self._listen)
-        if self._kept is not None:
-            listen(self._keep)
+        listen(self._keep)  # also where no line is kept: what is heard is masked
         async with self._hooks.living():
             kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             self._line.say(frames.Ready(kib // (1024 if sys.platform == "darwin" else 1)))

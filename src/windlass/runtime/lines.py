@@ -127,9 +127,11 @@ class LineKeeper:
         self._failing = False
 
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to listen; ``loop`` is where lines are stored."""
+        """Begin to listen; ``loop`` is where lines are stored. Also where none is kept: what is
+        heard is masked.
+        """
         self._loop = loop
-        if self._deaf is None and self._level is not None:
+        if self._deaf is None:
             self._deaf = listen(self._hear)
 
     def _hear(self, job: ClaimedJob, record: logging.LogRecord) -> bool:

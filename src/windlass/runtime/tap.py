@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from windlass.core.job import ClaimedJob
-from windlass.observe.run import job_of_run
+from windlass.core.redact import redacted_text, redacted_value
+from windlass.observe.run import job_of_run, secrets_of_run
 
 __all__ = ["Ear", "listen"]
 
@@ -41,6 +42,7 @@ class _Tap:
                 ear = found()
                 if ear is not None and ear(job, record):
                     break
+            _mask(record, job)
         return record
 
     def add(self, ear: Ear) -> None:
@@ -57,6 +59,30 @@ class _Tap:
             # Somebody who came after us has us inside of theirs: then we stay, and hear nothing.
             if not self._ears and logging.getLogRecordFactory() is self:
                 logging.setLogRecordFactory(self._inner)
+
+
+_words = logging.Formatter()
+
+
+def _mask(record: logging.LogRecord, job: ClaimedJob) -> None:
+    """Take the job's secrets, and what looks like one, out of what it logs: handlers of the
+    application print records as they are. What ``extra=`` adds comes later, and stays.
+    """
+    secrets = secrets_of_run(job)
+    try:
+        if isinstance(record.msg, dict):  # a structured line
+            record.msg = redacted_value(record.msg, secrets)
+        text = record.getMessage()
+        hidden = redacted_text(text, secrets)
+        if hidden != text:
+            record.msg, record.args = hidden, ()
+        if record.exc_info:
+            trace = record.exc_text or _words.formatException(record.exc_info)
+            hidden = redacted_text(trace, secrets)
+            if hidden != trace:
+                record.exc_text = hidden  # what formatters print in its place
+    except Exception:  # noqa: BLE001 -- formatting runs user code, and logging itself reports it
+        return
 
 
 _TAP = _Tap()

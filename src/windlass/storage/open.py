@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 from urllib.parse import unquote, urlsplit
 
-from windlass.core.redact import MASK, redacted_text
+from windlass.core.redact import redacted_url
 from windlass.errors import ConfigError, MissingDependency, UnknownScheme
 from windlass.greenlets import refuse_green_files
 from windlass.seams import SYSTEM_CLOCK, Clock
@@ -46,8 +46,8 @@ def check_url(url: str) -> str:
     scheme, separator, _ = url.partition("://")
     if not separator:
         message = (
-            f"{_shown(url)!r} is no storage URL. Use for example sqlite:///jobs.db (a file here), "
-            f"sqlite:////var/lib/app/jobs.db (an absolute path), "
+            f"{redacted_url(url)!r} is no storage URL. Use for example sqlite:///jobs.db (a file "
+            f"here), sqlite:////var/lib/app/jobs.db (an absolute path), "
             f"postgresql://user@host/database, redis://host:6379/0 or memory://"
         )
         raise ConfigError(message)
@@ -58,23 +58,17 @@ def check_url(url: str) -> str:
     return scheme
 
 
-def _shown(url: str) -> str:
-    """What stands before an @ may be a password, whatever else is wrong with the URL."""
-    _, at, rest = url.rpartition("@")
-    return redacted_text(url) if "://" in url or not at else f"{MASK}@{rest}"
-
-
 def _sqlite_path(url: str) -> str:
     parts = urlsplit(url)
     if parts.query or parts.fragment:
         message = (
-            f"{_shown(url)!r} has more than a file name. Options are settings: Windlass(url, "
+            f"{redacted_url(url)!r} has more than a file name. Options are settings: Windlass(url, "
             f"durability=...); a ? or # in the name is written %3F or %23"
         )
         raise ConfigError(message)
     if parts.netloc or parts.path.strip("/") in ("", ":memory:"):
         message = (
-            f"{_shown(url)!r} names no file. sqlite:///jobs.db is relative (three slashes), "
+            f"{redacted_url(url)!r} names no file. sqlite:///jobs.db is relative (three slashes), "
             f"sqlite:////var/lib/app/jobs.db absolute (four); for tests use memory://"
         )
         raise ConfigError(message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from windlass.app import Windlass
 
 __all__ = ["Auth", "Dashboard", "make_dashboard"]
+
+log = logging.getLogger("windlass")
 
 Auth = Ask | Sequence[str] | Door
 """A callable of the host, or lines of NAME:ROLE:HASH as in the setting ``dashboard_auth``."""
@@ -69,6 +72,7 @@ class Dashboard:
         self.assets: Assets = Assets()
         self.templates: Templates = Templates(self.assets, title)
         self.live: Live = Live(app.admin, LOOKS, LOOKS_AT)
+        self._told_of_names = hosts is not None
 
     @property
     def own_people(self) -> bool:
@@ -79,6 +83,22 @@ class Dashboard:
     def has_users(self) -> bool:
         """Whether anybody has a name and a password here."""
         return isinstance(self.door, OwnDoor) and bool(self.door.credentials)
+
+    def tell_of_names(self, request: Request) -> None:
+        """Warn once if the host lets in requests without any credential of a browser: by address,
+        or by what a proxy adds. A page of another site whose name leads here (DNS rebinding) is
+        then let in, too, unless the names of this dashboard are given.
+        """
+        if self._told_of_names or not isinstance(self.door, HostDoor):
+            return
+        if "cookie" not in request.headers and "authorization" not in request.headers:
+            self._told_of_names = True
+            log.warning(
+                "auth= of the dashboard let in a request that carried no cookie and no "
+                "Authorization header. So that no other site can reach it through a browser, say "
+                "which names it is served under: app.dashboard(auth=…, hosts=[%r])",
+                request.headers.get("host", "").partition(":")[0] or "jobs.example.org",
+            )
 
     def asgi(self) -> Starlette:
         """Something to mount, or to serve."""
@@ -116,6 +136,10 @@ def make_dashboard(
     action_rate: Rate = ORDERS,
 ) -> Starlette:
     """``app.dashboard(…)``. Without anybody who may come in there is nothing to serve.
+
+    ``hosts``: the names that it answers to, without ports; None: to every name. Give them if
+    ``auth`` lets people in by anything but a cookie or a header that only they know: by their
+    address, or by what a proxy adds.
 
     ``action_rate``: how fast one person, or one token, may order things; all of them together five
     times as fast. Whoever is faster is told to wait.

@@ -127,13 +127,19 @@ class OwnDoor:
         return self._link
 
     def use_link(self, secret: str) -> Person | None:
-        """Whoever has the link started this dashboard, and may do everything."""
-        if token_fits(secret, self._link):
-            self._link = ""
-            return Person("local", Role.ADMIN)
+        """Whoever has the link started this dashboard, and may do everything. It is looked at
+        however many wrong ones came before: nobody guesses it, and a stranger who tries must not
+        lock out its owner.
+        """
+        if not token_fits(secret, self._link):
+            return None
+        self._link = ""
+        return Person("local", Role.ADMIN)
+
+    def old_link(self) -> None:
+        """Somebody came with a link that does not fit: show a new one if the last was used."""
         if not self._link and self._on_used is not None:
             self._on_used()
-        return None
 
 
 class HostDoor:

@@ -49,10 +49,12 @@ class Gate:
             if failure is not None:
                 return self._refuse(visit, failure)
             entry = await self._dashboard.door.find(request)
+            if entry is not None:
+                self._dashboard.tell_of_names(request)
             if entry is not None and self._dashboard.read_only:
                 person = msgspec.structs.replace(entry.person, role=Role.VIEWER)
                 entry = msgspec.structs.replace(entry, person=person)
-            visit = Visit(request, self._dashboard, entry)
+            visit = Visit(request, self._dashboard, entry, self._route.most_bytes)
             response = await self._pass(visit, entry)
         except Exception as error:  # noqa: BLE001 -- whatever it is becomes a page
             response = self._refuse(visit, failure_of(error))

@@ -32,7 +32,7 @@ from windlass.web.pages import (
     workers,
 )
 from windlass.web.people import Role
-from windlass.web.visit import Visit
+from windlass.web.visit import MOST_BYTES, Visit
 
 __all__ = ["LOOKS", "LOOKS_AT", "ROUTES", "PageRoute"]
 
@@ -51,20 +51,24 @@ class PageRoute(msgspec.Struct, frozen=True):
     """Methods by which it counts, searches or sums up: few of these are answered at a time."""
     paced: bool = True
     """Whether what is sent here counts as an order, of which there may be so many a second."""
+    most_bytes: int = MOST_BYTES
+    """Of what is sent here."""
 
 
 _BOTH = ("GET", "POST")
 """GET asks, POST does."""
 _READ = ("GET",)
+_SMALL = 8 * 1024
+"""Bytes of a form with a few short fields. Strangers may send it, a thousand at the same time."""
 
 ROUTES: tuple[PageRoute, ...] = (
     # --- for anybody: how to come in, and files that hold no secret ---
-    PageRoute("/login", entrance.login, role=None, methods=("POST",)),
+    PageRoute("/login", entrance.login, role=None, methods=("POST",), most_bytes=_SMALL),
     PageRoute("/enter", entrance.enter, role=None),
     PageRoute("/assets/{name}", streams.asset, role=None, answers="file"),
     # --- for everybody who was let in ---
     PageRoute("/", entrance.home),
-    PageRoute("/logout", entrance.logout, methods=("POST",), paced=False),
+    PageRoute("/logout", entrance.logout, methods=("POST",), paced=False, most_bytes=_SMALL),
     PageRoute("/live", streams.live, answers="stream"),
     PageRoute("/overview", overview.overview, heavy=_READ),
     PageRoute("/jobs", jobs.jobs, heavy=_READ),

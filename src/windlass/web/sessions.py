@@ -14,8 +14,9 @@ __all__ = ["Session", "Sessions"]
 
 IDLE = 30 * 60
 ABSOLUTE = 12 * 3600
-MOST = 10_000
-"""Sessions kept; beyond, the one that was unused for longest goes."""
+MOST = 50
+"""Sessions of one person; beyond, the one of theirs that was unused for longest ends. People are
+few, since a line of the settings names each: together they need no bound."""
 
 
 class Session(msgspec.Struct):
@@ -39,6 +40,9 @@ class Sessions:
     def open(self, person: Person) -> str:
         """A new session under a fresh name, whatever cookie the browser came with."""
         self._forget_old()
+        own = [key for key, session in self._open.items() if session.person.name == person.name]
+        for key in own[: max(len(own) - MOST + 1, 0)]:  # in the order of use
+            del self._open[key]
         now = self._clock()
         cookie = new_secret()
         self._open[_digest(cookie)] = Session(person, new_secret(), now, now)
@@ -79,7 +83,7 @@ class Sessions:
     def _forget_old(self) -> None:
         while self._open:
             oldest = next(iter(self._open))
-            if not self._over(self._open[oldest]) and len(self._open) < MOST:
+            if not self._over(self._open[oldest]):
                 break
             del self._open[oldest]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from windlass.admin import Admin
     from windlass.web.dashboard import Dashboard
 
-__all__ = ["TooLarge", "TooSlow", "Visit"]
+__all__ = ["MOST_BYTES", "TooLarge", "TooSlow", "Visit"]
 
 MOST_BYTES = 2 * 1024 * 1024
 MOST_FIELDS = 1000
@@ -42,9 +42,16 @@ class TooSlow(InvalidArgument):
 class Visit:
     """What a page is given."""
 
-    def __init__(self, request: Request, dashboard: Dashboard, entry: Entry | None) -> None:
-        """``entry``: None where the page is for anybody."""
+    def __init__(
+        self,
+        request: Request,
+        dashboard: Dashboard,
+        entry: Entry | None,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        """``entry``: None where the page is for anybody; ``most_bytes``: of what was sent."""
         self.request = request
+        self._most_bytes = most_bytes
         self.dashboard = dashboard
         self.entry = entry
         self._form: Mapping[str, list[str]] | None = None
@@ -127,15 +134,20 @@ class Visit:
             raise TooSlow(message) from None
 
     async def _received(self) -> bytes:
+        said = self.request.headers.get("content-length", "")
+        if said.isdecimal() and int(said[:20]) > self._most_bytes:
+            raise self._too_large()  # without waiting for any of it
         parts: list[bytes] = []
         size = 0
         async for part in self.request.stream():
             size += len(part)
-            if size > MOST_BYTES:
-                message = f"a request may have {MOST_BYTES:,} bytes"
-                raise TooLarge(message)
+            if size > self._most_bytes:
+                raise self._too_large()
             parts.append(part)
         return b"".join(parts)
+
+    def _too_large(self) -> TooLarge:
+        return TooLarge(f"a request here may have {self._most_bytes:,} bytes; send less at once")
 
     # --- addresses ---
 

@@ -30,25 +30,33 @@ async def login(visit: Visit) -> Response:
     if door is None:
         return refuse(visit, failures.NO_PAGE, as_json=False)
     address = address_of(visit.request)
+    wait = door.attempts.wait_at(address)
+    if wait > 0:
+        return _too_many(visit, wait)  # without reading what it sends
     form = await visit.form()
     name, wanted = form.get("name", ""), form.get("wanted", "")
-    wait = door.attempts.wait(address)
+    wait = door.attempts.wait(address, name)
     if wait > 0:
-        response = visit.render_plain(
-            "login.html", code=429, wanted=wanted, wrong="", name=name, wait=math.ceil(wait)
-        )
-        response.headers["Retry-After"] = str(math.ceil(wait))
-        return response
-    door.attempts.failed(address)  # until it is known to be right
+        return _too_many(visit, wait, name=name, wanted=wanted)
+    door.attempts.failed(address, name)  # until it is known to be right
     person = await door.credentials.check(name, form.get("password", ""))
     if person is None:
         wrong = "This name and password do not fit together."
         return visit.render_plain(
             "login.html", code=401, wanted=wanted, wrong=wrong, name=name, wait=0
         )
-    door.attempts.succeeded(address)
+    door.attempts.succeeded(address, name)
     response = RedirectResponse(_inside(visit, wanted), status_code=303)
     door.let_in(visit.request, response, person)
+    return response
+
+
+def _too_many(visit: Visit, wait: float, *, name: str = "", wanted: str = "") -> Response:
+    seconds = math.ceil(wait)
+    response = visit.render_plain(
+        "login.html", code=429, wanted=wanted, wrong="", name=name, wait=seconds
+    )
+    response.headers["Retry-After"] = str(seconds)
     return response
 
 
@@ -64,12 +72,13 @@ async def enter(visit: Visit) -> Response:
         return refuse(visit, failures.FOREIGN, as_json=False)
     if visit.request.method == "HEAD":
         return Response()  # whoever only looks whether it answers does not use it up
-    address = address_of(visit.request)
-    if door.attempts.wait(address) > 0:
-        return visit.render_plain("used.html", code=429)
     person = door.use_link(visit.asked("link"))
     if person is None:
+        address = address_of(visit.request)
+        if door.attempts.wait(address) > 0:
+            return visit.render_plain("used.html", code=429)
         door.attempts.failed(address)
+        door.old_link()
         return visit.render_plain("used.html", code=401)
     response = visit.go("/")
     door.let_in(visit.request, response, person)
