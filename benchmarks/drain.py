@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from typing import Any
 
 from benchmarks import bare, bare_postgres, bare_redis, rival_pgqueuer
 from benchmarks.child import child, run
@@ -119,7 +120,7 @@ async def _rival(place: Place, jobs: int, consumers: int, batch: int) -> float:
     return float(answer)
 
 
-def _noops(jobs: int, app: App) -> Sequence[Call]:
+def _noops(jobs: int, app: App) -> Sequence[Call[Any]]:
     return make_calls(app.noop, jobs)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 from benchmarks.child import Child, child, processor_seconds
 from benchmarks.drain import SLOTS
@@ -63,5 +64,5 @@ def _used(worker: Child, place: Place) -> float:
     return processor_seconds(worker.pid) + place.processor_seconds()
 
 
-def _noops(jobs: int, app: App) -> Sequence[Call]:
+def _noops(jobs: int, app: App) -> Sequence[Call[Any]]:
     return make_calls(app.noop, jobs)

@@ -11,6 +11,7 @@ import asyncio
 import functools
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from benchmarks.child import run
 from benchmarks.drain import rate
@@ -51,7 +52,7 @@ async def measure(stage: Stage) -> list[Figure]:
     ]
 
 
-def _naps(jobs: int, app: App) -> Sequence[Call]:
+def _naps(jobs: int, app: App) -> Sequence[Call[Any]]:
     return [app.nap.call(SECONDS)] * jobs
 
 

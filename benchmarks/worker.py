@@ -45,7 +45,7 @@ class App:
         self.noop, self.nap, self.pick_up = noop, nap, pick_up
 
 
-def make_calls(task: Task[..., Any], count: int) -> list[Call]:
+def make_calls(task: Task[..., Any], count: int) -> list[Call[Any]]:
     """Calls as different from each other as real ones."""
     return [
         task.call(f"{number}@example.com", "Your order is on its way", "shipped", number)
@@ -64,10 +64,10 @@ async def fill(place: Place, url: str, calls_of: Calls) -> None:
 class Calls(Protocol):
     """What to fill a place with."""
 
-    def __call__(self, app: App) -> Sequence[Call]: ...
+    def __call__(self, app: App) -> Sequence[Call[Any]]: ...
 
 
-async def store(app: Windlass, calls: Sequence[Call]) -> None:
+async def store(app: Windlass, calls: Sequence[Call[Any]]) -> None:
     """``enqueue_many``, a thousand at a time."""
     for start in range(0, len(calls), CHUNK):
         await app.enqueue_many(calls[start : start + CHUNK])

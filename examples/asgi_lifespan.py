@@ -4,7 +4,7 @@ FastAPI: ``FastAPI(lifespan=lifespan)``. Here a plain function stands for the se
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from windlass import Windlass
@@ -18,7 +18,7 @@ async def send_receipt(order: int) -> str:
 
 
 @asynccontextmanager
-async def lifespan(_server: object) -> AsyncIterator[None]:
+async def lifespan(_server: object) -> AsyncGenerator[None, None]:
     async with app, app.worker(queues={"mail": 5}):
         yield
 

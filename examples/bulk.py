@@ -1,7 +1,6 @@
 """Many jobs in one transaction, follow-up jobs, and what became of them all."""
 
 import asyncio
-from collections.abc import Sequence
 
 from windlass import Context, Job, Windlass
 
@@ -15,7 +14,7 @@ async def index_page(number: int) -> int:
 
 @app.task
 async def index_site(ctx: Context, pages: int) -> list[str]:
-    jobs = []
+    jobs: list[Job[int]] = []
     for number in range(pages):
         jobs.append(await ctx.enqueue(index_page.call(number)))  # remembers its parent
         ctx.progress(number / pages, f"page {number}")
@@ -25,7 +24,7 @@ async def index_site(ctx: Context, pages: int) -> list[str]:
 async def main() -> None:
     async with app, app.worker(queues=["default"], slots=20):
         calls = [index_page.call(number) for number in range(100)]
-        jobs: Sequence[Job[int]] = await app.enqueue_many(calls)  # all of them, or none
+        jobs = await app.enqueue_many(calls)  # all of them, or none
         print(sum(await asyncio.gather(*[job.result(timeout=30) for job in jobs])))
         site = await index_site.enqueue(5)
         for follow_up in await site.result(timeout=30):

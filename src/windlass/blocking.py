@@ -44,18 +44,18 @@ _PATIENCE = 0.01
 class _App(Protocol):
     async def enqueue_many(
         self,
-        calls: Iterable[Call],
+        calls: Iterable[Call[R]],
         *,
         ids: Iterable[str | UUID] | None = None,
         connection: UserConnection | None = None,
         wake: Wake | None = None,
-    ) -> list[Job[Any]]: ...
+    ) -> list[Job[R]]: ...
     def _checked(
-        self, calls: Iterable[Call], connection: UserConnection | None, wake: Wake | None
-    ) -> list[Call]: ...
+        self, calls: Iterable[Call[R]], connection: UserConnection | None, wake: Wake | None
+    ) -> list[Call[R]]: ...
     @property
     def _outbox(self) -> Outbox: ...
-    async def _define_for(self, calls: Sequence[Call]) -> None: ...
+    async def _define_for(self, calls: Sequence[Call[Any]]) -> None: ...
     async def close(self) -> None: ...
     async def _settle(self) -> None: ...
 
@@ -174,12 +174,12 @@ class Blocking:
 
     def enqueue_many(
         self,
-        calls: Iterable[Call],
+        calls: Iterable[Call[R]],
         *,
         ids: Iterable[str | UUID] | None = None,
         connection: UserConnection | None = None,
         wake: Wake | None = None,
-    ) -> list[Job[Any]]:
+    ) -> list[Job[R]]:
         """``await app.enqueue_many(calls)``; with ``connection``, on yours and on this thread."""
         if connection is not None:
             every = self._app._checked(calls, connection, wake)  # noqa: SLF001

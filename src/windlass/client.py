@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -50,6 +50,8 @@ __all__ = [
     "note_ids",
 ]
 
+R = TypeVar("R")
+
 _FLUSH = 1000
 """The most jobs that strangers' calls are merged into; one call may be larger."""
 _UNTOLD = 10_000
@@ -58,7 +60,7 @@ _MOST = 100_000
 """Calls in one transaction, which keeps every other writer out as long as it takes."""
 
 
-def check_calls(calls: Sequence[Call]) -> None:
+def check_calls(calls: Sequence[Call[Any]]) -> None:
     """Refuse what cannot, or should not, go into one transaction."""
     if len(calls) > _MOST:
         message = (
@@ -73,7 +75,7 @@ def check_calls(calls: Sequence[Call]) -> None:
             raise InvalidArgument(message)
 
 
-def new_job(call: Call, settings: Settings, job_id: JobId) -> NewJob:
+def new_job(call: Call[Any], settings: Settings, job_id: JobId) -> NewJob:
     """A call as the store wants it: task options filled in, identity read from the arguments."""
     ask, task = call.options, call.task.settings
     principal, correlation_id = ask.principal, ask.correlation_id
@@ -109,12 +111,12 @@ def note_ids(error: BaseException, ids: Iterable[JobId]) -> None:
     vars(error)["ids"] = tuple(ids)
 
 
-def needs_limits(call: Call) -> bool:
+def needs_limits(call: Call[Any]) -> bool:
     """Whether something must be defined before the call is stored."""
     return bool(call.limits) or call.task.settings.on_failure is not None
 
 
-def job_for(handles: JobClient, call: Call, reply: Inserted) -> Job[Any]:
+def job_for(handles: JobClient, call: Call[R], reply: Inserted) -> Job[R]:
     """What a producer gets for a call that was stored."""
     return Job(handles, reply.id, created=reply.created, replaced=reply.replaced, task=call.task)
 
@@ -127,7 +129,7 @@ def _found(arguments: Mapping[str, object], keys: Sequence[str]) -> str | None:
     return None if found is None else found[:MAX_TEXT]
 
 
-def new_jobs(calls: Sequence[Call], settings: Settings, ids: Sequence[JobId]) -> list[NewJob]:
+def new_jobs(calls: Sequence[Call[Any]], settings: Settings, ids: Sequence[JobId]) -> list[NewJob]:
     """The same for many. Neighbours that differ in their arguments alone share the rest."""
     news: list[NewJob] = []
     model: NewJob | None = None
@@ -174,7 +176,7 @@ class Client:
         self._inserts: Inserts = Batcher(self._insert, largest=_FLUSH)
         # Apart, because a unique conflict may wait for a stranger's open transaction.
         self._keyed: Inserts = Batcher(self._insert, largest=_FLUSH)
-        self._last: tuple[Call | None, NewJob | None] = (None, None)
+        self._last: tuple[Call[Any] | None, NewJob | None] = (None, None)
         self._untold: set[JobId] = set()  # may be stored: their enqueues ended in errors here
         self._waiter = ResultWaiter(storage)
         self._definitions = Definitions(storage.limits)
@@ -194,7 +196,7 @@ class Client:
                     self._bus.publish(enqueued(new))
         return replies
 
-    async def enqueue(self, call: Call, job_id: JobId | None = None) -> Job[Any]:
+    async def enqueue(self, call: Call[R], job_id: JobId | None = None) -> Job[R]:
         """Store one call, merged with whatever is enqueued at the same time."""
         new = self._new(call, job_id)
         try:
@@ -224,7 +226,7 @@ class Client:
         if isinstance(error, Exception) and self._bus.heard and len(self._untold) < _UNTOLD:
             self._untold.update(ids)
 
-    def _new(self, call: Call, job_id: JobId | None) -> NewJob:
+    def _new(self, call: Call[Any], job_id: JobId | None) -> NewJob:
         """Calls in a row differ mostly in their arguments alone."""
         if job_id is None:
             (job_id,) = self._new_ids(1)
@@ -239,8 +241,8 @@ class Client:
         return new
 
     async def enqueue_many(
-        self, calls: Sequence[Call], ids: Sequence[JobId] | None = None
-    ) -> list[Job[Any]]:
+        self, calls: Sequence[Call[R]], ids: Sequence[JobId] | None = None
+    ) -> list[Job[R]]:
         """Store calls, all or none, in order."""
         news = self._new_many(calls, ids or self._new_ids(len(calls)))
         try:
@@ -257,14 +259,14 @@ class Client:
             job_for(self._handles, call, reply) for call, reply in zip(calls, replies, strict=True)
         ]
 
-    def _new_many(self, calls: Sequence[Call], ids: Sequence[JobId]) -> list[NewJob]:
+    def _new_many(self, calls: Sequence[Call[Any]], ids: Sequence[JobId]) -> list[NewJob]:
         return new_jobs(calls, self._settings, ids)
 
     async def define(self, specs: Iterable[LimitSpec]) -> None:
         """Let jobs use these; costs nothing the second time."""
         await self._definitions.keep(specs)
 
-    async def define_for(self, calls: Sequence[Call]) -> None:
+    async def define_for(self, calls: Sequence[Call[Any]]) -> None:
         """Let these calls use their limits."""
         tasks = dict.fromkeys(call.task for call in calls)  # not a set: in the order of the calls
         await self.define(spec for task in tasks for spec in task.needs)

@@ -20,6 +20,7 @@ from windlass.services import Services
 from windlass.storage.protocol import UserConnection
 
 if TYPE_CHECKING:
+    from windlass.handle import Job
     from windlass.task import Call
 
 __all__ = [
@@ -99,7 +100,7 @@ class Host(Protocol):
         """Store how far a run is, soon."""
         ...
 
-    async def enqueue_from(self, job: ClaimedJob, call: Call) -> Any:
+    async def enqueue_from(self, job: ClaimedJob, call: Call[T]) -> Job[T]:
         """Enqueue follow-up work of a job."""
         ...
 
@@ -218,7 +219,7 @@ class Context:
         """
         self.cancelled.put_off(Snooze(after).after)
 
-    async def enqueue(self, call: Call) -> Any:
+    async def enqueue(self, call: Call[T]) -> Job[T]:
         """Enqueue follow-up work that remembers this job as its parent and keeps its
         correlation id and tenant, unless the call says otherwise.
         """

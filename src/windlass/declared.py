@@ -33,14 +33,14 @@ __all__ = [
 
 _RULES = (Cron, Every, Once, Manual)
 _OURS = "windlass."
-Target = TypeVar("Target", bound="Task[..., Any] | Call")
+Target = TypeVar("Target", bound="Task[..., Any] | Call[Any]")
 
 
 class Declared(msgspec.Struct, frozen=True):
     """What one ``@app.schedule`` says."""
 
     name: str
-    call: Callable[[], Call] | None
+    call: Callable[[], Call[Any]] | None
     """Made late: the types that a task's annotations name may not exist yet. None: a chore."""
     outline: Schedule
     """Everything but the job."""
@@ -48,7 +48,7 @@ class Declared(msgspec.Struct, frozen=True):
 
 
 def planned(
-    name: str, outline: Schedule, call: Call, settings: Settings, *, breaker: bool = True
+    name: str, outline: Schedule, call: Call[Any], settings: Settings, *, breaker: bool = True
 ) -> tuple[Schedule, list[LimitSpec]]:
     """A schedule with the job that its slots make, and the limits that must be there for it.
 
@@ -74,7 +74,7 @@ def turn_limit(name: str) -> LimitSpec:
     return LimitSpec(name=turn_of(name), concurrency=1)
 
 
-def _check_call(name: str, call: Call) -> None:
+def _check_call(name: str, call: Call[Any]) -> None:
     ask = call.options
     if ask.delay is not None or ask.at is not None:
         message = f"schedule {name!r} says when its jobs are due: leave delay= and at= out"
@@ -214,7 +214,7 @@ class ScheduleDecorator:
                 message = "a call has its arguments: leave args= and kwargs= out"
                 raise InvalidArgument(message)
             task: Task[..., Any] = given.task
-            call: Callable[[], Call] = lambda: given  # noqa: E731 -- the same shape as below
+            call: Callable[[], Call[Any]] = lambda: given  # noqa: E731 -- the same shape as below
         elif isinstance(given, Task):
             task = given
             self._check_arguments(task)

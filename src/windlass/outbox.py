@@ -66,7 +66,7 @@ class Outbox:
 
     async def enqueue(
         self,
-        calls: Sequence[Call],
+        calls: Sequence[Call[Any]],
         connection: UserConnection,
         wake: Wake | None,
         ids: Sequence[JobId] | None = None,
@@ -86,7 +86,7 @@ class Outbox:
 
     def enqueue_sync(
         self,
-        calls: Sequence[Call],
+        calls: Sequence[Call[Any]],
         connection: UserConnection,
         wake: Wake | None,
         ids: Sequence[JobId] | None = None,
@@ -115,13 +115,13 @@ class Outbox:
             raise ConfigError(message)
         return self._home._opener.transactions()  # noqa: SLF001
 
-    def _new(self, calls: Sequence[Call], ids: Sequence[JobId] | None) -> list[NewJob]:
+    def _new(self, calls: Sequence[Call[Any]], ids: Sequence[JobId] | None) -> list[NewJob]:
         home = self._home
         ids = ids or home._seams.new_job_ids(len(calls))  # noqa: SLF001
         news = new_jobs(calls, home.settings, ids)
         return news if home.watch.tracing is None else home.watch.tracing.stamp(news)
 
-    def _handles(self, calls: Sequence[Call], replies: Sequence[Inserted]) -> list[Job[Any]]:
+    def _handles(self, calls: Sequence[Call[Any]], replies: Sequence[Inserted]) -> list[Job[Any]]:
         return [
             job_for(self._home, call, reply) for call, reply in zip(calls, replies, strict=True)
         ]
@@ -157,7 +157,7 @@ def _wake(storage: Storage) -> None:
 
 
 def check_connection(
-    calls: Sequence[Call], connection: UserConnection | None, wake: Wake | None
+    calls: Sequence[Call[Any]], connection: UserConnection | None, wake: Wake | None
 ) -> None:
     """A batch has one connection, given with it: no call may bring another one."""
     check_wake(wake, connection)

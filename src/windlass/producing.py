@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from windlass.blocking import Blocking
 from windlass.client import Client, check_calls, note_ids
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Producing"]
 
+R = TypeVar("R")
+
 
 class Producing(Installer):
     """Stores calls, on this app's storage or on connections of the user's."""
@@ -37,7 +39,7 @@ class Producing(Installer):
     _outbox: Outbox
     _seams: Seams
 
-    async def enqueue_call(self, call: Call, *, job_id: JobId | None = None) -> Job[Any]:
+    async def enqueue_call(self, call: Call[R], *, job_id: JobId | None = None) -> Job[R]:
         """Store one call made by ``task.call(...)``."""
         ask = call.options
         if ask.connection is not None:
@@ -57,7 +59,7 @@ class Producing(Installer):
             raise own from own.__cause__
         return await client.enqueue(call, job_id)
 
-    def enqueue_call_sync(self, call: Call, *, job_id: JobId | None = None) -> Job[Any]:
+    def enqueue_call_sync(self, call: Call[R], *, job_id: JobId | None = None) -> Job[R]:
         """The same, from code without an event loop."""
         ask = call.options
         if ask.connection is not None:
@@ -71,12 +73,12 @@ class Producing(Installer):
 
     async def enqueue_many(
         self,
-        calls: Iterable[Call],
+        calls: Iterable[Call[R]],
         *,
         ids: Iterable[str | UUID] | None = None,
         connection: UserConnection | None = None,
         wake: Wake | None = None,
-    ) -> list[Job[Any]]:
+    ) -> list[Job[R]]:
         """Store calls in one transaction, all or none; the handles are in order.
 
         ``ids``: one for each call, such as the ``ids`` of the error that ended the same call
@@ -105,15 +107,15 @@ class Producing(Installer):
         return own
 
     def _checked(
-        self, calls: Iterable[Call], connection: UserConnection | None, wake: Wake | None
-    ) -> list[Call]:
+        self, calls: Iterable[Call[R]], connection: UserConnection | None, wake: Wake | None
+    ) -> list[Call[R]]:
         every = list(calls)
         check_calls(every)
         check_connection(every, connection, wake)
         self._check_own(every)
         return every if (job := running()) is None else descended_all(every, job)
 
-    async def _define_for(self, calls: Sequence[Call]) -> None:
+    async def _define_for(self, calls: Sequence[Call[Any]]) -> None:
         await (await self._client()).define_for(calls)
 
     async def _client(self) -> Client:
@@ -129,7 +131,7 @@ class Producing(Installer):
         """
         return Job(self, id_as_stored(job_id), created=False, task=None)
 
-    def job_of(self, job_id: str | UUID, task: Task[..., Any]) -> Job[Any]:
+    def job_of(self, job_id: str | UUID, task: Task[..., R]) -> Job[R]:
         """What ``task.job(id)`` gives."""
         return Job(self, id_as_stored(job_id), created=False, task=task)
 

@@ -12,7 +12,6 @@ from typing import (
     Generic,
     Literal,
     ParamSpec,
-    Protocol,
     TypeVar,
 )
 
@@ -29,6 +28,7 @@ from windlass.core.limit import LimitSpec
 from windlass.core.payload import Codec, signature_shape
 from windlass.core.text import check_name
 from windlass.core.unique import Unique as StoredUnique
+from windlass.enqueuer import Enqueuer
 from windlass.errors import DefinitionError, InvalidArgument
 from windlass.followup import check_named, check_taker, follow_up
 from windlass.limits import Costs, Draw, breaker_name, check_costs
@@ -58,15 +58,23 @@ __all__ = [
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultTypeVar
+
+    F_co = DefaultTypeVar(
+        "F_co", bound=Callable[..., Any], covariant=True, default=Callable[..., Any]
+    )
+else:
+    F_co = TypeVar("F_co", covariant=True)
 
 
-class Call(msgspec.Struct, frozen=True):
+class Call(msgspec.Struct, Generic[R_co], frozen=True):
     """A task, its options and encoded arguments: ready to be enqueued, by itself or in bulk.
 
     It has no id: enqueued twice, it is two jobs. ``enqueue_many(calls, ids=…)`` gives it one.
     """
 
-    task: Task[..., Any]
+    task: Task[..., R_co]
     payload: bytes
     arguments: Mapping[str, object] | None
     """Given only where a task reads them: identity (see `core.identity`), or keys of limits."""
@@ -76,43 +84,16 @@ class Call(msgspec.Struct, frozen=True):
     """By the rule of its task; a key that the call itself gives is in its options."""
 
 
-class Enqueuer(Protocol):
-    """What a task needs from its app."""
-
-    async def enqueue_call(self, call: Call, *, job_id: JobId | None = None) -> Job[Any]:
-        """Store one call, under this id if one is given."""
-        ...
-
-    def enqueue_call_sync(self, call: Call, *, job_id: JobId | None = None) -> Job[Any]:
-        """Store one call from code without an event loop."""
-        ...
-
-    def job_of(self, job_id: str | UUID, task: Task[..., Any]) -> Job[Any]:
-        """A handle for a job of ``task``."""
-        ...
-
-    @property
-    def payload_limit(self) -> int:
-        """Largest payload in bytes."""
-        ...
-
-    @property
-    def tasks(self) -> TaskRegistry:
-        """Every task it knows."""
-        ...
-
-    @property
-    def tenant_of(self) -> Callable[[], str | None] | None:
-        """Says whose calls are made here and now, if anybody has said how to know."""
-        ...
-
-
 _PLAIN = JobOptions()
 _IDENTITY = frozenset({"principal_id", "principal", "user_id", "correlation_id", "request_id"})
 
 
-class Task(Generic[P, R_co]):
-    """A registered function. Calling it runs the plain function, here and now."""
+class Task(Generic[P, R_co, F_co]):
+    """A registered function. Calling it runs the plain function, here and now.
+
+    In annotations ``Task[[str], int]`` is a task that takes a text and returns a number. What
+    `app.task` gives also knows how it is called: with a `Context` or without, awaited or not.
+    """
 
     def __init__(
         self, function: Callable[..., Any], options: TaskOptions, enqueuer: Enqueuer
@@ -168,9 +149,24 @@ class Task(Generic[P, R_co]):
         """Made at first use, when every type the annotations name exists."""
         return Codec(self.function, skip_first=self.takes_context)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the plain function, as if it had never been decorated."""
-        return self.function(*args, **kwargs)
+    if TYPE_CHECKING:
+
+        @property
+        def __call__(self) -> F_co:
+            """Run the plain function, as if it had never been decorated."""
+            ...
+
+    else:
+
+        def __class_getitem__(cls, parameters: Any) -> Any:
+            """``Task[[str], int]`` leaves open how it is called, as it does for type checkers."""
+            two = isinstance(parameters, tuple) and len(parameters) == 2
+            whole = (*parameters, Callable[..., Any]) if two else parameters
+            return super().__class_getitem__(whole)
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            """Run the plain function, as if it had never been decorated."""
+            return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<Task {self.name!r}>"
@@ -187,7 +183,7 @@ class Task(Generic[P, R_co]):
         """A handle for the id of one of its jobs; nothing is looked up until you ask it."""
         return self._enqueuer.job_of(job_id, self)
 
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
         """A call to give to ``app.enqueue_many`` or ``ctx.enqueue``."""
         return self._make(args, kwargs, _PLAIN)
 
@@ -262,7 +258,9 @@ class Task(Generic[P, R_co]):
         )
         return BoundTask(self, options, None if id is None else job_id_of(id))
 
-    def _make(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: JobOptions) -> Call:
+    def _make(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: JobOptions
+    ) -> Call[R_co]:
         codec = self.codec
         payload = codec.encode(args, kwargs, limit=self._enqueuer.payload_limit)
         if self._enqueuer.tenant_of is not None and options.tenant is None:
@@ -283,11 +281,11 @@ class Task(Generic[P, R_co]):
             last = self._owned = (options, tenant, owned)
         return last[2]
 
-    def call_of(self, payload: bytes, options: JobOptions) -> Call:
+    def call_of(self, payload: bytes, options: JobOptions) -> Call[R_co]:
         """A call whose arguments were encoded elsewhere."""
         return self._call(payload, msgspec.json.decode(payload), options)
 
-    def _call(self, payload: bytes, named: Mapping[str, object], options: JobOptions) -> Call:
+    def _call(self, payload: bytes, named: Mapping[str, object], options: JobOptions) -> Call[R_co]:
         """With what it takes of its limits and its key, by the arguments as its handler will get
         them.
         """
@@ -369,7 +367,7 @@ class BoundTask(Generic[P, R_co]):
         call = self._task._make(args, kwargs, self._options)
         return self._task._enqueuer.enqueue_call_sync(call, job_id=self._id)  # noqa: SLF001
 
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
         """A call with these options, for ``app.enqueue_many``."""
         if self._id is not None:
             message = (

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import cast
+from typing import Any, cast
 
 from tests.crash import places, points
 from tests.crash.shop import Shop, from_environment
@@ -106,7 +106,7 @@ async def _produce(
                 await app.cancel(JobId(draw.choice(latest)))
 
 
-def _some_call(shop: Shop, draw: random.Random) -> Call:
+def _some_call(shop: Shop, draw: random.Random) -> Call[Any]:
     name = draw.choices(("work", "grind", "flaky"), (8, 1, 1))[0]
     key = f"key-{draw.randrange(5)}" if draw.random() < 0.1 else None
     return shop.call(name, draw.uniform(0.005, 0.06), key=key)
@@ -150,7 +150,7 @@ def enqueuer(*, known: str, task: str, arguments: Sequence[object], count: int, 
     return 0
 
 
-async def _enqueue(shop: Shop, known: Path, call: Call, count: int) -> None:
+async def _enqueue(shop: Shop, known: Path, call: Call[Any], count: int) -> None:
     file = os.open(known, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     async with shop.app as app:
         for _ in range(count):

@@ -51,7 +51,7 @@ class Shop:
 
     def call(
         self, name: str, *arguments: object, queue: str = "default", key: str | None = None
-    ) -> Call:
+    ) -> Call[Any]:
         return self.tasks[name].options(queue=queue, key=key).call(*arguments)
 
     async def _work(self, context: Context, seconds: float) -> int:

@@ -227,7 +227,7 @@ async def test_tasks_of_the_host_are_not_enqueued_through_the_context(it: Bench)
     host = host_task(it)
     for call in (host.call(), msgspec.structs.replace(host.call(), options=JobOptions())):
 
-        async def asks(ctx: Context, probe: Any, call: Call = call) -> Any:
+        async def asks(ctx: Context, probe: Any, call: Call[Any] = call) -> Any:
             return await ctx.enqueue(call)
 
         found = await probed(it, asks)

@@ -112,7 +112,7 @@ class Bench:
         self.engine = engine
         self.store = store
 
-    async def run(self, call: Call) -> Job:
+    async def run(self, call: Call[Any]) -> Job:
         """Enqueue a call, run what is claimed with it, and answer with the stored job."""
         job = await self.app.enqueue_call(call)
         await self.engine.step()

@@ -50,7 +50,7 @@ class Theirs:
         job: Job[Any] = await self._do(task.enqueue_sync if self.blocks else task.enqueue, *args)
         return job
 
-    async def enqueue_many(self, app: Any, calls: list[Call]) -> list[Job[Any]]:
+    async def enqueue_many(self, app: Any, calls: list[Call[Any]]) -> list[Job[Any]]:
         many = app.blocking.enqueue_many if self.blocks else app.enqueue_many
         jobs = await self._do(functools.partial(many, connection=self.connection), calls)
         found: list[Job[Any]] = jobs

@@ -229,11 +229,12 @@ async def test_stricter_isolation_works(
     app: Windlass, driver: Open, postgres_url: str, isolation: str
 ) -> None:
     @app.task(name="work")
-    async def work(ctx: Context) -> None:
+    async def work(ctx: Context) -> str:
         async with driver(postgres_url, isolation) as theirs:
             await theirs.write(ctx.job_id)
             await finish(ctx, theirs, "done")
             await theirs.commit()
+        return "not stored any more"
 
     jobs = await app.enqueue_many([work.call() for _ in range(3)])
     async with app.worker():

@@ -354,7 +354,7 @@ async def orders() -> None:
     words: str = made.words
     first: datetime | None = made.next_at
     print([(run.slot, run.outcome) for run in made.runs], made.changed["rule"][0], made.state)
-    await app.admin.create_schedule("x", Every(60), numbers)  # E: arg-type expected "Call"
+    await app.admin.create_schedule("x", Every(60), numbers)  # E: arg-type expected "Call[Any]"
     await app.admin.create_schedule("x", Every(60), numbers.call(), overlapp=3)  # E: call-arg
     await app.admin.create_schedule("x", Every(60), numbers.call(), missed="some")  # E: arg-type
     await app.admin.change_schedule("x", rule=Manual(), jitter=timedelta(seconds=5), ends=None)

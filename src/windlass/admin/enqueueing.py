@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from windlass.admin.desk import Desk
 from windlass.client import needs_limits, new_job, note_ids
@@ -23,7 +23,7 @@ __all__ = ["EnqueueDesk"]
 class EnqueueDesk(Desk):
     """The part of ``app.admin`` that enqueues."""
 
-    async def enqueue(self, call: Call, *, id: str | UUID | None = None) -> Inserted:  # noqa: A002
+    async def enqueue(self, call: Call[Any], *, id: str | UUID | None = None) -> Inserted:  # noqa: A002
         """Store a call made by ``task.call(…)`` or ``task.options(…).call(…)``, with a record of
         who asked for it. Code of an application uses ``task.enqueue``, which is quicker.
 
@@ -36,7 +36,7 @@ class EnqueueDesk(Desk):
             note_ids(error, (job_id,))
             raise
 
-    async def _enqueue(self, call: Call, job_id: JobId) -> Inserted:
+    async def _enqueue(self, call: Call[Any], job_id: JobId) -> Inserted:
         storage = await self._storage()
         new = new_job(call, self._settings, job_id)
         if needs_limits(call):

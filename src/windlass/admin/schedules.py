@@ -131,7 +131,7 @@ class ScheduleDesk(Desk):
         self,
         name: str,
         rule: Rule,
-        call: Call,
+        call: Call[Any],
         *,
         breaker: bool = True,
         by: str = "",
@@ -152,7 +152,7 @@ class ScheduleDesk(Desk):
         self,
         name: str,
         *,
-        call: Call | None = None,
+        call: Call[Any] | None = None,
         by: str = "",
         **options: Unpack[ScheduleChanges],
     ) -> ScheduleReport:
@@ -176,7 +176,7 @@ class ScheduleDesk(Desk):
         return await self.schedule(name)
 
     async def _another_job(
-        self, storage: Storage, name: str, outline: Schedule, call: Call
+        self, storage: Storage, name: str, outline: Schedule, call: Call[Any]
     ) -> NewJob | None:
         old = outline.job
         if old is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 from zlib import crc32
 
 from windlass.app import Windlass
@@ -41,12 +42,12 @@ class Shop:
         self.app = app
         self.outage = False
         """Whether the payment provider is away."""
-        self._calls: list[Callable[[int], Call]] = []
+        self._calls: list[Callable[[int], Call[Any]]] = []
         self._sell()
         self._deliver()
         self._look_after()
 
-    def customer(self, number: int) -> list[Call]:
+    def customer(self, number: int) -> list[Call[Any]]:
         """What one customer sets off."""
         calls = [self._calls[0](number), self._calls[1](number)]
         if drawn("picture", number) < 0.3:
@@ -55,7 +56,7 @@ class Shop:
             calls.append(self._calls[3](number))
         return calls
 
-    def newsletter(self, number: int) -> list[Call]:
+    def newsletter(self, number: int) -> list[Call[Any]]:
         """More mail at once than the limit lets through."""
         send = self.app.tasks["send_email"].options(priority=10, tags=["newsletter"])
         return [send.call(f"reader{n}@example.org", subject=f"News {number}") for n in range(80)]
@@ -93,12 +94,12 @@ class Shop:
                 raise PaymentUnreachable("502 Bad Gateway from payments.example.com")
             return {"order": order, "charged": cents}
 
-        def mail(n: int) -> Call:
+        def mail(n: int) -> Call[Any]:
             wait = send_email.options(delay=3600) if n % 11 == 0 else send_email
             subject = "How was it?" if n % 11 == 0 else "Your order"
             return wait.call(f"customer{n}@example.org", subject=subject)
 
-        def charge(n: int) -> Call:
+        def charge(n: int) -> Call[Any]:
             tagged = charge_card.options(
                 tags=["vip"] if n % 9 == 0 else ["web"], correlation_id=f"order-{n}"
             )
@@ -127,10 +128,10 @@ class Shop:
 
         hosts = ("acme", "globex", "legacy", "initech")
 
-        def picture(n: int) -> Call:
+        def picture(n: int) -> Call[Any]:
             return resize_picture.call(f"uploads/{n}.jpg", widths=[320, 800, 1600])
 
-        def hook(n: int) -> Call:
+        def hook(n: int) -> Call[Any]:
             host = hosts[n % len(hosts)]
             bound = call_webhook.options(tenant=host)
             return bound.call(f"https://{host}.example.com/hooks", event=f"order.paid.{n}")

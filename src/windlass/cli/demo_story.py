@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from windlass.cli import demo_tasks as shop
 from windlass.core.job import Job
@@ -18,7 +18,7 @@ class Part(NamedTuple):
 
     key: str
     title: str
-    calls: Sequence[Call]
+    calls: Sequence[Call[Any]]
     expected: State
     least_attempts: int = 1
     why: str = ""

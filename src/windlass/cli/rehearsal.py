@@ -133,7 +133,7 @@ class _Stage(Host):
     def note(self, job: ClaimedJob, progress: Progress) -> None:  # noqa: ARG002 -- there is one job
         _tell(f"progress {progress.fraction:.0%} {progress.note}".rstrip())
 
-    async def enqueue_from(self, job: ClaimedJob, call: Call) -> Any:
+    async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:
         return await self._app.enqueue_call(descended(call, job))
 
     async def finish(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:  # noqa: ARG002

@@ -312,7 +312,7 @@ async def _shown(app: Windlass, name: str) -> Shown:
     return Shown(report, await (await app.storage()).now())
 
 
-def _call(app: Windlass, task: str, arguments: str) -> Call:
+def _call(app: Windlass, task: str, arguments: str) -> Call[Any]:
     app.load()
     return app.tasks[task].call(**json_arguments(arguments))
 

@@ -140,7 +140,7 @@ class _Confined(Host):
         self._check_own(job, "ctx.progress(…)")
         self._host.note(job, progress)
 
-    async def enqueue_from(self, job: ClaimedJob, call: Call) -> Any:
+    async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:
         name = call.task.name
         if not self._scope.owns(name):
             message = (

@@ -26,6 +26,15 @@ from windlass.plugins.names import qualified
 from windlass.plugins.task import PluginTask
 from windlass.services import Services
 from windlass.task import Enqueuer, Task
+from windlass.typed import (
+    AsyncContextTask,
+    AsyncTask,
+    AwaitableContextTask,
+    AwaitableTask,
+    SyncContextTask,
+    SyncTask,
+    TaskDecorator,
+)
 from windlass.unique import Unique
 
 __all__ = ["Chore", "Plugin", "Registrar"]
@@ -50,32 +59,6 @@ class Plugin(Protocol):
         ...
 
 
-class TaskDecorator:
-    """``@registrar.task(...)``, typed."""
-
-    def __init__(
-        self, add: Callable[[Callable[..., Any], Mapping[str, Any]], Any], options: dict[str, Any]
-    ) -> None:
-        """Made by `Registrar.task`."""
-        self._add = add
-        self._options = options
-
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]
-    ) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R]) -> Task[P, R]: ...
-    def __call__(self, function: Callable[..., Any]) -> Task[..., Any]:
-        """Register ``function``."""
-        task: Task[..., Any] = self._add(function, self._options)
-        return task
-
-
 class Registrar:
     """Given to a plugin once, while it is being installed."""
 
@@ -98,15 +81,21 @@ class Registrar:
         self._documentation = text.strip()
 
     @overload
-    def task(
+    def task(  # type: ignore[overload-overlap]  # the first that fits is meant
         self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
-    ) -> Task[P, R]: ...
+    ) -> AsyncContextTask[P, R]: ...
     @overload
-    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
     @overload
-    def task(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    def task(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[Context, P], Awaitable[R]], /
+    ) -> AwaitableContextTask[P, R]: ...
     @overload
-    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    def task(self, function: Callable[P, Awaitable[R]], /) -> AwaitableTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[Concatenate[Context, P], R], /) -> SyncContextTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
     @overload
     def task(
         self,

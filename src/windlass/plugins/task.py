@@ -50,7 +50,7 @@ class PluginTask(Task[..., Any]):
         self._bounds = frozenset(limit.name for limit in bounds)
         scope.tasks.add(self.name)
 
-    def check(self, calls: Iterable[Call]) -> None:
+    def check(self, calls: Iterable[Call[Any]]) -> None:
         """Refuse calls, wherever they come from, that would pass the grants by."""
         installed = self._enqueuer.tasks.find(self.name) is self
         if not installed:
@@ -63,7 +63,7 @@ class PluginTask(Task[..., Any]):
             if call.task is self:
                 self._check(call)
 
-    def _check(self, call: Call) -> None:
+    def _check(self, call: Call[Any]) -> None:
         queue, granted = call.options.queue or self.settings.queue, self._scope.grants.queues
         if queue not in granted:
             message = (
@@ -84,7 +84,9 @@ class PluginTask(Task[..., Any]):
             message = f"a call of {self.name!r} has lost its limits: make it with task.call(…)"
             raise NotGranted(message)
 
-    def _make(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: JobOptions) -> Call:
+    def _make(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: JobOptions
+    ) -> Call[Any]:
         # Tags that a call gives stand instead of the task's, and this one must not be lost: it is
         # all that a worker without the plugin knows of it.
         if options.tags is not None and self._mark not in options.tags:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast, overload
 
@@ -19,39 +19,21 @@ from windlass.limits import Limit
 from windlass.options import ExceptionClasses, RunIn, task_options
 from windlass.runtime.hooks import Hooks
 from windlass.task import Enqueuer, Task
+from windlass.typed import (
+    AsyncContextTask,
+    AsyncTask,
+    AwaitableContextTask,
+    AwaitableTask,
+    SyncContextTask,
+    SyncTask,
+    TaskDecorator,
+)
 from windlass.unique import Unique
 
-__all__ = ["Decorator", "Definer"]
+__all__ = ["Definer"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class Decorator:
-    """``@app.task(...)``, typed."""
-
-    def __init__(
-        self,
-        register: Callable[[Callable[..., Any], Mapping[str, Any]], Task[..., Any]],
-        options: Mapping[str, Any],
-    ) -> None:
-        """Made by ``app.task``."""
-        self._register = register
-        self._options = options
-
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]
-    ) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R]) -> Task[P, R]: ...
-    def __call__(self, function: Callable[..., Any]) -> Task[..., Any]:
-        """Register ``function``."""
-        return self._register(function, self._options)
 
 
 class Definer(Hooks):
@@ -97,15 +79,21 @@ class Definer(Hooks):
         return ScheduleDecorator(self.declarations, rule, name, arguments, options)
 
     @overload
-    def task(
+    def task(  # type: ignore[overload-overlap]  # the first that fits is meant
         self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
-    ) -> Task[P, R]: ...
+    ) -> AsyncContextTask[P, R]: ...
     @overload
-    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
     @overload
-    def task(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    def task(  # type: ignore[overload-overlap]
+        self, function: Callable[Concatenate[Context, P], Awaitable[R]], /
+    ) -> AwaitableContextTask[P, R]: ...
     @overload
-    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    def task(self, function: Callable[P, Awaitable[R]], /) -> AwaitableTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[Concatenate[Context, P], R], /) -> SyncContextTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
     @overload
     def task(
         self,
@@ -127,13 +115,13 @@ class Definer(Hooks):
         breaker: Breaker | bool = False,
         unique: Unique | bool = False,
         on_failure: Task[..., Any] | str | None = None,
-    ) -> Decorator: ...
+    ) -> TaskDecorator: ...
     def task(self, *function: Any, **options: Any) -> Any:
         """Register a function as a task: ``@app.task`` or ``@app.task(queue="mail", ...)``."""
         if function:
             (target,) = function
             return self._register(target, options)
-        return Decorator(self._register, options)
+        return TaskDecorator(self._register, options)
 
     def _register(self, function: Callable[..., Any], given: Mapping[str, Any]) -> Task[..., Any]:
         if isinstance(function, Task):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,12 +14,14 @@ from windlass.task import Call
 
 __all__ = ["descended", "descended_all"]
 
+R = TypeVar("R")
+
 
 _last: tuple[ClaimedJob | None, JobOptions | None, JobOptions] = (None, None, JobOptions())
 """Calls in a row that shared their options still do: they cost less to store."""
 
 
-def descended(call: Call, job: ClaimedJob) -> Call:
+def descended(call: Call[R], job: ClaimedJob) -> Call[R]:
     """``call`` as made by ``job``. What the call itself says, by options or arguments, wins."""
     global _last  # noqa: PLW0603 -- one step from the next call of a loop
     if call.arguments is not None:
@@ -30,10 +33,10 @@ def descended(call: Call, job: ClaimedJob) -> Call:
     return msgspec.structs.replace(call, options=options)
 
 
-def descended_all(calls: Sequence[Call], job: ClaimedJob) -> list[Call]:
+def descended_all(calls: Sequence[Call[R]], job: ClaimedJob) -> list[Call[R]]:
     """The same for many. Calls that shared their options still do: they are stored together."""
     made: dict[int, JobOptions] = {}
-    children: list[Call] = []
+    children: list[Call[R]] = []
     for call in calls:
         options = made.get(id(call.options)) if call.arguments is None else None
         if options is None:
@@ -44,7 +47,7 @@ def descended_all(calls: Sequence[Call], job: ClaimedJob) -> list[Call]:
     return children
 
 
-def _options(call: Call, job: ClaimedJob) -> JobOptions:
+def _options(call: Call[Any], job: ClaimedJob) -> JobOptions:
     ask, said = call.options, call.arguments or {}
     principal, correlation_id = ask.principal, ask.correlation_id
     if principal is None and first_usable(said, PRINCIPAL_KEYS) is None:

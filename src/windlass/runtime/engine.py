@@ -73,7 +73,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     seams: Seams
     bus: Bus
-    enqueue: Callable[[Call], Awaitable[Any]]
+    enqueue: Callable[[Call[Any]], Awaitable[Any]]
     state: Callable[[], Any] = lambda: None
     """The application's own object, as it is now."""
     layers: Sequence[Layer] = ()
@@ -286,7 +286,7 @@ class Engine:
     def _keep(self, claim: Claim, lines: Sequence[LogLine]) -> None:
         self.lines.keep(claim, lines)
 
-    async def enqueue_from(self, job: ClaimedJob, call: Call) -> Any:
+    async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:
         """Enqueue follow-up work that remembers where it came from."""
         return await self._around.enqueue(descended(call, job))
 

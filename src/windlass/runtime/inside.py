@@ -229,7 +229,7 @@ class Inside:
         if unsaid is not None and self.runner.active:
             self._line.say(frames.Noted(unsaid))
 
-    async def ask(self, call: Call) -> Any:
+    async def ask(self, call: Call[Any]) -> Any:
         """Let the worker enqueue ``call``."""
         options = call.options
         if options.connection is not None:
@@ -273,7 +273,7 @@ class _Deputy(Host):
         words = progress.note.encode("utf-8", "replace").decode("utf-8")
         self._inside.note(Progress(progress.fraction, words))
 
-    async def enqueue_from(self, job: ClaimedJob, call: Call) -> Any:  # noqa: ARG002
+    async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:  # noqa: ARG002
         return await self._inside.ask(call)
 
     async def finish(self, *_: object) -> None:

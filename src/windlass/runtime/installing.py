@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from windlass.core.grants import Grants
 from windlass.core.limit import LimitSpec
@@ -74,7 +74,7 @@ class Installer(Definer):
 
         return plans
 
-    def _check_own(self, calls: Sequence[Call]) -> None:
+    def _check_own(self, calls: Sequence[Call[Any]]) -> None:
         """Refuse calls of tasks that nobody here could run, and those that grants do not cover."""
         for task in {call.task for call in calls}:
             if isinstance(task, PluginTask):

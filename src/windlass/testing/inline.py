@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -28,6 +28,8 @@ from windlass.testing.isolation import Isolated, arranged, memory_of, opener_of
 from windlass.testing.stepper import Stepper, stepping
 
 __all__ = ["TooDeep", "inline"]
+
+R = TypeVar("R")
 
 Errors = Literal["raise", "keep"]
 
@@ -78,13 +80,13 @@ class InlineClient(Client):
         self._app = app
         self._errors = errors
 
-    async def enqueue(self, call: Call, job_id: JobId | None = None) -> Job[Any]:
+    async def enqueue(self, call: Call[R], job_id: JobId | None = None) -> Job[R]:
         (job,) = await self.enqueue_many([call], None if job_id is None else [job_id])
         return job
 
     async def enqueue_many(
-        self, calls: Sequence[Call], ids: Sequence[JobId] | None = None
-    ) -> list[Job[Any]]:
+        self, calls: Sequence[Call[R]], ids: Sequence[JobId] | None = None
+    ) -> list[Job[R]]:
         depth = _DEPTH.get()
         if depth >= _DEEPEST:
             message = (
@@ -105,7 +107,7 @@ class InlineClient(Client):
             _DEPTH.reset(entered)
         return jobs
 
-    def _new_many(self, calls: Sequence[Call], ids: Sequence[JobId]) -> list[NewJob]:
+    def _new_many(self, calls: Sequence[Call[Any]], ids: Sequence[JobId]) -> list[NewJob]:
         """Without limits: they say when a job may start, and here nothing waits."""
         return [_unlimited(new) for new in super()._new_many(calls, ids)]
 

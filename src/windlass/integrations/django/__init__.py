@@ -96,7 +96,7 @@ def enqueue_on_commit(
     on_commit(task.call(*args, **kwargs))
 
 
-def on_commit(*calls: Call, using: str | None = None) -> None:
+def on_commit(*calls: Call[Any], using: str | None = None) -> None:
     """The same for several calls, all of them or none, and for the database ``using``."""
     app = get_app()
     for call in calls:

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 
@@ -86,7 +87,7 @@ async def _insist(seat: Seat, drawn: list[JobId]) -> None:
             return
 
 
-def _call(seat: Seat, orders: Orders) -> Call:
+def _call(seat: Seat, orders: Orders) -> Call[Any]:
     """One wish, with random options."""
     chance = seat.lab.chance
     seconds = chance.choice([0.0, 0.01, 0.1, 0.5, 1.0])
