@@ -15,7 +15,7 @@ from collections.abc import (
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import msgspec
 
@@ -26,6 +26,7 @@ from windlass.config import Settings, WorkerSettings, load_settings
 from windlass.errors import AppClosed, ConfigError
 from windlass.followup import check_all
 from windlass.greenlets import running_loop
+from windlass.keywords import SettingsKeywords, WorkerKeywords
 from windlass.outbox import Outbox
 from windlass.producing import Producing
 from windlass.runtime.engine import Surroundings
@@ -73,9 +74,12 @@ class Windlass(Producing):
         config: str | Path | None = None,
         seams: Seams | None = None,
         clock: Clock = SYSTEM_CLOCK,
-        **settings: Any,
+        **settings: Unpack[SettingsKeywords],
     ) -> None:
         """Settings come from the arguments, ``WINDLASS_…`` variables and the TOML file.
+
+        What each of them means: `windlass.config.Settings`. Durations are timedeltas, seconds, or
+        text such as ``"30s"``.
 
         ``seams`` and ``clock`` are for tests: see ``windlass.testing``.
         """
@@ -118,7 +122,7 @@ class Windlass(Producing):
         self,
         *,
         queues: Sequence[str] | Mapping[str, int] | None = None,
-        **settings: Any,
+        **settings: Unpack[WorkerKeywords],
     ) -> AsyncIterator[Worker]:
         """A worker inside your own process, as long as the block lasts.
 
@@ -143,18 +147,21 @@ class Windlass(Producing):
                 self.watch.leave(worker)
 
     def worker_settings(
-        self, *, queues: Sequence[str] | Mapping[str, int] | None = None, **settings: Any
+        self,
+        *,
+        queues: Sequence[str] | Mapping[str, int] | None = None,
+        **settings: Unpack[WorkerKeywords],
     ) -> WorkerSettings:
         """Worker settings with this app's defaults filled in."""
-        settings.setdefault("slots", self.settings.slots)
+        given: dict[str, Any] = {"slots": self.settings.slots, **settings}
         if isinstance(queues, Mapping):
-            settings["queues"] = dict(queues)
+            given["queues"] = dict(queues)
         elif queues is not None:
-            settings["shared"] = (queues,) if isinstance(queues, str) else tuple(queues)
+            given["shared"] = (queues,) if isinstance(queues, str) else tuple(queues)
         else:
-            settings["shared"] = self._queues_of_tasks()
+            given["shared"] = self._queues_of_tasks()
         try:
-            return WorkerSettings(**settings)
+            return WorkerSettings(**given)
         except TypeError as error:
             raise ConfigError(str(error)) from error
 

@@ -135,7 +135,7 @@ def test_what_cannot_be_loaded_says_why(offer: Offer) -> None:
 )
 def test_settings_that_make_no_sense_are_refused(wrong: object) -> None:
     with pytest.raises(ConfigError, match="plugins must be a table"):
-        Windlass("memory://", plugins=wrong)
+        Windlass("memory://", plugins=wrong)  # type: ignore[arg-type]
 
 
 def test_what_the_host_has_installed_itself_is_not_loaded_again(offer: Offer) -> None:

@@ -684,7 +684,7 @@ async def test_nonsense_settings_are_refused_before_anything_starts() -> None:
             async with app.worker(slots=0):
                 raise AssertionError("it cannot have started")
         with pytest.raises(ConfigError):
-            async with app.worker(speed=3):
+            async with app.worker(speed=3):  # type: ignore[call-arg]
                 raise AssertionError("it cannot have started")
 
 

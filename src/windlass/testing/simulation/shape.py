@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Literal
 
 import msgspec
 
@@ -33,7 +34,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """Whether fussy jobs that fail for good are followed up."""
     max_running: int | None
     """Jobs of the second queue that run at once in the beginning."""
-    on_isolation: str
+    on_isolation: Literal["continue", "cancel"]
     max_jobs: int | None
     old: float
     """How many of the workers run a release that does not know every task."""
