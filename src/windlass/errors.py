@@ -8,6 +8,7 @@ from collections.abc import Collection
 
 __all__ = [
     "AlreadyFinished",
+    "AmbiguousId",
     "AppClosed",
     "BlockingCallOnLoop",
     "BreakerUnknown",
@@ -216,12 +217,30 @@ class IllegalTransition(WindlassError):
 class JobNotFound(WindlassError, LookupError):
     """No job has this id: it never existed, or retention has removed it."""
 
-    def __init__(self, job_id: str) -> None:
-        super().__init__(
-            f"No job {job_id} is stored. Check the id; finished jobs are removed after their "
-            f"retention (keep_succeeded, keep_failed)."
-        )
+    def __init__(self, job_id: str, *, newest: int | None = None) -> None:
+        """``newest``: the id is the end of one, looked for among so many of the newest jobs."""
+        if newest is None:
+            message = (
+                f"No job {job_id} is stored. Check the id; finished jobs are removed after their "
+                f"retention (keep_succeeded, keep_failed)."
+            )
+        else:
+            message = (
+                f"None of the newest {newest:,} jobs has an id that ends with {job_id}. Give the "
+                f"first eight digits, too, as in 0192f3a1…9c4e07, or the whole id."
+            )
+        super().__init__(message)
         self.job_id = job_id
+
+
+class AmbiguousId(WindlassError, LookupError):
+    """Several jobs have ids that look like this one."""
+
+    def __init__(self, job_id: str, candidates: Collection[str], *, more: bool = False) -> None:
+        """``more``: there are others besides these."""
+        named = ", ".join(candidates) + (" and others" if more else "")
+        super().__init__(f"Several jobs may be meant by {job_id}: {named}. Give the whole id.")
+        self.job_id, self.candidates = job_id, tuple(candidates)
 
 
 class WrongState(WindlassError):

@@ -24,7 +24,7 @@ PUBLIC_METHODS = 20
 # what grows past it is to be divided.
 LARGER: dict[str, tuple[int, str]] = {
     "errors.py lines": (
-        450,
+        470,
         "every error that is raised on purpose, with its message, in one list; it is read as one",
     ),
     "storage/protocol.py lines": (

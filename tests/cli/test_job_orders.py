@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.desk import Desk
 from windlass import GiveUp
+from windlass.core.ids import short_id
 from windlass.core.state import State
 
 
@@ -164,6 +165,26 @@ def test_a_job_is_edited_deleted_and_made_anew(everywhere: Desk) -> None:
     gone = desk("jobs", "delete", new, "--yes")
     assert gone.code == 1
     assert "is stored. Check the id" in gone.err
+
+
+def test_one_job_is_named_by_a_shortened_id_and_several_by_whole_ones(everywhere: Desk) -> None:
+    desk = everywhere
+    first, second = broken(desk, 1, 2)
+    for name in (short_id(first), short_id(first).replace("…", ""), first[-8:]):
+        assert desk("jobs", "show", name, "--json").json["id"] == first
+        assert desk("jobs", "explain", name, "--json").json["id"] == first
+        assert desk("jobs", "logs", name, "--json").json == []
+    said = desk("jobs", "requeue", short_id(first))
+    assert said.out == f"Job {first} is ready to run again.\n"
+    assert ids_of(desk("jobs", "list", "--parent", short_id(first), "--json").json) == []
+    audit = desk("audit", "--subject", f"job {short_id(first)}", "--json").json
+    assert [record["subject"] for record in audit] == [f"job {first}"]
+    several = desk("jobs", "requeue", short_id(first), second)
+    assert several.code == 1
+    assert "several jobs at once take whole ids, or --all with a filter" in several.err
+    unknown = desk("jobs", "show", "f" * 9)
+    assert unknown.code == 1
+    assert "None of the newest 100,000 jobs has an id that ends with fffffffff" in unknown.err
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import pytest
 
 from tests.cli.processes import PATIENCE, Running, alive, environment, gone_within, until, windlass
 from tests.cli.shop import Shop
+from windlass.core.ids import short_id
 from windlass.core.state import State
 
 pytestmark = pytest.mark.crash
@@ -35,7 +36,7 @@ def test_one_banner_speaks_for_all_and_lines_say_which_worker(shop: Shop) -> Non
         supervisor.wait_for(r"stop +Ctrl\+C or SIGTERM: running jobs may end")
         supervisor.wait_for(r"\[2\] . worker w\w+ started")
         job = shop.enqueue("add", 1, 2)
-        supervisor.wait_for(rf"\[[12]\] ✓ succeeded {job[-8:]}")
+        supervisor.wait_for(rf"\[[12]\] ✓ succeeded {short_id(job)}")
         supervisor.signal(signal.SIGTERM)
         assert supervisor.wait() == 0
         assert len(re.findall(r"app +shop:app", supervisor.text)) == 1
@@ -242,7 +243,7 @@ def test_sigusr1_and_sighup_do_not_end_the_supervisor(shop: Shop) -> None:
         supervisor.wait_for(r"asyncio tasks:")
         supervisor.wait_for(r"asyncio tasks:")
         job = shop.enqueue("add", 1, 2)
-        supervisor.wait_for(rf"succeeded {job[-8:]}")
+        supervisor.wait_for(rf"succeeded {short_id(job)}")
 
 
 # --- ends of their own ---

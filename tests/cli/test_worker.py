@@ -14,6 +14,7 @@ import pytest
 
 from tests.cli.processes import PATIENCE, Running, ending, environment, until, windlass
 from tests.cli.shop import Shop
+from windlass.core.ids import short_id
 from windlass.core.state import State
 
 READY = r"pid \d+"
@@ -57,10 +58,12 @@ def test_every_job_is_one_line(shop: Shop) -> None:
     good = shop.enqueue("add", 1, 2)
     bad = shop.enqueue("fail", "first line\x1b[31m\nsecond line")
     with Running("worker", "shop:app", cwd=shop.folder) as worker:
-        worker.wait_for(rf"✓ succeeded {good[-8:]} shop.add +1/5  waited .* ran ")
-        worker.wait_for(rf"↻ retrying  {bad[-8:]} shop.fail +1/2 .*  → again in 50 ms, at ..:..:..")
+        worker.wait_for(rf"✓ succeeded {short_id(good)} shop.add +1/5  waited .* ran ")
         worker.wait_for(
-            rf"✗ failed    {bad[-8:]} shop.fail +2/2 .*  ValueError: first line\\x1b\[31m"
+            rf"↻ retrying  {short_id(bad)} shop.fail +1/2 .*  → again in 50 ms, at ..:..:.."
+        )
+        worker.wait_for(
+            rf"✗ failed    {short_id(bad)} shop.fail +2/2 .*  ValueError: first line\\x1b\[31m"
             rf"  \(job {bad}\)$"
         )
         worker.signal(signal.SIGTERM)
@@ -204,7 +207,7 @@ def test_what_a_stop_gives_back_is_in_the_last_count(shop: Shop) -> None:
         worker.signal(signal.SIGTERM)
         worker.wait_for("Again to interrupt it now")
         worker.signal_again(signal.SIGTERM)
-        worker.wait_for(rf"released  {job[-8:]}")
+        worker.wait_for(rf"released  {short_id(job)}")
         worker.wait_for("stopped in order: 1 released in ")
         assert worker.wait() == 0
 
@@ -282,7 +285,7 @@ def test_sigusr1_writes_every_stack_and_the_worker_goes_on(shop: Shop) -> None:
         worker.wait_for(r"asyncio tasks:")
         worker.wait_for(r"in nap")
         other = shop.enqueue("add", 1, 2)
-        worker.wait_for(rf"succeeded {other[-8:]}")
+        worker.wait_for(rf"succeeded {short_id(other)}")
 
 
 def test_a_thread_that_user_code_left_behind_does_not_keep_a_stopped_worker_alive(

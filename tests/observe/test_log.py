@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from windlass import Backoff, Secret, Windlass
 from windlass.core.event import Event, JobEnqueued, JobMoved, QueueCooled, WorkerChanged
+from windlass.core.ids import short_id
 from windlass.core.job import AttemptError, JobId
 from windlass.core.state import Verb
 from windlass.errors import JobFailed
@@ -94,7 +95,9 @@ def test_a_success_is_one_line_in_columns(caught: Caught) -> None:
     EventLog()(moved())
     (record,) = caught.records
     assert record.levelno == logging.INFO
-    assert human(record) == ("✓ succeeded 0badcafe jobs.send          2/5  waited 12 ms  ran 1.2 s")
+    assert (
+        human(record) == "✓ succeeded 0199f000…adcafe jobs.send      2/5  waited 12 ms  ran 1.2 s"
+    )
 
 
 def test_a_retry_says_why_and_when(caught: Caught) -> None:
@@ -161,7 +164,7 @@ def test_a_release_says_why_if_there_was_an_error(caught: Caught) -> None:
 def test_every_verb_has_a_word(verb: Verb, caught: Caught) -> None:
     EventLog()(moved(verb))
     (record,) = caught.records
-    assert JOB[-8:] in human(record)
+    assert short_id(JOB) in human(record)
     assert JOB in record.getMessage()
 
 
@@ -211,7 +214,7 @@ def test_other_records_name_their_source_and_keep_their_traceback() -> None:
 
 
 def test_a_line_of_a_job_carries_its_id() -> None:
-    assert human(plain("hello", name="windlass.job", job_id=JOB)) == "• 0badcafe  hello"
+    assert human(plain("hello", name="windlass.job", job_id=JOB)) == "• 0199f000…adcafe  hello"
 
 
 # --- nothing a job says can disturb the log ---
@@ -350,7 +353,7 @@ async def test_every_record_of_a_run_tells_its_job_in_both_formats(caught: Caugh
     (people, machines, own), (_, more, _), (_, outside, bare) = said
     assert "4111" not in str(said)
     assert "hunter2" not in str(said)
-    assert f"{job.id[-8:]}  shop: card ***" in people
+    assert f"{short_id(job.id)}  shop: card ***" in people
     assert "\x1b" not in people
     about = {
         name: machines[name] for name in ("job_id", "queue", "attempt", "correlation_id", "tenant")

@@ -24,6 +24,7 @@ from windlass.storage.protocol import Storage
 from windlass.testing.conformance.steps import (
     OOPS,
     a_job,
+    add,
     ended,
     failed,
     happened,
@@ -55,6 +56,30 @@ def at(minutes: float) -> datetime:
 async def logged(storage: Storage, claim: Claim, number: int, *texts: str) -> None:
     lines = [LogLine(NOW, logging.WARNING, text) for text in texts]
     await storage.journal.append_logs([LogChunk(claim, number, lines)])
+
+
+async def test_a_shortened_id_leads_to_its_job_and_of_several_to_a_choice() -> None:
+    one, two = JobId("0192f3a1" + "1" * 18 + "9c4e07"), JobId("0192f3a1" + "2" * 18 + "9c4e07")
+    async with opened() as room, await room.logged_in() as admin:
+        await add(await storage_of(room), a_job(id=one))
+        for name in ("0192f3a1…9c4e07", "0192f3a1...9c4e07", "0192f3a19c4e07", "119c4e07"):
+            led = await admin.get(f"/jobs/{name}")
+            assert (led.status_code, led.headers["location"]) == (303, f"/jobs/{one}"), name
+            told = await admin.get(f"/api/v1/jobs/{name}")
+            assert told.json()["id"] == one
+        searched = await admin.get("/jobs", params={"text": "0192f3a1…9c4e07"})
+        assert searched.headers["location"] == f"/jobs/{one}"
+        assert (await admin.get("/jobs/0192f3a1…9c4e07/arguments.json")).status_code == 200
+        assert "0192f3a1…9c4e07" in (await admin.get("/jobs")).text
+        await add(await storage_of(room), a_job(id=two))
+        page = await admin.get("/jobs/0192f3a1…9c4e07", headers=BROWSER)
+        assert page.status_code == 409
+        for job in (one, two):
+            assert f'href="/jobs/{job}"' in page.text
+        told = await admin.get("/api/v1/jobs/0192f3a1…9c4e07/history")
+        assert (told.status_code, told.json()["code"]) == (409, "ambiguous")
+        assert sorted(told.json()["candidates"]) == [one, two]
+        assert (await admin.get("/api/v1/jobs/0192f3a1…9c4e08")).status_code == 404
 
 
 async def test_a_failed_job_is_told_whole() -> None:

@@ -91,6 +91,7 @@ class BulkDesk(OrderDesk):
         in: these orders begin with the oldest. Jobs that are stored meanwhile are not met.
         ``dry_run`` only counts, and no longer than ``within``.
         """
+        wanted = await self._understood(wanted)
         asked = self._narrowed(order, wanted)
         if asked is None:
             return BulkReport(matched=0, dry_run=dry_run)

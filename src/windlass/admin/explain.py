@@ -10,11 +10,10 @@ import msgspec
 from windlass.admin.beyond import of_the_end, of_the_key, of_the_run
 from windlass.admin.budgets import of_the_budgets
 from windlass.admin.cause import Cause
-from windlass.admin.desk import Desk
 from windlass.admin.facts import Facts, gather
+from windlass.admin.naming import NamingDesk
 from windlass.admin.redact import values_of
 from windlass.admin.waiting import before, of_the_crew, of_the_queue, of_the_time
-from windlass.core.ids import id_as_stored
 from windlass.core.job import Job
 from windlass.core.redact import redacted_job
 from windlass.core.state import State, shown_state
@@ -59,7 +58,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """When it starts, as things stand; None: nobody can say, or it has started."""
 
 
-class ExplainDesk(Desk):
+class ExplainDesk(NamingDesk):
     """The part of ``app.admin`` that says why."""
 
     async def explain(self, job_id: str) -> Explanation:
@@ -67,7 +66,7 @@ class ExplainDesk(Desk):
         run; JobNotFound. Looks around for a moment and changes nothing.
         """
         storage = await self._storage()
-        (job,) = await storage.admin.get([id_as_stored(job_id)])
+        (job,) = await storage.admin.get([await self.resolve(job_id)])
         if job is None:
             raise JobNotFound(job_id)
         told = explained(await gather(storage, job))

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import msgspec
 
-from windlass.admin.desk import Desk
+from windlass.admin.naming import NamingDesk
 from windlass.admin.redact import redacted_chunk, redacted_page, values_of
-from windlass.core.ids import id_as_stored
+from windlass.core.ids import is_whole
 from windlass.core.instant import duration
 from windlass.core.job import Attempt, Job
 from windlass.core.redact import redacted_history, redacted_job
@@ -44,12 +44,15 @@ def as_people_see(wanted: JobFilter) -> JobFilter:
     return msgspec.structs.replace(wanted, as_shown=True)
 
 
-class JobDesk(Desk):
+class JobDesk(NamingDesk):
     """The part of ``app.admin`` that reads jobs. What looks like a secret is never shown."""
 
     async def get(self, job_id: str) -> Job:
-        """The stored job, whole but for secrets; JobNotFound for an unknown id."""
-        (job,) = await (await self._storage()).admin.get([id_as_stored(job_id)])
+        """The stored job, whole but for secrets; JobNotFound for an unknown id. Also by a
+        shortened one: see `resolve`.
+        """
+        wanted = await self.resolve(job_id)
+        (job,) = await (await self._storage()).admin.get([wanted])
         if job is None:
             raise JobNotFound(job_id)
         return redacted_job(job)
@@ -97,6 +100,7 @@ class JobDesk(Desk):
     async def _find(self, asked: JobFilter, limit: int, within: timedelta) -> Page:
         """One look of the store is bounded; several of them fill a page where matches are rare."""
         store, enough = (await self._storage()).admin, min(max(limit, 1), _PAGE)
+        asked = await self._understood(asked)
         until = monotonic() + within.total_seconds()
         asked = _ordered(asked)
         found: list[Job] = []
@@ -116,7 +120,7 @@ class JobDesk(Desk):
         within: timedelta | float | None = None,
     ) -> Count:
         """How many jobs match; no further than ``most``, and no longer than ``within``."""
-        asked, number = as_people_see(wanted or JobFilter()), 0
+        asked, number = as_people_see(await self._understood(wanted or JobFilter())), 0
         if (told := await self._counted(asked, most)) is not None:
             return told
         store, asked = (await self._storage()).admin, _ordered(asked)
@@ -131,6 +135,12 @@ class JobDesk(Desk):
             if sum(len(job.payload) + len(job.result or b"") for job in page) < _LIGHT:
                 step = _PAGE
         return Count(number, exact=False)
+
+    async def _understood(self, wanted: JobFilter) -> JobFilter:
+        """With whole ids where shortened ones were given."""
+        if wanted.parent is None or is_whole(wanted.parent):
+            return wanted
+        return msgspec.structs.replace(wanted, parent=await self.resolve(wanted.parent))
 
     async def _counted(self, wanted: JobFilter, most: int) -> Count | None:
         """By the counts of queues, which read no job, where the filter asks for no more."""
@@ -158,16 +168,16 @@ class JobDesk(Desk):
     async def history(self, job_id: str) -> Sequence[Attempt]:
         """The ended attempts of a job that did not succeed, oldest first."""
         store = (await self._storage()).admin
-        (job,) = await store.get([id_as_stored(job_id)])
+        (job,) = await store.get([await self.resolve(job_id)])
         return [] if job is None else redacted_history(job, await store.history(job.id))
 
     async def logs(self, job_id: str, *, after: tuple[int, int] = (0, 0)) -> Sequence[LogChunk]:
         """What its runs have logged, oldest first. Live: ask again with ``after=`` the last one's
         claim number and number.
         """
-        storage = await self._storage()
-        chunks = await storage.journal.logs(id_as_stored(job_id), after=after)
-        values = values_of((await storage.admin.get([id_as_stored(job_id)]))[0]) if chunks else ()
+        storage, wanted = await self._storage(), await self.resolve(job_id)
+        chunks = await storage.journal.logs(wanted, after=after)
+        values = values_of((await storage.admin.get([wanted]))[0]) if chunks else ()
         return [redacted_chunk(chunk, values) for chunk in chunks]
 
 

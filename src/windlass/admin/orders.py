@@ -11,7 +11,6 @@ import msgspec
 
 from windlass.admin.jobs import JobDesk
 from windlass.core.event import enqueued
-from windlass.core.ids import id_as_stored
 from windlass.core.instant import aware
 from windlass.core.job import Job, JobId
 from windlass.core.state import TERMINAL, Verb
@@ -101,12 +100,13 @@ class OrderDesk(JobDesk):
             return await self._again(job_id, key)
         if key is not None:
             raise InvalidArgument("key= is for a copy: say as_new=True, or leave key= out")
+        job_id = await self.resolve(job_id)
         await self._order(Requeue(), job_id)
         return await self.get(job_id)
 
     async def _again(self, job_id: str, key: str | None) -> Job:
-        storage = await self._storage()
-        (old,) = await storage.admin.get([id_as_stored(job_id)])
+        storage, job_id = await self._storage(), await self.resolve(job_id)
+        (old,) = await storage.admin.get([job_id])
         if old is None:
             raise JobNotFound(job_id)
         refusal = WrongState(job_id, old.state, "copy", "one that has ended")
@@ -170,15 +170,17 @@ class OrderDesk(JobDesk):
         queue: str | None = None,
     ) -> Job:
         """Give a waiting job another due time, priority or queue."""
-        await self._order(edit_of(due=due, priority=priority, queue=queue), job_id)
+        order, job_id = edit_of(due=due, priority=priority, queue=queue), await self.resolve(job_id)
+        await self._order(order, job_id)
         return await self.get(job_id)
 
     async def _order(self, order: Order, job_id: str) -> Ordered:
         """Carry it out, or say why not."""
+        job_id = await self.resolve(job_id)
         answer = await self._answer(order, job_id)
         if answer in (Ordered.DONE, Ordered.REQUESTED):
             return answer
-        (job,) = await (await self._storage()).admin.get([id_as_stored(job_id)])
+        (job,) = await (await self._storage()).admin.get([job_id])
         if answer is Ordered.UNKNOWN or job is None:
             raise JobNotFound(job_id)
         if answer is Ordered.CONFLICT:
@@ -186,8 +188,9 @@ class OrderDesk(JobDesk):
         raise WrongState(job_id, job.state, word_of(order), NEEDS[type(order)])
 
     async def _answer(self, order: Order, job_id: str) -> Ordered:
-        note = self._note(what_of(order), f"job {job_id}", detail_of(order))
-        (answer,) = await self._carry_out(order, [id_as_stored(job_id)], note)
+        wanted = await self.resolve(job_id)
+        note = self._note(what_of(order), f"job {wanted}", detail_of(order))
+        (answer,) = await self._carry_out(order, [wanted], note)
         return answer
 
     async def _carry_out(

@@ -7,8 +7,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from windlass.admin.desk import Desk
-from windlass.core.ids import id_as_stored
+from windlass.admin.naming import NamingDesk
 from windlass.seams import monotonic
 from windlass.storage.journal import EventRecord
 from windlass.storage.ordering import AuditRecord
@@ -32,7 +31,7 @@ class StorageReport(msgspec.Struct, frozen=True, kw_only=True):
     """How long this process's last reads and writes took, under ``read`` and ``write``."""
 
 
-class PlaceDesk(Desk):
+class PlaceDesk(NamingDesk):
     """The part of ``app.admin`` about the storage and its records."""
 
     async def storage(self) -> StorageReport:
@@ -56,9 +55,12 @@ class PlaceDesk(Desk):
     ) -> Sequence[AuditRecord]:
         """Who ordered what, the newest first. The next page: ``before=`` the last one's number.
 
-        ``subject``: only orders about this, such as ``job 0192…`` or ``queue mail``.
+        ``subject``: only orders about this, such as ``job 0192f3a1…9c4e07`` or ``queue mail``.
         """
         store = (await self._storage()).orders
+        kind, _, name = (subject or "").partition(" ")
+        if kind == "job" and name:
+            subject = f"job {await self.resolve(name)}"
         return await store.audits(limit=min(max(limit, 1), 1000), before=before, subject=subject)
 
     async def events(
@@ -71,5 +73,5 @@ class PlaceDesk(Desk):
     ) -> Sequence[EventRecord]:
         """The event log, oldest first, where it is switched on (``event_log=True``)."""
         store = (await self._storage()).journal
-        job = None if job_id is None else id_as_stored(job_id)
+        job = None if job_id is None else await self.resolve(job_id)
         return await store.events(since, until, limit=min(max(limit, 1), 10_000), job=job)

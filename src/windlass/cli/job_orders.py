@@ -13,6 +13,7 @@ from windlass.cli.commands import together
 from windlass.cli.job_filters import filter_of, filter_options, instant_of, narrows
 from windlass.cli.job_tables import Answered, answered
 from windlass.cli.target import ask, json_option, place, several, url_option
+from windlass.core.ids import likenesses
 
 if TYPE_CHECKING:
     from windlass.app import Windlass
@@ -188,6 +189,8 @@ def _carry_out(words: tuple[str, ...], given: Mapping[str, Any], wish: _Wish) ->
     if narrows(given) or given["limit"] or given["dry_run"]:
         raise click.UsageError("filters, --limit and --dry-run go with --all")
     where, names = several(words, given["url"], "id")
+    if len(names) > 1 and any(map(likenesses, names)):
+        raise click.UsageError("several jobs at once take whole ids, or --all with a filter")
     if wish.asks and not given["yes"]:
         what = f"job {names[0]}" if len(names) == 1 else f"{len(names):,} jobs"
         click.confirm(f"{wish.verb} {what}?", abort=True, err=True)
@@ -218,10 +221,11 @@ def _for_all(words: tuple[str, ...], given: Mapping[str, Any], wish: _Wish) -> i
 
 async def _one(app: Windlass, name: str, single: Single) -> Answered:
     """Each on its own: one that cannot be carried out does not stop the others."""
-    from windlass.errors import JobNotFound, KeyConflict, WrongState
+    from windlass.errors import AmbiguousId, JobNotFound, KeyConflict, WrongState
 
     try:
+        name = await app.admin.resolve(name)
         said = await single(app, name)
-    except (JobNotFound, KeyConflict, WrongState) as error:
+    except (AmbiguousId, JobNotFound, KeyConflict, WrongState) as error:
         return Answered(name, done=False, said=str(error))
     return Answered(name, done=True, said=f"Job {name} {said}.")

@@ -61,12 +61,11 @@ def replay(words: tuple[str, ...], url: str | None, *, debug: bool, as_json: boo
 
 def _read(where: Place, name: str) -> tuple[Job, datetime]:
     """As it is stored, secrets and all: the handler needs them, and nobody else is shown them."""
-    from windlass.core.job import JobId
     from windlass.errors import JobNotFound
 
     async def question(app: Windlass) -> tuple[Job, datetime]:
         storage = await app.storage()
-        (job,) = await storage.admin.get([JobId(name)])
+        (job,) = await storage.admin.get([await app.admin.resolve(name)])
         if job is None:
             raise JobNotFound(name)
         return job, await storage.now()

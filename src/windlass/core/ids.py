@@ -17,6 +17,7 @@ __all__ = [
     "job_id_of",
     "job_ids_of",
     "likenesses",
+    "looks_shortened",
     "short_id",
 ]
 
@@ -27,8 +28,8 @@ _OF_SCHEDULES = "8"
 _DIGITS = 32
 _FIRST, _LAST = 8, 6
 """Digits of a shortened id. An id begins with the time it was made, so neighbours share the first
-ones; the last ones are chance."""
-_SHORT = re.compile(rf"([0-9a-f]{{{_FIRST},}})(?:…|\.{{2,3}})([0-9a-f]{{{_LAST},}})")
+ones; the last ones are chance. A terminal that cannot show the dots may show a question mark."""
+_SHORT = re.compile(rf"([0-9a-f]{{{_FIRST},}})(?:…|\.{{2,3}}|\?)([0-9a-f]{{{_LAST},}})")
 _BARE = re.compile(r"[0-9a-f]{8,31}")
 
 
@@ -48,6 +49,11 @@ def short_id(job: str) -> str:
 def is_whole(job: str) -> bool:
     """Whether this is an id as it is stored."""
     return _PLAIN.fullmatch(job) is not None
+
+
+def looks_shortened(text: str) -> bool:
+    """Whether this can be nothing but a shortened id: it has the dots."""
+    return _SHORT.fullmatch(text.strip().lower()) is not None
 
 
 def likenesses(given: str) -> list[Likeness]:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, assert_never
 
 from windlass.core.event import Event, JobEnqueued, JobMoved, QueueCooled, WorkerChanged
+from windlass.core.ids import short_id
 from windlass.core.job import AttemptError
 from windlass.core.redact import MASK, looks_secret, redacted_json, redacted_text
 from windlass.core.state import Verb
@@ -223,8 +224,7 @@ class HumanFormatter(logging.Formatter):
         word = _WORDS[moved.verb]
         attempt, *rest = _details(moved)
         task = printable(".".join(moved.task.split(".")[-2:]))
-        # The end of an id is chance, its start is the time it was made: neighbours share that.
-        line = f"{self._mark(word)} {word.text:<9} {moved.job[-8:]} {task:<18} {attempt}  "
+        line = f"{self._mark(word)} {word.text:<9} {short_id(moved.job)} {task:<14} {attempt}  "
         if moved.verb is Verb.FAIL:
             rest.append(f"(job {moved.job})")  # somebody will want to look at it
         return "\n".join([line + "  ".join(rest), *_indented(_traceback(moved))])
@@ -234,7 +234,7 @@ class HumanFormatter(logging.Formatter):
         source = "" if record.name.partition(".")[0] == "windlass" else f"{record.name}: "
         run = job_of_run()
         job = getattr(record, "job_id", None if run is None else run.claim.job)
-        about = f"{job[-8:]}  " if isinstance(job, str) else ""
+        about = f"{short_id(job)}  " if isinstance(job, str) else ""
         text = f"{about}{source}{record.getMessage()}"
         if trace := _trace(self, record):
             text += f"\n{trace}"

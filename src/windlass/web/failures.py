@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 
 import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from windlass.errors import (
+    AmbiguousId,
     BreakerUnknown,
     IdConflict,
     InvalidArgument,
@@ -57,6 +59,8 @@ class Failure(msgspec.Struct, frozen=True):
     sentence: str
     retry_after: int | None = None
     """Seconds. The page asks again by itself."""
+    candidates: Sequence[str] = ()
+    """Ids of jobs, where several may be meant."""
 
 
 NO_PAGE = Failure(404, "not_found", "No such page", "There is nothing at this address.")
@@ -164,15 +168,27 @@ def failure_of(error: Exception) -> Failure:
         case StorageError() | TimeoutError() | ConnectionError():
             log.warning("the dashboard cannot reach the storage: %s", error)
             return AWAY
-        case WindlassError() if isinstance(error, _MISSING):
-            return Failure(404, "not_found", "Not here", str(error))
-        case WindlassError() if isinstance(error, _CONFLICT):
-            return Failure(409, "conflict", "Not any more", str(error))
-        case WindlassError() if isinstance(error, _WRONG):
-            return Failure(400, "invalid", "That does not fit", str(error))
+        case WindlassError() if (told := _of_the_question(error)) is not None:
+            return told
         case _:
             log.error("a page of the dashboard failed", exc_info=error)
             return BROKEN
+
+
+def _of_the_question(error: WindlassError) -> Failure | None:
+    """What is wrong with what was asked; None: nothing."""
+    match error:
+        case AmbiguousId():
+            title = "Several jobs look like this"
+            return Failure(409, "ambiguous", title, str(error), candidates=error.candidates)
+        case _ if isinstance(error, _MISSING):
+            return Failure(404, "not_found", "Not here", str(error))
+        case _ if isinstance(error, _CONFLICT):
+            return Failure(409, "conflict", "Not any more", str(error))
+        case _ if isinstance(error, _WRONG):
+            return Failure(400, "invalid", "That does not fit", str(error))
+        case _:
+            return None
 
 
 def refuse(visit: Visit, failure: Failure, *, as_json: bool) -> Response:
@@ -189,7 +205,13 @@ def refuse(visit: Visit, failure: Failure, *, as_json: bool) -> Response:
 def _problem(visit: Visit, failure: Failure) -> Response:
     """For programs, who are told apart what is no request at all and what does not fit."""
     code = _UNFIT if failure.word == "invalid" else failure.code
-    told = Problem(title=failure.title, status=code, detail=failure.sentence, code=failure.word)
+    told = Problem(
+        title=failure.title,
+        status=code,
+        detail=failure.sentence,
+        code=failure.word,
+        candidates=failure.candidates or msgspec.UNSET,
+    )
     response = visit.json(told, code=code)
     response.headers["Content-Type"] = MEDIA_TYPE
     return response

@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
+from windlass.core.ids import short_id
 from windlass.observe.log import brief, one_line, printable
 from windlass.web.assets import Assets
 from windlass.web.navigation import NAVIGATION
@@ -95,6 +96,7 @@ def _environment() -> Environment:
         iso=_iso,
         size=size,
         error_line=one_line,
+        short=short_id,
     )
     return made
 

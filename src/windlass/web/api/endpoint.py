@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -12,15 +11,13 @@ import msgspec
 from starlette.datastructures import QueryParams
 from starlette.responses import JSONResponse, Response
 
-from windlass.core.job import JobId
-from windlass.errors import InvalidArgument, JobNotFound
+from windlass.errors import InvalidArgument
 from windlass.web.people import Role
 from windlass.web.visit import Visit
 
-__all__ = ["PREFIX", "Endpoint", "Nothing", "Part", "asked_job"]
+__all__ = ["PREFIX", "Endpoint", "Nothing", "Part"]
 
 PREFIX = "/api/v1"
-_ID = re.compile(r"[0-9a-f]{32}")
 _JSON = "application/json"
 
 
@@ -77,14 +74,6 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         else:
             given = await _body(visit, self.asked)
         return _checked(given)
-
-
-def asked_job(visit: Visit) -> JobId:
-    """The id in the address. What cannot be one is not looked for."""
-    job: str = visit.request.path_params["job"]
-    if _ID.fullmatch(job) is None:
-        raise JobNotFound(job[:64])
-    return JobId(job)
 
 
 # --- what comes in --------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from msgspec import Meta
 from windlass.admin.jobs import Count
 from windlass.core.job import Attempt
 from windlass.storage.journal import LogChunk
-from windlass.web.api.endpoint import Endpoint, Nothing, asked_job
+from windlass.web.api.endpoint import Endpoint, Nothing
 from windlass.web.api.filters import JobQuery, Matching, filter_of
 from windlass.web.api.shapes import (
     ExplanationBody,
@@ -23,6 +23,7 @@ from windlass.web.api.shapes import (
 from windlass.web.api.shortening import attempt_lines, first_of, job_line
 from windlass.web.bounds import COUNTED_WITHIN
 from windlass.web.finding import found
+from windlass.web.naming import asked_job
 from windlass.web.visit import Visit
 
 __all__ = ["JOBS"]
@@ -55,26 +56,26 @@ async def count_jobs(visit: Visit, asked: Matching) -> Count:
 
 async def get_job(visit: Visit, _: Nothing) -> JobBody:
     """One of them."""
-    job = await visit.admin.get(asked_job(visit))
+    job = await visit.admin.get(await asked_job(visit))
     return job_body(job, await visit.admin.now())
 
 
 async def job_history(visit: Visit, _: Nothing) -> Sequence[Attempt]:
     """Its attempts that did not succeed."""
-    job = await visit.admin.get(asked_job(visit))
+    job = await visit.admin.get(await asked_job(visit))
     return attempt_lines(await visit.admin.history(job.id))
 
 
 async def job_logs(visit: Visit, asked: LogQuery) -> Sequence[LogChunk]:
     """What its runs have logged."""
-    job = await visit.admin.get(asked_job(visit))
+    job = await visit.admin.get(await asked_job(visit))
     chunks = await visit.admin.logs(job.id, after=(asked.after_claim, asked.after_number))
     return first_of(chunks)
 
 
 async def explain_job(visit: Visit, _: Nothing) -> ExplanationBody:
     """Why it is where it is."""
-    return explanation_body(await visit.admin.explain(asked_job(visit)))
+    return explanation_body(await visit.admin.explain(await asked_job(visit)))
 
 
 JOBS = (
@@ -102,7 +103,7 @@ JOBS = (
         answer=get_job,
         told=JobBody,
         title="One job with its arguments, result and last error",
-        refusals=(404,),
+        refusals=(404, 409),
     ),
     Endpoint(
         method="GET",
@@ -110,7 +111,7 @@ JOBS = (
         answer=job_history,
         told=Sequence[Attempt],
         title="The attempts of a job that did not succeed, oldest first",
-        refusals=(404,),
+        refusals=(404, 409),
     ),
     Endpoint(
         method="GET",
@@ -119,7 +120,7 @@ JOBS = (
         asked=LogQuery,
         told=Sequence[LogChunk],
         title="What the runs of a job have logged, oldest first",
-        refusals=(404,),
+        refusals=(404, 409),
     ),
     Endpoint(
         method="GET",
@@ -127,6 +128,6 @@ JOBS = (
         answer=explain_job,
         told=ExplanationBody,
         title="Why a job is where it is, and when it is expected to run",
-        refusals=(404,),
+        refusals=(404, 409),
     ),
 )

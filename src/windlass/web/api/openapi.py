@@ -156,8 +156,10 @@ _JOB = {
     "name": "job",
     "in": "path",
     "required": True,
-    "schema": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
-    "description": "Its id.",
+    "schema": {"type": "string"},
+    "description": "Its id. Also as it is shortened, its first eight digits and its last six, with "
+    "or without dots between them (`0192f3a1…9c4e07`), or its last eight or more, which are looked "
+    "for among the newest 100,000 jobs. 409 names the `candidates` where several may be meant.",
 }
 
 

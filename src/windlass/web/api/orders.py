@@ -13,10 +13,11 @@ from windlass.admin.orders import edit_of
 from windlass.errors import InvalidArgument, JobNotFound, PayloadError, WrongState
 from windlass.storage.answers import CancelAnswer, Inserted
 from windlass.storage.ordering import Cancel, Delete, Discard, Order, Requeue, RunNow
-from windlass.web.api.endpoint import Endpoint, Nothing, asked_job
+from windlass.web.api.endpoint import Endpoint, Nothing
 from windlass.web.api.filters import Instant, Matching, filter_of
 from windlass.web.api.shapes import JobBody, job_body
 from windlass.web.bounds import COUNTED_WITHIN
+from windlass.web.naming import asked_job
 from windlass.web.people import Role
 from windlass.web.visit import Visit
 
@@ -114,20 +115,20 @@ class EnqueueBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 async def requeue_job(visit: Visit, asked: RequeueBody) -> JobBody:
     """Run it again."""
-    job = await visit.orders.requeue(asked_job(visit), as_new=asked.as_new, key=asked.key)
+    job = await visit.orders.requeue(await asked_job(visit), as_new=asked.as_new, key=asked.key)
     return job_body(job, await visit.admin.now())
 
 
 async def discard_job(visit: Visit, asked: DiscardBody) -> JobBody:
     """Give up on it."""
-    job = asked_job(visit)
+    job = await asked_job(visit)
     await visit.orders.discard(job, reason=asked.reason)
     return job_body(await visit.admin.get(job), await visit.admin.now())
 
 
 async def cancel_job(visit: Visit, _: Nothing) -> CancelTold:
     """Ask for its end."""
-    job = asked_job(visit)
+    job = await asked_job(visit)
     answer = await visit.orders.cancel(job)
     if answer is CancelAnswer.UNKNOWN:
         raise JobNotFound(job)
@@ -136,7 +137,7 @@ async def cancel_job(visit: Visit, _: Nothing) -> CancelTold:
 
 async def run_job_now(visit: Visit, _: Nothing) -> JobBody:
     """Make it due."""
-    job = asked_job(visit)
+    job = await asked_job(visit)
     done = await visit.orders.run_now(job)
     found = await visit.admin.get(job)
     if not done:
@@ -146,13 +147,13 @@ async def run_job_now(visit: Visit, _: Nothing) -> JobBody:
 
 async def delete_job(visit: Visit, _: Nothing) -> DeleteTold:
     """With all that is stored of it."""
-    return DeleteTold(await visit.orders.delete(asked_job(visit)))
+    return DeleteTold(await visit.orders.delete(await asked_job(visit)))
 
 
 async def edit_job(visit: Visit, asked: EditBody) -> JobBody:
     """Another due time, priority or queue."""
     job = await visit.orders.edit(
-        asked_job(visit), due=asked.due, priority=asked.priority, queue=asked.queue
+        await asked_job(visit), due=asked.due, priority=asked.priority, queue=asked.queue
     )
     return job_body(job, await visit.admin.now())
 

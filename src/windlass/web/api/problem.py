@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
+from msgspec import UNSET, UnsetType
 
 __all__ = ["MEDIA_TYPE", "Problem"]
 
@@ -18,3 +21,5 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
     code: str
     """For programs; stays as it is from release to release."""
+    candidates: Sequence[str] | UnsetType = UNSET
+    """Where an id was shortened, and several jobs may be meant: their whole ids."""

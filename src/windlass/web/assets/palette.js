@@ -4,7 +4,8 @@
 const palette = document.getElementById("palette");
 const input = palette.querySelector("input");
 const list = palette.querySelector("ul");
-const JOB = /^[0-9a-f]{32}$/;
+// Whole, with dashes, as it is shortened (0192f3a1…9c4e07, dots or not), or its last eight digits or more.
+const JOB = /^(?:[0-9a-f]{8,32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{8,}(?:…|\.{2,3})[0-9a-f]{6,})$/;
 let shown = [];
 let chosen = 0;
 
@@ -39,7 +40,7 @@ function fill() {
   const words = text.split(/\s+/);
   shown = commands().filter((command) => words.every((word) => command.text.toLowerCase().includes(word)));
   if (JOB.test(text)) {
-    const url = `${document.body.dataset.root}/jobs/${text}`;
+    const url = `${document.body.dataset.root}/jobs/${encodeURIComponent(text)}`;
     shown.unshift({ text: `Open job ${text}`, hint: "", run: () => location.assign(url) });
   }
   if (text) {

@@ -17,6 +17,7 @@ from windlass.core.state import TERMINAL, State
 from windlass.core.trace import shown_trace
 from windlass.errors import JobNotFound
 from windlass.storage.protocol import JobFilter
+from windlass.web.naming import asked_job
 from windlass.web.pages.job_texts import Shortened, log_runs, pretty, shortened
 from windlass.web.pages.job_timeline import stretches
 from windlass.web.pages.jobs import JobRow, job_rows
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["arguments", "job", "look_at", "result"]
 
-_ID = re.compile(r"[0-9a-f]{32}")
 _CHILDREN = 10
 _DAY = timedelta(days=1)
 _STEP = timedelta(minutes=30)
@@ -55,7 +55,9 @@ class Kin(msgspec.Struct, frozen=True):
 
 async def job(visit: Visit) -> Response:
     """The page."""
-    admin, job_id = visit.admin, _id(visit)
+    admin, job_id = visit.admin, await asked_job(visit)
+    if visit.request.path_params["job"] != job_id:
+        return visit.go(f"/jobs/{job_id}")
     told = await admin.explain(job_id)
     found, now = told.job, told.at
     history, logs = await admin.history(job_id), await admin.logs(job_id)
@@ -93,26 +95,19 @@ async def look_at(admin: Admin, job_id: str) -> object:
 
 async def arguments(visit: Visit) -> Response:
     """All of them, as a file; without secrets, as everywhere."""
-    found = await visit.admin.get(_id(visit))
+    found = await visit.admin.get(await asked_job(visit))
     return _file(found.payload, f"windlass-{found.id}-arguments.json")
 
 
 async def result(visit: Visit) -> Response:
     """The whole result, as a file; ``null`` where there is none."""
-    found = await visit.admin.get(_id(visit))
+    found = await visit.admin.get(await asked_job(visit))
     return _file(found.result or b"null", f"windlass-{found.id}-result.json")
 
 
 def _file(content: bytes, name: str) -> Response:
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(content, media_type="application/json", headers=headers)
-
-
-def _id(visit: Visit) -> str:
-    job_id: str = visit.request.path_params["job"]
-    if _ID.fullmatch(job_id) is None:
-        raise JobNotFound(job_id[:64])
-    return job_id
 
 
 def _fault(found: Job) -> Fault | None:

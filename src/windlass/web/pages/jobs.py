@@ -10,8 +10,10 @@ import msgspec
 from starlette.responses import Response
 
 from windlass.admin.jobs import Count
-from windlass.core.job import Job
+from windlass.core.ids import is_whole, looks_shortened
+from windlass.core.job import Job, JobId
 from windlass.core.state import TERMINAL, Shown, State, shown_state
+from windlass.errors import AmbiguousId, JobNotFound
 from windlass.storage.looks import Cursor, Page
 from windlass.storage.protocol import JobFilter, QueueCounts
 from windlass.web.finding import found
@@ -83,6 +85,8 @@ async def jobs(visit: Visit) -> Response:
     """The page."""
     now = await visit.admin.now()
     asked = asked_of(visit, now)
+    if (meant := await _meant(visit.admin, asked)) is not None:
+        return visit.go(f"/jobs/{meant}")
     page = await _page(visit.admin, asked)
     counts = await visit.admin.counts()
     return await visit.render(
@@ -112,6 +116,17 @@ async def jobs(visit: Visit) -> Response:
         ],
         anything=bool(counts),
     )
+
+
+async def _meant(admin: Admin, asked: Asked) -> JobId | None:
+    """The job whose id is searched for, and nothing else: its page is what is wanted."""
+    text = asked.words.get("text", "")
+    if asked.words.keys() != {"text"} or not (is_whole(text) or looks_shortened(text)):
+        return None
+    try:
+        return (await admin.get(text)).id
+    except (AmbiguousId, JobNotFound):
+        return None  # jobs may speak of it
 
 
 def job_rows(jobs: Sequence[Job], now: datetime) -> list[JobRow]:

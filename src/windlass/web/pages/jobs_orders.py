@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from windlass.admin.bulk import BulkReport, in_filter_words
 from windlass.admin.orders import NEEDS, edit_of
+from windlass.core.ids import is_whole, short_id
 from windlass.errors import InvalidArgument, JobNotFound, KeyConflict, WrongState
 from windlass.seams import new_job_id
 from windlass.storage.answers import CancelAnswer
@@ -176,13 +177,17 @@ def _all(visit: Visit) -> bool:
 
 
 def _ids(visit: Visit) -> list[str]:
-    """Those that were ticked, each once."""
-    return list(dict.fromkeys(visit.request.query_params.getlist("job")))[:_TICKED]
+    """Those that were ticked, each once; a shortened id may name one."""
+    ids = list(dict.fromkeys(visit.request.query_params.getlist("job")))[:_TICKED]
+    if len(ids) > 1 and not all(map(is_whole, ids)):
+        message = "an order for several jobs takes their whole ids, or a filter: tick them anew"
+        raise InvalidArgument(message)
+    return ids
 
 
 async def _called(visit: Visit, job_id: str) -> str:
     job = await visit.admin.get(job_id)
-    return f"{job.task} {job.id[-12:]}"
+    return f"{job.task} {short_id(job.id)}"
 
 
 async def _back(visit: Visit, *, gone: bool = False) -> str:
