@@ -6,6 +6,7 @@ PYTHON ?=
 # Many tests wait for processes and servers: one more than there are processors keeps those busy.
 WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
 ARGS ?=
+DJANGO ?=
 SEEDS ?= 1000
 CYCLES ?= 1000
 TIMES ?= 20
@@ -25,7 +26,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip -qq
 
 .PHONY: help demo test lint format bench docs simulate kill-loop soak test-all-pythons \
-    test-lowest venv clean
+    test-lowest django-suite venv clean
 
 help:
 	@echo "make demo               a small shop's jobs, run to the end on a temporary SQLite file"
@@ -39,6 +40,7 @@ help:
 	@echo "make soak               random histories on all backends, pools and clusters (TIMES=$(TIMES))"
 	@echo "make test-all-pythons   core and storage tests on every Python 3.11 to 3.14 found here"
 	@echo "make test-lowest        core, client and storage tests with the oldest libraries that are allowed"
+	@echo "make django-suite       Django's own tests of its Tasks with our backend (DJANGO='6.0 6.1')"
 	@echo "make clean              remove what these made, the virtual environments included"
 
 demo: $(PACKAGE)
@@ -83,6 +85,9 @@ test-all-pythons: $(DEV)
 test-lowest: $(DEV)
 	@WORKERS=$(WORKERS) scripts/test-lowest
 
+django-suite:
+	@PYTHON="$(PYTHON)" DJANGO="$(DJANGO)" scripts/django-suite
+
 venv: $(DEV) $(DOCS)
 
 # pip is the last thing a new environment gets, so an interrupted one is made again.
@@ -116,6 +121,6 @@ $(DOCS): $(PACKAGE)
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-3.* .venv-lowest .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-3.* .venv-lowest .venv-django-* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	rm -rf .cache .coverage build dist site
 	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +

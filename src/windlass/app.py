@@ -166,9 +166,10 @@ class Windlass(Producing):
             raise ConfigError(str(error)) from error
 
     def _queues_of_tasks(self) -> tuple[str, ...]:
-        """Every queue the tasks name, the default one first."""
+        """Every queue that tasks or integrations name, the default one first."""
         self.load()
         named = {task.settings.queue for task in self.tasks if task.settings.queue}
+        named |= self.more_queues
         default = self.settings.default_queue
         return (default, *sorted(named - {default}))
 

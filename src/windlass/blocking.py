@@ -207,9 +207,22 @@ class Blocking:
         """``await job.cancel()``."""
         return self.run(job.cancel(), instead="job.cancel()")
 
-    def run(self, work: Coroutine[Any, Any, R], *, instead: str = "the coroutine itself") -> R:
-        """Run any of the app's coroutines, such as ``app.admin.counts()``, and wait for it."""
-        if _on_a_loop():
+    def wake(self) -> None:
+        """Let workers look for jobs now: after a commit on the connection that enqueued."""
+        self._app._outbox.wake()  # noqa: SLF001
+
+    def run(
+        self,
+        work: Coroutine[Any, Any, R],
+        *,
+        instead: str = "the coroutine itself",
+        anywhere: bool = False,
+    ) -> R:
+        """Run any of the app's coroutines, such as ``app.admin.counts()``, and wait for it.
+
+        ``anywhere``: on an event loop, too, which stands still meanwhile.
+        """
+        if _on_a_loop() and (not anywhere or self._is_here()):
             work.close()
             if on_trio():
                 instead = "trio.to_thread.run_sync(...)"

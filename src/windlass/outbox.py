@@ -81,7 +81,7 @@ class Outbox:
             await client.define_for(calls)
             replies = await store.insert(connection, news, notify=wake == "commit")
         if wake is None and any(reply.created or reply.replaced for reply in replies):
-            store.on_commit(connection, self._committed)
+            store.on_commit(connection, self.wake)
         return self._handles(calls, replies)
 
     def enqueue_sync(
@@ -99,7 +99,7 @@ class Outbox:
         with _noting(news):
             replies = store.insert_sync(connection, news, notify=wake == "commit")
         if wake is None and any(reply.created or reply.replaced for reply in replies):
-            store.on_commit(connection, self._committed)
+            store.on_commit(connection, self.wake)
         return self._handles(calls, replies)
 
     def _store(self) -> UserInsertStore | None:
@@ -126,8 +126,8 @@ class Outbox:
             job_for(self._home, call, reply) for call, reply in zip(calls, replies, strict=True)
         ]
 
-    def _committed(self) -> None:
-        """Called after their commit, on whatever thread that was: let workers know."""
+    def wake(self) -> None:
+        """Let workers look for what the user has committed. Called on any thread."""
         if self._home._pid == os.getpid():  # noqa: SLF001 -- what a parent opened is the parent's
             for loop, link in list(self._home._links.items()):  # noqa: SLF001
                 # A loop that ends just now takes no more calls; the next one may.

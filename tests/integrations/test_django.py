@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django import VERSION
 from django.db import connection, transaction
 
 from tests.integrations.conftest import SETTINGS
@@ -73,14 +72,12 @@ get_app()
     ("module", "missing", "install"),
     [
         ("windlass.integrations.django", ["django"], "django"),
-        ("windlass.integrations.django.tasks", ["django_tasks"], "django-tasks"),
+        ("windlass.integrations.django.django_tasks", ["django_tasks"], "django-tasks"),
     ],
 )
 def test_without_the_library_the_import_says_what_to_install(
     tmp_path: Path, module: str, missing: list[str], install: str
 ) -> None:
-    if module.endswith("tasks") and VERSION >= (6,):
-        pytest.skip("this Django brings its own tasks")
     assert complaint(tmp_path, module, *missing).endswith(f"pip install '{install}'")
 
 
@@ -223,6 +220,27 @@ for job in {jobs!r}:
     first, child, third = django(tmp_path, "-c", tell).stdout.splitlines()
     assert (first, third) == ("receipt 4", "2")
     assert child.endswith(", True]")
+
+
+@pytest.mark.parametrize("launcher", ["django windlass_worker", f"windlass worker {TARGET}"])
+def test_every_launcher_serves_the_same_queues_and_prints_each_line_once(
+    tmp_path: Path, launcher: str
+) -> None:
+    ask = """
+import django; django.setup()
+from tests.integrations.shopfront.shop import tasks
+print(tasks.add.using(queue_name="reports").enqueue(1).id)
+"""
+    job = django(tmp_path, "-c", ask).stdout.strip()
+    ran = django(tmp_path, "-m", *launcher.split(), "--until-empty", SHOP_LOGGING="root")
+    assert ran.returncode == 0, ran.stderr
+    lines = (ran.stdout + ran.stderr).splitlines()
+    ended = [line for line in lines if job[-8:] in line and "state=" not in line]
+    assert len(ended) == 1, lines
+
+
+def test_a_worker_inside_the_program_serves_these_queues_too(app: Windlass) -> None:
+    assert {"default", "mail", "reports"} <= set(app.worker_settings().shared)
 
 
 def test_processes_of_the_command_have_django_set_up(tmp_path: Path) -> None:

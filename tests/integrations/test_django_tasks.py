@@ -21,7 +21,8 @@ from tests.integrations.shopfront.interface import (
 )
 from windlass import Windlass
 from windlass.errors import ConfigError
-from windlass.integrations.django.tasks import WindlassBackend, _adopt
+from windlass.integrations.django.backend import Backend
+from windlass.integrations.django.running import adopt
 
 pytestmark = pytest.mark.usefixtures("shop")
 
@@ -54,7 +55,7 @@ def signals(shop: Any) -> Iterator[list[tuple[str, str]]]:
 
 def test_the_backend_supports_everything_the_interface_knows() -> None:
     backend = task_backends["default"]
-    assert isinstance(backend, WindlassBackend)
+    assert isinstance(backend, Backend)
     assert backend.supports_defer
     assert backend.supports_async_task
     assert backend.supports_get_result
@@ -72,6 +73,17 @@ def test_a_task_is_enqueued_run_and_its_result_read(shop: Any, work: Work) -> No
     assert result.attempts == 1
     assert result.enqueued_at <= result.started_at <= result.finished_at
     assert result.errors == []
+
+
+def test_the_result_says_what_is_stored_and_may_be_read_inside_a_coroutine(shop: Any) -> None:
+    result = shop.add.using(queue_name="mail", priority=7).enqueue(2)
+    assert shop.add.get_result(result.id) == result
+
+    async def in_a_coroutine() -> None:
+        result.refresh()
+        assert shop.add.get_result(result.id) == result
+
+    asyncio.run(in_a_coroutine())
 
 
 def test_a_coroutine_runs_too(shop: Any, work: Work) -> None:
@@ -146,7 +158,10 @@ def test_a_failed_attempt_is_followed_by_another(
     ]
 
 
-@pytest.mark.parametrize("expected", [("broken", 1, "GiveUp"), ("unstorable", 2, "PayloadError")])
+@pytest.mark.parametrize(
+    "expected",
+    [("broken", 1, "GiveUp"), ("unstorable", 2, "TypeError"), ("leaving", 1, "SystemExit")],
+)
 def test_the_end_of_a_task_that_failed_is_told_once(
     shop: Any,
     work: Work,
@@ -212,4 +227,4 @@ def test_a_queue_that_the_settings_do_not_name_is_refused(shop: Any) -> None:
 
 def test_options_that_cannot_work_are_refused(app: Windlass, shop: Any) -> None:
     with pytest.raises(ConfigError, match="leave run_in out"):
-        _adopt(app, shop.add, WindlassBackend, {"run_in": "process"})
+        adopt(app, shop.add, shop.add.get_backend(), {"run_in": "process"})

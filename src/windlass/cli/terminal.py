@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Literal, TextIO
 
 from windlass.observe.log import HumanFormatter, JsonFormatter
@@ -96,7 +97,7 @@ class Terminal:
 
 
 class LogHandler(logging.Handler):
-    """Log records → terminal."""
+    """Log records → terminal, but for those that a handler of the app's own prints there."""
 
     def __init__(self, terminal: Terminal) -> None:
         """Give it a formatter."""
@@ -105,16 +106,37 @@ class LogHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._terminal.write(self.format(record))
+            if not any(_prints(other) and other.filter(record) for other in _others(record)):
+                self._terminal.write(self.format(record))
         except Exception:  # noqa: BLE001 -- a line that cannot be formatted must not end a job
             self.handleError(record)
+
+
+def _others(record: logging.LogRecord) -> Iterator[logging.Handler]:
+    """The other handlers that get this record."""
+    logger: logging.Logger | None = logging.getLogger(record.name)
+    while logger is not None:
+        for handler in logger.handlers:
+            if record.levelno >= handler.level and not isinstance(handler, LogHandler):
+                yield handler
+        logger = logger.parent if logger.propagate else None
+
+
+def _prints(handler: logging.Handler) -> bool:
+    """Whether a handler writes to standard output or standard error."""
+    # That of Rich has a console, which has the file.
+    stream = getattr(handler, "stream", None) or getattr(
+        getattr(handler, "console", None), "file", None
+    )
+    ends = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
+    return stream is not None and any(stream is end for end in ends)
 
 
 def log_to(terminal: Terminal, *, level: str, form: LogFormat, prefix: str = "") -> None:
     """Send everything this process logs to ``terminal``.
 
     Done before the app is imported. An app that sets up logging itself replaces this: its own
-    choice wins.
+    choice wins, also if it was there first.
     """
     handler = LogHandler(terminal)
     handler.setFormatter(

@@ -44,6 +44,8 @@ class Hooks:
         """Anything your handlers need: ``ctx.state``."""
         self.services: AttachedServices = AttachedServices()
         """What you lend to handlers, those of plugins among them: ``ctx.services``."""
+        self.more_queues: set[str] = set()
+        """Queues that calls may name though no task does: workers serve them, too."""
         self.layers: list[Layer] = []
         """The middleware, outermost first."""
         self.tenant_of: Callable[[], str | None] | None = None

@@ -64,6 +64,14 @@ class UserTransactionStore(UserInsertStore, Protocol):
         """As `finish`."""
         ...
 
+    def place_sync(self, connection: UserConnection) -> str:
+        """Say where jobs would be stored through a connection that blocks: the same text as
+        `TransactionStore.place` if, and only if, it leads to the storage's own server, database
+        and schema. Changes nothing, and fails for no missing right: a failed statement would cost
+        the user their transaction.
+        """
+        ...
+
 
 class TransactionStore(UserTransactionStore, Protocol):
     """The same as part of an opened storage, which can also look what became of it."""
@@ -72,6 +80,10 @@ class TransactionStore(UserTransactionStore, Protocol):
         """What has become of a claim that `finish` was called for. Waits for no lock. Frees what a
         stored success has left to be freed, and wakes those who wait for it.
         """
+        ...
+
+    async def place(self) -> str:
+        """Say where jobs are stored: see `place_sync`."""
         ...
 
     def wake(self) -> None:

@@ -1,12 +1,13 @@
-"""Django Tasks wherever they are: in Django since 6, in the django-tasks package before."""
+"""Django Tasks: those of Django 6, or of the django-tasks package, as SHOP_TASKS says."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import django
 
-IN_DJANGO = django.VERSION >= (6,)
+IN_DJANGO = django.VERSION >= (6,) and os.environ.get("SHOP_TASKS") != "django_tasks"
 
 if TYPE_CHECKING or IN_DJANGO:
     from django.tasks import (

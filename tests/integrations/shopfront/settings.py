@@ -8,8 +8,9 @@ import django
 
 from windlass import Backoff
 
-IN_DJANGO = django.VERSION >= (6,)  # tasks are
+IN_DJANGO = django.VERSION >= (6,) and os.environ.get("SHOP_TASKS") != "django_tasks"  # tasks are
 
+MODULE = "tasks" if IN_DJANGO else "django_tasks"
 FOLDER = os.environ["SHOP_FOLDER"]
 SECRET_KEY = "not one"
 USE_TZ = True
@@ -22,10 +23,18 @@ INSTALLED_APPS = [
 WINDLASS = {"URL": f"sqlite:///{FOLDER}/jobs.db", "APP": "tests.integrations.shopfront.jobs:app"}
 TASKS = {
     "default": {
-        "BACKEND": "windlass.integrations.django.tasks.WindlassBackend",
+        "BACKEND": f"windlass.integrations.django.{MODULE}.WindlassBackend",
         "QUEUES": ["default", "mail", "reports"],
         "OPTIONS": {"max_attempts": 2, "backoff": Backoff.fixed(0)},
     }
 }
 TIME_ZONE = "UTC"
 LOGGING_CONFIG = None
+if "SHOP_LOGGING" in os.environ:  # everything to the console, as many projects have it
+    LOGGING_CONFIG = "logging.config.dictConfig"
+    LOGGING = {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "handlers": {"console": {"class": "logging.StreamHandler"}},
+        "root": {"handlers": ["console"], "level": "INFO"},
+    }

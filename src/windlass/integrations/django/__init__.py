@@ -39,15 +39,17 @@ _WAITING: list[Callable[[Windlass], object]] = []
 
 def make_app(**overriding: Any) -> Windlass:
     """An app from ``settings.WINDLASS``, for the module that ``APP`` names."""
-    chosen = {key.lower(): value for key, value in _settings().items() if key != "APP"}
+    chosen = {key.lower(): value for key, value in read_settings().items() if key != "APP"}
     chosen.update(overriding)
-    return Windlass(chosen.pop("url", None), **chosen)
+    app = Windlass(chosen.pop("url", None), **chosen)
+    app.more_queues |= _queues()
+    return app
 
 
 def get_app() -> Windlass:
     """The app of this project, the same one each time."""
     with _FINDING:
-        app = _found(_settings().get("APP"))
+        app = _found(read_settings().get("APP"))
         while _WAITING:
             _WAITING[0](app)
             del _WAITING[0]  # not before: what was refused is refused again
@@ -63,11 +65,13 @@ def _found(target: str | None) -> Windlass:
         app = load_app(target)
     # Wherever else it can be imported from, Django would not be set up there.
     app.target = TARGET
+    app.more_queues |= _queues()
     atexit.register(app.blocking.close)
     return app
 
 
-def _settings() -> Mapping[str, Any]:
+def read_settings() -> Mapping[str, Any]:
+    """``settings.WINDLASS``, or ConfigError where it says nothing."""
     written = getattr(settings, "WINDLASS", None)
     if not isinstance(written, Mapping) or not {"APP", "URL"} & set(written):
         message = (
@@ -76,6 +80,15 @@ def _settings() -> Mapping[str, Any]:
         )
         raise ConfigError(message)
     return written
+
+
+def _queues() -> set[str]:
+    """Those to which Django's own tasks may be sent."""
+    named: set[str] = set()
+    for params in getattr(settings, "TASKS", {}).values():
+        if str(params.get("BACKEND", "")).startswith(f"{__name__}."):
+            named.update(params.get("QUEUES", ["default"]))
+    return named
 
 
 def when_known(tell: Callable[[Windlass], object]) -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import importlib
 
 from django.apps import AppConfig, apps
+from django.core import checks
 from django.utils.module_loading import module_has_submodule
 
+from windlass.cli.loading import BrokenModule
+from windlass.errors import ConfigError
 from windlass.integrations.django import get_app
+from windlass.integrations.django.checks import check_database, check_settings
 
 __all__ = ["WindlassConfig", "discover"]
 
@@ -20,8 +24,16 @@ class WindlassConfig(AppConfig):
     verbose_name: str = "Windlass"
 
     def ready(self) -> None:
-        discover()
-        get_app()
+        checks.register(check_settings)
+        checks.register(check_database, checks.Tags.database)
+        try:
+            discover()
+            get_app()
+        except ConfigError as error:
+            # `manage.py check` says it, and whoever needs the app; a module that is broken for
+            # another reason is told at once.
+            if isinstance(error, BrokenModule) and error.may_heal:
+                raise
 
 
 def discover() -> None:

@@ -36,6 +36,15 @@ __all__ = ["PostgresTransactions", "UserTransactions"]
 
 _INSERT = "SELECT windlass.insert_for_user(CAST($1 AS text))"
 _FINISH = "SELECT windlass.finish_for_user(CAST($1 AS text))"
+# A server that runs, a database, a table. Without a right to the schema there is no table.
+_PLACE = """SELECT pg_catalog.concat_ws(' ',
+    extract(epoch FROM pg_catalog.pg_postmaster_start_time()),
+    (SELECT d.oid FROM pg_catalog.pg_database d
+      WHERE d.datname = pg_catalog.current_database()),
+    (SELECT c.oid FROM pg_catalog.pg_class c
+       JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+      WHERE n.nspname = CAST($1 AS text) AND c.relname = 'jobs'
+        AND pg_catalog.has_schema_privilege(n.oid, 'USAGE'))) AS place"""
 _ENDED = "SELECT what, at FROM windlass.ended_for_user($1, $2, $3, $4, $5)"
 
 _encode = msgspec.json.encode
@@ -71,6 +80,7 @@ class UserTransactions:
         place = f"{quoted_schema(schema)}."
         self._insert = Statement(_INSERT.replace("windlass.", place))
         self._finish = Statement(_FINISH.replace("windlass.", place))
+        self._place = Statement(_PLACE)
 
     async def insert(
         self, connection: UserConnection, jobs: Sequence[NewJob], *, notify: bool = False
@@ -100,6 +110,9 @@ class UserTransactions:
 
     def on_commit(self, connection: UserConnection, callback: Callable[[], None]) -> bool:
         return when_committed(connection, callback)
+
+    def place_sync(self, connection: UserConnection) -> str:
+        return ask_sync(connection, self._place, self._schema, doing="enqueue") or ""
 
     def _insertion(self, jobs: Sequence[NewJob], *, notify: bool) -> str:
         check_size(jobs)
@@ -217,6 +230,11 @@ class PostgresTransactions(UserTransactions):
         if what is Ending.STORED:
             self.wake()
         return Ended(what, rows[0]["at"])
+
+    async def place(self) -> str:
+        rows = await self._db.fetch_aside(_PLACE, self._schema)
+        found: str = rows[0]["place"]
+        return found
 
     def wake(self) -> None:
         self._db.wake()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 from django.db import connection
@@ -56,6 +57,11 @@ def at_the_second(context: TaskContext[..., Any]) -> str:
 def broken() -> None:
     message = "it broke"
     raise GiveUp(message)
+
+
+@task
+def leaving() -> None:
+    sys.exit("enough")
 
 
 @task

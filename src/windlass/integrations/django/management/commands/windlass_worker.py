@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
 from windlass.cli.main import main
 from windlass.cli.worker import worker
-from windlass.integrations.django import TARGET, get_app
-from windlass.integrations.django.apps import discover
+from windlass.integrations.django import TARGET
 
 __all__ = ["Command"]
 
@@ -36,8 +34,6 @@ class Command(BaseCommand):
 
     def serve(self, *_args: str, **given: Any) -> None:
         """Runs until the worker ends; its exit code is the program's."""
-        if not given.get("queues"):
-            given["queues"] = _queues()
         sys.exit(main(["worker", TARGET, *_written(given)]))
 
     handle = serve  # Django's name for it
@@ -70,13 +66,3 @@ def _written(given: dict[str, Any]) -> list[str]:
                 for one in value if isinstance(value, list) else [value]:
                     words += [names[-1], str(one)]
     return words
-
-
-def _queues() -> list[str]:
-    """Those the tasks name, and those to which Django's own tasks may be sent."""
-    discover()
-    named = list(get_app().worker_settings().shared)
-    for backend in getattr(settings, "TASKS", {}).values():
-        if backend.get("BACKEND", "").startswith("windlass."):
-            named += sorted(set(backend.get("QUEUES", ())) - set(named))
-    return named

@@ -1,0 +1,1 @@
+"""Django's own tests of its Tasks, run with our backend: `make django-suite`."""

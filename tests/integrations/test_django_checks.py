@@ -1,0 +1,78 @@
+"""``manage.py check``: what is missing or wrong in the settings, and what to do about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import override_settings
+
+from tests.integrations.programs import run
+
+pytestmark = pytest.mark.usefixtures("shop")
+
+BACKEND = "windlass.integrations.django.django_tasks.WindlassBackend"
+
+
+def found(tasks: dict[str, Any] | None = None, **settings: Any) -> list[tuple[str, str]]:
+    """The id and the words of each message."""
+    from windlass.integrations.django.checks import check_settings  # noqa: PLC0415 -- set up first
+
+    if tasks is not None:
+        settings["TASKS"] = {"default": {"BACKEND": BACKEND, **tasks}}
+    with override_settings(**settings):
+        every = check_settings()
+    assert all(message.hint for message in every)
+    return [(str(message.id), message.msg) for message in every]
+
+
+def test_settings_that_are_right_pass() -> None:
+    assert found() == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "words"),
+    [
+        ({"WINDLASS": {}}, "windlass.E001", "must say where jobs live"),
+        ({"WINDLASS": "sqlite:///jobs.db"}, "windlass.E001", "must say where jobs live"),
+        ({"WINDLASS": {"URL": "nothing://here"}}, "windlass.E002", "nothing"),
+        ({"WINDLASS": {"URL": "memory://", "SLOT": 3}}, "windlass.E002", "slots"),
+        ({"WINDLASS": {"APP": "nowhere:app"}}, "windlass.E003", "no module named 'nowhere'"),
+        ({"tasks": {"OPTIONS": {"max_atempts": 3}}}, "windlass.E004", "max_attempts"),
+        ({"tasks": {"OPTIONS": {"run_in": "process"}}}, "windlass.E004", "leave run_in out"),
+        ({"tasks": {"QUEUES": ["mail", "a,b"]}}, "windlass.E005", "'a,b'"),
+        ({"tasks": {"OPTIONS": {"transactional": "orders"}}}, "windlass.E006", "'orders'"),
+        ({"tasks": {"OPTIONS": {"transactional": 1}}}, "windlass.E006", "True, False or"),
+        ({"tasks": {"OPTIONS": {"transactional": True}}}, "windlass.I001", "after the commit"),
+    ],
+)
+def test_what_is_wrong_is_named_with_what_to_do(
+    settings: dict[str, Any], code: str, words: str
+) -> None:
+    ((told, message),) = found(**settings)
+    assert told == code
+    assert words in message
+
+
+def test_manage_py_check_tells_it_and_starts_nothing(tmp_path: Path) -> None:
+    site = tmp_path / "site_of_check.py"
+    site.write_text('INSTALLED_APPS = ["windlass.integrations.django"]\nSECRET_KEY = "x"\n')
+    ran = run(tmp_path, "-m", "django", "check", DJANGO_SETTINGS_MODULE="site_of_check")
+    assert ran.returncode == 1
+    assert "(windlass.E001) settings.WINDLASS must say where jobs live" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_backend_without_the_app_is_told(tmp_path: Path) -> None:
+    site = tmp_path / "site_of_check.py"
+    site.write_text(
+        f"""
+INSTALLED_APPS = ["django_tasks"]
+SECRET_KEY = "x"
+TASKS = {{"default": {{"BACKEND": {BACKEND!r}}}}}
+"""
+    )
+    ran = run(tmp_path, "-m", "django", "check", DJANGO_SETTINGS_MODULE="site_of_check")
+    assert "(windlass.W001)" in ran.stderr, ran.stderr
+    assert "(windlass.E001)" in ran.stderr
