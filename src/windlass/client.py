@@ -29,7 +29,7 @@ from windlass.errors import (
 )
 from windlass.handle import Job, JobClient
 from windlass.journaling import EventJournal
-from windlass.limits import Definitions
+from windlass.limits import JOB_ATTRIBUTES, Definitions
 from windlass.observe.bus import Bus
 from windlass.options import first_said
 from windlass.seams import Seams
@@ -82,7 +82,7 @@ def new_job(call: Call[Any], settings: Settings, job_id: JobId) -> NewJob:
     if call.arguments is not None:
         principal = principal or _found(call.arguments, PRINCIPAL_KEYS)
         correlation_id = correlation_id or _found(call.arguments, CORRELATION_KEYS)
-    return NewJob(
+    new = NewJob(
         id=job_id,
         task=task.name,
         queue=ask.queue or task.queue or settings.default_queue,
@@ -104,6 +104,23 @@ def new_job(call: Call[Any], settings: Settings, job_id: JobId) -> NewJob:
         on_failure=call.task.follow_up(settings),
         on_lost=ask.on_lost or task.on_lost,
     )
+    return _with_keys(new, call) if call.task.reads_job else new
+
+
+def _with_keys(new: NewJob, call: Call) -> NewJob:
+    """With limits whose keys name what only the finished job has, such as an inherited tenant."""
+    ask, secrets = call.options, call.task.codec.secrets
+    hidden = [
+        name
+        for name, said, keys in (
+            ("principal", ask.principal, PRINCIPAL_KEYS),
+            ("correlation_id", ask.correlation_id, CORRELATION_KEYS),
+        )
+        if said is None and not secrets.isdisjoint(keys)
+    ]
+    attributes = {name: getattr(new, name) for name in JOB_ATTRIBUTES}
+    limits = call.task.limits_of(call, attributes, hidden)
+    return msgspec.structs.replace(new, limits=limits)
 
 
 def note_ids(error: BaseException, ids: Iterable[JobId]) -> None:

@@ -18,6 +18,7 @@ from windlass.storage.protocol import LimitStore
 from windlass.templates import Template, check_argument, found, parsed
 
 __all__ = [
+    "JOB_ATTRIBUTES",
     "Costs",
     "Definitions",
     "Draw",
@@ -33,13 +34,16 @@ __all__ = [
 Costs = float | dict[str, float]
 """What one call costs: of every rate its task draws on, or by the names of the limits."""
 
+JOB_ATTRIBUTES = ("tenant", "principal", "queue", "priority", "correlation_id")
+"""What keys may name besides arguments: of the job, as it is enqueued."""
+
 
 class Limit(msgspec.Struct, frozen=True):
     """A budget of the whole cluster, shared by every task it is given to.
 
-    ``key``: a budget for each value of an argument, such as ``"{tenant_id}"``. ``cost``: tokens of
-    the rate that a job takes: a number, an argument such as ``"{tokens}"``, or a function of
-    arguments.
+    ``key``: a budget for each value of an argument, such as ``"{tenant_id}"``, or of the job's
+    tenant, principal, queue, priority or correlation_id. ``cost``: tokens of the rate that a job
+    takes: a number, an argument such as ``"{tokens}"``, or a function of arguments.
     """
 
     name: str
@@ -115,7 +119,7 @@ class Draw:
         self._cost: Callable[[Mapping[str, Any]], object] = lambda _: 1.0
         if limit.key is not None:
             what = f"the key of limit {limit.name!r}"
-            self._key = Template(limit.key, what, arguments, task)
+            self._key = Template(limit.key, what, arguments, task, JOB_ATTRIBUTES)
         match limit.cost:
             case None:
                 pass
@@ -136,10 +140,17 @@ class Draw:
         cost = self.limit.cost
         return self._key is not None or isinstance(cost, str) or callable(cost)
 
+    @property
+    def reads_job(self) -> bool:
+        """Whether its key names something that the job has and no argument is."""
+        return self._key is not None and self._key.reads_job
+
     def use(
         self, arguments: Mapping[str, Any], costs: Costs | None, secrets: Collection[str] = ()
     ) -> LimitUse:
-        """What a call with these arguments, some of them ``secrets``, takes of the limit."""
+        """What a call with these arguments, some of them ``secrets``, takes of the limit. They
+        hold the `JOB_ATTRIBUTES` as well, where it reads them.
+        """
         name = self.limit.name
         cost: object = costs.get(name) if isinstance(costs, dict) else costs
         if self.limit.rate is None:

@@ -31,7 +31,7 @@ from windlass.core.unique import Unique as StoredUnique
 from windlass.enqueuer import Enqueuer
 from windlass.errors import DefinitionError, InvalidArgument
 from windlass.followup import check_named, check_taker, follow_up
-from windlass.limits import Costs, Draw, breaker_name, check_costs
+from windlass.limits import JOB_ATTRIBUTES, Costs, Draw, breaker_name, check_costs
 from windlass.options import JobOptions, RunIn, TaskOptions, some_time, tag_names
 from windlass.registry import TaskRegistry
 from windlass.storage.protocol import UserConnection
@@ -116,6 +116,8 @@ class Task(Generic[P, R_co, F_co]):
         self.draws: tuple[Draw, ...] = tuple(
             Draw(limit, names, options.name) for limit in options.limits
         )
+        self.reads_job: bool = any(draw.reads_job for draw in self.draws)
+        """Whether `limits_of` is needed: a key of its limits names more than arguments."""
         self.always: tuple[LimitUse, ...] = (
             () if options.breaker is None else (LimitUse(breaker_name(options.name)),)
         )
@@ -292,18 +294,32 @@ class Task(Generic[P, R_co, F_co]):
         keyed = None if options.unique is not None or options.keyless else self._keyed
         given: Mapping[str, Any] = {}
         if self.draws or (keyed is not None and keyed.reads_arguments):
-            args, kwargs = self.codec.decode(payload)
-            given = {**self._defaults, **dict(zip(self.codec.names, args, strict=False)), **kwargs}
+            given = self._given(payload)
         uses, secrets = self.always, self.codec.secrets
         if self.draws:
-            uses = (*(draw.use(given, options.cost, secrets) for draw in self.draws), *uses)
+            known = {**dict.fromkeys(JOB_ATTRIBUTES), **given} if self.reads_job else given
+            uses = (*(draw.use(known, options.cost, secrets) for draw in self.draws), *uses)
         if keyed is None:
             return Call(self, payload, named, options, uses)
         whole = payload if keyed.reads_arguments else self.codec.canonical(payload)
         unique = keyed.stored(options.rule or keyed.rule, whole, given, secrets)
         return Call(self, payload, named, options, uses, unique)
 
+    def _given(self, payload: bytes) -> dict[str, Any]:
+        args, kwargs = self.codec.decode(payload)
+        return {**self._defaults, **dict(zip(self.codec.names, args, strict=False)), **kwargs}
+
     # --- what goes along with its jobs ---
+
+    def limits_of(
+        self, call: Call, attributes: Mapping[str, Any], hidden: Sequence[str] = ()
+    ) -> tuple[LimitUse, ...]:
+        """What ``call`` takes, for a job with these `JOB_ATTRIBUTES`. ``hidden``: those that come
+        from secret arguments.
+        """
+        known = {**attributes, **self._given(call.payload)}
+        secrets, cost = {*self.codec.secrets, *hidden}, call.options.cost
+        return (*(draw.use(known, cost, secrets) for draw in self.draws), *self.always)
 
     def _check_on_failure(self, taker: object) -> None:
         if isinstance(taker, Task):

@@ -25,14 +25,26 @@ Part = tuple[str, tuple[str, ...]]
 class Template:
     """A key made of arguments."""
 
-    __slots__ = ("_parts", "_several", "_what")
+    __slots__ = ("_parts", "_several", "_what", "reads_job")
 
-    def __init__(self, template: str, what: str, arguments: Collection[str], task: str) -> None:
-        """Refuses one that names what is no argument of ``task``."""
+    def __init__(
+        self,
+        template: str,
+        what: str,
+        arguments: Collection[str],
+        task: str,
+        attributes: Collection[str] = (),
+    ) -> None:
+        """Refuses one that names neither an argument of ``task`` nor one of the ``attributes`` that
+        its jobs have. An argument of the same name wins.
+        """
         self._what = what
         self._parts = parsed(template, what, "tenant_id")
-        for _, path in self._parts:
-            check_argument(path[:1], arguments, what, task)
+        own = [path for _, path in self._parts if path and path[0] not in arguments]
+        for path in own:
+            if len(path) > 1 or path[0] not in attributes:
+                check_argument(path[:1], arguments, what, task, attributes)
+        self.reads_job: bool = bool(own)
         self._several = "".join(text for text, _ in self._parts) if len(self._parts) > 1 else ""
 
     def fill(self, arguments: Mapping[str, Any], secrets: Collection[str] = ()) -> str:
@@ -77,14 +89,22 @@ def parsed(template: object, what: str, example: str) -> list[Part]:
     return [(text, tuple(field.split(".")) if field else ()) for text, field, *_ in parts]
 
 
-def check_argument(wanted: Iterable[str], arguments: Collection[str], what: str, task: str) -> None:
-    """Refuse names that are no arguments of ``task``."""
+def check_argument(
+    wanted: Iterable[str],
+    arguments: Collection[str],
+    what: str,
+    task: str,
+    attributes: Collection[str] = (),
+) -> None:
+    """Refuse names that are no arguments of ``task``; ``attributes``: what may be named instead."""
     for name in wanted:
         if name not in arguments:
             has = f"It has {', '.join(arguments)}." if arguments else "It has none."
+            also = f" {', '.join(attributes)} of the job can be named, too." if attributes else ""
             message = (
                 f"{what} names {name!r}, which is no argument of task {task!r}. {has}"
-                f"{suggestion(name, arguments)} Name one of them, or add the argument."
+                f"{suggestion(name, arguments) or suggestion(name, attributes)} Name one of them, "
+                f"or add the argument.{also}"
             )
             raise DefinitionError(message)
 

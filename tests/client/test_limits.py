@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from windlass import Limit, Rate, Windlass
+from windlass import Context, Limit, Rate, Secret, Windlass
 from windlass.core.job import LimitUse
 from windlass.core.limit import LimitSpec
 from windlass.errors import ConfigError, DefinitionError, InvalidArgument, LimitUnknown
 from windlass.task import Task
-from windlass.testing import VirtualClock
+from windlass.testing import VirtualClock, drain
 
 RATE = Rate(10, 1)
 
@@ -97,7 +97,7 @@ def test_a_limit_that_makes_no_sense_is_refused(make: Callable[[], object], told
         ("api", InvalidArgument, "limits takes Limit objects"),
         ([RATE], InvalidArgument, "limits takes Limit objects"),
         ([Limit("api", RATE), Limit("api", RATE)], InvalidArgument, "twice"),
-        (Limit("api", RATE, key="{tenant}"), DefinitionError, "Did you mean 'tenant_id'"),
+        (Limit("api", RATE, key="{tenent_id}"), DefinitionError, "Did you mean 'tenant_id'"),
         (Limit("api", RATE, key="{order.tenant}"), DefinitionError, "'order', which is no arg"),
         (Limit("api", RATE, cost="{tokens}"), DefinitionError, "'tokens', which is no argument"),
         (Limit("api", RATE, cost=lambda tokens: 1), DefinitionError, "It has tenant_id"),
@@ -350,3 +350,56 @@ async def test_orders_for_what_is_no_limit_are_refused() -> None:
         for order in (app.admin.drain_limit, app.admin.reset_limit):
             with pytest.raises(LimitUnknown, match="Did you mean 'api'"):
                 await order("apo")
+
+
+# --- keys from the job ---
+
+
+async def test_a_key_names_what_the_job_has(app: Windlass) -> None:
+    task = limited(app, Limit("api", RATE, key="{tenant}/{queue}/{priority}/{correlation_id}"))
+    options: dict[str, Any] = {"tenant": "acme", "priority": 3, "correlation_id": "r-1"}
+    job = await task.options(**options, queue="mail").enqueue()
+    assert (await job.refresh()).limits == (LimitUse("api", "acme/mail/3/r-1", 1.0),)
+    (job,) = await app.enqueue_many([task.options(priority=3).call()])
+    assert (await job.refresh()).limits == (LimitUse("api", "/default/3/", 1.0),)
+
+
+async def test_an_argument_of_the_same_name_wins(app: Windlass) -> None:
+    @app.task(limits=[Limit("api", RATE, key="{tenant}")])
+    async def work(tenant: str) -> None: ...
+
+    job = await work.options(tenant="of the job").enqueue("of the call")
+    assert (await job.refresh()).limits == (LimitUse("api", "of the call", 1.0),)
+
+
+async def test_a_key_sees_the_tenant_that_a_handler_passes_on() -> None:
+    app = Windlass("memory://")
+    child = limited(app, Limit("api", RATE, key="{tenant}"))
+    made: list[Any] = []
+
+    @app.task
+    async def parent(ctx: Context) -> None:
+        made.extend([await child.enqueue(), await ctx.enqueue(child.call())])
+
+    await parent.options(tenant="acme").enqueue()
+    await drain(app)
+    keys = [(await job.refresh()).limits[0].key for job in made]
+    assert keys == ["acme", "acme"]
+
+
+async def test_a_key_holds_a_digest_of_a_principal_that_is_a_secret_argument(
+    app: Windlass,
+) -> None:
+    @app.task(limits=[Limit("api", RATE, key="{principal}")])
+    async def work(user_id: Secret[str]) -> None: ...
+
+    key = (await (await work.enqueue("canary")).refresh()).limits[0].key
+    assert key.startswith("secret:")
+    key = (await (await work.options(principal="ada").enqueue("canary")).refresh()).limits[0].key
+    assert key == "ada"
+
+
+@pytest.mark.parametrize("key", ["{tenants}", "{tenant.name}", "{parent}"])
+def test_a_key_that_names_nothing_says_what_there_is(app: Windlass, key: str) -> None:
+    with pytest.raises(DefinitionError, match="tenant, principal, queue, priority"):
+        limited(app, Limit("api", RATE, key=key))
