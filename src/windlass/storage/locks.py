@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -29,6 +30,9 @@ __all__ = [
     "runtime_directory",
     "signed",
 ]
+
+log = logging.getLogger("windlass")
+_said = False
 
 _ABANDONED_AFTER = timedelta(hours=1)
 _WORKER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -168,6 +172,7 @@ class WorkerLocks:
     def hold(self, worker: str) -> tuple[str, int, int]:
         """Boot id, device and inode for the worker's row."""
         if self._directory is None:
+            _say_once()
             return "", 0, 0
         lock = self._held[worker] = WorkerLock.hold(self._directory, worker)
         return self.boot, lock.device, lock.inode
@@ -217,6 +222,17 @@ class WorkerLocks:
         self._held.clear()
 
 
+def _say_once() -> None:
+    global _said  # noqa: PLW0603 -- one process says it once, however many workers it has
+    if not _said and sys.platform != "win32":
+        _said = True
+        log.warning(
+            "there is no private folder to write to, so no worker can prove the death of another: "
+            "jobs of a killed worker are run again after its lease, not at once. Set "
+            "XDG_RUNTIME_DIR or TMPDIR to a writable folder to change that"
+        )
+
+
 def runtime_directory() -> str | None:
     """A private folder of this user for the locks of workers whose storage has no folder itself.
 
@@ -224,15 +240,18 @@ def runtime_directory() -> str | None:
     """
     if sys.platform == "win32":
         return None
-    named = os.environ.get("XDG_RUNTIME_DIR")
-    path = (
-        Path(named, "windlass") if named else Path(tempfile.gettempdir(), f"windlass-{os.getuid()}")
-    )
     try:
+        named = os.environ.get("XDG_RUNTIME_DIR")
+        path = (
+            Path(named, "windlass")
+            if named
+            else Path(tempfile.gettempdir(), f"windlass-{os.getuid()}")
+        )
         path.mkdir(0o700, exist_ok=True)
         found = path.lstat()
-    except OSError:
+    except OSError:  # a read-only container has no folder for temporary files
         return None
     # A folder that somebody else made, or may write to, could be made to prove anything.
     private = found.st_uid == os.getuid() and not found.st_mode & 0o022 and path.is_dir()
-    return str(path) if private and not path.is_symlink() else None
+    usable = private and not path.is_symlink() and os.access(path, os.W_OK | os.X_OK)
+    return str(path) if usable else None
