@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 import os
 from collections.abc import (
     AsyncIterator,
@@ -23,6 +24,7 @@ from windlass.admin import Admin
 from windlass.blocking import Blocking
 from windlass.client import Client
 from windlass.config import Settings, WorkerSettings, load_settings
+from windlass.core.redact import redacted_url
 from windlass.errors import AppClosed, ConfigError
 from windlass.followup import check_all
 from windlass.greenlets import running_loop
@@ -47,6 +49,21 @@ if TYPE_CHECKING:
 __all__ = ["Windlass"]
 
 
+log = logging.getLogger("windlass")
+
+
+def _warn_of_other_url(url: str) -> None:
+    """Say that ``WINDLASS_URL`` changes nothing, because the code names another storage."""
+    named = os.environ.get("WINDLASS_URL")
+    if named and named != url:
+        log.warning(
+            "WINDLASS_URL is %s, but the code says Windlass(%r), which wins. Write Windlass() in "
+            "the code to use WINDLASS_URL, or unset the variable",
+            redacted_url(named),
+            redacted_url(url),
+        )
+
+
 class _Link(msgspec.Struct):
     """The app's hold on one event loop."""
 
@@ -67,6 +84,9 @@ class Windlass(Producing):
     several event loops, from threads and after a fork: each gets its own storage connection.
     """
 
+    _warns = True
+    """Whether a URL in the code that ``WINDLASS_URL`` does not change is worth a warning."""
+
     def __init__(
         self,
         url: str | None = None,
@@ -85,6 +105,8 @@ class Windlass(Producing):
         """
         super().__init__()
         self.settings: Settings = load_settings(url, settings, config=config)
+        if self._warns and url is not None:
+            _warn_of_other_url(self.settings.url)
         self.blocking: Blocking = Blocking(self)
         self._outbox = Outbox(self, self.blocking.start)
         self._seams = seams or Seams(wall=clock.now)

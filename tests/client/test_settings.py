@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from windlass import Backoff, Grants, Windlass
+from windlass.cli.target import app_at
 from windlass.config import Settings, WorkerSettings, load_settings, parse_duration
 from windlass.errors import ConfigError
 
@@ -377,3 +378,22 @@ def test_a_variable_that_is_not_set_or_has_no_name_is_refused(
 def test_a_variable_of_the_file_s_own_overrides_what_it_has_filled_in(tmp_path: Path) -> None:
     settings = in_file(tmp_path, 'url = "${A}"', A="redis://a", WINDLASS_URL="memory://")
     assert settings.url == "memory://"
+
+
+def test_a_url_in_the_code_that_the_variable_does_not_change_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("WINDLASS_URL", "redis://:canary@cache/0")
+    app = Windlass("memory://")
+    assert app.settings.url == "memory://"
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "Write Windlass() in the code to use WINDLASS_URL" in said
+    assert "canary" not in said
+
+    caplog.clear()
+    Windlass()
+    Windlass("redis://:canary@cache/0")
+    app_at("memory://")  # what --url of a command says
+    monkeypatch.delenv("WINDLASS_URL")
+    Windlass("memory://")
+    assert not caplog.records

@@ -14,6 +14,7 @@ import click
 from windlass.app import Windlass
 from windlass.cli.demo_shop import PaymentUnreachable, Shop, drawn
 from windlass.cli.demo_time import DemoClock, DemoLoop
+from windlass.cli.target import app_at
 from windlass.core.state import Shown
 from windlass.seams import SYSTEM_CLOCK, Seams
 from windlass.storage.looks import JobFilter
@@ -96,7 +97,7 @@ async def past_of(loop: DemoLoop, opened: timedelta) -> AsyncIterator[Shop]:
     began = SYSTEM_CLOCK.now() - opened
     clock = DemoClock(loop, began)
     seams = Seams(wall=clock.now, boot=lambda: clock.boot().total_seconds())
-    shop = Shop(Windlass("memory://", clock=clock, seams=seams, **_CALM))
+    shop = Shop(app_at("memory://", clock=clock, seams=seams, **_CALM))
     async with shop.app:
         with _hushed(clock):
             async with _worked(shop.app):

@@ -7,7 +7,7 @@ import getpass
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Place",
+    "app_at",
     "ask",
     "json_option",
     "named",
@@ -82,14 +83,25 @@ def several(words: tuple[str, ...], url: str | None, what: str) -> tuple[Place, 
     return (place(app, url), rest) if ":" in app else (place(None, url), [app, *rest])
 
 
+def app_at(url: str | None, **settings: Any) -> Windlass:
+    """An app of this program at ``url``, which was chosen on the command line: whatever
+    ``WINDLASS_URL`` says needs no warning.
+    """
+    from windlass.app import Windlass
+
+    class Chosen(Windlass):
+        _warns = False
+
+    return Chosen(url, **settings)
+
+
 @asynccontextmanager
 async def opened(where: Place) -> AsyncIterator[Windlass]:
     """The app, open; a storage that only its own process can reach is refused."""
-    from windlass.app import Windlass
     from windlass.cli.loading import load_app
     from windlass.core.redact import redacted_url
 
-    app = Windlass(where.url) if where.target is None else load_app(where.target)
+    app = app_at(where.url) if where.target is None else load_app(where.target)
     if where.target is None:  # an app may be asked before its first job, a URL may be misspelt
         refuse_missing(app.settings)
     app.admin = app.admin.acting(f"cli:{_user()}")
