@@ -107,7 +107,7 @@ def new_job(call: Call[Any], settings: Settings, job_id: JobId) -> NewJob:
     return _with_keys(new, call) if call.task.reads_job else new
 
 
-def _with_keys(new: NewJob, call: Call) -> NewJob:
+def _with_keys(new: NewJob, call: Call[Any]) -> NewJob:
     """With limits whose keys name what only the finished job has, such as an inherited tenant."""
     ask, secrets = call.options, call.task.codec.secrets
     hidden = [

@@ -312,7 +312,7 @@ class Task(Generic[P, R_co, F_co]):
     # --- what goes along with its jobs ---
 
     def limits_of(
-        self, call: Call, attributes: Mapping[str, Any], hidden: Sequence[str] = ()
+        self, call: Call[Any], attributes: Mapping[str, Any], hidden: Sequence[str] = ()
     ) -> tuple[LimitUse, ...]:
         """What ``call`` takes, for a job with these `JOB_ATTRIBUTES`. ``hidden``: those that come
         from secret arguments.
