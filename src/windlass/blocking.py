@@ -220,7 +220,7 @@ class Blocking:
     ) -> R:
         """Run any of the app's coroutines, such as ``app.admin.counts()``, and wait for it.
 
-        ``anywhere``: on an event loop, too, which stands still meanwhile.
+        ``anywhere``: also on an event loop, which is blocked meanwhile.
         """
         if _on_a_loop() and (not anywhere or self._is_here()):
             work.close()

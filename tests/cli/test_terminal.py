@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import pty
+import sys
 from collections.abc import Iterator
 from typing import TextIO
 
 import pytest
 
-from windlass.cli.terminal import Terminal
+from windlass.cli.terminal import LogHandler, Terminal
 
 
 class Pipe:
@@ -95,3 +97,26 @@ def test_nobody_listening_is_no_error(pipe: Pipe) -> None:
     terminal.write("anybody?")
     terminal.write("no")
     pipe.reader = os.open(os.devnull, os.O_RDONLY)
+
+
+def test_a_line_that_the_apps_own_handler_prints_is_not_printed_again(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    parent, shop = logging.getLogger("shop_of_lines"), logging.getLogger("shop_of_lines.mail")
+    monkeypatch.setattr(parent, "handlers", [LogHandler(Terminal(pipe.stream))])
+    monkeypatch.setattr(parent, "propagate", False)
+    monkeypatch.setattr(shop, "handlers", [])
+    shop.setLevel(logging.INFO)
+
+    shop.info("first")
+    console = logging.StreamHandler()
+    shop.addHandler(console)
+    shop.info("second")
+    console.setLevel(logging.WARNING)
+    shop.info("third")
+    console.setLevel(logging.DEBUG)
+    console.addFilter(lambda record: record.msg != "fourth")
+    shop.info("fourth")
+    shop.info("fifth")
+    assert pipe.read().decode().split() == ["first", "third", "fourth"]

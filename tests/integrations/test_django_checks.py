@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django import VERSION
+from django.conf import settings
 from django.test import override_settings
 
 from tests.integrations.programs import run
@@ -55,7 +57,14 @@ def test_what_is_wrong_is_named_with_what_to_do(
     assert words in message
 
 
-def test_manage_py_check_tells_it_and_starts_nothing(tmp_path: Path) -> None:
+@pytest.mark.skipif(VERSION < (6,), reason="before Django 6 there is one backend")
+def test_a_backend_for_the_other_kind_of_tasks_is_named() -> None:
+    built_in = {"default": {"BACKEND": BACKEND.replace("django_tasks", "tasks")}}
+    told = found(TASKS=built_in, INSTALLED_APPS=[*settings.INSTALLED_APPS, "django_tasks"])
+    assert [code for code, _ in told] == ["windlass.W002"]
+
+
+def test_manage_py_check_names_a_missing_setting_without_a_traceback(tmp_path: Path) -> None:
     site = tmp_path / "site_of_check.py"
     site.write_text('INSTALLED_APPS = ["windlass.integrations.django"]\nSECRET_KEY = "x"\n')
     ran = run(tmp_path, "-m", "django", "check", DJANGO_SETTINGS_MODULE="site_of_check")
@@ -64,7 +73,7 @@ def test_manage_py_check_tells_it_and_starts_nothing(tmp_path: Path) -> None:
     assert "Traceback" not in ran.stderr
 
 
-def test_a_backend_without_the_app_is_told(tmp_path: Path) -> None:
+def test_a_backend_without_the_app_is_named(tmp_path: Path) -> None:
     site = tmp_path / "site_of_check.py"
     site.write_text(
         f"""

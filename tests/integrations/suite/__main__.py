@@ -97,7 +97,7 @@ def _name(test: unittest.TestCase) -> str:
 
 
 def _on(store: str) -> int:
-    """Where jobs are while the tests run: a file, or a server of its own."""
+    """Run the tests with jobs in a file, or on a new server."""
     with tempfile.TemporaryDirectory() as place:
         server = PostgresServer() if store == "postgresql" else None
         try:

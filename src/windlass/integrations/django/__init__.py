@@ -92,7 +92,7 @@ def _queues() -> set[str]:
 
 
 def when_known(tell: Callable[[Windlass], object]) -> None:
-    """Call ``tell`` with the app when somebody needs the app; a module that is being imported must
+    """Call ``tell`` with the app when the app is first needed; a module that is being imported must
     not import the app's, which may be importing it.
     """
     _WAITING.append(tell)

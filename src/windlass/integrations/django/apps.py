@@ -30,8 +30,8 @@ class WindlassConfig(AppConfig):
             discover()
             get_app()
         except ConfigError as error:
-            # `manage.py check` says it, and whoever needs the app; a module that is broken for
-            # another reason is told at once.
+            # `manage.py check` reports it, and `get_app` raises it again. A module that is broken
+            # for another reason is reported at once.
             if isinstance(error, BrokenModule) and error.may_heal:
                 raise
 

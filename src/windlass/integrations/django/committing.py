@@ -120,7 +120,7 @@ def elsewhere(app: Windlass, alias: str) -> str | None:
 
 
 def _is_same(app: Windlass, database: BaseDatabaseWrapper) -> bool:
-    """Ask once: whoever changes either's address starts the process again."""
+    """Ask once: an address of either changes only with a new process."""
     if database.vendor != "postgresql":
         return False
     known = database.settings_dict

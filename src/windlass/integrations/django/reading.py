@@ -32,8 +32,8 @@ DEFINED: dict[str, tuple[AnyTask, Interface]] = {}
 
 
 def enqueued_at(app: Windlass, job_id: str, created_at: datetime | None = None) -> datetime:
-    """Say when a job was enqueued: the millisecond that its id was made in, which whoever knows
-    the id can read without asking the store. ``created_at`` is the answer for ids without a time,
+    """Say when a job was enqueued: the millisecond in which its id was made. The id alone tells it,
+    so that no answer of the store is needed. ``created_at`` is the answer for ids without a time,
     and where a test moves the clock.
     """
     if job_id[12:13] == _MADE_FROM_TIME and app._opener.clock is SYSTEM_CLOCK:  # noqa: SLF001
@@ -47,7 +47,7 @@ async def read(job_id: str) -> AnyResult:
 
 
 async def read_as(job_id: str, interface: Interface) -> AnyResult:
-    """Read the result of a job for whoever uses ``interface``, or raise its own error."""
+    """Read the result of a job for code that uses ``interface``, or raise its own error."""
     return await _read(job_id, interface)
 
 
