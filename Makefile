@@ -31,7 +31,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip -qq
 help:
 	@echo "make demo               a small shop's jobs, run to the end on a temporary SQLite file"
 	@echo "make test               every test on this Python      (ARGS='-k claim', WORKERS=4)"
-	@echo "make lint               ruff, mypy --strict and the import contracts"
+	@echo "make lint               ruff, mypy --strict, pyright and the import contracts"
 	@echo "make format             what ruff can put right by itself"
 	@echo "make bench              the benchmarks                 (ARGS='--json')"
 	@echo "make docs               the documentation, into site/"
@@ -53,6 +53,7 @@ lint: $(DEV)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy $(CHECKED)
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(VENV)/bin/pyright
 	$(VENV)/bin/lint-imports --no-cache --no-logo
 
 format: $(DEV)

@@ -16,12 +16,13 @@ from windlass.handle import Job
 from windlass.limits import Limit
 from windlass.plugins import Plugin, Registrar
 from windlass.services import Services
-from windlass.task import Task
+from windlass.task import Call, Task
 from windlass.unique import Unique
 
 __all__ = [
     "Backoff",
     "Breaker",
+    "Call",
     "Context",
     "Cron",
     "Every",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Awaitable, Coroutine
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Annotated, Any, Literal
@@ -87,6 +88,15 @@ def test_a_result_comes_back_as_what_it_was(kind: object, value: object) -> None
     back = Codec(taking(kind)).decode_result(encode_any(value))
     assert back == value
     assert type(back) is type(value)
+
+
+@pytest.mark.parametrize("kind", [Awaitable[Decimal], Coroutine[Any, Any, Decimal]])
+def test_a_result_that_was_awaited_comes_back_as_what_it_was(kind: object) -> None:
+    function = taking(str)
+    function.__annotations__["return"] = kind
+    back = Codec(function).decode_result(encode_any(Decimal("1.5")))
+    assert back == Decimal("1.5")
+    assert type(back) is Decimal
 
 
 json_values = st.recursive(

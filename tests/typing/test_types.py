@@ -1,17 +1,26 @@
-"""A wrong argument is a type error: programs that must pass the checker, and lines that must not.
+"""A wrong argument is a type error: programs that must pass the checkers, and lines that must not.
 
-A line that must fail ends in ``# E: code text``: the error's code and part of its text.
+A line that must fail ends in ``# E: code text``: the code of mypy's error and part of its text.
+Pyright must find an error in the same lines and in no other.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from mypy import api
 
+from tests.architecture.source import ROOT
+
 HEAD = """\
+import asyncio
 from datetime import datetime, timedelta
 from windlass import Backoff, Context, Job, Secret, Task, Windlass
 
@@ -37,6 +46,14 @@ EXPECTED = re.compile(r"#\s*E: (?P<code>[\w-]+)(?: (?P<text>.*))?$")
 REPORTED = re.compile(r"^.*?:(?P<line>\d+): error: (?P<text>.*?)\s+\[(?P<code>[\w-]+)\]$")
 
 
+def expected(text: str) -> dict[int, re.Match[str]]:
+    return {
+        number: match
+        for number, line in enumerate(text.splitlines(), 1)
+        if (match := EXPECTED.search(line))
+    }
+
+
 def check(folder: Path, program: str) -> None:
     """Hold mypy's errors against the comments, line by line."""
     file = folder / "program.py"
@@ -51,21 +68,15 @@ def check(folder: Path, program: str) -> None:
     got: dict[int, dict[str, str]] = {}
     for match in found:
         got.setdefault(int(match["line"]), {})[match["code"]] = match["text"]
-    wanted = {
-        number: match
-        for number, line in enumerate(text.splitlines(), 1)
-        if (match := EXPECTED.search(line))
-    }
+    wanted = expected(text)
     assert sorted(got) == sorted(wanted), output
     for number, match in wanted.items():
         assert (match["text"] or "") in got[number].get(match["code"], "no such error"), output
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        pytest.param(
-            """
+RIGHT = [
+    pytest.param(
+        """
 from typing import Protocol
 from windlass import Every, Grants, Plugin, Registrar
 
@@ -97,10 +108,10 @@ app.install(Nameless())  # E: arg-type Plugin
 Grants(middleware="some")  # E: arg-type
 Grants(task=True)  # E: call-arg
 """,
-            id="plugins",
-        ),
-        pytest.param(
-            """
+        id="plugins",
+    ),
+    pytest.param(
+        """
 import psycopg
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
@@ -129,10 +140,10 @@ def refund(ctx: Context) -> str:
     with Session() as session:
         return ctx.finish_sync(3, connection=session)  # E: return-value expected "str"
 """,
-            id="connections and what is finished on them",
-        ),
-        pytest.param(
-            """
+        id="connections and what is finished on them",
+    ),
+    pytest.param(
+        """
 async def main() -> None:
     await send.enqueue("a", subject="b")
     await send.enqueue(to="a", subject="b", copies=2)
@@ -141,20 +152,20 @@ async def main() -> None:
     resize.options(at=datetime.now()).enqueue_sync("a.png", 100)
     await app.enqueue_many([send.call("a", subject="b"), resize.options(queue="x").call("a.png")])
 """,
-            id="calls that fit the function are accepted",
-        ),
-        pytest.param(
-            """
+        id="calls that fit the function are accepted",
+    ),
+    pytest.param(
+        """
 async def main() -> None:
     await report.enqueue(datetime.now())
     await report.enqueue(day=datetime.now())
     tidy.enqueue_sync()
     await app.enqueue_many([tidy.call(), report.call(datetime.now())])
 """,
-            id="the context is no argument of enqueue",
-        ),
-        pytest.param(
-            """
+        id="the context is no argument of enqueue",
+    ),
+    pytest.param(
+        """
 async def main() -> None:
     copies: int = await (await send.enqueue("a", subject="b")).result(timeout=10)
     job: Job[list[str]] = resize.enqueue_sync("a.png")
@@ -162,10 +173,10 @@ async def main() -> None:
     await (await report.enqueue(datetime.now())).result()
     done: bool = await (await tidy.options(tags=["x"]).enqueue()).result()
 """,
-            id="the result is what the function returns",
-        ),
-        pytest.param(
-            """
+        id="the result is what the function returns",
+    ),
+    pytest.param(
+        """
 first: Task[[str, int], list[str]]
 def takes_any_task(task: Task[..., object]) -> str:
     return task.name
@@ -176,10 +187,10 @@ async def worker() -> None:
     async with app, app.worker(queues={"mail": 2}, max_jobs=100) as running:
         print(running.id)
 """,
-            id="tasks and workers can be passed on",
-        ),
-        pytest.param(
-            """
+        id="tasks and workers can be passed on",
+    ),
+    pytest.param(
+        """
 from windlass.testing import VirtualClock, drain, drain_all_sync, inline, isolated
 
 async def test() -> None:
@@ -190,19 +201,112 @@ async def test() -> None:
     with isolated(app, clock=VirtualClock()), inline(app, errors="keep"):
         drain_all_sync(app).raise_errors()
 """,
-            id="the testing tools are typed",
-        ),
-    ],
-)
+        id="the testing tools are typed",
+    ),
+]
+
+
+@pytest.mark.parametrize("program", RIGHT)
 def test_a_program_that_is_right_passes(tmp_path: Path, program: str) -> None:
     check(tmp_path, program)
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        pytest.param(
-            """
+WRONG = [
+    pytest.param(
+        """
+async def main(ctx: Context) -> None:
+    copies: int = await send("a", subject="b")
+    paths: list[str] = resize("a.png", width=3)
+    await report(ctx, datetime.now())
+    first: bool = tidy(ctx)
+    await send("a")  # E: call-arg
+    await send(1, subject="b")  # E: arg-type
+    text: str = await send("a", subject="b")  # E: assignment
+    resize("a.png").upper()  # E: attr-defined
+    await resize("a.png")  # E: misc
+    await report(datetime.now())  # E: call-arg
+    tidy()  # E: call-arg
+asyncio.run(send("a", subject="b"))
+""",
+        id="direct calls",
+    ),
+    pytest.param(
+        """
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+def timed(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+    @wraps(function)
+    def inner(*args: P.args, **kwargs: P.kwargs) -> Awaitable[R]:
+        return function(*args, **kwargs)
+    return inner
+
+@app.task
+@timed
+async def count(text: str) -> int:
+    return len(text)
+
+@app.task(queue="mail")
+@timed
+async def told(ctx: Context, text: str) -> int:
+    return len(text)
+
+@app.task(queue="mail")
+def later(text: str) -> Awaitable[int]:
+    return count(text)
+
+async def main(ctx: Context) -> None:
+    number: int = await (await count.enqueue("a")).result()
+    other: int = await (await told.options(delay=1).enqueue("a")).result() + await told(ctx, "a")
+    third: int = app.blocking.result(later.enqueue_sync("a")) + await later("a")
+    await count.enqueue(5)  # E: arg-type
+    await told.enqueue(ctx, "a")  # E: call-arg
+    text: str = await (await told.enqueue("a")).result()  # E: assignment
+""",
+        id="decorated handlers",
+    ),
+    pytest.param(
+        """
+from windlass import Call
+
+async def main(ctx: Context) -> None:
+    numbers: list[Call[int]] = [send.call("a", subject="b")]
+    numbers.append(send.options(delay=1).call("a", subject="b"))
+    jobs: list[Job[int]] = await app.enqueue_many(numbers)
+    total: int = sum([await job.result() for job in await app.enqueue_many(numbers)])
+    again: list[Job[int]] = app.blocking.enqueue_many(numbers)
+    child: Job[list[str]] = await ctx.enqueue(resize.call("a.png"))
+    mixed = await app.enqueue_many([send.call("a", subject="b"), resize.call("a.png")])
+    texts: list[Job[str]] = await app.enqueue_many(numbers)  # E: arg-type
+    numbers.append(resize.call("a.png"))  # E: arg-type
+    wrong: Job[int] = await ctx.enqueue(resize.call("a.png"))  # E: arg-type
+    await ctx.enqueue(resize)  # E: arg-type
+""",
+        id="calls",
+    ),
+    pytest.param(
+        """
+Windlass("memory://", slots=5, lease="1m", poll=0.5, timeout=None, durability="full")
+Windlass(keep_failed=timedelta(days=3), backoff=Backoff.fixed(5), imports=["shop"], event_log=True)
+Windlass("memory://", slots="many")  # E: arg-type
+Windlass("memory://", slot=5)  # E: call-arg
+Windlass("memory://", durability="some")  # E: arg-type
+Windlass("memory://", lease=[30])  # E: arg-type
+
+async def main() -> None:
+    async with app.worker(queues=["mail"], slots=3, order="weighted", weights={"mail": 2}):
+        pass
+    app.worker(slots="3")  # E: arg-type
+    app.worker(queue="mail")  # E: call-arg
+""",
+        id="settings",
+    ),
+    pytest.param(
+        """
 async def main() -> None:
     await send.enqueue(1, subject="b")  # E: arg-type has incompatible type "int"; expected "str"
     await send.enqueue("a")  # E: call-arg Missing named argument "subject"
@@ -213,19 +317,19 @@ async def main() -> None:
     resize.enqueue_sync(7)  # E: arg-type expected "str"
     resize.options(queue="x").enqueue_sync()  # E: call-arg Missing positional argument "path"
 """,
-            id="arguments",
-        ),
-        pytest.param(
-            """
+        id="arguments",
+    ),
+    pytest.param(
+        """
 async def main(ctx: Context) -> None:
     await report.enqueue(ctx, datetime.now())  # E: call-arg Too many arguments
     await report.enqueue()  # E: call-arg Missing positional argument "day"
     tidy.enqueue_sync(ctx)  # E: call-arg Too many arguments
 """,
-            id="the context",
-        ),
-        pytest.param(
-            """
+        id="the context",
+    ),
+    pytest.param(
+        """
 @app.task
 async def pay(card: Secret[str], pins: list[Secret[int]], old: Secret[str] | None = None) -> str:
     return card.upper() + str(pins[0] + 1)
@@ -235,19 +339,19 @@ async def main() -> None:
     await pay.enqueue(4111, [1])  # E: arg-type expected "str"
     await pay.enqueue("4111", ["1"])  # E: list-item
 """,
-            id="secrets",
-        ),
-        pytest.param(
-            """
+        id="secrets",
+    ),
+    pytest.param(
+        """
 async def main() -> None:
     text: str = await (await send.enqueue("a", subject="b")).result()  # E: assignment
     job: Job[str] = resize.enqueue_sync("a.png")  # E: assignment
     app.blocking.result(resize.enqueue_sync("a.png")).upper()  # E: attr-defined
 """,
-            id="results",
-        ),
-        pytest.param(
-            """
+        id="results",
+    ),
+    pytest.param(
+        """
 send.options(delay="soon")  # E: arg-type
 send.options(at=60)  # E: arg-type
 send.options(unique="sometimes")  # E: arg-type
@@ -258,10 +362,12 @@ def wrong() -> None: ...
 def wrong_too() -> None: ...
 Backoff.exponential(first=1, jitter="lots")  # E: arg-type
 """,
-            id="options",
-        ),
-    ],
-)
+        id="options",
+    ),
+]
+
+
+@pytest.mark.parametrize("program", WRONG)
 def test_a_program_that_is_wrong_does_not(tmp_path: Path, program: str) -> None:
     check(tmp_path, program)
 
@@ -370,3 +476,42 @@ async def orders() -> None:
 
 def test_schedules_are_typed(tmp_path: Path) -> None:
     check(tmp_path, SCHEDULES)
+
+
+@pytest.fixture
+def pyright(tmp_path: Path) -> Callable[[dict[str, str]], dict[str, set[int]]]:
+    """The lines that it finds errors in, by program. Everything is one run: starting it is slow."""
+
+    def run(programs: dict[str, str]) -> dict[str, set[int]]:
+        for name, text in programs.items():
+            (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+        config = {"include": ["."], "extraPaths": [str(ROOT / "src")], "pythonVersion": "3.11"}
+        (tmp_path / "pyrightconfig.json").write_text(json.dumps(config), encoding="utf-8")
+        ran = subprocess.run(
+            [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable],
+            cwd=tmp_path,
+            env={**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"},
+            capture_output=True,
+            check=False,
+        )
+        assert ran.returncode in (0, 1), ran.stderr
+        found: dict[str, set[int]] = {name: set() for name in programs}
+        for each in json.loads(ran.stdout)["generalDiagnostics"]:
+            if each["severity"] == "error":
+                name = Path(each["file"]).stem
+                found[name].add(each["range"]["start"]["line"] + 1)
+        return found
+
+    return run
+
+
+def test_pyright_finds_the_same_lines(
+    pyright: Callable[[dict[str, str]], dict[str, set[int]]],
+) -> None:
+    given = [*(case.values[0] for case in (*RIGHT, *WRONG)), FLOW, SCHEDULES]
+    programs = {f"program_{n}": HEAD + str(text) for n, text in enumerate(given)}
+    found = pyright(programs)
+    for name, text in programs.items():
+        lines = text.splitlines()
+        wrong = found[name] ^ set(expected(text))
+        assert not wrong, "\n".join(lines[number - 1] for number in sorted(wrong))

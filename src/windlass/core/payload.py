@@ -12,7 +12,7 @@ import inspect
 import math
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, TypeVar, Union
 
 import msgspec
@@ -306,6 +306,10 @@ def _field(
 
 def _result_type(hints: Mapping[str, Any]) -> Any:
     wanted = hints.get("return", Any)
+    origin = typing.get_origin(wanted) or wanted
+    if isinstance(origin, type) and issubclass(origin, Awaitable):
+        # A plain function that gives back something to await; what that gives is the result.
+        wanted = (typing.get_args(wanted) or (Any,))[-1]
     if wanted is None or wanted is types.NoneType:
         return Any
     return wanted

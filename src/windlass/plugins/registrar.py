@@ -122,8 +122,24 @@ class Registrar:
     def task(self, *function: Any, **options: Any) -> Any:
         """Bring a task: as ``@app.task``, with the function's own name behind the plugin's.
 
-        ``queue``: the first one granted, if none is given. ``concurrency``: so many of its jobs at
-        once in the whole cluster, 1 for one at a time. ``breaker`` is on unless you say otherwise.
+        ``name``: what stands behind the plugin's name; the function's own if none is given.
+        ``queue``: where its jobs wait; the first one granted if none is given.
+        ``concurrency``: how many of its jobs run at once in the whole cluster.
+        ``max_attempts``: runs in all, the first included; the app's setting (5) if none is given.
+        ``timeout``: the longest a run may take, in seconds or as a timedelta; None: no limit.
+        ``backoff``: how long to wait between attempts, such as ``Backoff.fixed(5)``.
+        ``priority``: −32768 to 32767; lower runs first.
+        ``run_in``: "loop", "thread", "process"; "auto": coroutines on the loop, others on threads.
+        ``tags``: labels for people, to find jobs by.
+        ``expires``: discard a job whose handler was not entered within this time.
+        ``on_crash``: "retry" treats SystemExit and its kin as errors that are worth a retry.
+        ``on_lost``: "fail" ends a job whose worker was killed, instead of running it again.
+        ``retry_on``: the only exceptions that are worth another attempt.
+        ``give_up_on``: exceptions that are not worth one.
+        ``limits``: rates and concurrency that the whole cluster shares: ``Limit("api", …)``.
+        ``breaker``: on unless False is given: starts none of its jobs while they keep failing.
+        ``unique``: True or ``Unique(…)``: at most one job for the same arguments or key.
+        ``on_failure``: a task, or its name, that is enqueued when a job has failed for good.
         """
         self._check_open()
         if function:

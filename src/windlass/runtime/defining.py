@@ -117,7 +117,26 @@ class Definer(Hooks):
         on_failure: Task[..., Any] | str | None = None,
     ) -> TaskDecorator: ...
     def task(self, *function: Any, **options: Any) -> Any:
-        """Register a function as a task: ``@app.task`` or ``@app.task(queue="mail", ...)``."""
+        """Register a function as a task: ``@app.task`` or ``@app.task(queue="mail", ...)``.
+
+        ``name``: what jobs are stored under; ``module.function`` if none is given.
+        ``queue``: where its jobs wait; the app's default queue if none is given.
+        ``max_attempts``: runs in all, the first included; the app's setting (5) if none is given.
+        ``timeout``: the longest a run may take, in seconds or as a timedelta; None: no limit.
+        ``backoff``: how long to wait between attempts, such as ``Backoff.fixed(5)``.
+        ``priority``: −32768 to 32767; lower runs first.
+        ``run_in``: "loop", "thread", "process"; "auto": coroutines on the loop, others on threads.
+        ``tags``: labels for people, to find jobs by.
+        ``expires``: discard a job whose handler was not entered within this time.
+        ``on_crash``: "retry" treats SystemExit and its kin as errors that are worth a retry.
+        ``on_lost``: "fail" ends a job whose worker was killed, instead of running it again.
+        ``retry_on``: the only exceptions that are worth another attempt.
+        ``give_up_on``: exceptions that are not worth one.
+        ``limits``: rates and concurrency that the whole cluster shares: ``Limit("api", …)``.
+        ``breaker``: True or ``Breaker(…)``: start none of its jobs while they keep failing.
+        ``unique``: True or ``Unique(…)``: at most one job for the same arguments or key.
+        ``on_failure``: a task, or its name, that is enqueued when a job has failed for good.
+        """
         if function:
             (target,) = function
             return self._register(target, options)
