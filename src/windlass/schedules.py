@@ -18,6 +18,7 @@ from windlass.core.schedule import (
     first_slot,
     job_of,
     merged,
+    read_state,
     remembered,
 )
 from windlass.errors import (
@@ -52,7 +53,6 @@ UNDECLARED = (
 )
 UNINSTALLED = "its plugin was uninstalled. It goes on when a process that installs it starts"
 _TRIES = 20
-_DECODER = msgspec.json.Decoder(ScheduleState)
 
 Now = Callable[[], Awaitable[datetime]]
 
@@ -93,10 +93,8 @@ class Broken(msgspec.Struct, frozen=True):
 
 def decoded(row: ScheduleRow) -> Known | Broken:
     """What a row says, or why that cannot be told."""
-    try:
-        return Known(row, _DECODER.decode(row.body))
-    except (msgspec.DecodeError, ValueError) as error:
-        return Broken(row, str(error))
+    state = read_state(row.body)
+    return Broken(row, state) if isinstance(state, str) else Known(row, state)
 
 
 def encoded(state: ScheduleState) -> bytes:

@@ -10,28 +10,30 @@ import msgspec
 
 from windlass.admin.audited import Audited
 from windlass.admin.desk import Desk
-from windlass.core.breaker import BreakerState
+from windlass.admin.schedule_reports import (
+    AHEAD,
+    ScheduleReport,
+    ScheduleWord,
+    reports_of,
+    word_of,
+)
 from windlass.core.event import enqueued
 from windlass.core.job import NewJob
-from windlass.core.redact import redacted_json, redacted_text, secret_names, secret_values
-from windlass.core.rules import Manual, Rule
-from windlass.core.schedule import Overlap, Run, Schedule, next_slots, planned_slots
-from windlass.core.state import State, Verb
-from windlass.core.words import in_words
+from windlass.core.rules import Rule
+from windlass.core.schedule import Overlap, Schedule, next_slots
+from windlass.core.state import Verb
 from windlass.declared import check_schedule_name, planned, turn_limit
 from windlass.errors import InvalidArgument, suggestion
 from windlass.limits import Definitions, breaker_name
-from windlass.schedules import UNDECLARED, Broken, Known, Schedules, decoded
+from windlass.schedules import Broken, Known, Schedules, decoded
 from windlass.storage.protocol import CancelAnswer, Inserted, Storage
 from windlass.task import Call
 from windlass.telling import tell_expired, tell_ordered
 
 __all__ = ["ScheduleDesk", "ScheduleReport"]
 
-_AHEAD = 5
 _WATCHED = 500
 """Runs that had not ended when their schedules were written."""
-_ACTIVE = (State.WAITING, State.RUNNING)
 _EDITABLE = ("rule", "missed", "most_missed", "overlap", "jitter", "starts", "ends")
 
 
@@ -52,57 +54,39 @@ class ScheduleChanges(ScheduleOptions, total=False):
     rule: Rule
 
 
-class ScheduleReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule as people see it."""
-
-    name: str
-    state: Literal["active", "paused", "ended", "removed", "held", "broken"]
-    problem: str = ""
-    """Why it is held or broken, or will be held, and what to do."""
-    words: str = ""
-    """Its rule in plain words."""
-    plan: Schedule | None = None
-    """None: it cannot be read."""
-    next_at: datetime | None = None
-    upcoming: Sequence[datetime] = ()
-    """The next five slots, as things stand."""
-    runs: Sequence[Run] = ()
-    """The latest first; an outcome of ``waiting`` or ``running`` is not one yet."""
-    failures: int = 0
-    """Runs in a row that failed."""
-    fired: int = 0
-    left_out: int = 0
-    breaker: BreakerState | None = None
-    """Of its task, where it has one."""
-    declared: bool = False
-    """Whether it comes from code."""
-    changed: Mapping[str, tuple[str, str]] = {}
-    """Where a person's word holds: what the code says, and what holds."""
-    changed_by: str = ""
-    changed_at: datetime | None = None
-
-
 class ScheduleDesk(Desk):
     """The part of ``app.admin`` that is about schedules."""
 
-    async def schedules(self, *, removed: bool = False) -> Sequence[ScheduleReport]:
-        """Every schedule, by name; ``removed``: also those that were removed."""
+    async def schedules(
+        self, *, removed: bool = False, names: Sequence[str] | None = None
+    ) -> Sequence[ScheduleReport]:
+        """Every schedule, by name; ``removed``: also those that were removed. ``names``: only
+        these, removed or not. A report costs more than its row: where there are thousands, ask
+        `schedule_states` first, and then for a page of them.
+        """
         storage = await self._storage()
-        now = await storage.now()
-        return [
-            await self._report(storage, found, now)
-            for found in await self._book(storage).all()
-            if removed or isinstance(found, Broken) or not found.state.removed
+        wanted = None if names is None else {*names}
+        found = [
+            decoded(row)
+            for row in await storage.schedules.rows()
+            if wanted is None or row.name in wanted
         ]
+        chosen = [one for one in found if removed or wanted is not None or not _removed(one)]
+        return await reports_of(storage, chosen, await storage.now())
+
+    async def schedule_states(self) -> Sequence[tuple[str, ScheduleWord]]:
+        """Name and state of every schedule, removed ones too, by name: one read."""
+        rows = await (await self._storage()).schedules.rows()
+        return [(row.name, word_of(decoded(row))) for row in rows]
 
     async def schedule(self, name: str) -> ScheduleReport:
         """One of them; ScheduleUnknown."""
         storage = await self._storage()
-        for found in await self._book(storage).all():
-            if found.row.name == name and (isinstance(found, Broken) or not found.state.removed):
-                return await self._report(storage, found, await storage.now())
+        for row in await storage.schedules.rows():
+            if row.name == name and not _removed(found := decoded(row)):
+                return (await reports_of(storage, [found], await storage.now()))[0]
         known = await self._book(storage).get(name)
-        return await self._report(storage, known, await storage.now())
+        return (await reports_of(storage, [known], await storage.now()))[0]
 
     async def schedule_marks(self) -> Sequence[object]:
         """Something that compares unequal once any schedule has changed, has fired, or a run of
@@ -123,7 +107,7 @@ class ScheduleDesk(Desk):
             [(job.id, job.state) for job in ended],
         )
 
-    async def preview(self, rule: Rule, most: int = _AHEAD) -> Sequence[datetime]:
+    async def preview(self, rule: Rule, most: int = AHEAD) -> Sequence[datetime]:
         """When a rule would fire next: a look before it is used."""
         return next_slots(rule, await (await self._storage()).now(), most)
 
@@ -243,52 +227,6 @@ class ScheduleDesk(Desk):
         note = self._note(f"schedules.{verb}", f"schedule {name}", detail)
         return Schedules(Audited(storage.schedules, note), storage.now, self._new_ids)
 
-    async def _report(
-        self, storage: Storage, found: Known | Broken, now: datetime
-    ) -> ScheduleReport:
-        if isinstance(found, Broken):
-            fix = "Delete it, or declare it anew"
-            problem = f"it cannot be read: {found.problem}. {fix}"
-            return ScheduleReport(name=found.row.name, state="broken", problem=problem)
-        runs = await self._live(storage, found.state.runs)
-        ended = {run.job: run.outcome for run in runs if run.job and run.outcome not in _ACTIVE}
-        state, plan = found.state.settled(ended), found.state.plan
-        return ScheduleReport(
-            name=found.row.name,
-            state=_word(found),
-            # Told before its slot comes: that may be in a year.
-            problem=state.problem or (UNDECLARED if found.undeclared(now) else ""),
-            words=in_words(plan.rule),
-            plan=_hidden(plan),
-            next_at=found.row.next_at,
-            upcoming=_ahead(found),
-            runs=runs,
-            failures=state.failures,
-            fired=state.fired,
-            left_out=state.left_out,
-            breaker=await _breaker(storage, plan),
-            declared=state.written is not None,
-            changed=_changed(plan, state.written),
-            changed_by=state.changed_by,
-            changed_at=state.changed_at,
-        )
-
-    async def _live(self, storage: Storage, runs: Sequence[Run]) -> list[Run]:
-        """The latest first, with what the jobs themselves say where they are still stored."""
-        ids = [run.job for run in runs if run.job is not None]
-        stored = dict(zip(ids, await storage.admin.get(ids), strict=True)) if ids else {}
-        told: list[Run] = []
-        for run in reversed(runs):
-            job = None if run.job is None else stored.get(run.job)
-            if job is not None:
-                run = msgspec.structs.replace(  # noqa: PLW2901 -- the same run, as it is now
-                    run, outcome=job.state.value, ended_at=job.finished_at
-                )
-            elif run.active:
-                run = msgspec.structs.replace(run, outcome="gone")  # noqa: PLW2901
-            told.append(run)
-        return told
-
 
 def _check_options(options: Mapping[str, Any]) -> None:
     for name in options:
@@ -297,80 +235,5 @@ def _check_options(options: Mapping[str, Any]) -> None:
             raise InvalidArgument(message)
 
 
-def _word(
-    found: Known,
-) -> Literal["active", "paused", "ended", "removed", "held", "broken"]:
-    state = found.state
-    if state.removed:
-        return "removed"
-    if state.paused:
-        return "paused"
-    if state.held is not None:
-        return "held"
-    if state.problem:
-        return "broken"
-    # Made with dates that are over, it has never had a slot.
-    slotless = found.row.next_at is None and not isinstance(state.plan.rule, Manual)
-    return "ended" if state.ended or slotless else "active"
-
-
-def _ahead(found: Known) -> list[datetime]:
-    """Also from a slot that is overdue: those behind it follow it, not the present."""
-    next_at = found.row.next_at
-    if next_at is None or found.state.plan.follows:
-        return [] if next_at is None else [next_at]
-    rest = planned_slots(found.state.plan, next_at, _AHEAD)
-    return [next_at, *[slot for slot in rest if slot > next_at]][:_AHEAD]
-
-
-def _changed(plan: Schedule, written: Schedule | None) -> Mapping[str, tuple[str, str]]:
-    if written is None:
-        return {}
-    code, now = _shown(written), _shown(plan)
-    secrets = [*_secrets(plan), *_secrets(written)]
-    return {
-        name: (
-            redacted_text(code.get(name, ""), secrets),
-            redacted_text(now.get(name, ""), secrets),
-        )
-        for name in {**code, **now}
-        if code.get(name) != now.get(name)
-    }
-
-
-def _secrets(plan: Schedule) -> Sequence[str]:
-    job = plan.job
-    return () if job is None else secret_values(job.payload, secret_names(job.tags))
-
-
-def _hidden(plan: Schedule) -> Schedule:
-    """What it gives to its jobs, without secrets."""
-    job = plan.job
-    if job is None:
-        return plan
-    payload = redacted_json(job.payload, secret_names(job.tags), _secrets(plan))
-    return msgspec.structs.replace(plan, job=msgspec.structs.replace(job, payload=payload))
-
-
-def _shown(plan: Schedule) -> dict[str, str]:
-    """Everything that can differ, in words: of the job each field, its payload as arguments."""
-    told = {
-        name: in_words(plan.rule) if name == "rule" else str(getattr(plan, name))
-        for name in Schedule.__struct_fields__
-        if name != "job"
-    }
-    if plan.job is not None:
-        told |= {name: str(getattr(plan.job, name)) for name in NewJob.__struct_fields__}
-        told["arguments"] = plan.job.payload.decode(errors="replace")
-        del told["payload"]
-    return told
-
-
-async def _breaker(storage: Storage, plan: Schedule) -> BreakerState | None:
-    if plan.job is None:
-        return None
-    name = breaker_name(plan.job.task)
-    if not any(use.name == name for use in plan.job.limits):
-        return None
-    states = await storage.limits.states(name)
-    return next((state.breaker for state in states if state.breaker is not None), BreakerState())
+def _removed(found: Known | Broken) -> bool:
+    return isinstance(found, Known) and found.state.removed

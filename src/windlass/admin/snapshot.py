@@ -12,12 +12,14 @@ from windlass.admin.schedules import ScheduleDesk, ScheduleReport
 from windlass.core.job import Job
 from windlass.core.state import State
 from windlass.errors import StorageError
-from windlass.storage.looks import JobFilter
+from windlass.storage.looks import Cursor, JobFilter, Page
 
 __all__ = ["JobLine", "JobList", "Snapshot", "SnapshotDesk"]
 
 PAGE = 25
 _LARGEST = 100
+SCHEDULES = 100
+"""Schedules that a snapshot holds."""
 MOST = 1_000
 """Jobs of one list that are counted, and that its pages reach."""
 _LISTS: Mapping[str, tuple[State, timedelta | None]] = {
@@ -51,12 +53,18 @@ class JobList(msgspec.Struct, frozen=True, kw_only=True):
     page: int = 1
     pages: int = 0
     total: int = 0
+    """How many there are, up to `Snapshot.history_limit`."""
     exact: bool = True
     """False: there are so many or more."""
+    next: Cursor | None = None
+    """Where the list goes on behind this page: ``before`` of `find` with the list's filter; None:
+    nothing further."""
+    beyond: bool = False
+    """This page lies behind `Snapshot.history_limit`: it was not looked at. Use `find`."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Lists of jobs, each newest first, and the schedules."""
+    """Lists of jobs, each in the order that `find` gives it, and the schedules."""
 
     enqueued: JobList = JobList()
     running: JobList = JobList()
@@ -65,6 +73,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     failed: JobList = JobList()
     """Of the last seven days."""
     schedules: Sequence[ScheduleReport] = ()
+    """By name, the first `SCHEDULES`; `schedules` and `schedule_states` have all."""
+    schedules_total: int = 0
+    """How many schedules there are, those included."""
     page_size: int = PAGE
     history_limit: int = MOST
     """How many jobs of a list are counted and can be paged to; the rest is found by filters."""
@@ -94,10 +105,13 @@ class SnapshotDesk(BulkDesk, ScheduleDesk):
         }
         try:
             lists = {name: await self._list(name, n, size) for name, n in numbers.items()}
-            schedules = await self.schedules()
+            states = await self.schedule_states()
+            names = [name for name, state in states if state != "removed"]
+            schedules = await self.schedules(names=names[:SCHEDULES])
         except StorageError:
             return Snapshot(page_size=size)
-        return msgspec.structs.replace(Snapshot(schedules=schedules, page_size=size), **lists)
+        whole = Snapshot(schedules=schedules, schedules_total=len(names), page_size=size)
+        return msgspec.structs.replace(whole, **lists)
 
     async def _list(self, name: str, number: int, size: int) -> JobList:
         state, window = _LISTS[name]
@@ -106,36 +120,35 @@ class SnapshotDesk(BulkDesk, ScheduleDesk):
         wanted = JobFilter(states=[state], finished_from=since)
         counted = await self.count(wanted, most=MOST)
         number = max(number, 1)
-        jobs = await self._page(wanted, first=(number - 1) * size, size=size)
+        first = (number - 1) * size
+        beyond = first >= MOST
+        page = Page(()) if beyond else await self._page(wanted, first=first, size=size)
         return JobList(
-            jobs=[_line(job) for job in sorted(jobs, key=_freshness, reverse=True)],
+            jobs=[_line(job) for job in page],
             page=number,
             pages=-(-counted.number // size),
             total=counted.number,
             exact=counted.exact,
+            next=page.next,
+            beyond=beyond and not counted.exact,
         )
 
-    async def _page(self, wanted: JobFilter, *, first: int, size: int) -> Sequence[Job]:
+    async def _page(self, wanted: JobFilter, *, first: int, size: int) -> Page:
         """By walking there: the cursor of a numbered page is not known."""
         skipped = 0
-        while skipped < min(first, MOST):
+        while skipped < first:
             page = await self.find(wanted, limit=first - skipped)
             skipped += len(page)
             if page.next is None:
-                return ()
+                return Page(())
             wanted = msgspec.structs.replace(wanted, before=page.next)
         found: list[Job] = []
-        while len(found) < size:
+        while True:
             page = await self.find(wanted, limit=size - len(found))
             found += page
-            if page.next is None:
-                break
+            if page.next is None or len(found) >= size:
+                return Page(found, page.next)
             wanted = msgspec.structs.replace(wanted, before=page.next)
-        return found
-
-
-def _freshness(job: Job) -> tuple[datetime, int]:
-    return job.finished_at or job.started_at or job.created_at, job.seq
 
 
 def _line(job: Job) -> JobLine:

@@ -78,6 +78,6 @@ def schedules(ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
     """Schedules."""
 
     async def names(app: Windlass) -> Iterable[str]:
-        return [one.name for one in await app.admin.schedules()]
+        return [name for name, state in await app.admin.schedule_states() if state != "removed"]
 
     return _completed(ctx, incomplete, names)

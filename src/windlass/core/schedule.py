@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Literal, NamedTuple
 
@@ -34,6 +35,7 @@ __all__ = [
     "merged",
     "next_slots",
     "planned_slots",
+    "read_state",
     "remembered",
     "slot_of",
     "turn_of",
@@ -286,6 +288,19 @@ def merged(plan: Schedule, old: Schedule, new: Schedule) -> Schedule:
         if getattr(plan, name) != getattr(old, name)
     }
     return msgspec.structs.replace(new, **theirs)
+
+
+@lru_cache(4096)
+def read_state(body: bytes) -> ScheduleState | str:
+    """Read what is stored of a schedule; if that cannot be read, say why.
+
+    Remembers what it has read: pages and workers look at thousands of schedules again and again,
+    and most have not changed.
+    """
+    try:
+        return msgspec.json.decode(body, type=ScheduleState)
+    except (msgspec.DecodeError, ValueError) as error:
+        return str(error)
 
 
 def remembered(runs: Sequence[Run], plan: Schedule) -> tuple[Run, ...]:

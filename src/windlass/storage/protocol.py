@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from windlass.core.breaker import BreakerState
 from windlass.core.job import Claim, ClaimedJob, JobId, NewJob, Progress
 from windlass.core.limit import LimitSpec
 from windlass.core.queue import QueueSettings
@@ -361,6 +362,10 @@ class LimitStore(Protocol):
 
     async def states(self, name: str) -> Sequence[LimitState]:
         """The budgets of one limit that are in use or were, by key."""
+        ...
+
+    async def breakers(self, names: Sequence[str]) -> Sequence[BreakerState]:
+        """How these breakers are, in order, read at once; closed where nothing has failed."""
         ...
 
 

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
+from windlass.core.breaker import BreakerState
 from windlass.core.job import JobId, LimitUse
 from windlass.core.limit import LimitSpec
 from windlass.core.state import State
@@ -71,6 +72,10 @@ class MemoryLimits:
                 for limit, colon, key in budgets
                 if limit == name
             ]
+
+    async def breakers(self, names: Sequence[str]) -> Sequence[BreakerState]:
+        with self._db.moment():
+            return [self._db.gates.breakers.get(name, BreakerState()) for name in names]
 
 
 class MemoryMaintenance:

@@ -26,6 +26,7 @@ __all__ = ["PostgresLimits", "refusal"]
 
 _SQL = load("windlass.storage.postgres.sql", "jobs.sql")
 _DEFINE, _SPECS, _STATES = _SQL["define"], _SQL["specs"], _SQL["limit_states"]
+_BREAKERS = _SQL["breakers"]
 _SET_GATE, _NAMES = _SQL["set_gate"], _SQL["limit_names"]
 
 _encode = msgspec.json.Encoder().encode
@@ -103,6 +104,11 @@ class PostgresLimits:
             )
             for row in rows
         ]
+
+    async def breakers(self, names: Sequence[str]) -> Sequence[BreakerState]:
+        rows = await self._db.fetch_aside(self._db.sql(_BREAKERS), names)
+        states = {row["gate"]: _breaker_of(row) for row in rows}
+        return [states.get(name, BreakerState()) for name in names]
 
 
 def _waits(spec: LimitSpec) -> str | None:

@@ -19,6 +19,7 @@ from windlass.storage.redis.scripts import script
 __all__ = ["RedisLimits"]
 
 _DEFINE, _LIMITS, _STATES = script("define_limits"), script("limits"), script("limit_states")
+_BREAKERS = script("breakers")
 _DRAIN, _RESET = script("drain"), script("reset")
 
 
@@ -79,6 +80,9 @@ class RedisLimits:
                 )
             cursor = None if at == b"0" else at
         return sorted(states.values(), key=lambda state: state.key)
+
+    async def breakers(self, names: Sequence[str]) -> Sequence[BreakerState]:
+        return [_breaker_of(told) for told in await self._db.run_aside(_BREAKERS, *names)]
 
 
 def _breaker_of(told: Sequence[int]) -> BreakerState:

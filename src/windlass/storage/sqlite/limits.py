@@ -27,7 +27,7 @@ _SQL = load("windlass.storage.sqlite.sql", "lanes.sql")
 _SPEC, _DEFINE, _SPECS = _SQL["spec"], _SQL["define"], _SQL["specs"]
 _GATES, _USAGE, _PARKED = _SQL["gates_of_limit"], _SQL["usage"], _SQL["parked"]
 _GATES_AFTER, _FORGET_GATE = _SQL["gates_after"], _SQL["forget_gate"]
-_GATE = _SQL["gate"]
+_GATE, _BREAKERS = _SQL["gate"], _SQL["breakers"]
 _RESTORE = load("windlass.storage.sqlite.sql", "moving.sql")["restore_gate"]
 _DEBTS, _SPEND, _RESET = _SQL["debts"], _SQL["spend"], _SQL["reset_gate"]
 
@@ -72,6 +72,15 @@ class SqliteLimits:
 
     async def states(self, name: str) -> Sequence[LimitState]:
         return self._db.read(lambda connection, _: _states(connection, name))
+
+    async def breakers(self, names: Sequence[str]) -> Sequence[BreakerState]:
+        text = _encode(names).decode()
+        rows = self._db.read(lambda connection, _: fetch(connection, _BREAKERS, (text,)))
+        states = {
+            gate: BreakerState(failures, opened, instant(until))
+            for gate, failures, opened, until in rows
+        }
+        return [states.get(name, BreakerState()) for name in names]
 
 
 def _define(connection: apsw.Connection, specs: Sequence[LimitSpec], now: int) -> None:

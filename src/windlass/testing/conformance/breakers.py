@@ -292,6 +292,17 @@ class BreakerConformance:
         (shown,) = await storage.limits.states("shop")
         assert (shown.running, shown.breaker) == (0, BreakerState(1, 0, None))
 
+    async def test_many_breakers_are_read_at_once_in_order(self, storage: Storage) -> None:
+        await guard(storage)
+        await failed(storage, await started(storage, limited("shop")))
+        states = await storage.limits.breakers(["zebra", "shop", "nobody", "shop"])
+        assert list(states) == [
+            BreakerState(),
+            BreakerState(1, 0, None),
+            BreakerState(),
+            BreakerState(1, 0, None),
+        ]
+
     async def test_tidying_forgets_no_failure(self, storage: Storage, clock: VirtualClock) -> None:
         await tripped(storage)
         clock.advance(DAY)

@@ -10,13 +10,15 @@ from msgspec import Meta
 
 from windlass.core.job import JobId
 from windlass.core.state import Shown
+from windlass.errors import InvalidArgument
 from windlass.storage.looks import JobFilter, ListOrder
 from windlass.web.bounds import ROWS
 
 __all__ = ["Cursor", "Instant", "JobQuery", "Matching", "Size", "filter_of"]
 
 Instant = Annotated[datetime, Meta(tz=True, description="RFC 3339, with its offset.")]
-Cursor = Annotated[int, Meta(ge=0, le=2**53, description="`next` of the page before.")]
+_DEEPEST = 2**53
+Cursor = Annotated[int, Meta(ge=0, le=_DEEPEST, description="`next` of the page before.")]
 JobCursor = Annotated[
     str,
     Meta(
@@ -115,4 +117,11 @@ def filter_of(asked: Matching) -> JobFilter:
 
 
 def _cursor(before: str | None) -> int | str | None:
-    return int(before) if before is not None and before.isdigit() else before
+    if before is None or not before.isdigit():
+        return before
+    if (number := int(before)) > _DEEPEST:
+        message = (
+            f"before is the next of a page of this list, got {before}: that is no job's number"
+        )
+        raise InvalidArgument(message)
+    return number

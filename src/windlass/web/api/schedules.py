@@ -13,7 +13,7 @@ from windlass.core.rules import Rule
 from windlass.web.api.endpoint import Endpoint, Part
 from windlass.web.api.filters import Instant
 from windlass.web.api.shapes import ScheduleBody, schedule_body
-from windlass.web.api.shortening import Names, part_of, schedule_line
+from windlass.web.api.shortening import Names, first_of, schedule_line
 from windlass.web.people import Role
 from windlass.web.visit import Visit
 
@@ -76,8 +76,15 @@ class Forgotten(msgspec.Struct, frozen=True):
 
 async def schedules(visit: Visit, asked: SchedulesQuery) -> Part:
     """By name."""
-    found = await visit.admin.schedules(removed=asked.removed)
-    return part_of(found, asked, name=lambda one: one.name, line=schedule_line)
+    names = sorted(
+        name
+        for name, state in await visit.admin.schedule_states()
+        if (asked.removed or state != "removed") and (asked.after is None or name > asked.after)
+    )
+    found = await visit.admin.schedules(names=names[: asked.size])
+    found = sorted(found, key=lambda one: one.name)
+    lines = first_of(schedule_line(one) for one in found)
+    return Part(lines, names[len(lines) - 1] if 0 < len(lines) < len(names) else None)
 
 
 async def schedule(visit: Visit, asked: ScheduleName) -> ScheduleBody:

@@ -163,6 +163,8 @@ class SnapshotBody(msgspec.Struct, frozen=True, kw_only=True):
     """Of the last seven days."""
     schedules: Sequence[ScheduleBody]
     """The first of them; `/schedules` has all."""
+    schedules_total: int
+    """How many there are."""
     page_size: int
     history_limit: int
 
@@ -263,6 +265,7 @@ def snapshot_body(told: Snapshot, schedules: Sequence[ScheduleBody]) -> Snapshot
         completed=told.completed,
         failed=told.failed,
         schedules=schedules,
+        schedules_total=told.schedules_total,
         page_size=told.page_size,
         history_limit=told.history_limit,
     )

@@ -80,9 +80,8 @@ async def _found(admin: Admin, name: str) -> ScheduleReport:
     try:
         return await admin.schedule(name)
     except ScheduleUnknown:
-        for report in await admin.schedules(removed=True):
-            if report.name == name:
-                return report
+        for report in await admin.schedules(names=[name]):
+            return report
         raise
 
 

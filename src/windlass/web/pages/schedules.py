@@ -109,21 +109,22 @@ async def schedules(visit: Visit) -> Response:
     """The page."""
     now = await visit.admin.now()
     removed = visit.asked("removed") == "yes"
-    found = await visit.admin.schedules(removed=True)
-    rows = [ScheduleRow(report, now) for report in found]
-    gone = [row for row in rows if row.report.state == "removed"]
-    shown = gone if removed else [row for row in rows if row.report.state != "removed"]
-    shown.sort(key=lambda row: (_ORDER.index(row.report.state), row.name))
-    part = parted(visit, shown)
+    states = await visit.admin.schedule_states()
+    gone = sum(state == "removed" for _, state in states)
+    shown = sorted(
+        (_ORDER.index(state), name) for name, state in states if (state == "removed") is removed
+    )
+    part = parted(visit, [name for _, name in shown])
+    reports = {one.name: one for one in await visit.admin.schedules(names=part.rows)}
     return await visit.render(
         "schedules.html",
         now=now,
-        rows=part.rows,
+        rows=[ScheduleRow(reports[name], now) for name in part.rows if name in reports],
         part=part,
         removed=removed,
         tabs=[
-            (f"Current {len(rows) - len(gone):,}", visit.url(_PAGE), not removed),
-            (f"Removed {len(gone):,}", visit.url(_PAGE, removed="yes"), removed),
+            (f"Current {len(states) - gone:,}", visit.url(_PAGE), not removed),
+            (f"Removed {gone:,}", visit.url(_PAGE, removed="yes"), removed),
         ],
         any_removed=bool(gone),
     )

@@ -68,3 +68,6 @@ SELECT spec FROM windlass.limits ORDER BY name;
 -- name: limit_states
 SELECT gate, running, spent_until, parked, breaker, failures, opened, open_until
   FROM windlass.limit_states($1);
+
+-- name: breakers
+SELECT gate, failures, opened, open_until FROM windlass.gates WHERE gate = ANY ($1::text[]);

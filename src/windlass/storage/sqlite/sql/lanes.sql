@@ -172,6 +172,10 @@ SELECT gate, spent_until, failures, opened, open_until FROM gates
  WHERE gate = ?1 OR (gate >= ?1 || ':' AND gate < ?1 || ';')
  ORDER BY gate;
 
+-- name: breakers
+SELECT gate, failures, opened, open_until FROM gates
+ WHERE gate IN (SELECT value FROM json_each(?1));
+
 -- name: parked
 -- Lanes in closed bays of a gate.
 SELECT count(*) FROM bays JOIN lanes ON lanes.bay = bays.id
