@@ -244,8 +244,8 @@ class LateFailuresProlong(Gates):
 class TheEndIsStillOpen(Gates):
     """What fails at the very end of the rest is taken for late."""
 
-    def trip(self, uses: Sequence[LimitUse], now: datetime) -> None:
-        super().trip(uses, now - INSTANT)
+    def reckon(self, now: datetime) -> datetime:
+        return super().reckon(now) - INSTANT
 
 
 @fails(TrialConformance.test_after_it_closed_the_rests_begin_at_the_first_again)

@@ -27,6 +27,7 @@ from windlass.testing.conformance import (
     LaneConformance,
     MaintenanceConformance,
     RateConformance,
+    TrialConformance,
 )
 
 
@@ -414,6 +415,28 @@ class WaitsForTheClock(Gates):
 
     def is_ahead(self, now: datetime) -> bool:
         return False
+
+
+@fails(
+    RateConformance.test_a_clock_that_is_set_back_keeps_no_drained_bucket_waiting,
+    TrialConformance.test_a_clock_that_is_set_back_keeps_no_trial_waiting,
+)
+class RemembersWhatWasTakenAlone(Gates):
+    """What was shut since the last job started is not moved with the clock."""
+
+    def reckon(self, now: datetime) -> datetime:
+        return now
+
+
+@fails(TrialConformance.test_a_failure_after_the_clock_was_set_back_opens_it_for_the_whole_rest)
+class ForgetsThatTheClockWasSetBack(Gates):
+    """A failure by the new clock is taken for one by the old clock."""
+
+    def trip(self, uses: Sequence[LimitUse], now: datetime) -> None:
+        charged = self.charged
+        self.charged = None
+        super().trip(uses, now)
+        self.charged = charged
 
 
 @fails(RateConformance.test_a_clock_that_is_set_back_forgives_no_debt)

@@ -44,7 +44,7 @@ class Gates:
         self.spent: dict[str, datetime | None] = {}
         self.breakers: dict[str, BreakerState] = {}
         self.charged: datetime | None = None
-        """When something was taken last."""
+        """When something was taken last, or a breaker or a bucket was shut."""
 
     def define(self, spec: LimitSpec, now: datetime) -> None:
         """A new limit, or new numbers for an old one."""
@@ -80,6 +80,13 @@ class Gates:
         for gate, state in self.breakers.items():
             until = state.open_until and state.open_until - back
             self.breakers[gate] = msgspec.structs.replace(state, open_until=until)
+
+    def reckon(self, now: datetime) -> datetime:
+        """The instant from which a wait counts that begins now. By a clock that was set back it is
+        the last one that counted: `mend` moves it with all others.
+        """
+        self.charged = now if self.charged is None else max(self.charged, now)
+        return self.charged
 
     def shut(self, uses: Sequence[LimitUse], usage: Usage, now: datetime) -> Shut | None:
         """What keeps these uses from starting now; None: every one of them may."""
@@ -128,7 +135,7 @@ class Gates:
             breaker = self.specs[name].breaker
             if breaker is not None:
                 state = self.breakers.get(gate, closed_again())
-                self.breakers[gate] = tripped(breaker, state, now)
+                self.breakers[gate] = tripped(breaker, state, self.reckon(now))
 
     def close_breakers(self, uses: Sequence[LimitUse]) -> None:
         """A run that draws on these has succeeded."""
@@ -140,7 +147,7 @@ class Gates:
         for use in uses:
             rate = self.specs[use.name].rate
             if rate is not None:
-                self.spent[use.gate] = drained(rate, self.spent.get(use.gate), now)
+                self.spent[use.gate] = drained(rate, self.spent.get(use.gate), self.reckon(now))
 
     def reset(self, gate: str) -> None:
         """As if nothing had been taken, and nothing had failed."""

@@ -95,7 +95,7 @@ Limits. See the SQLite backend's lanes.py for what lanes and bays are
                               is open (0: it never was): ``>IId``; none where nothing failed.
                               '' -> '': there are breakers
     gates:<limit>    HASH     key ('' for none) -> instant until it is spent, or '': used so far
-    charged          STRING   when something was last taken from a gate
+    charged          STRING   when something was last taken from a gate, or shut one
     holds:<gate>     SET      id of the running jobs that count against it
     lanes            HASH     lane -> head's priority as 8 bytes, head's place, bay
     bays             HASH     bay -> opens_at and head's priority as doubles, head's place;

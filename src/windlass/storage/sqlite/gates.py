@@ -68,6 +68,7 @@ class Gates:
         self._holds: list[tuple[str, int]] = []
         self._breakers: dict[str, BreakerState] = {}
         self._moved: set[str] = set()
+        self._reckoned: datetime | None = None
         self.closed: set[str] = set()
         """Gates of breakers that a success has closed."""
 
@@ -145,7 +146,7 @@ class Gates:
         for gate, name in {use.gate: use.name for use in uses}.items():
             spec = self._spec(name)
             if spec is not None and spec.breaker is not None:
-                self._breakers[gate] = tripped(spec.breaker, self._breaker(gate), self._now)
+                self._breakers[gate] = tripped(spec.breaker, self._breaker(gate), self._reckon())
                 self._moved.add(gate)
 
     def close(self, uses: Iterable[LimitUse]) -> None:
@@ -164,11 +165,22 @@ class Gates:
         for use in uses:
             spec = self._spec(use.name)
             if spec is not None and spec.rate is not None:
-                self._spent[use.gate] = drained(spec.rate, self._spent_until(use.gate), self._now)
+                self._spent[use.gate] = drained(
+                    spec.rate, self._spent_until(use.gate), self._reckon()
+                )
                 self._charged[use.gate] = spec
                 self._verdicts.pop(use.gate, None)
                 drains = True
         return drains
+
+    def _reckon(self) -> datetime:
+        """The instant from which a wait counts that begins now. By a clock that was set back it is
+        the last one that counted: `mend` moves it with all others.
+        """
+        if self._reckoned is None:
+            last = value_of(self._connection, _CHARGED)
+            self._reckoned = self._now if last is None else max(instant_of(last), self._now)
+        return self._reckoned
 
     # --- what is stored -----------------------------------------------------------------------
 
@@ -196,8 +208,8 @@ class Gates:
             [(gate, seq, claim_numbers[seq]) for gate, seq in self._holds if seq in claim_numbers],
         )
         self._holds.clear()
-        if self._charged:
-            self._connection.execute(_MARK_CHARGED, (to_us(self._now),))
+        if self._charged or self._reckoned is not None:
+            self._connection.execute(_MARK_CHARGED, (to_us(self._reckoned or self._now),))
         charged, self._charged = self._charged, {}
         return charged
 

@@ -80,6 +80,19 @@ class RateConformance:
         clock.advance(INSTANT)
         assert ids(await claim(storage, 10)) == [wanted]
 
+    async def test_a_clock_that_is_set_back_keeps_no_drained_bucket_waiting(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await define(storage, 1, MINUTE)
+        await started(storage, limited("api"))
+        clock.advance(HOUR)
+        await storage.limits.drain("api")
+        (wanted,) = await add(storage, limited("api"))
+        clock.jump(clock.now() - 10 * MINUTE)
+        assert (await ask(storage, 10)).next_at == clock.now() + MINUTE
+        clock.advance(MINUTE)
+        assert ids(await claim(storage, 10)) == [wanted]
+
     async def test_no_window_holds_more_starts_than_the_rate_allows(
         self, storage: Storage, clock: VirtualClock
     ) -> None:  # guarantee 6: at most n + burst - 1 in any half-open window

@@ -24,6 +24,7 @@ from windlass.testing.conformance.opening import woken
 from windlass.testing.conformance.solo import suspected
 from windlass.testing.conformance.steps import (
     DAY,
+    HOUR,
     INSTANT,
     MINUTE,
     OOPS,
@@ -57,6 +58,37 @@ class TrialConformance:
         assert (await storage.jobs.outlook(["default"])).claimable
         assert ids(await claim(storage, 10)) == [first]
         assert await claim(storage, 10, worker="w2") == []
+
+    async def test_a_clock_that_is_set_back_keeps_no_trial_waiting(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:  # also by less than the run took whose failure has opened it
+        await guard(storage, 1)
+        (running,) = await runs(storage, 1)
+        clock.advance(HOUR)
+        await failed(storage, running)
+        clock.jump(clock.now() - 10 * MINUTE)
+        first, _ = await add(storage, limited("shop"), limited("shop"))
+        assert (await storage.jobs.outlook(["default"])).claimable
+        assert (await ask(storage, 10)).next_at == clock.now() + REST
+        outlook = await storage.jobs.outlook(["default"])
+        assert (outlook.claimable, outlook.next_at) == (False, clock.now() + REST)
+        clock.advance(REST - INSTANT)
+        assert await claim(storage, 10) == []
+        clock.advance(INSTANT)
+        assert ids(await claim(storage, 10)) == [first]
+        assert (await state(storage)).opened == 1
+
+    async def test_a_failure_after_the_clock_was_set_back_opens_it_for_the_whole_rest(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await guard(storage, 1)
+        (running,) = await runs(storage, 1)
+        clock.jump(clock.now() - HOUR)
+        await failed(storage, running)
+        (waiting,) = await add(storage, limited("shop"))
+        assert (await ask(storage, 10)).next_at == clock.now() + REST
+        clock.advance(REST)
+        assert ids(await claim(storage, 10)) == [waiting]
 
     async def test_of_many_concurrent_claimers_one_gets_the_trial(
         self, storage: Storage, clock: VirtualClock

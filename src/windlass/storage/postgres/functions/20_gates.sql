@@ -126,6 +126,19 @@ BEGIN
     ON CONFLICT (name) DO UPDATE SET at = excluded.at;
 END $$;
 
+-- The instant from which a wait counts that begins now. By a clock that was set back it is the last
+-- one that counted: `mend_gates` moves it with all others.
+CREATE OR REPLACE FUNCTION reckon_from(p_now bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_at bigint;
+BEGIN
+    INSERT INTO marks AS m (name, at) VALUES ('charged', p_now)
+    ON CONFLICT (name) DO UPDATE SET at = greatest(m.at, excluded.at)
+    RETURNING m.at INTO v_at;
+    RETURN v_at;
+END $$;
+
 -- After the clock was set back every gate is as it was when something was taken last.
 CREATE OR REPLACE FUNCTION mend_gates(p_now bigint) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -166,12 +179,14 @@ SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_span bigint;
+    v_at bigint;
 BEGIN
     FOR i IN 1 .. coalesce(cardinality(p_gates), 0) LOOP
         SELECT l.burst_span INTO v_span FROM limits l
          WHERE l.name = split_part(p_gates[i], ':', 1);
         CONTINUE WHEN v_span IS NULL;
-        INSERT INTO gates AS g (gate, spent_until) VALUES (p_gates[i], p_now + v_span)
+        v_at := coalesce(v_at, reckon_from(p_now));
+        INSERT INTO gates AS g (gate, spent_until) VALUES (p_gates[i], v_at + v_span)
         ON CONFLICT (gate) DO UPDATE
            SET spent_until = greatest(g.spent_until, excluded.spent_until);
     END LOOP;
@@ -189,20 +204,22 @@ SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     v_limit record;
     v_gate record;
+    v_at bigint;
 BEGIN
     p_gates := ARRAY(SELECT DISTINCT g FROM unnest(p_gates) AS g);
     FOR i IN 1 .. coalesce(cardinality(p_gates), 0) LOOP
         SELECT l.failures, l.waits INTO v_limit FROM limits l
          WHERE l.name = split_part(p_gates[i], ':', 1);
         CONTINUE WHEN v_limit.failures IS NULL;
+        v_at := coalesce(v_at, reckon_from(p_now));
         INSERT INTO gates AS g (gate, failures) VALUES (p_gates[i], 1)
         ON CONFLICT (gate) DO UPDATE SET failures = g.failures + 1
         RETURNING g.failures, g.opened, g.open_until INTO v_gate;
         -- Those that end while it is open count, and do not prolong it.
-        IF v_gate.failures >= v_limit.failures AND (v_gate.open_until > p_now) IS NOT TRUE THEN
+        IF v_gate.failures >= v_limit.failures AND (v_gate.open_until > v_at) IS NOT TRUE THEN
             UPDATE gates g
                SET opened = g.opened + 1,
-                   open_until = p_now
+                   open_until = v_at
                        + v_limit.waits[least(g.opened + 1, cardinality(v_limit.waits))]
              WHERE g.gate = p_gates[i];
         END IF;

@@ -56,6 +56,14 @@ local function opens_at(spec, use)
   return nil
 end
 
+-- The instant from which a wait counts that begins now. By a clock that was set back it is the last one
+-- that counted: `mend_gates` moves it with all others.
+local function reckon()
+  local at = math.max(tonumber(redis.call('GET', prefix .. 'charged') or '') or 0, now)
+  redis.call('SET', prefix .. 'charged', string.format('%.0f', at))
+  return at
+end
+
 -- --- breakers: core/breaker.py ---
 
 -- Failures in a row, how often it has opened in a row, until when it is open (0: it never was).
@@ -77,10 +85,11 @@ end
 -- One more failure. Those that end while it is open count, and do not prolong it.
 local function trip(spec, gate)
   local failures, opened, till = unpack(breaker_of(gate))
+  local at = reckon()
   failures = failures + 1
-  if failures >= spec[5] and till <= now then
+  if failures >= spec[5] and till <= at then
     opened = opened + 1
-    till = after(now, spec[6][math.min(opened, #spec[6])])
+    till = after(at, spec[6][math.min(opened, #spec[6])])
   end
   breakers[gate] = { failures, opened, till }
   redis.call('HSET', prefix .. 'breakers', gate, struct.pack('>I4I4d', failures, opened, till))
@@ -142,7 +151,7 @@ end
 -- Nothing is left in the bucket of a gate with a rate. A debt is not forgiven.
 local function drain(spec, use)
   local gate = gate_of(use)
-  spent[gate] = math.max(spent_until(use[1], use[2], gate), now + span(spec, spec[3]))
+  spent[gate] = math.max(spent_until(use[1], use[2], gate), reckon() + span(spec, spec[3]))
   redis.call('HSET', prefix .. 'gates:' .. use[1], use[2], string.format('%.0f', spent[gate]))
 end
 
