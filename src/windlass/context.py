@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from windlass.control import Snooze
 from windlass.core.job import ClaimedJob, JobId, Progress
+from windlass.core.payload import decode_any, encode_any
 from windlass.core.schedule import slot_of
 from windlass.errors import DefinitionError, InvalidArgument, WindlassError
 from windlass.observe.run import RUN, job_fields
@@ -44,6 +45,7 @@ T = TypeVar("T")
 
 
 _MAKING = threading.Lock()
+_MOST_DATA = 4096
 
 
 class Token:
@@ -193,14 +195,21 @@ class Context:
         """The tags given at enqueue."""
         return self.claimed.tags
 
-    def progress(self, fraction: float, note: str = "") -> None:
+    def progress(
+        self, fraction: float, note: str = "", *, data: Mapping[str, Any] | None = None
+    ) -> None:
         """Say how far this run is, from 0 to 1. Stored soon, at most a few times a second;
-        what a run says last is stored with its outcome.
+        what a run says last is stored with its outcome. ``data``: for programs that look at the
+        job, as JSON, up to 4 KiB.
         """
         if not 0.0 <= fraction <= 1.0:
             message = f"progress must be between 0 and 1, got {fraction!r}"
             raise InvalidArgument(message)
-        self._host.note(self.claimed, Progress(fraction, note[:1000]))
+        kept = None
+        if data is not None:
+            what = "the data of ctx.progress"
+            kept = decode_any(encode_any(dict(data), limit=_MOST_DATA, what=what))
+        self._host.note(self.claimed, Progress(fraction, note[:1000], kept))
 
     def log(self, message: str, *args: object, level: int = logging.INFO) -> None:
         """Log a line that carries this job's id, task and attempt, and is kept with the run:

@@ -159,7 +159,7 @@ def test_a_result_and_progress_are_shown(desk: Desk) -> None:
     claimed = running(desk, NewJob(id=new_job_id(), task="slow", queue="slow"))
     desk.run(report(desk, claimed, Progress(0.4, "resizing")))
     told = desk("jobs", "show", claimed.claim.job, "--json").json
-    assert told["progress"] == {"fraction": 0.4, "note": "resizing"}
+    assert told["progress"] == {"fraction": 0.4, "note": "resizing", "data": None}
     assert "40% resizing" in desk("jobs", "show", claimed.claim.job).out
 
 

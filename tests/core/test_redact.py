@@ -281,13 +281,14 @@ def test_every_text_of_a_job_is_masked() -> None:
         key=f"pay/{canary}",
         limits=(LimitUse("api", canary), LimitUse("other")),
         reason=f"{canary} is over",
-        progress=Progress(0.5, f"charging {canary}"),
+        progress=Progress(0.5, f"charging {canary}", {"of": [canary], "password": "p4nama-42"}),
         tags=(*secret_marks(["card"]), "vip"),
         principal=canary,
         correlation_id=f"r-{canary}",
     )
     shown = redacted_job(job)
     assert canary not in repr(shown)
+    assert "p4nama-42" not in repr(shown)
     assert canary.encode() not in msgspec.json.encode(shown)
     assert msgspec.json.decode(shown.payload) == {"card": MASK, "to": "ada"}
     assert shown.tags == ("secret:card", "vip")

@@ -133,7 +133,7 @@ both("brief", hang, hang_async, timeout=0.3)
 
 def count(ctx: Context) -> None:
     for step in range(1, 11):
-        ctx.progress(step / 10, f"{step} of 10")
+        ctx.progress(step / 10, f"{step} of 10", data={"step": step})
 
 
 async def count_async(ctx: Context) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tests.runtime.world import Hook, World, bench, register, simulate, until, w
 from windlass import Context, testing
 from windlass.core.job import Job, Progress
 from windlass.core.state import State
-from windlass.errors import StorageUnavailable
+from windlass.errors import JobFailed, StorageUnavailable
 from windlass.runtime.progress import ProgressReporter
 from windlass.storage.protocol import Want
 
@@ -208,7 +209,7 @@ async def test_the_last_word_is_stored_in_every_executor(executor: str) -> None:
         async with app, app.worker():
             job = await app.tasks[f"{executor}.count"].enqueue()
             await job.result(timeout=20)
-            assert (await job.refresh()).progress == Progress(1.0, "10 of 10")
+            assert (await job.refresh()).progress == Progress(1.0, "10 of 10", {"step": 10})
 
 
 async def test_a_report_that_fails_costs_the_note_and_not_the_outcome() -> None:
@@ -275,5 +276,24 @@ def test_a_store_that_fails_on_a_note_in_any_way_keeps_nobody_from_reporting() -
             record = await handle.refresh()
             assert record.progress == Progress(0.6, "")
         assert (await handle.refresh()).state is State.SUCCEEDED
+
+    simulate(scenario)
+
+
+def test_progress_carries_data_up_to_a_size() -> None:
+    async def scenario(world: World) -> None:
+        @world.app.task(name="job", max_attempts=1)
+        async def job(ctx: Context, *, size: int) -> None:
+            ctx.progress(0.5, "half", data={"rows": 12, "at": datetime(2030, 1, 1, tzinfo=UTC)})
+            ctx.progress(0.6, data={"text": "x" * size})
+
+        async with working(world.app):
+            fits, large = await job.enqueue(size=4000), await job.enqueue(size=4096)
+            await fits.result()
+            with pytest.raises(JobFailed, match=r"the data of ctx\.progress"):
+                await large.result()
+            assert (await fits.refresh()).progress == Progress(0.6, "", {"text": "x" * 4000})
+            kept = {"rows": 12, "at": "2030-01-01T00:00:00Z"}
+            assert (await large.refresh()).progress == Progress(0.5, "half", kept)
 
     simulate(scenario)

@@ -362,3 +362,18 @@ async def test_hostile_texts_in_every_field_of_a_job_stay_text() -> None:
             for page, made_of in zip(await pages_of(room, admin, text), usual, strict=True):
                 assert MARK in page
                 assert shape(page) <= made_of, (text, shape(page) - made_of)
+
+
+async def test_the_page_and_the_api_show_the_data_of_progress_without_its_secrets() -> None:
+    async with opened() as room, await room.logged_in() as admin:
+        storage = await storage_of(room)
+        run: ClaimedJob = await started(storage)
+        job, data = run.claim.job, {"rows": 12, "password": "p4nama-42", "text": "<b>" * 900}
+        await storage.jobs.report([(run.claim, Progress(0.5, "half", data))])
+        page = (await admin.get(f"/jobs/{job}")).text
+        assert "&#34;rows&#34;:12" in page
+        assert "p4nama" not in page
+        assert "<b><b>" not in page
+        told = (await admin.get(f"/api/v1/jobs/{job}")).json()
+        assert told["progress"]["data"]["rows"] == 12
+        assert told["progress"]["data"]["password"] == "***"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -105,6 +106,8 @@ def _head(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
         yield "worker", job.worker
     if job.progress is not None:
         yield "progress", f"{job.progress.fraction:.0%} {job.progress.note}".strip()
+        if job.progress.data is not None:
+            yield "", json.dumps(job.progress.data, ensure_ascii=False)
     if job.cancel_requested:
         yield "cancel", "requested"
 
@@ -263,9 +266,8 @@ def fields(job: Job, now: datetime) -> dict[str, Any]:
     found["timeout"] = None if job.timeout is None else job.timeout.total_seconds()
     found["limits"] = [{"name": use.name, "key": use.key, "cost": use.cost} for use in job.limits]
     progress = job.progress
-    found["progress"] = (
-        None if progress is None else {"fraction": progress.fraction, "note": progress.note}
-    )
+    said = ("fraction", "note", "data")
+    found["progress"] = progress and {name: getattr(progress, name) for name in said}
     error = job.error
     found["error"] = None if error is None else {"kind": error.kind, "message": error.message}
     return found

@@ -131,7 +131,8 @@ class _Stage(Host):
         return self._app.services
 
     def note(self, job: ClaimedJob, progress: Progress) -> None:  # noqa: ARG002 -- there is one job
-        _tell(f"progress {progress.fraction:.0%} {progress.note}".rstrip())
+        data = "" if progress.data is None else msgspec.json.encode(progress.data).decode()
+        _tell(" ".join(filter(None, ["progress", f"{progress.fraction:.0%}", progress.note, data])))
 
     async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:
         return await self._app.enqueue_call(descended(call, job))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Literal, NewType
+from typing import TYPE_CHECKING, Any, Literal, NewType
 
 import msgspec
 
@@ -180,6 +180,8 @@ class Progress(msgspec.Struct, frozen=True):
 
     fraction: float
     note: str = ""
+    data: dict[str, Any] | None = None
+    """JSON, up to 4 KiB."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):

@@ -301,13 +301,18 @@ def redacted_job(job: Job) -> Job:
         key=_told(job.key, values),
         limits=tuple(_redacted_use(use, values) for use in job.limits),
         reason=_told(job.reason, values),
-        progress=None
-        if progress is None
-        else Progress(progress.fraction, redacted_text(progress.note, values)),
+        progress=None if progress is None else _redacted_progress(progress, names, values),
         principal=_told(job.principal, values),
         correlation_id=_told(job.correlation_id, values),
         tags=tuple(redacted_text(tag, values) for tag in job.tags),
     )
+
+
+def _redacted_progress(
+    progress: Progress, names: Collection[str], values: Sequence[str]
+) -> Progress:
+    data = progress.data and _masked(progress.data, names, values)
+    return Progress(progress.fraction, redacted_text(progress.note, values), data)
 
 
 def redacted_history(job: Job, attempts: Iterable[Attempt]) -> list[Attempt]:

@@ -271,7 +271,7 @@ class _Deputy(Host):
 
     def note(self, job: ClaimedJob, progress: Progress) -> None:  # noqa: ARG002 -- there is one job
         words = progress.note.encode("utf-8", "replace").decode("utf-8")
-        self._inside.note(Progress(progress.fraction, words))
+        self._inside.note(msgspec.structs.replace(progress, note=words))
 
     async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:  # noqa: ARG002
         return await self._inside.ask(call)

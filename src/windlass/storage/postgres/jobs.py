@@ -14,6 +14,7 @@ from windlass.core.transition import Transition
 from windlass.errors import StorageReplaced, StoreBusy
 from windlass.storage.calendar import instant_of
 from windlass.storage.migrate import major, refuse_newer
+from windlass.storage.notes import note_text
 from windlass.storage.postgres.apply import (
     answers_of,
     by_seq,
@@ -194,7 +195,7 @@ class PostgresJobs:
             [claim.seq for claim, _ in progress],
             [claim.number for claim, _ in progress],
             [float(done.fraction) for _, done in progress],
-            [stored_text(done.note) for _, done in progress],
+            [stored_text(note_text(done)) for _, done in progress],
         )
 
     async def settled(self, ids: Sequence[JobId]) -> Sequence[Settled]:

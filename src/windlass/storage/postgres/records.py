@@ -23,6 +23,7 @@ from windlass.core.job import (
 )
 from windlass.core.state import State, verb_of
 from windlass.core.unique import Window
+from windlass.storage.notes import progress_of
 from windlass.storage.postgres.connection import Row
 
 __all__ = [
@@ -148,7 +149,7 @@ def job_of(row: Row) -> Job:
 
 
 def _progress_of(fraction: float | None, note: str | None) -> Progress | None:
-    return None if fraction is None else Progress(fraction, note or "")
+    return None if fraction is None else progress_of(fraction, note or "")
 
 
 def attempt_of(row: Row) -> Attempt:

@@ -16,6 +16,7 @@ from windlass.core.rollup import Histogram, Rollup
 from windlass.core.state import FINISHING
 from windlass.storage.looks import LimitState, QueueRecord
 from windlass.storage.moving import StoredJob
+from windlass.storage.notes import note_text
 from windlass.storage.ordering import AuditRecord
 from windlass.storage.postgres.journal import stored_lines
 from windlass.storage.postgres.records import CODES
@@ -79,7 +80,7 @@ def job_row(stored: StoredJob) -> _Columns:
         "solo": job.solo,
         "throttled": job.throttled,
         "progress": None if progress is None else progress.fraction,
-        "progress_note": None if progress is None else stored_text(progress.note),
+        "progress_note": None if progress is None else stored_text(note_text(progress)),
         "backoff": None if job.backoff is None else _encode(job.backoff).decode(),
         "tags": _encode(job.tags).decode() if job.tags else None,
         "tenant": job.tenant,

@@ -12,6 +12,7 @@ from windlass.core.instant import span_us
 from windlass.core.job import Claim, JobId, NewJob, Progress
 from windlass.core.transition import Transition
 from windlass.storage.calendar import instant_of
+from windlass.storage.notes import note_text
 from windlass.storage.ordering import Ordered
 from windlass.storage.protocol import (
     Applied,
@@ -117,7 +118,7 @@ class RedisJobs:
     async def report(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
         given: list[Argument] = []
         for claim, done in progress:
-            said = _pack((float(done.fraction), done.note))
+            said = _pack((float(done.fraction), note_text(done)))
             given += (known_id(claim.job), claim.number, claim.seq, said)
         await self._db.run(_REPORT, *given)
 

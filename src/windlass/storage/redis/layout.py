@@ -19,7 +19,7 @@ Jobs
     errors           HASH     id -> msgpack [kind, message]; there is one where flag ERROR is set
     tracebacks       HASH     id -> text, where it is not empty
     frames           HASH     id -> where that error was raised, where that is known
-    progress         HASH     id -> msgpack [fraction, note]
+    progress         HASH     id -> msgpack [fraction, note], see storage/notes.py
     throttled        HASH     id -> how often it was; there is one where flag THROTTLED is set
     missed           HASH     id -> why the last worker that claimed it could not run it; there is
                               one where the state record says when it was first missed

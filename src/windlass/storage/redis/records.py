@@ -11,10 +11,11 @@ from typing import NamedTuple
 import msgspec
 
 from windlass.core.instant import to_us
-from windlass.core.job import Attempt, AttemptError, Job, JobId, Progress
+from windlass.core.job import Attempt, AttemptError, Job, JobId
 from windlass.core.rollup import Rollup
 from windlass.core.state import Verb
 from windlass.storage.calendar import instant_of
+from windlass.storage.notes import progress_of
 from windlass.storage.protocol import Settled
 from windlass.storage.redis.asked import (
     UNREADABLE,
@@ -201,7 +202,7 @@ def job_of(
         missed_at=instant(kept.missed),
         missed_why=why.decode(errors="replace") if why else None,
         throttled=throttled,
-        progress=Progress(*_progress_parts(progress)) if progress else None,
+        progress=progress_of(*_progress_parts(progress)) if progress else None,
         tags=extras.tags,
         tenant=extras.tenant,
         principal=extras.principal,

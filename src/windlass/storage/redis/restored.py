@@ -12,6 +12,7 @@ from windlass.core.instant import to_us
 from windlass.core.job import Job, NewJob
 from windlass.core.unique import Window
 from windlass.storage.moving import StoredJob
+from windlass.storage.notes import note_text
 from windlass.storage.redis.apply import as_text
 from windlass.storage.redis.asked import asked_record
 from windlass.storage.redis.journal import chunk_bytes
@@ -104,7 +105,7 @@ def _fields(job: Job) -> dict[str, bytes]:
         fields["tracebacks"] = job.error.traceback.encode()
         fields["frames"] = frame_of(job.error.traceback).encode()
     if job.progress is not None:
-        fields["progress"] = _pack((float(job.progress.fraction), job.progress.note))
+        fields["progress"] = _pack((float(job.progress.fraction), note_text(job.progress)))
     if job.throttled:
         fields["throttled"] = str(job.throttled).encode()
     if job.missed_at is not None and job.missed_why:

@@ -13,6 +13,7 @@ from windlass.core.job import Claim, JobId, NewJob, Progress
 from windlass.core.state import TERMINAL, State
 from windlass.core.transition import Transition
 from windlass.storage.calendar import instant_of
+from windlass.storage.notes import note_text
 from windlass.storage.protocol import (
     Applied,
     CancelAnswer,
@@ -121,7 +122,8 @@ class SqliteJobs:
 
     async def report(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
         rows = [
-            (claim.seq, claim.number, float(done.fraction), done.note) for claim, done in progress
+            (claim.seq, claim.number, float(done.fraction), note_text(done))
+            for claim, done in progress
         ]
         await self._db.write(lambda connection, _: connection.executemany(_REPORT, rows).close())
 

@@ -13,6 +13,7 @@ from windlass.core.job import Job
 from windlass.core.state import State
 from windlass.storage.calendar import LAST_US
 from windlass.storage.moving import StoredJob
+from windlass.storage.notes import note_text
 from windlass.storage.queries import load
 from windlass.storage.sqlite.gates import gates_of, hold_gates
 from windlass.storage.sqlite.journal import keep_chunks
@@ -142,7 +143,7 @@ def _course(stored: StoredJob) -> dict[str, Any]:
         "missed_at": _us(job.missed_at),
         "missed_why": job.missed_why,
         "progress": None if progress is None else float(progress.fraction),
-        "progress_note": None if progress is None else progress.note,
+        "progress_note": None if progress is None else note_text(progress),
         "reason": job.reason,
         "error_kind": None if error is None else error.kind,
         "error_message": None if error is None else error.message,

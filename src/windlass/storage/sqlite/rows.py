@@ -21,13 +21,13 @@ from windlass.core.job import (
     JobId,
     LimitUse,
     OnLost,
-    Progress,
 )
 from windlass.core.sought import Texts
 from windlass.core.state import State, verb_of
 from windlass.core.unique import Window
 from windlass.errors import InvalidArgument
 from windlass.storage.calendar import instant_of
+from windlass.storage.notes import progress_of
 
 __all__ = [
     "CODES",
@@ -338,7 +338,7 @@ def job_of(row: Row) -> Job:
         missed_at=instant(missed_at),
         missed_why=None if missed_at is None else missed_why,
         throttled=throttled,
-        progress=None if progress is None else Progress(progress, note),
+        progress=None if progress is None else progress_of(progress, note or ""),
         tags=_readable(_tags_of, tags) or (),
         tenant=tenant,
         principal=principal,

@@ -38,6 +38,8 @@ from windlass.testing.conformance.steps import (
 
 __all__ = ["ClaimConformance", "OrderConformance"]
 
+_DATA = {"rows": 12, "files": ["a", "\x1f\x00ü"], "at": None}
+
 
 class ClaimConformance:
     """What a claim gives and what it changes."""
@@ -181,8 +183,9 @@ class ClaimConformance:
 
     async def test_progress_is_stored_for_a_claim_that_holds(self, storage: Storage) -> None:
         running = await started(storage)
-        await storage.jobs.report([(running.claim, Progress(0.5, "half"))])
-        assert (await look(storage, running)).progress == Progress(0.5, "half")
+        for said in (Progress(0.5, "half"), Progress(0.5, "half", _DATA), Progress(1, "", {})):
+            await storage.jobs.report([(running.claim, said)])
+            assert (await look(storage, running)).progress == said
 
     async def test_progress_of_a_claim_that_is_not_held_changes_nothing(
         self, storage: Storage

@@ -98,7 +98,7 @@ async def furnished(storage: Storage, clock: VirtualClock) -> list[JobId]:
 
 async def _waiting_and_running(storage: Storage) -> list[JobId]:
     running = await started(storage, keyed("r", limits=(LimitUse("one", "x", 2.0),), priority=-9))
-    await storage.jobs.report([(running.claim, Progress(0.5, "half"))])
+    await storage.jobs.report([(running.claim, Progress(0.5, "half", {"of": [1, 2]}))])
     await storage.jobs.cancel([running.claim.job])
     waiting = await add(
         storage,

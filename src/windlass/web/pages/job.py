@@ -53,6 +53,14 @@ class Kin(msgspec.Struct, frozen=True):
     failed: int
 
 
+def _beside_note(job: Job) -> str:
+    """What its run says of its progress beside the note."""
+    progress = job.progress
+    if progress is None or not progress.data:
+        return ""
+    return msgspec.json.encode(progress.data).decode()
+
+
 async def job(visit: Visit) -> Response:
     """The page."""
     admin, job_id = visit.admin, await asked_job(visit)
@@ -72,6 +80,7 @@ async def job(visit: Visit) -> Response:
         runs=runs,
         older_runs=len({chunk.claim.number for chunk in logs}) - len(runs),
         arguments=pretty(found.payload),
+        progress_data=_beside_note(found),
         result=None if found.result is None else pretty(found.result),
         fault=_fault(found),
         kin=None if visit.partial else await _kin(admin, found, now),
