@@ -266,7 +266,7 @@ def test_a_worker_that_is_worn_out_by_starting_is_not_replaced_in_a_tight_loop(s
     with Running(
         "worker", "shop:app", "--processes", "2", "--max-megabytes", "1", cwd=shop.folder
     ) as supervisor:
-        supervisor.wait_for(r"it uses \d+ MB \(max_megabytes=1\)")
+        supervisor.wait_for(r"it uses \d+ MiB \(max_megabytes=1\)")
         supervisor.wait_for(
             r"worker \d \(pid \d+\) is worn out after .*; it is started again in 0.5 s"
         )

@@ -380,3 +380,24 @@ async def test_a_removed_name_is_free_and_a_deleted_one_is_forgotten(app: Windla
     await app.admin.create_schedule("eu", Every(30), call)
     await app.admin.delete_schedule("eu")
     assert await app.admin.schedules(removed=True) == []
+
+
+async def test_the_audit_names_who_ordered_as_they_were_named(app: Windlass) -> None:
+    task, admin = report_of(app), app.admin
+    await admin.create_schedule("made", Every(3600), task.call("eu"), by="ada")
+    await admin.change_schedule("made", rule=Every(60), by="ben")
+    await admin.pause_schedule("made", by="cy")
+    await admin.resume_schedule("made", by="dee")
+    await admin.trigger_schedule("made", by="eve")
+    await admin.remove_schedule("made", by="fay")
+    await admin.acting("gus").delete_schedule("made")
+    told = [(one.note.what, one.note.who) for one in reversed(await admin.audits())]
+    assert told == [
+        ("schedules.create", "ada"),
+        ("schedules.change", "ben"),
+        ("schedules.pause", "cy"),
+        ("schedules.resume", "dee"),
+        ("schedules.trigger", "eve"),
+        ("schedules.remove", "fay"),
+        ("schedules.delete", "gus"),
+    ]

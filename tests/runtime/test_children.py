@@ -180,7 +180,9 @@ async def test_a_child_killed_from_outside_is_told_with_its_signal(worker: Worke
 async def test_a_run_that_takes_too_much_memory_is_ended() -> None:
     async with heavy.small, heavy.small.worker(slots=1):
         job = await heavy.hog.enqueue()
-        with pytest.raises(errors.JobFailed, match="more than child_memory_limit=150 MB; its peak"):
+        with pytest.raises(
+            errors.JobFailed, match="more than child_memory_limit=150 MiB; its peak"
+        ):
             await job.result(timeout=20)
 
 
@@ -222,7 +224,7 @@ def test_a_death_in_words() -> None:
 
     assert words(code=-11) == "the child process was killed by SIGSEGV (a crash in native code)"
     assert words(code=-63, peak=2048) == (
-        "the child process was killed by signal 63; its peak memory was 2 MB"
+        "the child process was killed by signal 63; its peak memory was 2 MiB"
     )
     assert "collected by somebody else" in words(code=None)
 

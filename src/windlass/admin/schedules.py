@@ -129,7 +129,7 @@ class ScheduleDesk(Desk):
         outline = Schedule(rule=rule, **given)
         plan, specs = planned(name, outline, call, self._settings, breaker=breaker)
         await Definitions(storage.limits).keep(specs)
-        await self._ordering(storage, "create", name).create(name, plan, by=by or self._who)
+        await self._ordering(storage, "create", name, by=by).create(name, plan, by=by or self._who)
         return await self.schedule(name)
 
     async def change_schedule(
@@ -149,7 +149,7 @@ class ScheduleDesk(Desk):
             message = f"say what to change of schedule {name!r}: call, {', '.join(_EDITABLE)}"
             raise InvalidArgument(message)
         storage = await self._storage()
-        book = self._ordering(storage, "change", name, ", ".join(given) or "call")
+        book = self._ordering(storage, "change", name, ", ".join(given) or "call", by=by)
         known = await book.get(name)
         outline = msgspec.structs.replace(known.state.plan, **given)
         if call is not None:
@@ -173,12 +173,16 @@ class ScheduleDesk(Desk):
 
     async def pause_schedule(self, name: str, *, by: str = "") -> ScheduleReport:
         """Fire nothing until it is resumed; over every restart."""
-        await self._ordering(await self._storage(), "pause", name).pause(name, by=by or self._who)
+        await self._ordering(await self._storage(), "pause", name, by=by).pause(
+            name, by=by or self._who
+        )
         return await self.schedule(name)
 
     async def resume_schedule(self, name: str, *, by: str = "") -> ScheduleReport:
         """Fire again, from the next slot on."""
-        await self._ordering(await self._storage(), "resume", name).resume(name, by=by or self._who)
+        await self._ordering(await self._storage(), "resume", name, by=by).resume(
+            name, by=by or self._who
+        )
         return await self.schedule(name)
 
     async def trigger_schedule(self, name: str, *, by: str = "") -> Inserted | None:
@@ -188,7 +192,9 @@ class ScheduleDesk(Desk):
         the answer then is that one, with ``created=False``.
         """
         storage = await self._storage()
-        made = await self._ordering(storage, "trigger", name).trigger(name, by=by or self._who)
+        made = await self._ordering(storage, "trigger", name, by=by).trigger(
+            name, by=by or self._who
+        )
         if made is None:
             return None
         if not made.created:
@@ -203,7 +209,9 @@ class ScheduleDesk(Desk):
         is waiting or running of it.
         """
         storage = await self._storage()
-        known = await self._ordering(storage, "remove", name).remove(name, by=by or self._who)
+        known = await self._ordering(storage, "remove", name, by=by).remove(
+            name, by=by or self._who
+        )
         active = [run.job for run in known.state.runs if run.active and run.job is not None]
         if cancel_runs and active:
             answers = zip(active, await storage.jobs.cancel(active), strict=True)
@@ -212,7 +220,9 @@ class ScheduleDesk(Desk):
 
     async def reset_schedule(self, name: str, *, by: str = "") -> ScheduleReport:
         """Back to what the code says, also if it was removed."""
-        await self._ordering(await self._storage(), "reset", name).reset(name, by=by or self._who)
+        await self._ordering(await self._storage(), "reset", name, by=by).reset(
+            name, by=by or self._who
+        )
         return await self.schedule(name)
 
     async def delete_schedule(self, name: str) -> None:
@@ -222,9 +232,12 @@ class ScheduleDesk(Desk):
     def _book(self, storage: Storage) -> Schedules:
         return Schedules(storage.schedules, storage.now, self._new_ids)
 
-    def _ordering(self, storage: Storage, verb: str, name: str, detail: str = "") -> Schedules:
-        """The same, for an order that is recorded with what it writes."""
-        note = self._note(f"schedules.{verb}", f"schedule {name}", detail)
+    def _ordering(
+        self, storage: Storage, verb: str, name: str, detail: str = "", *, by: str = ""
+    ) -> Schedules:
+        """The same, for an order that is recorded with what it writes; ``by``: under this name."""
+        actor = self.acting(by) if by else self
+        note = actor._note(f"schedules.{verb}", f"schedule {name}", detail)  # noqa: SLF001
         return Schedules(Audited(storage.schedules, note), storage.now, self._new_ids)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import platform
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -129,7 +127,7 @@ def create(
 
     async def order(app: Windlass) -> None:
         call = _call(app, task, arguments)
-        await app.admin.create_schedule(name, rule, call, by=_who(), **options)
+        await app.admin.create_schedule(name, rule, call, **options)
 
     tell(_order(where, name, order), as_json=as_json)
     return 0
@@ -168,7 +166,7 @@ def set_schedule(
             if plan is None or plan.job is None:
                 raise click.ClickException(f"Schedule {name!r} is a chore: it has no arguments.")
             call = _call(app, plan.job.task, arguments)
-        await app.admin.change_schedule(name, call=call, by=_who(), **changed)
+        await app.admin.change_schedule(name, call=call, **changed)
 
     tell(_order(where, name, order), as_json=as_json)
     return 0
@@ -183,7 +181,7 @@ def pause(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     where, name = named(words, url, "schedule")
 
     async def order(app: Windlass) -> None:
-        await app.admin.pause_schedule(name, by=_who())
+        await app.admin.pause_schedule(name)
 
     shown = _order(where, name, order)
     say(shown, f"Schedule {name} is paused.", as_json=as_json)
@@ -199,7 +197,7 @@ def resume(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     where, name = named(words, url, "schedule")
 
     async def order(app: Windlass) -> None:
-        await app.admin.resume_schedule(name, by=_who())
+        await app.admin.resume_schedule(name)
 
     shown = _order(where, name, order)
     say(
@@ -221,7 +219,7 @@ def trigger(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     where, name = named(words, url, "schedule")
 
     async def order(app: Windlass) -> Inserted | None:
-        return await app.admin.trigger_schedule(name, by=_who())
+        return await app.admin.trigger_schedule(name)
 
     job = ask(where, order)
     if as_json:
@@ -248,7 +246,7 @@ def remove(words: tuple[str, ...], url: str | None, *, cancel_runs: bool, yes: b
 
     async def order(app: Windlass) -> bool:
         declared = (await app.admin.schedule(name)).declared
-        await app.admin.remove_schedule(name, cancel_runs=cancel_runs, by=_who())
+        await app.admin.remove_schedule(name, cancel_runs=cancel_runs)
         return declared
 
     declared = ask(where, order)
@@ -266,7 +264,7 @@ def reset(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     where, name = named(words, url, "schedule")
 
     async def order(app: Windlass) -> None:
-        await app.admin.reset_schedule(name, by=_who())
+        await app.admin.reset_schedule(name)
 
     tell(_order(where, name, order), as_json=as_json)
     return 0
@@ -315,14 +313,6 @@ async def _shown(app: Windlass, name: str) -> Shown:
 def _call(app: Windlass, task: str, arguments: str) -> Call[Any]:
     app.load()
     return app.tasks[task].call(**json_arguments(arguments))
-
-
-def _who() -> str:
-    """Who changed it: what a colleague reads in the morning."""
-    try:
-        return f"{getpass.getuser()}@{platform.node()}"
-    except (OSError, KeyError):  # a container without a user of this number
-        return platform.node()
 
 
 def _confirm(question: str, *, yes: bool) -> None:

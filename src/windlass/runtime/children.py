@@ -85,7 +85,7 @@ class Children:
         if (most is not None and child.jobs >= most) or (
             large is not None and child.megabytes > large
         ):
-            log.debug("a child process is replaced: %d jobs, %.0f MB", child.jobs, child.megabytes)
+            log.debug("a child process is replaced: %d jobs, %.0f MiB", child.jobs, child.megabytes)
             child.leave()
             return
         self._idle.append(child)

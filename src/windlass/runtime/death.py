@@ -52,7 +52,7 @@ class Death(msgspec.Struct, frozen=True, kw_only=True):
     peak: int | None
     """Most memory it ever used, in KiB."""
     limit: int | None = None
-    """The memory limit in MB that it was ended for."""
+    """The memory limit in MiB that it was ended for."""
     silent: bool = False
     """It closed the line to its worker and was ended for that."""
 
@@ -60,7 +60,7 @@ class Death(msgspec.Struct, frozen=True, kw_only=True):
     def words(self) -> str:
         """One sentence, without its end."""
         if self.limit is not None:
-            said = f"was ended because it used more than child_memory_limit={self.limit} MB"
+            said = f"was ended because it used more than child_memory_limit={self.limit} MiB"
         elif self.silent:
             said = "closed the line to its worker, and was ended"
         elif self.code is None:
@@ -70,7 +70,7 @@ class Death(msgspec.Struct, frozen=True, kw_only=True):
             said = f"was killed by {name}{_HINTS.get(name, '')}"
         else:
             said = f"ended with exit code {self.code} before the job did"
-        peak = "" if self.peak is None else f"; its peak memory was {self.peak / 1024:.0f} MB"
+        peak = "" if self.peak is None else f"; its peak memory was {self.peak / 1024:.0f} MiB"
         return f"the child process {said}{peak}"
 
 

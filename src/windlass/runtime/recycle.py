@@ -38,5 +38,5 @@ def worn_out(settings: WorkerSettings, claimed: int) -> str | None:
     if settings.max_megabytes is not None:
         used = megabytes_used()
         if used > settings.max_megabytes:
-            return f"it uses {used:.0f} MB (max_megabytes={settings.max_megabytes})"
+            return f"it uses {used:.0f} MiB (max_megabytes={settings.max_megabytes})"
     return None

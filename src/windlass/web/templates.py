@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
+from windlass.admin.doctor_findings import in_bytes
 from windlass.core.ids import short_id
 from windlass.observe.log import brief, one_line, printable
 from windlass.web.assets import Assets
@@ -19,7 +20,7 @@ from windlass.web.navigation import NAVIGATION
 if TYPE_CHECKING:
     from windlass.web.visit import Visit
 
-__all__ = ["Templates", "compact", "duration", "relative", "size", "visible"]
+__all__ = ["Templates", "compact", "duration", "relative", "visible"]
 
 _SHORTEST = timedelta(microseconds=500)
 _LINES = re.compile(r"[\n\t]")
@@ -43,15 +44,6 @@ def compact(number: float) -> str:
             scaled = number / (1e3 if unit == "k" else size)
             return f"{scaled:.3g}{unit}" if scaled < 1000 else f"{scaled:,.0f}{unit}"
     return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}"
-
-
-def size(count: float) -> str:
-    """Bytes as people say them: 812 B, 4.2 kB, 113 MB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:,.3g} TB"
 
 
 def duration(span: timedelta) -> str:
@@ -94,7 +86,7 @@ def _environment() -> Environment:
         relative=relative,
         exact=_exact,
         iso=_iso,
-        size=size,
+        size=in_bytes,
         error_line=one_line,
         short=short_id,
     )
