@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from tests.admin.desk import a_failed_job, admin_of, fail_all, stored
 from windlass.admin import bulk
-from windlass.admin.bulk import BulkProgress, BulkReport
+from windlass.admin.bulk import BulkDesk, BulkProgress, BulkReport
+from windlass.core.job import JobId
 from windlass.core.state import State
 from windlass.errors import InvalidArgument
 from windlass.storage.looks import JobFilter
@@ -70,6 +74,35 @@ async def test_jobs_run_in_the_order_they_were_stored_in(
     report = await admin_of(storage).order_all(order, wanted, progress=later, most=8)
     assert report.done == 8
     assert [job.claim.job for job in await claim(storage, 10)] == ids[2:]
+
+
+@pytest.mark.parametrize("most", [None, 5])
+async def test_an_order_for_many_begins_at_once_and_leaves_what_is_stored_meanwhile(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, most: int | None
+) -> None:
+    monkeypatch.setattr(bulk, "BITE", 2)
+    await add(storage, *[a_job(delay=HOUR) for _ in range(7)])
+    bite, bites = BulkDesk._bite, list[int]()
+
+    find, finds = storage.admin.find, list[int]()
+
+    async def counted(wanted: JobFilter, *, limit: int) -> Any:
+        finds.append(limit)
+        return await find(wanted, limit=limit)
+
+    async def meanwhile(desk: BulkDesk, order: Order, ids: Sequence[JobId], *rest: Any) -> Any:
+        bites.append(len(ids))
+        assert most or len(finds) <= len(bites) + 1, "all were looked for first"
+        await add(storage, a_job(delay=HOUR))
+        return await bite(desk, order, ids, *rest)
+
+    monkeypatch.setattr(storage.admin, "find", counted)
+    monkeypatch.setattr(BulkDesk, "_bite", meanwhile)
+    report = await admin_of(storage).order_all(RunNow(), JobFilter(queue="default"), most=most)
+    assert report.done == (most or 7)
+    assert [size for size in bites if size] == ([2, 2, 1] if most else [2, 2, 2, 1])
+    counts = {queue.queue: queue for queue in await storage.admin.counts()}
+    assert counts["default"].ready == (most or 7)
 
 
 async def test_a_dry_run_counts_and_changes_nothing(storage: Storage) -> None:

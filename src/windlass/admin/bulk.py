@@ -14,7 +14,7 @@ from windlass.admin.orders import OrderDesk, detail_of, what_of, word_of
 from windlass.core.job import JobId
 from windlass.core.state import State
 from windlass.errors import InvalidArgument
-from windlass.storage.looks import JobFilter
+from windlass.storage.looks import JobFilter, ListOrder
 from windlass.storage.ordering import (
     Cancel,
     Delete,
@@ -101,8 +101,8 @@ class BulkDesk(OrderDesk):
         whole = await self.count(asked) if progress is not None else None
         (bulk,) = self._new_ids(1)
         tally: Counter[Ordered] = Counter()
-        pages = self._pages(asked, most)
-        async for ids in _backwards(pages) if isinstance(order, _LINING_UP) else pages:
+        lining_up = isinstance(order, _LINING_UP)
+        async for ids in (self._oldest_first if lining_up else self._pages)(asked, most):
             tally += Counter(await self._bite(order, ids, wanted, bulk))
             if progress is not None and whole is not None:
                 total = max(whole.number, tally.total())
@@ -130,6 +130,42 @@ class BulkDesk(OrderDesk):
                 return
             asked = msgspec.structs.replace(asked, before=page.next)
 
+    async def _oldest_first(
+        self, asked: JobFilter, most: int | None
+    ) -> AsyncIterator[Sequence[JobId]]:
+        """Find the same jobs the other way round, and keep no more than a page of them."""
+        first, last = await self._ends(asked, most)
+        asked = msgspec.structs.replace(asked, order=ListOrder.OLDEST, before=first - 1)
+        found = 0
+        while last >= first and (most is None or found < most):
+            room = BITE if most is None else min(BITE, most - found)
+            page = await (await self._storage()).admin.find(asked, limit=room)
+            ids = [job.id for job in page if job.seq <= last]
+            found += len(ids)
+            yield ids
+            if not isinstance(page.next, int) or page.next >= last:
+                return
+            asked = msgspec.structs.replace(asked, before=page.next)
+
+    async def _ends(self, asked: JobFilter, most: int | None) -> tuple[int, int]:
+        """The numbers between which the jobs are: those that are stored later have higher ones."""
+        admin = (await self._storage()).admin
+        asked = msgspec.structs.replace(asked, order=ListOrder.NEWEST)
+        if most is None:
+            newest = await admin.find(JobFilter(before=asked.before), limit=1)
+            return 1, newest[0].seq if newest else 0
+        first, last, found = 1, 0, 0
+        while found < most:
+            page = await admin.find(asked, limit=min(BITE, most - found))
+            found += len(page)
+            last = max(last, *(job.seq for job in page), 0)
+            if found >= most:
+                first = page[-1].seq
+            if page.next is None:
+                break
+            asked = msgspec.structs.replace(asked, before=page.next)
+        return first, last
+
     async def _bite(
         self, order: Order, ids: Sequence[JobId], wanted: JobFilter, bulk: str
     ) -> Sequence[Ordered]:
@@ -151,14 +187,6 @@ class BulkDesk(OrderDesk):
         able = _STATES[type(order)]
         states = [state for state in able if wanted.states is None or state in wanted.states]
         return as_people_see(msgspec.structs.replace(wanted, states=states)) if states else None
-
-
-async def _backwards(pages: AsyncIterator[Sequence[JobId]]) -> AsyncIterator[Sequence[JobId]]:
-    """Give what is in the pages from the last to the first, as many at a time."""
-    found = [job async for ids in pages for job in ids]
-    found.reverse()
-    for start in range(0, max(len(found), 1), BITE):
-        yield found[start : start + BITE]
 
 
 def in_filter_words(wanted: JobFilter) -> str:
