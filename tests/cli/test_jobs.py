@@ -16,6 +16,7 @@ from tests.cli.desk import Desk
 from tests.cli.processes import windlass
 from windlass import GiveUp
 from windlass._version import __version__
+from windlass.admin import numbers
 from windlass.cli.jobs import jobs
 from windlass.cli.workers import workers
 from windlass.core.job import AttemptError, ClaimedJob, NewJob, Progress
@@ -122,6 +123,36 @@ def test_a_list_goes_on_where_it_stopped(everywhere: Desk) -> None:
     rest = desk("jobs", "list", "--before", str(page[-1]["seq"]), "--json").json
     assert [job["id"] for job in rest] == [ids[0]]
     assert f"--before {page[-1]['seq']}" in desk("jobs", "list", "--limit", "2").out
+
+
+def test_a_list_is_ordered_by_a_time_and_goes_on_there(everywhere: Desk) -> None:
+    desk = everywhere
+    ids = [desk.fetch.options(delay=delay).enqueue_sync("a").id for delay in (300, 100, 200)]
+    scheduled = ("jobs", "list", "--state", "scheduled")
+    told = desk(*scheduled, "--json").json
+    assert [job["id"] for job in told] == [ids[1], ids[2], ids[0]]
+    last = desk(*scheduled, "--order", "-due", "--json").json
+    assert [job["id"] for job in last] == [ids[0], ids[2], ids[1]]
+    first = desk(*scheduled, "--order", "due", "--limit", "2").out
+    cursor = first.split("--before ")[1].split()[0]
+    rest = desk(*scheduled, "--order", "due", "--before", cursor, "--json").json
+    assert [job["id"] for job in rest] == [ids[0]]
+    refused = desk("jobs", "list", "--order", "-finished")
+    assert refused.code != 0
+    assert "finished and -finished with the states" in " ".join(refused.err.split())
+
+
+def test_jobs_are_counted_exactly(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numbers, "_CAPS", (2, 2))
+    for _ in range(5):
+        desk.fetch.enqueue_sync("a")
+    assert desk("jobs", "count", "--state", "waiting").out.strip() == "5"
+    assert desk("jobs", "count", "--task", "fetch", "--json").json == {"count": 5}
+    listed = desk("queues", "list").out
+    assert "2+" in listed
+    assert "--exact counts them all" in listed
+    exact = desk("queues", "list", "--exact").out
+    assert "+" not in exact
 
 
 def test_a_list_is_a_table(desk: Desk) -> None:

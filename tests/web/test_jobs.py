@@ -160,6 +160,27 @@ async def test_pages_are_walked_to_older_ones_and_back() -> None:
         assert "queue=mail" in link(third, "prev"), "filters stay"
 
 
+async def test_headers_order_the_list_and_its_pages_follow() -> None:
+    async with opened() as room, await room.logged_in() as admin:
+        storage = await storage_of(room)
+        new = [a_job(delay=timedelta(hours=1 + n * 7 % 60)) for n in range(60)]
+        await storage.jobs.insert(new)
+        by_due = [job.id for job in sorted(new, key=lambda job: job.delay or timedelta(0))]
+        first = await admin.get("/jobs?state=scheduled")
+        assert listed(first) == by_due[:50]
+        assert 'aria-sort="ascending"' in first.text
+        assert "the next one due first" in first.text
+        second = await admin.get(link(first, "next"))
+        assert listed(second) == by_due[50:]
+        assert "No more" in second.text
+        assert listed(await admin.get(link(second, "prev"))) == by_due[:50]
+        last = await admin.get("/jobs?state=scheduled&order=-due")
+        assert listed(last) == by_due[:9:-1]
+        assert "order=-enqueued" in last.text
+        for wrong in ("/jobs?order=-finished", "/jobs?order=size", "/jobs?state=failed&order=due"):
+            assert (await admin.get(wrong)).status_code == 400, wrong
+
+
 async def test_a_search_says_how_far_back_it_went() -> None:
     async with opened() as room, await room.logged_in() as admin:
         storage = await storage_of(room)

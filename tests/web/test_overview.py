@@ -58,6 +58,17 @@ async def test_everything_is_understood_from_the_figures() -> None:
         assert "shop.pay" in page
 
 
+async def test_recent_failures_are_those_that_failed_last() -> None:
+    async with opened() as room, await room.logged_in() as admin:
+        storage = await storage_of(room)
+        running = [await started(storage, a_job(task=f"shop.task{n}")) for n in range(10)]
+        for job in reversed(running):
+            await happened(storage, job, BOOM)
+        page = (await admin.get("/overview")).text
+        shown = re.findall(r'<tr id="failure-(\w+)"', page)
+        assert shown == [job.claim.job for job in running[:8]]
+
+
 async def test_charts_show_what_happened_by_outcome_and_its_percentiles() -> None:
     async with opened() as room, await room.logged_in() as admin:
         await busy(await storage_of(room))

@@ -26,6 +26,8 @@ __all__ = ["jobs"]
 
 T = TypeVar("T")
 _PAGE = 1000
+_ALL_OF_THEM = 10**9
+_ORDERS = ("enqueued", "-enqueued", "due", "-due", "started", "-started", "finished", "-finished")
 _name = click.argument("words", metavar="[MODULE:APP] ID", nargs=-1)
 
 
@@ -48,7 +50,13 @@ for _order in (requeue, cancel, discard, run_now, delete, edit, logs, replay):
 @target_argument
 @filter_options
 @click.option("--limit", type=click.IntRange(1, _PAGE), default=25, show_default=True)
-@click.option("--before", type=int, metavar="SEQ", help="The next page: what the last one said.")
+@click.option(
+    "--order",
+    type=click.Choice(_ORDERS),
+    help="Order by this time; with a minus the latest first. due: scheduled jobs; started: running "
+    "ones; finished: ended ones; enqueued: all.",
+)
+@click.option("--before", metavar="CURSOR", help="The next page: what the last one said.")
 @click.option("--all", "every", is_flag=True, help="All pages, one after the other.")
 @url_option
 @json_option
@@ -57,12 +65,16 @@ def list_jobs(
     url: str | None,
     *,
     limit: int,
-    before: int | None,
+    order: str | None,
+    before: str | None,
     every: bool,
     as_json: bool,
     **given: Any,
 ) -> int:
-    """Jobs, newest first.
+    """List jobs, newest first.
+
+    Ended jobs come by the latest end, running ones by the latest start, scheduled ones by the next
+    due time. --order changes that.
 
     INSTANT is written like 2030-12-24T08:00+01:00, AGO like 15m or 2h. --search looks in arguments
     and errors, for a quarter of a second, and says how far back it came; with --all to the end.
@@ -72,8 +84,14 @@ def list_jobs(
     async def question(app: Windlass) -> None:
         import msgspec
 
+        from windlass.storage.looks import ListOrder
+
         now = await app.admin.now()
-        wanted = msgspec.structs.replace(filter_of(given, now), before=before)
+        wanted = msgspec.structs.replace(
+            filter_of(given, now),
+            before=int(before) if before is not None and before.isdigit() else before,
+            order=None if order is None else ListOrder(order),
+        )
         described = (await app.storage()).describe()
         pages = _pages(app, wanted, _PAGE) if every else _page(app, wanted, limit)
         await show(pages, now, described)
@@ -135,10 +153,34 @@ async def _as_tables(pages: AsyncIterator[Page], now: datetime, described: str) 
         found += len(page)
         rest, reached = page.next, page.reached
     if rest is not None:
-        far = "" if reached is None else f"Looked back to {reached:%Y-%m-%d %H:%M:%S} UTC. "
-        click.echo(f"{far}There may be older ones: --before {rest}")
+        far = "" if reached is None else f"Looked as far as {reached:%Y-%m-%d %H:%M:%S} UTC. "
+        click.echo(f"{far}There may be more: --before {rest}")
     elif not found:
         click.echo(f"No job matches in {described}.")
+
+
+@jobs.command()
+@target_argument
+@filter_options
+@url_option
+@json_option
+def count(target: str | None, url: str | None, *, as_json: bool, **given: Any) -> int:
+    """Count jobs that match, exactly, however many there are.
+
+    With filters beyond state and queue the jobs are read one by one: that takes its time.
+    """
+    from windlass.cli.tables import print_json
+
+    async def question(app: Windlass) -> int:
+        wanted = filter_of(given, await app.admin.now())
+        return (await app.admin.count(wanted, most=_ALL_OF_THEM)).number
+
+    number = ask(place(target, url), question)
+    if as_json:
+        print_json({"count": number})
+    else:
+        click.echo(f"{number:,}")
+    return 0
 
 
 # --- one ------------------------------------------------------------------------------------------

@@ -46,14 +46,15 @@ def queues() -> None:
 
 @queues.command("list")
 @target_argument
+@click.option("--exact", is_flag=True, help="Count every job; without it a plus means or more.")
 @url_option
 @json_option
-def list_queues(target: str | None, url: str | None, *, as_json: bool) -> int:
+def list_queues(target: str | None, url: str | None, *, exact: bool, as_json: bool) -> int:
     """Every queue with jobs or settings, and those of the app's tasks."""
     from windlass.cli.tables import NUMBER, print_json, print_table
 
     async def question(app: Windlass) -> tuple[list[_Queue], str]:
-        return await _all(app), (await app.storage()).describe()
+        return await _all(app, exact=exact), (await app.storage()).describe()
 
     found, described = ask(place(target, url), question)
     if as_json:
@@ -62,7 +63,10 @@ def list_queues(target: str | None, url: str | None, *, as_json: bool) -> int:
         click.echo(f"No queue has jobs or settings in {described}.")
     else:
         titles = ("queue", *(f"{NUMBER}{name}" for name in (*_COLUMNS, "lag")), "state")
-        print_table(titles, map(_row, found))
+        rows = [_row(queue) for queue in found]
+        print_table(titles, rows)
+        if any(cell.endswith("+") for row in rows for cell in row[1 : len(_COLUMNS) + 1]):
+            click.echo("A plus means so many or more: --exact counts them all.")
     return 0
 
 
@@ -189,10 +193,11 @@ def set_queue(words: tuple[str, ...], url: str | None, *, as_json: bool, **given
 # --- asking ---------------------------------------------------------------------------------------
 
 
-async def _all(app: Windlass, *also: str) -> list[_Queue]:
+async def _all(app: Windlass, *also: str, exact: bool = False) -> list[_Queue]:
     from windlass.storage.protocol import QueueCounts, QueueRecord
 
-    counts = {one.queue: one for one in await app.admin.counts()}
+    told = await (app.admin.counts(cap=None) if exact else app.admin.counts())
+    counts = {one.queue: one for one in told}
     records = {one.queue: one for one in await app.admin.queues()}
     named_by_tasks = app.worker_settings().shared if len(app.tasks) else ()
     now = await (await app.storage()).now()

@@ -14,10 +14,11 @@ from windlass.core.ids import is_whole, looks_shortened
 from windlass.core.job import Job, JobId
 from windlass.core.state import TERMINAL, Shown, State, shown_state
 from windlass.errors import AmbiguousId, JobNotFound
-from windlass.storage.looks import Cursor, Page
+from windlass.storage.looks import Cursor, ListOrder, Page
 from windlass.storage.protocol import JobFilter, QueueCounts
+from windlass.storage.sorting import is_backwards, possible_orders, time_of
 from windlass.web.finding import found
-from windlass.web.pages.jobs_asked import INSTANTS, STATES, WORDS, Asked, asked_of
+from windlass.web.pages.jobs_asked import INSTANTS, STATES, TRAILED, WORDS, Asked, asked_of
 from windlass.web.visit import Visit
 
 if TYPE_CHECKING:
@@ -72,6 +73,20 @@ class JobRow(msgspec.Struct, frozen=True):
         return max((job.finished_at or self.now) - job.started_at, timedelta(0))
 
 
+class Sort(msgspec.Struct, frozen=True):
+    """A column that the list can be ordered by."""
+
+    url: str
+    """The list by this column, the other way round if it is ordered by it already."""
+    title: str
+    sorted: str
+    """``ascending`` or ``descending``; empty: the list is ordered by something else."""
+
+    @property
+    def arrow(self) -> str:
+        return {"ascending": "↑", "descending": "↓"}.get(self.sorted, "")
+
+
 class Tab(msgspec.Struct, frozen=True):
     """One state above the list."""
 
@@ -95,6 +110,9 @@ async def jobs(visit: Visit) -> Response:
         asked=asked,
         rows=job_rows(page, now),
         reached=page.reached,
+        sorts=_sorts(visit, asked),
+        ordered=_ORDERED[asked.order],
+        by_age=asked.order is ListOrder.NEWEST,
         older=_older(visit, asked, page.next),
         newer=_newer(visit, asked),
         newest=visit.changed(before=None, trail=None) if asked.before is not None else None,
@@ -180,13 +198,42 @@ def _sum(counts: Sequence[QueueCounts], *fields: str) -> Count:
     return Count(sum(number for number, _ in numbers), exact=exact)
 
 
+# --- order ----------------------------------------------------------------------------------------
+
+_ORDERED = {
+    ListOrder.NEWEST: "the newest first",
+    ListOrder.OLDEST: "the oldest first",
+    ListOrder.DUE: "the next one due first",
+    ListOrder.DUE_LAST: "the last one due first",
+    ListOrder.STARTED: "the first one started first",
+    ListOrder.STARTED_LAST: "the last one started first",
+    ListOrder.FINISHED: "the first one ended first",
+    ListOrder.FINISHED_LAST: "the last one ended first",
+}
+
+
+def _sorts(visit: Visit, asked: Asked) -> dict[str, Sort]:
+    """What the headers of two columns order the list by; one that is not possible has none."""
+    possible = possible_orders(asked.wanted)
+    sorts: dict[str, Sort] = {}
+    for order in (one for one in possible if one is not asked.order):
+        column = "job" if time_of(order) == "enqueued" else "when"
+        same = time_of(order) == time_of(asked.order)
+        # The other way round if it is the one; else the way that people expect.
+        if same or (column not in sorts and is_backwards(order) is not (time_of(order) == "due")):
+            going = "descending" if is_backwards(asked.order) else "ascending"
+            url = visit.changed(order=order.value, before=None, trail=None)
+            sorts[column] = Sort(url, f"Order: {_ORDERED[order]}", going if same else "")
+    return sorts
+
+
 # --- pages ----------------------------------------------------------------------------------------
 
 
 def _older(visit: Visit, asked: Asked, following: Cursor | None) -> str | None:
     if following is None:
         return None
-    trail = ".".join(str(cursor) for cursor in (*asked.trail, asked.before or 0))
+    trail = TRAILED.join(str(cursor) for cursor in (*asked.trail, asked.before or 0))
     return visit.changed(before=following, trail=trail)
 
 
@@ -195,5 +242,5 @@ def _newer(visit: Visit, asked: Asked) -> str | None:
     if asked.before is None or not asked.trail:
         return None
     *rest, last = asked.trail
-    trail = ".".join(str(cursor) for cursor in rest)
+    trail = TRAILED.join(str(cursor) for cursor in rest)
     return visit.changed(before=last or None, trail=trail or None)

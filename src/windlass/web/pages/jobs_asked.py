@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
@@ -11,10 +12,12 @@ import msgspec
 from windlass.core.job import JobId
 from windlass.core.state import Shown
 from windlass.errors import InvalidArgument
+from windlass.storage.looks import Cursor, ListOrder
 from windlass.storage.protocol import JobFilter
+from windlass.storage.sorting import usual_order
 from windlass.web.visit import Visit
 
-__all__ = ["INSTANTS", "STATES", "WORDS", "Asked", "asked_of"]
+__all__ = ["INSTANTS", "STATES", "TRAILED", "WORDS", "Asked", "asked_of"]
 
 WORDS = {
     "queue": "Queue",
@@ -39,7 +42,10 @@ STATES = tuple(Shown)
 _WAITING = (Shown.SCHEDULED, Shown.READY, Shown.RETRYING)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _TRAIL = 30
-"""Pages back that an address remembers."""
+"""Pages back that an address remembers …"""
+TRAILED = "~"
+"""… and what stands between them."""
+_BY_TIME = re.compile(r"-?[0-9]{1,18}\.[0-9a-f]{1,100}")
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,9 +55,14 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     words: Mapping[str, str]
     """Every filter that was given, by its name in the address."""
     state: str = ""
-    before: int | None = None
-    trail: tuple[int, ...] = ()
-    """The cursors of newer pages, the newest first; 0: the first page."""
+    before: Cursor | None = None
+    trail: tuple[Cursor, ...] = ()
+    """The cursors of the pages before, from the first on; 0: the first page."""
+
+    @property
+    def order(self) -> ListOrder:
+        """The order of the list, also where the address does not say it."""
+        return self.wanted.order or usual_order(self.wanted)
 
     @property
     def narrow(self) -> bool:
@@ -64,7 +75,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         return any(name not in {"state", "queue", "task", "text"} for name in self.words)
 
     def path(self) -> str:
-        """The page that shows these jobs from the newest on."""
+        """The first page of these jobs, in their usual order."""
         return "/jobs" + (f"?{urlencode(self.words, errors='replace')}" if self.words else "")
 
 
@@ -82,14 +93,15 @@ def asked_of(visit: Visit, now: datetime) -> Asked:
         shown=_shown(state),
         parent=JobId(words["parent"]) if "parent" in words else None,
         text=words.get("text"),
+        order=_order(visit.asked("order").strip()),
         **named,  # type: ignore[arg-type]
         **instants,  # type: ignore[arg-type]
     )
-    before = _number(visit.asked("before"))
+    before = _cursor(visit.asked("before"))
     trail = tuple(
-        number
-        for part in visit.asked("trail").split(".")[-_TRAIL:]
-        if (number := _number(part)) is not None
+        cursor
+        for part in visit.asked("trail").split(TRAILED)[-_TRAIL:]
+        if (cursor := _cursor(part)) is not None
     )
     return Asked(wanted=wanted, words=words, state=state, before=before, trail=trail)
 
@@ -107,7 +119,20 @@ def _shown(state: str) -> list[Shown] | None:
         raise InvalidArgument(message) from None
 
 
-def _number(text: str) -> int | None:
+def _order(word: str) -> ListOrder | None:
+    if not word:
+        return None
+    try:
+        return ListOrder(word)
+    except ValueError:
+        known = ", ".join(ListOrder)
+        message = f"no list is ordered by {word[:40]!r}; an order is one of: {known}"
+        raise InvalidArgument(message) from None
+
+
+def _cursor(text: str) -> Cursor | None:
+    if _BY_TIME.fullmatch(text) is not None:
+        return text
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
 
 

@@ -15,6 +15,7 @@ from windlass.core.ids import is_whole, short_id
 from windlass.errors import InvalidArgument, JobNotFound, KeyConflict, WrongState
 from windlass.seams import new_job_id
 from windlass.storage.answers import CancelAnswer
+from windlass.storage.looks import JobFilter, ListOrder
 from windlass.storage.ordering import Cancel, Delete, Discard, Edit, Order, Requeue, RunNow
 from windlass.web.actions import Action, Done, Question
 from windlass.web.bounds import COUNTED_WITHIN
@@ -92,7 +93,8 @@ class JobOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     async def _ask_all(self, visit: Visit, back: str) -> Question:
         asked = asked_of(visit, await visit.admin.now())
-        newest = await visit.admin.find(asked.wanted, limit=1)
+        # Of all jobs: what is stored from now on is not meant.
+        newest = await visit.admin.find(JobFilter(order=ListOrder.NEWEST), limit=1)
         report = BulkReport(matched=0, dry_run=True)
         if asked.words:
             report = await visit.admin.order_all(
@@ -144,7 +146,7 @@ class JobOrder(msgspec.Struct, frozen=True, kw_only=True):
         if not upto.isascii() or not upto.isdigit() or len(upto) > 18:
             message = "this form does not say for which jobs it was; go back and choose again"
             raise InvalidArgument(message)
-        wanted = msgspec.structs.replace(asked.wanted, before=int(upto))
+        wanted = msgspec.structs.replace(asked.wanted, before=int(upto), order=None)
         report = await visit.orders.order_all(order, wanted, most=MOST)
         notice = f"{_jobs(report.done)} {self.told}."
         if report.requested:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.responses import Response
 
-from windlass.core.job import Job
 from windlass.core.rollup import minute_of
 from windlass.core.series import Latency, Point, Series
 from windlass.core.state import State
@@ -107,7 +106,8 @@ async def overview(visit: Visit) -> Response:
         lag=_lag(rows, now),
         pace=pace,
         charts=None if pace is None else _charts(pace.series),
-        failures=sorted(failures, key=_ended_at, reverse=True),
+        failures=failures,
+        unseen=failures.next is not None,
         verdicts=_verdicts(visit, rows, crew, now),
         anything=_anything(rows, crew),
     )
@@ -154,10 +154,6 @@ def _crew(records: Sequence[WorkerRecord], now: datetime) -> Crew:
 def _lag(rows: Sequence[QueueLine], now: datetime) -> timedelta | None:
     due = [row.counts.oldest_due for row in rows if row.counts.oldest_due is not None]
     return max(now - min(due), timedelta(0)) if due else None
-
-
-def _ended_at(job: Job) -> datetime:
-    return job.finished_at or job.created_at
 
 
 def _verdicts(
