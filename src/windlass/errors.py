@@ -63,6 +63,9 @@ def suggestion(name: str, known: Collection[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
+_DIGEST = re.compile(r"((?:arguments|\\?s\\?e\\?c\\?r\\?e\\?t)\\?:)(?:\\?[0-9a-f]){20,64}")
+
+
 def _readable(text: str) -> str:
     """Text from elsewhere for a terminal or a log: what steers either is spelled out."""
     return "".join(
@@ -269,9 +272,11 @@ class KeyConflict(WindlassError):
     """A unique key is held by another job."""
 
     def __init__(self, key: str, holder: str) -> None:
+        # What is made of arguments holds a digest of them, by which short secrets are found.
+        told = _DIGEST.sub(r"\1***", key)
         super().__init__(
-            f"The unique key {key!r} is held by job {holder}. Wait for it to finish, or cancel it; "
-            f"a call can take that job for its own with on_conflict='reuse'."
+            f"The unique key {told!r} is held by job {holder}. Wait for it to finish, or cancel "
+            f"it; a call can take that job for its own with on_conflict='reuse'."
         )
         self.key: str = key
         self.holder: str = holder

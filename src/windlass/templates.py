@@ -48,7 +48,7 @@ class Template:
         self._several = "".join(text for text, _ in self._parts) if len(self._parts) > 1 else ""
 
     def fill(self, arguments: Mapping[str, Any], secrets: Collection[str] = ()) -> str:
-        """The key of a call. Keys are shown to people: of what is secret they hold a digest."""
+        """The key of a call. Of what is secret it holds a digest, which `core.shade` hides."""
         key = "".join(
             text + self._told_apart(self._value(path, arguments, secrets)) if path else text
             for text, path in self._parts

@@ -11,6 +11,7 @@ import msgspec
 
 from windlass.admin.jobs import as_people_see
 from windlass.admin.orders import OrderDesk, detail_of, what_of, word_of
+from windlass.admin.shading import find_shaded
 from windlass.core.job import JobId
 from windlass.core.state import State
 from windlass.errors import InvalidArgument
@@ -122,7 +123,8 @@ class BulkDesk(OrderDesk):
         found = 0
         while most is None or found < most:
             room = BITE if most is None else min(BITE, most - found)
-            page = await (await self._storage()).admin.find(asked, limit=room)
+            store = (await self._storage()).admin
+            page = await find_shaded(self._shades, store, asked, room)
             ids = [job.id for job in page]
             found += len(ids)
             yield ids

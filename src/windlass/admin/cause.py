@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -32,22 +32,37 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
     def without(self, secrets: Sequence[str]) -> Cause:
         """The same with these values masked, and what looks like a secret."""
+        return self.changed(lambda text: redacted_text(text, secrets))
+
+    def changed(self, change: Callable[[str], str]) -> Cause:
+        """The same with every text of it changed."""
         return msgspec.structs.replace(
             self,
-            sentence=redacted_text(self.sentence, secrets),
-            evidence=_without(self.evidence, secrets),
-            fix=redacted_text(self.fix, secrets),
+            sentence=change(self.sentence),
+            evidence=_changed(self.evidence, change),
+            fix=change(self.fix),
         )
 
+    def texts(self) -> Iterator[str]:
+        """Every text of it."""
+        found: list[str] = []
 
-def _without(value: Any, secrets: Sequence[str]) -> Any:
+        def note(text: str) -> str:
+            found.append(text)
+            return text
+
+        self.changed(note)
+        yield from found
+
+
+def _changed(value: Any, change: Callable[[str], str]) -> Any:
     match value:
         case str():
-            return redacted_text(value, secrets)
+            return change(value)
         case Mapping():
-            return {name: _without(part, secrets) for name, part in value.items()}
+            return {name: _changed(part, change) for name, part in value.items()}
         case list() | tuple():
-            return [_without(part, secrets) for part in value]
+            return [_changed(part, change) for part in value]
         case _:
             return value
 

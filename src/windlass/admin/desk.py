@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Self
 
+from windlass.admin.shading import Shades
 from windlass.config import Settings
 from windlass.core.job import JobId
 from windlass.core.text import check_text
@@ -32,6 +33,7 @@ class Desk:
         self._settings = settings
         self._new_ids = new_ids
         self._who = "api"
+        self._shades = Shades(storage)
 
     def acting(self, who: str) -> Self:
         """The same for somebody else: orders are recorded under the name ``who``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 
 import msgspec
 
@@ -16,6 +17,7 @@ from windlass.admin.redact import values_of
 from windlass.admin.waiting import before, of_the_crew, of_the_queue, of_the_time
 from windlass.core.job import Job
 from windlass.core.redact import redacted_job
+from windlass.core.shade import has_digest, shaded
 from windlass.core.state import State, shown_state
 from windlass.errors import JobNotFound
 from windlass.observe.log import brief
@@ -69,13 +71,18 @@ class ExplainDesk(NamingDesk):
         (job,) = await storage.admin.get([await self.resolve(job_id)])
         if job is None:
             raise JobNotFound(job_id)
-        told = explained(await gather(storage, job))
+        facts = await gather(storage, job)
+        if has_digest(job.key):  # before it stands in a sentence, where it may be cut
+            key = await self._shades.text(job.key or "")
+            facts = msgspec.structs.replace(facts, job=msgspec.structs.replace(job, key=key))
+        told = explained(facts)
         secrets = values_of(job)
-        return msgspec.structs.replace(
-            told,
-            job=redacted_job(job),
-            causes=[cause.without(secrets) for cause in told.causes],
-        )
+        (seen,) = await self._shades.jobs([redacted_job(job)])
+        causes = [cause.without(secrets) for cause in told.causes]
+        if any(has_digest(text) for cause in causes for text in cause.texts()):
+            shade = partial(shaded, secret=await self._shades.secret())
+            causes = [cause.changed(shade) for cause in causes]
+        return msgspec.structs.replace(told, job=seen, causes=causes)
 
 
 def explained(facts: Facts) -> Explanation:

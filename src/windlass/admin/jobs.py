@@ -8,7 +8,8 @@ from datetime import timedelta
 import msgspec
 
 from windlass.admin.naming import NamingDesk
-from windlass.admin.redact import redacted_chunk, redacted_page, values_of
+from windlass.admin.redact import redacted_chunk, values_of
+from windlass.admin.shading import find_shaded
 from windlass.core.ids import is_whole
 from windlass.core.instant import duration
 from windlass.core.job import Attempt, Job
@@ -55,7 +56,8 @@ class JobDesk(NamingDesk):
         (job,) = await (await self._storage()).admin.get([wanted])
         if job is None:
             raise JobNotFound(job_id)
-        return redacted_job(job)
+        (told,) = await self._shades.jobs([redacted_job(job)])
+        return told
 
     async def find(
         self,
@@ -105,11 +107,12 @@ class JobDesk(NamingDesk):
         asked = _ordered(asked)
         found: list[Job] = []
         while True:
-            page = await store.find(asked, limit=enough - len(found))
+            page = await find_shaded(self._shades, store, asked, enough - len(found))
             found += page
             over = page.next is None or len(found) >= enough
             if over or monotonic() >= until:
-                return redacted_page(Page(found, page.next, page.reached))
+                told = await self._shades.jobs([redacted_job(job) for job in found])
+                return Page(told, page.next, page.reached)
             asked = msgspec.structs.replace(asked, before=page.next)
 
     async def count(
@@ -127,7 +130,7 @@ class JobDesk(NamingDesk):
         until = None if within is None else monotonic() + duration(within, "within").total_seconds()
         step = _FIRST
         while number < most and (until is None or monotonic() < until):
-            page = await store.find(asked, limit=min(step, most - number))
+            page = await find_shaded(self._shades, store, asked, min(step, most - number))
             number += len(page)
             if page.next is None:
                 return Count(number, exact=True)

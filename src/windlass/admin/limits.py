@@ -51,7 +51,10 @@ class LimitDesk(Desk):
         """Every limit, by name."""
         store = (await self._storage()).limits
         specs = (await _specs(store)).values()
-        return [LimitReport(spec, await store.states(spec.name)) for spec in specs]
+        return [
+            LimitReport(spec, await self._shades.states(await store.states(spec.name)))
+            for spec in specs
+        ]
 
     async def set_limit(
         self,
@@ -86,22 +89,24 @@ class LimitDesk(Desk):
     async def drain_limit(self, name: str, key: str = "") -> None:
         """Empty the bucket of a rate for everybody: somebody upstream counts otherwise.
 
-        ``key``: of which budget, for a limit with keys.
+        ``key``: of which budget, for a limit with keys, as `limits` shows it.
         """
         store = (await self._storage()).limits
         spec = await _limit(store, name)
         if spec.rate is None:
             message = f"limit {name!r} has no rate, so there is no bucket to drain"
             raise InvalidArgument(message)
-        audit = self._note("limits.drain", _budget(name, key))
-        await store.drain(name, check_text(key, "key"), audit=audit)
+        stored = await self._shades.budget(name, check_text(key, "key"))
+        audit = self._note("limits.drain", _budget(name, await self._shades.text(key)))
+        await store.drain(name, stored, audit=audit)
 
     async def reset_limit(self, name: str, key: str = "") -> None:
         """Fill the bucket of a rate: as if nothing had started yet."""
         store = (await self._storage()).limits
         await _limit(store, name)
-        audit = self._note("limits.reset", _budget(name, key))
-        await store.reset(name, check_text(key, "key"), audit=audit)
+        stored = await self._shades.budget(name, check_text(key, "key"))
+        audit = self._note("limits.reset", _budget(name, await self._shades.text(key)))
+        await store.reset(name, stored, audit=audit)
 
     async def breakers(self) -> Sequence[BreakerReport]:
         """Every breaker, by task."""

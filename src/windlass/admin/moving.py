@@ -128,6 +128,7 @@ class _Copy:
         if not begun:
             await self._mark()
         # Limits first, for jobs name them; their states last, for running jobs count.
+        await self._secret()
         limits = await self._limits()
         queues = await self._queues()
         schedules = await self._schedules()
@@ -161,6 +162,12 @@ class _Copy:
         await self._target.moving.restore([record])
 
     # --- settings ---
+
+    async def _secret(self) -> None:
+        """Keys look the same there as here."""
+        here, there = await self._source.admin.secret(), await self._target.admin.secret()
+        if here and here != there and await self._target.admin.secret(here, old=there) != here:
+            self._problems.append("the secret of keys was made anew there meanwhile: copy again")
 
     async def _limits(self) -> int:
         specs = await self._source.limits.specs()

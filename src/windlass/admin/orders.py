@@ -121,7 +121,7 @@ class OrderDesk(JobDesk):
         note = await self._note_of_copy(old.id, new_id)
         (answer,) = await storage.orders.insert([old.again(new_id)], note)
         if not answer.created:
-            raise KeyConflict(old.key or "", answer.id)
+            raise KeyConflict(await self._shades.text(old.key or ""), answer.id)
         if not answer.repeated and self._bus.heard:
             self._bus.publish(enqueued(old.again(new_id)))
         if answer.expired is not None:
@@ -184,7 +184,7 @@ class OrderDesk(JobDesk):
         if answer is Ordered.UNKNOWN or job is None:
             raise JobNotFound(job_id)
         if answer is Ordered.CONFLICT:
-            raise KeyConflict(job.key or "", await self._holder(job))
+            raise KeyConflict(await self._shades.text(job.key or ""), await self._holder(job))
         raise WrongState(job_id, job.state, word_of(order), NEEDS[type(order)])
 
     async def _answer(self, order: Order, job_id: str) -> Ordered:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from windlass.admin.naming import NamingDesk
+from windlass.core.shade import has_digest
 from windlass.seams import monotonic
 from windlass.storage.journal import EventRecord
 from windlass.storage.ordering import AuditRecord
@@ -61,7 +62,17 @@ class PlaceDesk(NamingDesk):
         kind, _, name = (subject or "").partition(" ")
         if kind == "job" and name:
             subject = f"job {await self.resolve(name)}"
-        return await store.audits(limit=min(max(limit, 1), 1000), before=before, subject=subject)
+        size = min(max(limit, 1), 1000)
+        records = await store.audits(limit=size, before=before, subject=subject)
+        return [await self._told(record) for record in records]
+
+    async def _told(self, record: AuditRecord) -> AuditRecord:
+        note = record.note
+        if not has_digest(note.subject) and not has_digest(note.detail):
+            return record
+        texts = [await self._shades.text(text) for text in (note.subject, note.detail)]
+        told = msgspec.structs.replace(note, subject=texts[0], detail=texts[1])
+        return msgspec.structs.replace(record, note=told)
 
     async def events(
         self,

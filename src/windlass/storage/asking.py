@@ -30,6 +30,12 @@ class AdminStore(Protocol):
         """
         ...
 
+    async def secret(self, new: str = "", *, old: str = "") -> str:
+        """The secret of this installation, which is made once: ``new`` from now on, if the stored
+        one is still ``old`` (empty: there is none). The answer is what is stored then.
+        """
+        ...
+
     async def find(self, wanted: JobFilter, *, limit: int) -> Page:
         """Matching jobs in ``wanted.order``, by default newest first (by ``seq``), at most
         ``limit``.

@@ -59,6 +59,12 @@ class MemoryAdmin:
     def _ends(self, job: JobId, last: str) -> bool:
         return job.endswith(last)
 
+    async def secret(self, new: str = "", *, old: str = "") -> str:
+        with self._db.moment():
+            if new and self._db.secret == old:
+                self._db.secret = new
+            return self._db.secret
+
     async def find(self, wanted: JobFilter, *, limit: int) -> Page:
         order = order_of(wanted)
         with self._db.moment() as now:

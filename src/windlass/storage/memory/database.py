@@ -62,6 +62,7 @@ class MemoryDatabase:
         self.tallies: Tallies = {}
         self.copied: Tallies = {}
         """What another store had counted before it was moved here."""
+        self.secret = ""
         self.audits: Audits = Audits()
         self.diary: Diary = Diary()
         self.workers: dict[str, WorkerRow] = {}

@@ -39,6 +39,8 @@ _GET, _FIND, _HISTORY, _ERRORS = _SQL["get"], _SQL["find"], _SQL["history"], _SQ
 _COUNT_ALL, _COUNT_UP_TO = _SQL["count_all"], _SQL["count_up_to"]
 _KNOWN_QUEUES, _PAUSE, _ROLLUPS = _SQL["known_queues"], _SQL["pause"], _SQL["rollups"]
 _NAMED, _NEWEST = _SQL["named"], _SQL["newest"]
+_SECRET, _KEEP_SECRET = _SQL["secret"], _SQL["keep_secret"]
+_CHANGE_SECRET = _SQL["change_secret"]
 
 _LOOK = 20_000
 """Ids that one call meets."""
@@ -74,6 +76,14 @@ class PostgresAdmin:
             looked,
             str(rows[0]["after"]).replace("-", "") if looked == _LOOK else None,
         )
+
+    async def secret(self, new: str = "", *, old: str = "") -> str:
+        if new and old:
+            await self._ask(_CHANGE_SECRET, new, old)
+        elif new:
+            await self._ask(_KEEP_SECRET, new)
+        rows = await self._ask(_SECRET)
+        return str(rows[0]["value"]) if rows else ""
 
     async def find(self, wanted: JobFilter, *, limit: int) -> Page:
         order = order_of(wanted)

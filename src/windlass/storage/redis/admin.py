@@ -30,6 +30,7 @@ _GET, _HISTORY, _COUNTS, _ROLLUPS = (
     script("rollups"),
 )
 _PAUSE, _RESUME = script("pause"), script("resume")
+_SECRET, _KEEP_SECRET = script("secret"), script("keep_secret")
 
 _AT_ONCE = 50
 """Jobs one script reads for people: each may carry a large payload and a large result."""
@@ -57,6 +58,11 @@ class RedisAdmin:
 
     async def named(self, first: str, last: str, *, after: str | None = None) -> Named:
         return await named(self._db, first, last, after)
+
+    async def secret(self, new: str = "", *, old: str = "") -> str:
+        script = _KEEP_SECRET if new else _SECRET
+        stored = await self._db.run_aside(script, new, old)
+        return str(stored.decode())
 
     async def find(self, wanted: JobFilter, *, limit: int) -> Page:
         return await self._finder.find(wanted, limit=limit)

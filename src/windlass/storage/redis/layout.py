@@ -61,6 +61,8 @@ Running and ended
     rollups:<minute> HASH     length (2 bytes) and queue, length and task, then 'c' verb, 'w' bucket
                               or 'r' bucket -> number
     copied:<minute>  HASH     the same, of what another storage had counted before it was moved here
+    secret           STRING   under which people see what is made of arguments that nobody may
+                              read; made when it is first needed
     live             ZSET     worker, of those whose row is live (what the score says is the
                               worker store's)
     wake             STREAM   one entry per change, the newest few; field q: the queues

@@ -32,6 +32,8 @@ __all__ = ["SqliteAdmin"]
 
 _SQL = load("windlass.storage.sqlite.sql", "admin.sql")
 _GET, _HISTORY = _SQL["get"], _SQL["history"]
+_SECRET, _KEEP_SECRET = _SQL["secret"], _SQL["keep_secret"]
+_CHANGE_SECRET = _SQL["change_secret"]
 
 
 class SqliteAdmin:
@@ -47,6 +49,18 @@ class SqliteAdmin:
 
     async def named(self, first: str, last: str, *, after: str | None = None) -> Named:
         return self._db.read(lambda connection, _: named(connection, first, last, after))
+
+    async def secret(self, new: str = "", *, old: str = "") -> str:
+        def op(connection: apsw.Connection, _: int) -> str:
+            if old:
+                connection.execute(_CHANGE_SECRET, (new, old))
+            else:
+                connection.execute(_KEEP_SECRET, (new,))
+            return _secret(connection)
+
+        if not new:
+            return self._db.read(lambda connection, _: _secret(connection))
+        return await self._db.write(op)
 
     async def find(self, wanted: JobFilter, *, limit: int) -> Page:
         return self._db.look(lambda connection, now: find(connection, wanted, limit, now))
@@ -99,3 +113,7 @@ def _get(connection: apsw.Connection, ids: Sequence[JobId], now: int) -> list[Jo
     rows = fetch_shown(connection, _GET, (ids_text(ids), now))
     jobs = {row[1].hex(): job_of(row) for row in rows}
     return [jobs.get(job) for job in ids]
+
+
+def _secret(connection: apsw.Connection) -> str:
+    return str(connection.execute(_SECRET).get or "")

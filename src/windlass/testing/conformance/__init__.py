@@ -70,6 +70,7 @@ from windlass.testing.conformance.replacing import ReplaceConformance
 from windlass.testing.conformance.restoring import RestorationConformance
 from windlass.testing.conformance.retrying import RetryConformance
 from windlass.testing.conformance.scheduling import DueConformance, ScheduleConformance
+from windlass.testing.conformance.secrets import SecretConformance
 from windlass.testing.conformance.settings import SettingsConformance
 from windlass.testing.conformance.solo import SoloConformance
 from windlass.testing.conformance.sorting import ListConformance
@@ -145,6 +146,7 @@ __all__ = [
     "RetryConformance",
     "RollupConformance",
     "ScheduleConformance",
+    "SecretConformance",
     "SettingsConformance",
     "SoloConformance",
     "StartConformance",
@@ -221,6 +223,7 @@ ALL: tuple[type, ...] = (
     TextConformance,
     PageConformance,
     NamingConformance,
+    SecretConformance,
     ListConformance,
     QueueCountConformance,
     ErrorGroupConformance,

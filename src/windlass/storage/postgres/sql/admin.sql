@@ -131,3 +131,12 @@ SELECT windlass.sweep_holds();
 
 -- name: sweep_traces
 SELECT windlass.sweep_traces($1);
+
+-- name: secret
+SELECT value FROM windlass.secrets WHERE name = 'keys';
+
+-- name: keep_secret
+INSERT INTO windlass.secrets (name, value) VALUES ('keys', $1::text) ON CONFLICT DO NOTHING;
+
+-- name: change_secret
+UPDATE windlass.secrets SET value = $1::text WHERE name = 'keys' AND value = $2::text;

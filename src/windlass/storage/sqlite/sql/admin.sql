@@ -35,3 +35,12 @@ SELECT jobs.seq, jobs.key
  WHERE jobs.state >= 2 AND jobs.state = ?1 AND jobs.queue = ended.name
    AND jobs.finished_at < coalesce((SELECT value FROM json_each(?3) WHERE key = ended.name), ?2)
  LIMIT ?4;
+
+-- name: secret
+SELECT value FROM secrets WHERE name = 'keys';
+
+-- name: keep_secret
+INSERT INTO secrets (name, value) VALUES ('keys', ?1) ON CONFLICT DO NOTHING;
+
+-- name: change_secret
+UPDATE secrets SET value = ?1 WHERE name = 'keys' AND value = ?2;
