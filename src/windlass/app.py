@@ -144,14 +144,17 @@ class Windlass(Producing):
         self,
         *,
         queues: Sequence[str] | Mapping[str, int] | None = None,
+        others: bool = False,
         **settings: Unpack[WorkerKeywords],
     ) -> AsyncIterator[Worker]:
         """A worker inside your own process, as long as the block lasts.
 
         ``queues``: names served from one pool of ``slots``, or a mapping of names to slots of
-        their own. Other settings: see `WorkerSettings`.
+        their own. ``others``: after these names also every other queue that a task names. Other
+        settings: see `WorkerSettings`.
         """
-        worker = await self.make_worker(self.worker_settings(queues=queues, **settings))
+        wanted = self.worker_settings(queues=queues, others=others, **settings)
+        worker = await self.make_worker(wanted)
         running = asyncio.get_running_loop().create_task(worker.run())
         self.watch.enter(worker)
         started = asyncio.ensure_future(worker.started.wait())
@@ -172,14 +175,23 @@ class Windlass(Producing):
         self,
         *,
         queues: Sequence[str] | Mapping[str, int] | None = None,
+        others: bool = False,
         **settings: Unpack[WorkerKeywords],
     ) -> WorkerSettings:
         """Worker settings with this app's defaults filled in."""
         given: dict[str, Any] = {"slots": self.settings.slots, **settings}
         if isinstance(queues, Mapping):
+            if others:
+                message = (
+                    "others (--others) is for queues that share their slots, and these have slots "
+                    "of their own: name the others with theirs, or leave the numbers out"
+                )
+                raise ConfigError(message)
             given["queues"] = dict(queues)
         elif queues is not None:
-            given["shared"] = (queues,) if isinstance(queues, str) else tuple(queues)
+            named = (queues,) if isinstance(queues, str) else tuple(queues)
+            more = self._queues_of_tasks() if others else ()
+            given["shared"] = (*named, *(queue for queue in more if queue not in named))
         else:
             given["shared"] = self._queues_of_tasks()
         try:

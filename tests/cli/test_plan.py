@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from windlass import Windlass
 from windlass.cli.plan import WorkerPlan
 from windlass.cli.worker import worker
-from windlass.errors import WindlassError
+from windlass.errors import ConfigError, WindlassError
 
 
 def plan(**options: Any) -> WorkerPlan:
@@ -40,6 +41,25 @@ def test_without_queues_the_app_decides() -> None:
     assert "slots" not in plan().worker_options()
 
 
+async def test_other_queues_of_tasks_are_served_after_those_that_are_named() -> None:
+    app = Windlass("memory://")
+
+    @app.task(queue="mail")
+    async def mail() -> str:
+        return "sent"
+
+    @app.task(queue="urgent")
+    async def urgent() -> None: ...
+
+    options = plan(queues=("urgent",), others=True, weights=("mail=3",)).worker_options()
+    assert app.worker_settings(**options).served == ("urgent", "default", "mail")
+    assert app.worker_settings(queues=["urgent"]).served == ("urgent",)
+    with pytest.raises(ConfigError, match="share their slots"):
+        app.worker_settings(queues={"urgent": 2}, others=True)
+    async with app, app.worker(queues="urgent", others=True):
+        assert await (await mail.enqueue()).result(timeout=20) == "sent"
+
+
 def test_a_weight_means_weighted_order() -> None:
     options = plan(queues=("mail", "default"), weights=("mail=3",)).worker_options()
     assert (options["order"], options["weights"]) == ("weighted", {"mail": 3})
@@ -61,6 +81,7 @@ def test_the_grace_period_is_a_duration() -> None:
         ({"queues": ("ma il",)}, "printable characters without spaces"),
         ({"queues": ("mail=3",), "slots": 5}, "share nothing: leave out --slots"),
         ({"queues": ("mail=3",), "order": "weighted"}, "share nothing"),
+        ({"queues": ("mail=3",), "others": True}, "share nothing"),
         ({"weights": ("mail",)}, "--weight wants NAME=N, for example --weight mail=3"),
         ({"weights": ("mail=2", "mail=3")}, "--weight names 'mail' twice"),
         ({"weights": ("mail=2",), "order": "strict"}, "--weight means --order weighted"),
@@ -80,6 +101,7 @@ def test_children_get_the_options_their_supervisor_got(monkeypatch: pytest.Monke
         slots=7,
         order="weighted",
         until_empty=True,
+        others=True,
         max_jobs=5,
         max_megabytes=300,
         grace="5s",

@@ -24,6 +24,7 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     queues: tuple[str, ...] = ()
     """NAME or NAME=SLOTS."""
+    others: bool = False
     weights: tuple[str, ...] = ()
     """NAME=N."""
     slots: int | None = None
@@ -72,8 +73,9 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
         ):
             if one is not None:
                 written += [flag, str(one)]
-        if self.until_empty:
-            written.append("--until-empty")
+        for flag, given in (("--until-empty", self.until_empty), ("--others", self.others)):
+            if given:
+                written.append(flag)
         return written
 
     def grace_period(self) -> timedelta | None:
@@ -110,6 +112,7 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
         """Keyword arguments of ``app.worker_settings``."""
         options: dict[str, Any] = {
             "until_empty": self.until_empty,
+            "others": self.others,
             "max_jobs": self.max_jobs,
             "max_megabytes": self.max_megabytes,
         }
@@ -123,10 +126,11 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
             self._check_weights(weights, queues)
             options["weights"] = weights
         options["order"] = self.order or ("weighted" if weights else "strict")
-        if isinstance(queues, dict) and (self.slots is not None or options["order"] != "strict"):
+        shares = self.slots is not None or self.others or options["order"] != "strict"
+        if isinstance(queues, dict) and shares:
             message = (
                 "queues with slots of their own (NAME=SLOTS) share nothing: leave out --slots, "
-                "--order and --weight, or the numbers"
+                "--others, --order and --weight, or the numbers"
             )
             raise ConfigError(message)
         return options
@@ -138,7 +142,7 @@ class WorkerPlan(msgspec.Struct, frozen=True, kw_only=True):
             message = "--weight means --order weighted; in strict order the first queue always wins"
             raise ConfigError(message)
         for name in weights:
-            if queues is not None and name not in queues:
+            if queues is not None and name not in queues and not self.others:
                 near = suggestion(name, list(queues))
                 message = f"--weight {name}=… is for a queue that is not served.{near}"
                 raise ConfigError(message)

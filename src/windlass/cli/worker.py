@@ -67,6 +67,11 @@ within 2 s when it dies, however it dies.
     "shares --slots with the others. Default: every queue the app's tasks name.",
 )
 @click.option(
+    "--others",
+    is_flag=True,
+    help="After the queues that are named, serve every other queue the app's tasks name.",
+)
+@click.option(
     "--slots",
     type=click.IntRange(min=1),
     metavar="N",
