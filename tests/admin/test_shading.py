@@ -13,7 +13,7 @@ from windlass.admin.moving import copy
 from windlass.core.job import JobId
 from windlass.core.shade import shaded
 from windlass.errors import InvalidArgument, KeyConflict
-from windlass.storage.ordering import Cancel
+from windlass.storage.ordering import Cancel, RunNow
 from windlass.storage.protocol import JobFilter, Storage
 
 PIN = "493817"
@@ -103,8 +103,9 @@ async def test_a_key_as_it_is_shown_finds_its_jobs_and_a_guess_does_not(app: Win
     assert (await app.admin.count(JobFilter(key=stored.key))).number == 0
     other = msgspec.structs.replace(JobFilter(key=job.key), task="unlock")
     assert list(await app.admin.find(other)) == []
-    report = await app.admin.order_all(Cancel(), JobFilter(key=job.key))
-    assert report.done == 1
+    for order, most in ((RunNow(), None), (RunNow(), 5), (Cancel(), None)):
+        report = await app.admin.order_all(order, JobFilter(key=job.key), most=most)
+        assert (report.matched, report.done) == (1, 1)
 
 
 async def test_a_budget_is_filled_by_its_key_as_it_is_shown(app: Windlass) -> None:

@@ -141,7 +141,8 @@ class BulkDesk(OrderDesk):
         found = 0
         while last >= first and (most is None or found < most):
             room = BITE if most is None else min(BITE, most - found)
-            page = await (await self._storage()).admin.find(asked, limit=room)
+            store = (await self._storage()).admin
+            page = await find_shaded(self._shades, store, asked, room)
             ids = [job.id for job in page if job.seq <= last]
             found += len(ids)
             yield ids
@@ -158,7 +159,7 @@ class BulkDesk(OrderDesk):
             return 1, newest[0].seq if newest else 0
         first, last, found = 1, 0, 0
         while found < most:
-            page = await admin.find(asked, limit=min(BITE, most - found))
+            page = await find_shaded(self._shades, admin, asked, min(BITE, most - found))
             found += len(page)
             last = max(last, *(job.seq for job in page), 0)
             if found >= most:
