@@ -72,7 +72,8 @@ def check_taker(task: Task[..., Any], of: str) -> None:
     """Refuse a task that could not be told of the failures of task ``of``."""
     taken = task.parameters
     first = taken[0] if taken else None
-    needed = [p.name for p in taken[1:] if p.default is p.empty]
+    stars = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [p.name for p in taken[1:] if p.default is p.empty and p.kind not in stars]
     if first is None or first.name != ARGUMENT or needed or not _says_failure(task.function, first):
         message = (
             f"on_failure of task {of!r} is {task.name!r}, which must take one argument: "

@@ -59,13 +59,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 if TYPE_CHECKING:
+    from typing_extensions import ParamSpec as DefaultParamSpec
     from typing_extensions import TypeVar as DefaultTypeVar
 
-    F_co = DefaultTypeVar(
-        "F_co", bound=Callable[..., Any], covariant=True, default=Callable[..., Any]
-    )
+    Q = DefaultParamSpec("Q", default=...)
+    C_co = DefaultTypeVar("C_co", covariant=True, default=Any)
 else:
-    F_co = TypeVar("F_co", covariant=True)
+    Q, C_co = ParamSpec("Q"), TypeVar("C_co", covariant=True)
 
 
 class Call(msgspec.Struct, Generic[R_co], frozen=True):
@@ -88,7 +88,7 @@ _PLAIN = JobOptions()
 _IDENTITY = frozenset({"principal_id", "principal", "user_id", "correlation_id", "request_id"})
 
 
-class Task(Generic[P, R_co, F_co]):
+class Task(Generic[P, R_co, Q, C_co]):
     """A registered function. Calling it runs the plain function, here and now.
 
     In annotations ``Task[[str], int]`` is a task that takes a text and returns a number. What
@@ -130,6 +130,8 @@ class Task(Generic[P, R_co, F_co]):
         self._owned: tuple[JobOptions, str, JobOptions] | None = None
         self._check_on_failure(options.on_failure)
         self._defaults = {p.name: p.default for p in shape if p.default is not p.empty}
+        self._defaults |= {p.name: () for p in shape if p.kind is p.VAR_POSITIONAL}
+        self._defaults |= {p.name: {} for p in shape if p.kind is p.VAR_KEYWORD}
         if options.run_in == "loop" and not self.is_async:
             message = (
                 f"task {options.name!r} is a plain function and would block the event loop; "
@@ -151,24 +153,17 @@ class Task(Generic[P, R_co, F_co]):
         """Made at first use, when every type the annotations name exists."""
         return Codec(self.function, skip_first=self.takes_context)
 
-    if TYPE_CHECKING:
-
-        @property
-        def __call__(self) -> F_co:
-            """Run the plain function, as if it had never been decorated."""
-            ...
-
-    else:
+    if not TYPE_CHECKING:
 
         def __class_getitem__(cls, parameters: Any) -> Any:
             """``Task[[str], int]`` leaves open how it is called, as it does for type checkers."""
             two = isinstance(parameters, tuple) and len(parameters) == 2
-            whole = (*parameters, Callable[..., Any]) if two else parameters
-            return super().__class_getitem__(whole)
+            return super().__class_getitem__((*parameters, ..., Any) if two else parameters)
 
-        def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            """Run the plain function, as if it had never been decorated."""
-            return self.function(*args, **kwargs)
+    def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> C_co:
+        """Run the plain function, as if it had never been decorated."""
+        answer: C_co = self.function(*args, **kwargs)
+        return answer
 
     def __repr__(self) -> str:
         return f"<Task {self.name!r}>"
@@ -269,9 +264,7 @@ class Task(Generic[P, R_co, F_co]):
             options = self._tenanted(options, self._enqueuer.tenant_of())
         if self._plain:
             return Call(self, payload, None, options, self.always)
-        named = dict(zip(codec.names, args, strict=False))
-        named.update(kwargs)
-        return self._call(payload, named, options)
+        return self._call(payload, codec.named(args, kwargs), options)
 
     def _tenanted(self, options: JobOptions, tenant: str | None) -> JobOptions:
         """Calls in a row that share their options and their tenant still do: they cost less."""
@@ -307,7 +300,7 @@ class Task(Generic[P, R_co, F_co]):
 
     def _given(self, payload: bytes) -> dict[str, Any]:
         args, kwargs = self.codec.decode(payload)
-        return {**self._defaults, **dict(zip(self.codec.names, args, strict=False)), **kwargs}
+        return {**self._defaults, **self.codec.named(args, kwargs)}
 
     # --- what goes along with its jobs ---
 

@@ -21,16 +21,16 @@ __all__ = [
 P = ParamSpec("P")
 R = TypeVar("R")
 
-AsyncTask = Task[P, R, Callable[P, Coroutine[Any, Any, R]]]
+AsyncTask = Task[P, R, P, Coroutine[Any, Any, R]]
 """Of an ``async def``."""
-AsyncContextTask = Task[P, R, Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]]
+AsyncContextTask = Task[P, R, Concatenate[Context, P], Coroutine[Any, Any, R]]
 """Of one that takes its `Context` first; the same below."""
-AwaitableTask = Task[P, R, Callable[P, Awaitable[R]]]
+AwaitableTask = Task[P, R, P, Awaitable[R]]
 """Of a function that gives back something else to await, such as a decorated one."""
-AwaitableContextTask = Task[P, R, Callable[Concatenate[Context, P], Awaitable[R]]]
-SyncTask = Task[P, R, Callable[P, R]]
+AwaitableContextTask = Task[P, R, Concatenate[Context, P], Awaitable[R]]
+SyncTask = Task[P, R, P, R]
 """Of a plain function."""
-SyncContextTask = Task[P, R, Callable[Concatenate[Context, P], R]]
+SyncContextTask = Task[P, R, Concatenate[Context, P], R]
 
 
 class TaskDecorator:
@@ -45,13 +45,13 @@ class TaskDecorator:
         self._options = options
 
     @overload
-    def __call__(  # type: ignore[overload-overlap]  # the first that fits is meant
+    def __call__(
         self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
     ) -> AsyncContextTask[P, R]: ...
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
     @overload
-    def __call__(  # type: ignore[overload-overlap]
+    def __call__(
         self, function: Callable[Concatenate[Context, P], Awaitable[R]], /
     ) -> AwaitableContextTask[P, R]: ...
     @overload

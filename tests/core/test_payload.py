@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict, Unpack
 
 import msgspec
 import pytest
@@ -97,6 +97,53 @@ def test_a_result_that_was_awaited_comes_back_as_what_it_was(kind: object) -> No
     back = Codec(function).decode_result(encode_any(Decimal("1.5")))
     assert back == Decimal("1.5")
     assert type(back) is Decimal
+
+
+class Extra(TypedDict, total=False):
+    price: Decimal
+
+
+def many(to: str, /, *rest: Decimal, copies: int = 1, **more: date) -> None: ...
+
+
+def extra(**more: Unpack[Extra]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "kwargs", "stored"),
+    [
+        (many, ("a",), {}, {"to": "a"}),
+        (many, ("a", Decimal(2)), {"copies": 3}, {"to": "a", "rest": ["2"], "copies": 3}),
+        (
+            many,
+            ("a",),
+            # Names that the function's own parameters do not take by name are free.
+            {"to": date(2030, 1, 2), "rest": date(2030, 1, 3), "more": date(2030, 1, 4)},
+            {"to": "a", "more": {"to": "2030-01-02", "rest": "2030-01-03", "more": "2030-01-04"}},
+        ),
+        (extra, (), {"price": Decimal(2)}, {"more": {"price": "2"}}),
+    ],
+)
+def test_stars_are_stored_as_a_list_and_a_dict(
+    function: Callable[..., None],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    stored: dict[str, Any],
+) -> None:
+    codec = Codec(function)
+    payload = codec.encode(args, kwargs)
+    assert msgspec.json.decode(payload) == stored
+    assert codec.decode(payload) == (args, kwargs)
+    assert msgspec.json.decode(msgspec.json.encode(codec.named(args, kwargs))) == stored
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [(("a", "b"), {}), (("a",), {"when": "soon"}), ((), {"to": date(2030, 1, 2)})],
+)
+def test_what_stars_take_must_fit(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    with pytest.raises(PayloadError):
+        Codec(many).encode(args, kwargs)
 
 
 json_values = st.recursive(

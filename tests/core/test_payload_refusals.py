@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, ParamSpec
 
 import msgspec
 import pytest
@@ -11,6 +11,8 @@ from tests.core.shop import ID, Address, Item, Opaque, Order, anything, send, ta
 from windlass.context import Context, wants_context
 from windlass.core.payload import MIB, Codec, decode_any, encode_any
 from windlass.errors import DefinitionError, PayloadError, PayloadTooLarge
+
+P = ParamSpec("P")
 
 # --- calls that do not fit --------------------------------------------------------------------
 
@@ -223,12 +225,18 @@ def test_a_function_that_promises_nothing_may_still_have_returned_something() ->
 # --- functions that cannot be tasks -----------------------------------------------------------
 
 
-def test_a_function_with_stars_is_refused_and_told_what_to_do() -> None:
-    def many(*names: str) -> None: ...
-    def open_ended(**options: str) -> None: ...
+def test_stars_that_do_not_say_what_they_take_are_refused_and_told_what_to_do() -> None:
+    def many(*names) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN002
+    def open_ended(**options) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN003
+    def decorated(function: Callable[P, str]) -> Callable[P, None]:
+        def inner(*args: P.args, **kwargs: P.kwargs) -> None: ...
 
-    with pytest.raises(DefinitionError, match=r"takes \*names.*Spell them out"):
+        return inner
+
+    with pytest.raises(DefinitionError, match=r"takes \*names.*as in \*names: str"):
         Codec(many)
+    with pytest.raises(DefinitionError, match=r"takes \*args.*functools\.wraps"):
+        Codec(decorated(send))
     with pytest.raises(DefinitionError, match=r"takes \*\*options"):
         Codec(open_ended)
 

@@ -214,11 +214,15 @@ def test_a_program_that_is_right_passes(tmp_path: Path, program: str) -> None:
 WRONG = [
     pytest.param(
         """
+from collections.abc import Callable
+
 async def main(ctx: Context) -> None:
     copies: int = await send("a", subject="b")
     paths: list[str] = resize("a.png", width=3)
     await report(ctx, datetime.now())
     first: bool = tidy(ctx)
+    fits: Callable[[str], list[str]] = resize
+    paths = await asyncio.to_thread(resize, "a.png", 5)
     await send("a")  # E: call-arg
     await send(1, subject="b")  # E: arg-type
     text: str = await send("a", subject="b")  # E: assignment
@@ -287,6 +291,24 @@ async def main(ctx: Context) -> None:
     await ctx.enqueue(resize)  # E: arg-type
 """,
         id="calls",
+    ),
+    pytest.param(
+        """
+from functools import partial
+
+@app.task
+async def add(*numbers: int, **names: str) -> int:
+    return sum(numbers)
+
+half = app.task(partial(resize, "a.png"))
+
+async def main() -> None:
+    total: int = await (await add.enqueue(1, 2, three="3")).result()
+    paths: list[str] = app.blocking.result(half.enqueue_sync(width=5))
+    await add.enqueue("1")  # E: arg-type
+    await add.enqueue(three=3)  # E: arg-type
+""",
+        id="stars and partials",
     ),
     pytest.param(
         """

@@ -18,6 +18,7 @@ __all__ = [
     "importable",
     "is_coroutine",
     "known_elsewhere",
+    "spelled_out",
     "takes",
     "where",
 ]
@@ -26,9 +27,7 @@ __all__ = [
 def check_function(function: object) -> None:
     """Refuse what is no plain or async function, and say what to write instead."""
     advice = "A task is a plain or an async function: "
-    if isinstance(function, functools.partial):
-        message = f"{advice}instead of a functools.partial, write one that makes the call."
-    elif inspect.isclass(function):
+    if inspect.isclass(function):
         message = f"{advice}instead of class {function.__qualname__}, write one that uses it."
     elif inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         message = (
@@ -42,6 +41,23 @@ def check_function(function: object) -> None:
     else:
         return
     raise DefinitionError(message)
+
+
+def spelled_out(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A ``functools.partial`` as a function with the name, the module and the annotations of the
+    one it calls, and the parameters that it leaves open; anything else as it is.
+    """
+    if not isinstance(function, functools.partial):
+        return function
+    check_function(function.func)
+    given: functools.partial[Any] = function
+
+    @functools.wraps(given.func)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return given(*args, **kwargs)
+
+    call.__signature__ = inspect.signature(given)  # type: ignore[attr-defined]
+    return call
 
 
 def check_layer(layer: object) -> None:

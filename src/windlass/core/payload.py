@@ -93,14 +93,26 @@ def signature_shape(function: Callable[..., Any], *, skip_first: bool) -> list[i
     if skip_first:
         parameters = parameters[1:]
     for parameter in parameters:
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
+        if parameter.kind in _STARS and _says_nothing(parameter.annotation):
+            stars = _STARS[parameter.kind]
             message = (
-                f"task {function.__qualname__} takes {stars}{parameter.name}, but a stored call "
-                f"needs named arguments. Spell them out, or take one list or dict."
+                f"task {function.__qualname__} takes {stars}{parameter.name} and does not say "
+                f"what is in it. Annotate it, as in {stars}{parameter.name}: str, or spell the "
+                f"arguments out. If a decorator made this function, give it functools.wraps."
             )
             raise DefinitionError(message)
     return parameters
+
+
+_STARS = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+
+
+def _says_nothing(annotation: object) -> bool:
+    """Nothing is written, or only that the parameters are those of another function."""
+    if isinstance(annotation, str):
+        return annotation.endswith((".args", ".kwargs"))
+    named = (typing.ParamSpecArgs, typing.ParamSpecKwargs)
+    return annotation is inspect.Parameter.empty or isinstance(annotation, named)
 
 
 class Codec:
@@ -110,8 +122,10 @@ class Codec:
         "_decode",
         "_function",
         "_keywords",
+        "_more",
         "_nameless",
         "_positional",
+        "_rest",
         "_result",
         "_struct",
         "marks",
@@ -123,8 +137,11 @@ class Codec:
         self._function = function
         parameters = signature_shape(function, skip_first=skip_first)
         hints = _hints(function)
-        plain = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
-        named = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+        by_name = (inspect.Parameter.KEYWORD_ONLY, *_STARS)
+        plain = [p for p in parameters if p.kind not in by_name]
+        named = [p for p in parameters if p.kind in by_name]
+        self._rest = next((p.name for p in named if p.kind is p.VAR_POSITIONAL), None)
+        self._more = next((p.name for p in named if p.kind is p.VAR_KEYWORD), None)
         self._positional = len(plain)
         self._keywords = tuple(p.name for p in named)
         self._nameless = frozenset(p.name for p in plain if p.kind is p.POSITIONAL_ONLY)
@@ -173,6 +190,8 @@ class Codec:
     ) -> bytes:
         """The payload of a call. A call that would not fit the function is refused here."""
         try:
+            if self._rest or self._more:
+                args, kwargs = self._gathered(args, kwargs)
             call = self._struct(*args, **kwargs)
             if named := self._nameless.intersection(kwargs):
                 message = f"{', '.join(sorted(named))} must be given by position, not by name"
@@ -208,6 +227,30 @@ class Codec:
             return values, {}
         return self._split(values)
 
+    def named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call that fits, by the names of the parameters."""
+        if self._rest or self._more:
+            args, kwargs = self._gathered(args, kwargs)
+        return {**dict(zip(self.names, args, strict=False)), **kwargs}
+
+    def _gathered(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """With what ``*rest`` and ``**more`` take under those two names, as it is stored."""
+        stars = {self._rest, self._more}
+        known = {name for name in self.names if name not in self._nameless and name not in stars}
+        named = {name: value for name, value in kwargs.items() if name in known}
+        more = {name: value for name, value in kwargs.items() if name not in known}
+        if more and self._more is None:
+            message = f"Unexpected keyword argument {next(iter(more))!r}"
+            raise TypeError(message)
+        if more and self._more is not None:
+            named[self._more] = more
+        if self._rest is not None and len(args) > self._positional:
+            named[self._rest] = args[self._positional :]
+            args = args[: self._positional]
+        return args, named
+
     def canonical(self, payload: bytes) -> bytes:
         """The same arguments as the same bytes, in any order of their keys and sets."""
         try:
@@ -228,7 +271,9 @@ class Codec:
                 args.append(value)
             else:
                 kwargs[name] = value
-        return tuple(args), kwargs
+        rest = kwargs.pop(self._rest, ()) if self._rest else ()
+        more = kwargs.pop(self._more, {}) if self._more else {}
+        return (*args, *rest), {**kwargs, **more}
 
     def decode_result(self, result: bytes | None) -> Any:
         """The value a job returned, typed by the function's return annotation."""
@@ -298,7 +343,13 @@ def _field(
     parameter: inspect.Parameter, hints: Mapping[str, Any]
 ) -> tuple[str, Any] | tuple[str, Any, Any]:
     kind = hints.get(parameter.name, Any)
-    if parameter.default is parameter.empty:
+    if parameter.kind in _STARS:
+        if typing.get_origin(kind) is typing.Unpack:  # **more: Unpack[SomeTypedDict]
+            (kind,) = typing.get_args(kind)
+        else:
+            many = parameter.kind is parameter.VAR_POSITIONAL
+            kind = types.GenericAlias(*((list, kind) if many else (dict, (str, kind))))
+    elif parameter.default is parameter.empty:
         return (parameter.name, kind)
     # Not the default itself: a changed default must take effect for jobs already waiting.
     return (parameter.name, Union[kind, msgspec.UnsetType], msgspec.UNSET)  # noqa: UP007

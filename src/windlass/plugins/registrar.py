@@ -12,7 +12,7 @@ import msgspec
 from windlass.context import Context, Layer
 from windlass.core.backoff import Backoff
 from windlass.core.breaker import Breaker
-from windlass.core.function import check_function, check_layer, takes, where
+from windlass.core.function import check_function, check_layer, spelled_out, takes, where
 from windlass.core.job import OnLost
 from windlass.core.rules import Rule
 from windlass.core.schedule import Overlap, Schedule
@@ -81,13 +81,13 @@ class Registrar:
         self._documentation = text.strip()
 
     @overload
-    def task(  # type: ignore[overload-overlap]  # the first that fits is meant
+    def task(
         self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
     ) -> AsyncContextTask[P, R]: ...
     @overload
     def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
     @overload
-    def task(  # type: ignore[overload-overlap]
+    def task(
         self, function: Callable[Concatenate[Context, P], Awaitable[R]], /
     ) -> AwaitableContextTask[P, R]: ...
     @overload
@@ -239,6 +239,7 @@ class Registrar:
         if isinstance(function, Task):
             message = f"{function!r} is already a task"
             raise ConfigError(message)
+        function = spelled_out(function)
         check_function(function)
         options = {"breaker": True, **given}
         concurrency = options.pop("concurrency", None)

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast, overload
 from windlass.context import Context
 from windlass.core.backoff import Backoff
 from windlass.core.breaker import Breaker
-from windlass.core.function import check_function, where
+from windlass.core.function import check_function, spelled_out, where
 from windlass.core.job import OnLost
 from windlass.core.rules import Rule
 from windlass.core.schedule import Overlap
@@ -79,13 +79,13 @@ class Definer(Hooks):
         return ScheduleDecorator(self.declarations, rule, name, arguments, options)
 
     @overload
-    def task(  # type: ignore[overload-overlap]  # the first that fits is meant
+    def task(
         self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
     ) -> AsyncContextTask[P, R]: ...
     @overload
     def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
     @overload
-    def task(  # type: ignore[overload-overlap]
+    def task(
         self, function: Callable[Concatenate[Context, P], Awaitable[R]], /
     ) -> AwaitableContextTask[P, R]: ...
     @overload
@@ -146,6 +146,7 @@ class Definer(Hooks):
         if isinstance(function, Task):
             message = f"{function!r} is already a task"
             raise ConfigError(message)
+        function = spelled_out(function)
         check_function(function)
         options = task_options(given, name=where(function))
         task: Task[..., Any] = Task(function, options, cast("Enqueuer", self))

@@ -43,4 +43,4 @@ def enqueued_sync(app: Windlass, task: Task[..., Any] | None = None) -> list[Enq
 def _shown(app: Windlass, job: Job) -> Enqueued:
     codec = app.tasks[job.task].codec
     args, kwargs = codec.decode(job.payload)
-    return Enqueued(job.id, job.task, {**dict(zip(codec.names, args, strict=False)), **kwargs}, job)
+    return Enqueued(job.id, job.task, codec.named(args, kwargs), job)
