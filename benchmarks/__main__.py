@@ -24,6 +24,7 @@ from benchmarks import (
     endurance,
     enqueue,
     flat,
+    hosts,
     lanes,
     latency,
     memory,
@@ -55,6 +56,7 @@ MEASURES: Measures = {
     "endurance": endurance.measure,
     "pages": pages.measure,
     "streams": streams.measure,
+    "hosts": hosts.measure,
 }
 BY_BACKEND: dict[Backend, tuple[str, ...]] = {
     "sqlite": (
@@ -70,6 +72,7 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
         "memory",
         "pages",
         "streams",
+        "hosts",
     ),
     "postgres": (
         *("drain", "latency", "flat", "lanes", "closed", "rates", "misfits", "endurance", "pages"),

@@ -21,6 +21,8 @@ from benchmarks.stage import Stage, alternate
 from benchmarks.worker import App, fill, make_calls
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
+
     from windlass.web.dashboard import Dashboard
 
 __all__ = ["dashboard", "measure"]
@@ -71,7 +73,7 @@ async def _watched(url: str, streams: int) -> AsyncIterator[None]:
         return
     async with child(dashboard, url=url) as serving:
         port, parts = await serving.hear()
-        open_ones = [await _listen(port, parts) for _ in range(streams)]
+        open_ones = [await _listen(port, parts, f"person-{n}") for n in range(streams)]
         readers = [asyncio.create_task(_read(reader)) for reader, _ in open_ones]
         try:
             yield
@@ -85,9 +87,12 @@ async def _watched(url: str, streams: int) -> AsyncIterator[None]:
             await asyncio.wait(readers)
 
 
-async def _listen(port: int, parts: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _listen(
+    port: int, parts: str, who: str
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(f"GET /live?parts={parts} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    asked = f"/live?parts={parts}&who={who}"
+    writer.write(f"GET {asked} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     head = await reader.readuntil(b"\r\n\r\n")
     if b" 200 " not in head.splitlines()[0]:
         raise RuntimeError(f"no stream: {head!r}")
@@ -105,11 +110,15 @@ async def _read(reader: asyncio.StreamReader) -> None:
 async def dashboard(url: str) -> None:
     """Serve the dashboard; answers with its port and everything that a page can show live."""
     from windlass.cli.dashboard_server import Server  # noqa: PLC0415 -- not where jobs are timed
+    from windlass.web.people import Person, Role  # noqa: PLC0415
     from windlass.web.routes import LOOKS  # noqa: PLC0415
+
+    def person(request: Request) -> Person:
+        return Person(request.query_params.get("who", "somebody else"), Role.ADMIN)
 
     app = App(url).windlass
     async with app:
-        made: Dashboard = app.dashboard(auth=lambda _: "admin").state.windlass_dashboard
+        made: Dashboard = app.dashboard(auth=person).state.windlass_dashboard
         with socket(AF_INET, SOCK_STREAM) as listening:
             listening.bind(("127.0.0.1", 0))
             listening.listen(STREAMS)

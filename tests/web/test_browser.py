@@ -223,7 +223,7 @@ async def test_a_part_that_could_not_be_made_now_comes_later_and_breaks_nothing(
         await expect(page.locator("[data-live='on']").first).to_be_attached()
         row = page.get_by_role("row").filter(has_text="mail")
         monkeypatch.setattr(room.dashboard, "places", places := Places(1, waits=0.01))
-        async with places.one(), page.expect_response(_refused) as refused:
+        async with places.one("another"), page.expect_response(_refused) as refused:
             await room.app.admin.pause("mail")
         assert (await refused.value).status == 503
         await expect(row).to_contain_text("paused")

@@ -13,7 +13,7 @@ from tests.web.rooms import BROWSER, TOKENS, Room, form_token, opened, sample, s
 from windlass.admin import Admin
 from windlass.web import gate, places
 from windlass.web.people import Role
-from windlass.web.places import NoPlace, Places
+from windlass.web.places import NoPlace, OwnPlacesTaken, Places
 from windlass.web.routes import ROUTES
 
 LARGE = ("count", "search", "series", "activity", "snapshot", "errors", "doctor", "counts")
@@ -21,8 +21,10 @@ BEARER = {"authorization": f"Bearer {TOKENS[Role.ADMIN]}"}
 
 
 @asynccontextmanager
-async def taken(room: Room, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[asyncio.Event]:
-    """Every place is taken by a page whose storage is slow, until the event is set."""
+async def taken(
+    room: Room, monkeypatch: pytest.MonkeyPatch, *people: Role
+) -> AsyncIterator[asyncio.Event]:
+    """These have two pages each whose storage is slow, until the event is set."""
     go_on, begun = asyncio.Event(), asyncio.Semaphore(0)
     errors = room.app.admin.errors
 
@@ -35,13 +37,58 @@ async def taken(room: Room, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[as
     monkeypatch.setattr(gate, "READ_WITHIN", 30.0)
     room.dashboard.places = Places(waits=0.02)
     async with room.client() as program:
-        paths = ["/errors", "/api/v1/errors"] * 2
-        asked = [asyncio.create_task(program.get(path, headers=BEARER)) for path in paths]
+        asked = [
+            asyncio.create_task(program.get(path, headers=_bearer(role)))
+            for role in people
+            for path in ("/errors", "/api/v1/errors")
+        ]
         for _ in asked:
             await begun.acquire()
         yield go_on
         go_on.set()
-        assert [answer.status_code for answer in await asyncio.gather(*asked)] == [200] * 4
+        assert {answer.status_code for answer in await asyncio.gather(*asked)} == {200}
+
+
+def _bearer(role: Role) -> dict[str, str]:
+    return {"authorization": f"Bearer {TOKENS[role]}"}
+
+
+async def test_one_person_takes_some_of_the_places_and_waits_for_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with (
+        opened() as room,
+        await room.logged_in(Role.VIEWER) as viewer,
+        await room.logged_in() as admin,
+        taken(room, monkeypatch, Role.VIEWER) as go_on,
+    ):
+        for path in ("/api/v1/jobs?text=x", "/api/v1/jobs/count?text=x"):
+            told = await viewer.get(path)
+            assert (told.status_code, told.json()["code"]) == (429, "too_many_reads")
+            assert told.headers["retry-after"] == "2"
+        page = await viewer.get("/jobs?text=x")
+        assert page.status_code == 429
+        assert "Several of your pages" in page.text
+        assert (await viewer.get("/workers")).status_code == 200
+        assert (await admin.get("/jobs?text=x")).status_code == 200
+        room.dashboard.places._waits = 30.0
+        fifth = asyncio.create_task(viewer.get("/api/v1/jobs?text=x"))
+        await asyncio.sleep(0)
+        go_on.set()
+        assert (await fifth).status_code == 200
+
+
+async def test_the_line_of_one_person_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "OWN_LINE", 1)
+    room = Places(4, each=1, waits=30)
+    async with room.one("ada"):
+        waiting = asyncio.create_task(_seen(room, "ada"))
+        await asyncio.sleep(0)
+        with pytest.raises(OwnPlacesTaken):
+            await _seen(room, "ada")
+        await _seen(room, "eve")
+    await waiting
+    assert not room._own
 
 
 async def test_a_fifth_large_page_is_asked_to_come_back_and_small_ones_and_orders_are_not(
@@ -50,7 +97,7 @@ async def test_a_fifth_large_page_is_asked_to_come_back_and_small_ones_and_order
     async with opened() as room, await room.logged_in() as admin:
         await stocked(room)
         token = form_token((await admin.get("/queues")).text)
-        async with taken(room, monkeypatch) as go_on:
+        async with taken(room, monkeypatch, Role.VIEWER, Role.OPERATOR) as go_on:
             page = await admin.get("/overview")
             assert page.status_code == 503
             assert page.headers["retry-after"] == "2"
@@ -95,12 +142,12 @@ async def test_checks_that_take_long_take_no_place_of_a_page(
 
 
 async def test_whoever_waits_gets_the_place_that_becomes_free_in_their_turn() -> None:
-    room = Places(2, waits=30)
+    room = Places(2, each=4, waits=30)
     order: list[int] = []
     go_on = [asyncio.Event() for _ in range(4)]
 
     async def look(n: int) -> None:
-        async with room.one():
+        async with room.one("ada"):
             order.append(n)
             await go_on[n].wait()
 
@@ -117,23 +164,23 @@ async def test_whoever_waits_gets_the_place_that_becomes_free_in_their_turn() ->
     for event in go_on:
         event.set()
     await asyncio.gather(*tasks, return_exceptions=True)
-    async with room.one(), room.one():
+    async with room.one("ada"), room.one("ada"):
         pass
 
 
 async def test_the_line_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "IN_LINE", 1)
     room = Places(1, waits=30)
-    async with room.one():
-        waiting = asyncio.create_task(_seen(room))
+    async with room.one("ada"):
+        waiting = asyncio.create_task(_seen(room, "eve"))
         await asyncio.sleep(0)
         with pytest.raises(NoPlace):
-            await _seen(room)
+            await _seen(room, "joe")
     await waiting
 
 
-async def _seen(room: Places) -> None:
-    async with room.one():
+async def _seen(room: Places, who: str) -> None:
+    async with room.one(who):
         pass
 
 

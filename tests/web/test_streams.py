@@ -12,7 +12,8 @@ from tests.web.rooms import opened, shop
 from windlass import Windlass
 from windlass.admin import Admin
 from windlass.web import live as live_module
-from windlass.web.live import MOST, Live, Look
+from windlass.web.live import EACH, MOST, Live, Look
+from windlass.web.people import Role
 from windlass.web.routes import LOOKS, LOOKS_AT
 
 
@@ -95,6 +96,29 @@ async def test_streams_end_when_the_server_of_the_host_is_told_to_stop(
                 assert await waiting == "the end"
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+async def test_one_person_has_a_few_streams_and_leaves_the_rest_to_the_others() -> None:
+    async with (
+        opened() as room,
+        await room.logged_in(Role.VIEWER) as viewer,
+        await room.logged_in() as admin,
+    ):
+        live = room.dashboard.live
+        streams = [live.listen(["queues"], who="the-viewer") for _ in range(EACH)]
+        for stream in streams:
+            await anext(stream)
+        refused = await viewer.get("/live?parts=queues")
+        assert (refused.status_code, refused.json()["code"]) == (429, "too_many_own_streams")
+        assert int(refused.headers["retry-after"]) > 0
+        # Whoever was let in at the same moment as the last one is told to come back.
+        late = [words async for words in live.listen(["queues"], who="the-viewer")]
+        assert late == ["retry: 30000\n\n"]
+        live.close()  # so that the answer to the other one ends
+        assert (await admin.get("/live?parts=queues")).status_code == 200
+        for stream in streams:
+            await stream.aclose()
+        assert not live.full_for("the-viewer")
 
 
 async def test_there_is_room_for_a_hundred_streams_and_the_next_one_is_asked_to_wait() -> None:

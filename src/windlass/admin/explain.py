@@ -13,10 +13,9 @@ from windlass.admin.budgets import of_the_budgets
 from windlass.admin.cause import Cause
 from windlass.admin.facts import Facts, gather
 from windlass.admin.naming import NamingDesk
-from windlass.admin.redact import values_of
+from windlass.admin.redact import redacted, values_of
 from windlass.admin.waiting import before, of_the_crew, of_the_queue, of_the_time
 from windlass.core.job import Job
-from windlass.core.redact import redacted_job
 from windlass.core.shade import has_digest, shaded
 from windlass.core.state import State, shown_state
 from windlass.errors import JobNotFound
@@ -77,7 +76,7 @@ class ExplainDesk(NamingDesk):
             facts = msgspec.structs.replace(facts, job=msgspec.structs.replace(job, key=key))
         told = explained(facts)
         secrets = values_of(job)
-        (seen,) = await self._shades.jobs([redacted_job(job)])
+        (seen,) = await self._shades.jobs([await redacted(job)])
         causes = [cause.without(secrets) for cause in told.causes]
         if any(has_digest(text) for cause in causes for text in cause.texts()):
             shade = partial(shaded, secret=await self._shades.secret())

@@ -8,12 +8,11 @@ from datetime import timedelta
 import msgspec
 
 from windlass.admin.naming import NamingDesk
-from windlass.admin.redact import redacted_chunk, values_of
+from windlass.admin.redact import redacted, redacted_attempts, redacted_chunks, redacted_page
 from windlass.admin.shading import find_shaded
 from windlass.core.ids import is_whole
 from windlass.core.instant import duration
 from windlass.core.job import Attempt, Job
-from windlass.core.redact import redacted_history, redacted_job
 from windlass.core.state import State
 from windlass.core.text import check_text
 from windlass.errors import InvalidArgument, JobNotFound
@@ -56,7 +55,7 @@ class JobDesk(NamingDesk):
         (job,) = await (await self._storage()).admin.get([wanted])
         if job is None:
             raise JobNotFound(job_id)
-        (told,) = await self._shades.jobs([redacted_job(job)])
+        (told,) = await self._shades.jobs([await redacted(job)])
         return told
 
     async def find(
@@ -111,8 +110,8 @@ class JobDesk(NamingDesk):
             found += page
             over = page.next is None or len(found) >= enough
             if over or monotonic() >= until:
-                told = await self._shades.jobs([redacted_job(job) for job in found])
-                return Page(told, page.next, page.reached)
+                seen = await redacted_page(Page(found))
+                return Page(await self._shades.jobs(seen), page.next, page.reached)
             asked = msgspec.structs.replace(asked, before=page.next)
 
     async def count(
@@ -172,7 +171,9 @@ class JobDesk(NamingDesk):
         """The ended attempts of a job that did not succeed, oldest first."""
         store = (await self._storage()).admin
         (job,) = await store.get([await self.resolve(job_id)])
-        return [] if job is None else redacted_history(job, await store.history(job.id))
+        if job is None:
+            return []
+        return await redacted_attempts(job, await store.history(job.id))
 
     async def logs(self, job_id: str, *, after: tuple[int, int] = (0, 0)) -> Sequence[LogChunk]:
         """What its runs have logged, oldest first. Live: ask again with ``after=`` the last one's
@@ -180,8 +181,10 @@ class JobDesk(NamingDesk):
         """
         storage, wanted = await self._storage(), await self.resolve(job_id)
         chunks = await storage.journal.logs(wanted, after=after)
-        values = values_of((await storage.admin.get([wanted]))[0]) if chunks else ()
-        return [redacted_chunk(chunk, values) for chunk in chunks]
+        if not chunks:
+            return []
+        (job,) = await storage.admin.get([wanted])
+        return await redacted_chunks(chunks, job)
 
 
 def _ordered(wanted: JobFilter) -> JobFilter:

@@ -38,7 +38,7 @@ class WorkerDesk(Desk):
     async def jobs_of(self, worker: str, *, limit: int = 100) -> Page:
         """What a worker is running."""
         wanted = JobFilter(states=[State.RUNNING], worker=worker)
-        page = redacted_page(await (await self._storage()).admin.find(wanted, limit=limit))
+        page = await redacted_page(await (await self._storage()).admin.find(wanted, limit=limit))
         return Page(await self._shades.jobs(page), page.next, page.reached)
 
     async def quiet_workers(self, *workers: str) -> None:

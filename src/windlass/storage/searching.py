@@ -12,6 +12,7 @@ import msgspec
 
 from windlass.core.job import Job
 from windlass.core.sought import Sought, texts_of
+from windlass.storage.aside import aside
 from windlass.storage.looks import Cursor, JobFilter, Page
 from windlass.storage.sorting import moment_of, order_of
 
@@ -24,6 +25,8 @@ _BYTES = 32 * 1024 * 1024
 _FIRST, _LIGHT = 50, 4 * 1024
 """Jobs of the first step. Later ones are larger where the jobs are smaller than this, in bytes."""
 _MOST = 500
+_ON_THE_LOOP = 32 * 1024
+"""Bytes of arguments."""
 
 _Find = Callable[[JobFilter, int], Awaitable[Page]]
 _After = Callable[[Job], Cursor]
@@ -37,7 +40,7 @@ async def search(find: _Find, wanted: JobFilter, sought: Sought, limit: int, aft
     looked = read = 0
     while limit > 0:
         page = await find(asked, _step(wanted, looked, read, limit - len(found)))
-        shown = sought.shown_among([texts_of(job) for job in page])
+        shown = await _judged(sought, page)
         for job, fits in zip(page, shown, strict=True):
             looked, read = looked + 1, read + _weight(job)
             if fits:
@@ -51,6 +54,15 @@ async def search(find: _Find, wanted: JobFilter, sought: Sought, limit: int, aft
             return Page(found, page.next, None if full else moment_of(page[-1], order_of(wanted)))
         asked = msgspec.structs.replace(asked, before=page.next)
     return Page(())
+
+
+async def _judged(sought: Sought, page: Page) -> list[bool]:
+    """Which of the jobs show it; of many or large ones off the event loop."""
+
+    def work() -> list[bool]:
+        return sought.shown_among([texts_of(job) for job in page])
+
+    return await aside(work) if sum(len(job.payload) for job in page) > _ON_THE_LOOP else work()
 
 
 def _step(wanted: JobFilter, looked: int, read: int, room: int) -> int:

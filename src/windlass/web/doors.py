@@ -19,7 +19,17 @@ from windlass.web.origin import token_fits
 from windlass.web.people import Person, Role, as_role
 from windlass.web.sessions import Sessions
 
-__all__ = ["NAMELESS", "Answer", "Ask", "Door", "Entry", "HostDoor", "OwnDoor", "set_cookie"]
+__all__ = [
+    "NAMELESS",
+    "Answer",
+    "Ask",
+    "Door",
+    "Entry",
+    "HostDoor",
+    "OwnDoor",
+    "set_cookie",
+    "who_asks",
+]
 
 NAMELESS = "somebody"
 """Whom the host lets in by a role alone."""
@@ -186,6 +196,12 @@ def _person(answer: object) -> Person | None:
 def _bearer_of(request: Request) -> str | None:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else None
+
+
+def who_asks(request: Request, entry: Entry) -> str:
+    """Whose requests are counted together, however many browsers and tokens they have."""
+    name = entry.person.name
+    return name if name != NAMELESS else f"{name} at {address_of(request)}"
 
 
 def address_of(request: Request) -> str:

@@ -32,7 +32,7 @@ from windlass.errors import (
 )
 from windlass.web.api.problem import MEDIA_TYPE, Problem
 from windlass.web.attempts import TooManyGuesses
-from windlass.web.places import NoPlace
+from windlass.web.places import NoPlace, OwnPlacesTaken
 from windlass.web.visit import TooLarge, TooSlow, Visit
 
 __all__ = ["Failure", "Overdue", "failure_of", "refuse", "too_fast"]
@@ -97,6 +97,14 @@ BUSY = Failure(
     "time. This one comes by itself in a moment.",
     retry_after=2,
 )
+OWN_PAGES = Failure(
+    429,
+    "too_many_reads",
+    "Several of your pages are being made",
+    "So that one person does not take the storage from the others, only a few large pages are made "
+    "for each at a time. This one comes by itself in a moment.",
+    retry_after=2,
+)
 SLOW = Failure(
     503,
     "slow",
@@ -156,7 +164,7 @@ def failure_of(error: Exception) -> Failure:
         case ClientDisconnect():
             return GONE  # nobody is there to read it
         case NoPlace():
-            return BUSY
+            return OWN_PAGES if isinstance(error, OwnPlacesTaken) else BUSY
         case TooManyGuesses():
             return _guessed(math.ceil(error.wait))
         case Overdue():

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from windlass.web import failures
 from windlass.web.bounds import CHECKED_WITHIN, READ_WITHIN
-from windlass.web.doors import NAMELESS, Entry, OwnDoor, address_of, form_cookie, set_cookie
+from windlass.web.doors import Entry, OwnDoor, form_cookie, set_cookie, who_asks
 from windlass.web.failures import Failure, Overdue, failure_of, refuse
 from windlass.web.origin import by_hand, comes_from_elsewhere, foreign, token_fits
 from windlass.web.people import Role
@@ -77,22 +77,22 @@ class Gate:
             if not safe and entry.by_cookie and not await self._has_token(visit, entry):
                 return self._refuse(visit, failures.STALE)
             if not safe and self._route.paced:
-                wait = self._dashboard.pace.wait(_orderer(request, entry))
+                wait = self._dashboard.pace.wait(who_asks(request, entry))
                 if wait > 0:
                     return self._refuse(visit, failures.too_fast(math.ceil(wait)))
-        response = await self._made(visit)
+        response = await self._made(visit, "" if entry is None else who_asks(request, entry))
         if entry is not None and entry.new_token:
             set_cookie(request, response, form_cookie(request), entry.token)
         return response
 
-    async def _made(self, visit: Visit) -> Response:
+    async def _made(self, visit: Visit, who: str) -> Response:
         """The page itself, in its turn and within its time."""
         heavy = visit.method in self._route.heavy
         reads = visit.method == "GET" and self._route.answers != "stream"
         within = READ_WITHIN if reads else CHECKED_WITHIN if heavy else None
         # Checks take their time, most of it waiting: they are not to take the places of pages.
         places = self._dashboard.places if reads else self._dashboard.check_places
-        async with places.one() if heavy else nullcontext():
+        async with places.one(who) if heavy else nullcontext():
             time = asyncio.timeout(within)
             try:
                 async with time:
@@ -131,14 +131,10 @@ class Gate:
 
     def _refuse(self, visit: Visit, failure: Failure) -> Response:
         # What asks for a part of a page puts no page of its own into it.
-        as_json = self._route.answers == "json" or (visit.partial and failure is failures.BUSY)
+        as_json = self._route.answers == "json" or (
+            visit.partial and failure in (failures.BUSY, failures.OWN_PAGES)
+        )
         return refuse(visit, failure, as_json=as_json)
-
-
-def _orderer(request: Request, entry: Entry) -> str:
-    """Whose orders are counted together, however many browsers and tokens they have."""
-    name = entry.person.name
-    return name if name != NAMELESS else f"{name} at {address_of(request)}"
 
 
 def _unfit(request: Request, hosts: frozenset[str] | None) -> Failure | None:

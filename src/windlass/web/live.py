@@ -34,8 +34,14 @@ Still = Callable[[], Awaitable[bool]]
 
 EVERY = 2.0
 MOST = 100
+EACH = 10
+"""Streams of one person: a page in the background has none."""
+CROWD = 50
+"""Streams of those at one address whom the host lets in without a name."""
 KEEP_ALIVE = 15.0
 """So that a proxy does not take silence for death."""
+FULL_FOR = 30
+"""Seconds after which somebody for whom there was no room asks again."""
 LONGEST = 600.0
 """Then the browser asks again, and whether it still may is looked at anew."""
 _MOST_THINGS = 2
@@ -54,8 +60,9 @@ async def _always() -> bool:
 class Stream:
     """One listener."""
 
-    def __init__(self, parts: frozenset[str]) -> None:
-        """``parts``: what its page shows."""
+    def __init__(self, parts: frozenset[str], who: str) -> None:
+        """``parts``: what its page shows; ``who``: reads it."""
+        self.who = who
         self.parts = parts
         self.told: asyncio.Event = asyncio.Event()
         self._changed: set[str] = set()
@@ -112,13 +119,27 @@ class Live:
         """Whether no stream is left to give."""
         return len(self._streams) >= MOST
 
+    def full_for(self, who: str, each: int = EACH) -> bool:
+        """Whether none is left for this person, who may have ``each``."""
+        return sum(stream.who == who for stream in self._streams) >= each
+
     async def listen(
-        self, parts: Iterable[str], *, still: Still = _always, look_again: float = KEEP_ALIVE
+        self,
+        parts: Iterable[str],
+        *,
+        who: str = "",
+        each: int = EACH,
+        still: Still = _always,
+        look_again: float = KEEP_ALIVE,
     ) -> AsyncGenerator[str, None]:
         """What to send, for ten minutes at most, and only while ``still`` lets its reader: that is
-        asked every ``look_again`` seconds.
+        asked every ``look_again`` seconds. Nothing if there is no room for a stream of ``who``.
         """
-        stream = Stream(self._known(parts))
+        if self.full or (who and self.full_for(who, each)):
+            # Many were let in at the same moment: the browser of this one asks again.
+            yield f"retry: {FULL_FOR * 1000}\n\n"
+            return
+        stream = Stream(self._known(parts), who)
         self._streams.add(stream)
         self._start()
         loop = asyncio.get_running_loop()

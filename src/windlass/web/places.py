@@ -1,4 +1,6 @@
-"""Room for few large looks at once: pages must not take the storage from the workers."""
+"""Room for few large looks at once: pages must not take the storage from the workers, nor one
+person all of it from the others.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-__all__ = ["NoPlace", "Places"]
+__all__ = ["NoPlace", "OwnPlacesTaken", "Places"]
 
 AT_ONCE = 4
-IN_LINE = 200
-"""Who comes when so many wait is told at once that there is no room."""
+EACH = 2
+"""Of one person."""
+IN_LINE, OWN_LINE = 200, 50
+"""Who comes when so many wait, of all or of this person, is refused at once."""
 WAITS = 2.0
 """Seconds."""
 
@@ -19,29 +23,65 @@ class NoPlace(Exception):
     """So many look at once that one more has to come back."""
 
 
+class OwnPlacesTaken(NoPlace):
+    """One person looks at so much at once that the next look has to come back."""
+
+
+class _Own:
+    """The places of one person, and how many looks hold them or wait for one."""
+
+    def __init__(self, each: int) -> None:
+        self.free = asyncio.Semaphore(each)
+        self.looks = 0
+
+
 class Places:
     """The looks that are going on, and who waits for one of them to end."""
 
-    def __init__(self, at_once: int = AT_ONCE, *, waits: float = WAITS) -> None:
-        """``waits``: how long somebody stands in line, in seconds."""
+    def __init__(self, at_once: int = AT_ONCE, *, each: int = EACH, waits: float = WAITS) -> None:
+        """``each``: of one person; ``waits``: how long somebody stands in line, in seconds."""
         self._free = asyncio.Semaphore(at_once)
+        self._each = each
+        self._own: dict[str, _Own] = {}
         self._waits = waits
         self._line = 0
 
     @asynccontextmanager
-    async def one(self) -> AsyncIterator[None]:
+    async def one(self, who: str) -> AsyncIterator[None]:
         """A place for as long as this lasts; NoPlace if none becomes free in time."""
+        own = self._own.get(who) or _Own(self._each)
+        if own.looks >= self._each + OWN_LINE:
+            raise OwnPlacesTaken
         if self._line >= IN_LINE:
             raise NoPlace
+        self._own[who] = own
+        own.looks += 1
+        try:
+            await self._wait(own)
+            try:
+                yield
+            finally:
+                self._free.release()
+                own.free.release()
+        finally:
+            own.looks -= 1
+            if not own.looks:
+                del self._own[who]
+
+    async def _wait(self, own: _Own) -> None:
+        """Take a place of this person, then one of all; take none if that fails."""
+        refusal: type[NoPlace] = OwnPlacesTaken
         self._line += 1
         try:
             async with asyncio.timeout(self._waits):
-                await self._free.acquire()
+                await own.free.acquire()
+                refusal = NoPlace
+                try:
+                    await self._free.acquire()
+                except BaseException:
+                    own.free.release()
+                    raise
         except TimeoutError:
-            raise NoPlace from None
+            raise refusal from None
         finally:
             self._line -= 1
-        try:
-            yield
-        finally:
-            self._free.release()

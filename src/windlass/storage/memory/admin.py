@@ -27,7 +27,7 @@ class MemoryAdmin:
 
     look = 20_000
     """Jobs that one call of `find` looks at, beyond those an index would rule out …"""
-    look_for_text = 2_000
+    look_for_text = 500
     """… and where it has to read all they say."""
 
     def __init__(self, database: MemoryDatabase) -> None:

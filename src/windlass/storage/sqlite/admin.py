@@ -45,10 +45,10 @@ class SqliteAdmin:
     # --- reading ------------------------------------------------------------------------------
 
     async def get(self, ids: Sequence[JobId]) -> Sequence[Job | None]:
-        return self._db.read(lambda connection, now: _get(connection, ids, now))
+        return await self._db.ask(lambda connection, now: _get(connection, ids, now))
 
     async def named(self, first: str, last: str, *, after: str | None = None) -> Named:
-        return self._db.read(lambda connection, _: named(connection, first, last, after))
+        return await self._db.ask(lambda connection, _: named(connection, first, last, after))
 
     async def secret(self, new: str = "", *, old: str = "") -> str:
         def op(connection: apsw.Connection, _: int) -> str:
@@ -63,7 +63,7 @@ class SqliteAdmin:
         return await self._db.write(op)
 
     async def find(self, wanted: JobFilter, *, limit: int) -> Page:
-        return self._db.look(lambda connection, now: find(connection, wanted, limit, now))
+        return await self._db.ask(lambda connection, now: find(connection, wanted, limit, now))
 
     async def errors(
         self,
@@ -73,21 +73,22 @@ class SqliteAdmin:
         since: datetime | None = None,
         look: int = 10_000,
     ) -> ErrorLook:
-        return self._db.look(
+        return await self._db.ask(
             lambda connection, _: error_groups(connection, queue, task, since, look)
         )
 
     async def history(self, job: JobId) -> Sequence[Attempt]:
-        rows = self._db.read(
-            lambda connection, _: fetch_shown(connection, _HISTORY, (known_id(job),))
+        return await self._db.ask(
+            lambda connection, _: [
+                attempt_of(row) for row in fetch_shown(connection, _HISTORY, (known_id(job),))
+            ]
         )
-        return [attempt_of(row) for row in rows]
 
     async def counts(self, *, cap: int | None = None) -> Sequence[QueueCounts]:
-        return self._db.look(lambda connection, now: count_jobs(connection, cap, now))
+        return await self._db.ask(lambda connection, now: count_jobs(connection, cap, now))
 
     async def rollups(self, since: datetime, until: datetime) -> Sequence[Rollup]:
-        return self._db.read(
+        return await self._db.ask(
             lambda connection, _: read_rollups(connection, to_us(since), to_us(until))
         )
 

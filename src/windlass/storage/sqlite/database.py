@@ -11,6 +11,7 @@ import apsw
 from windlass.core.instant import span_us, to_us
 from windlass.errors import StorageError
 from windlass.seams import Clock
+from windlass.storage.aside import aside
 from windlass.storage.migrate import major, refuse_newer
 from windlass.storage.sleepers import Queues, Sleepers
 from windlass.storage.sqlite.connection import translate
@@ -45,22 +46,57 @@ class Readers(Protocol):
     def close_reader(self, reader: apsw.Connection) -> None: ...
 
 
+class _Reader:
+    """A connection for reading, opened at the first read, and again after an error."""
+
+    def __init__(self, readers: Readers, path: str) -> None:
+        self._readers, self._path = readers, path
+        self._connection: apsw.Connection | None = None
+
+    def run(self, op: Callable[[apsw.Connection], T]) -> T:
+        self._readers.check()
+        try:
+            if self._connection is None:
+                self._connection = self._readers.open_reader()
+            with INSIDE:
+                return op(self._connection)
+        except apsw.Error as error:
+            self.close()  # a fresh one may do better
+            raise translate(error, self._path) from error
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._readers.close_reader(connection)
+
+
 class Database:
     """Runs operations. Each sees one instant, read after its transaction has begun.
 
-    Reads run on the event loop: a look into an index takes microseconds, a thread would cost
-    more. They see everything that was committed before they began.
+    What workers read, they read on the event loop: a look into an index takes microseconds, a
+    thread would cost more. What people ask may take long, and runs aside, on another connection.
+    Reads see everything that was committed before they began.
     """
 
     def __init__(
-        self, writer: AnyWriter, readers: Readers, clock: Clock, *, path: str, known: int
+        self,
+        writer: AnyWriter,
+        readers: Readers,
+        clock: Clock,
+        *,
+        path: str,
+        known: int,
+        threads: bool = True,
     ) -> None:
-        """``known``: the newest schema version that this code knows."""
-        self._writer, self._readers, self._path = writer, readers, path
+        """``known``: the newest schema version that this code knows. ``threads``: whether what
+        people ask runs on a thread; not in the simulation.
+        """
+        self._writer, self._path = writer, path
+        self._near = _Reader(readers, path)
+        self._far = _Reader(readers, path) if threads else None
         self._known = known
         self.clock: Clock = clock
         self.boot: str = readers.boot
-        self._reader: apsw.Connection | None = None
         self._closed = False
         self.sleepers: Sleepers = Sleepers()
 
@@ -84,27 +120,27 @@ class Database:
 
     def read(self, op: Callable[[apsw.Connection, int], T]) -> T:
         """Run ``op``, which must exhaust its cursors, on the reader."""
+        self._refuse_closed()
+        return self._near.run(lambda connection: op(connection, self.now()))
+
+    async def ask(self, op: Callable[[apsw.Connection, int], T]) -> T:
+        """Run ``op`` off the event loop, on one snapshot: for what people ask. It must exhaust
+        its cursors.
+        """
+        self._refuse_closed()
+        far = self._far
+        if far is None:
+            return self._near.run(lambda connection: self._together(op, connection))
+        return await aside(lambda: far.run(lambda connection: self._together(op, connection)))
+
+    def _together(self, op: Callable[[apsw.Connection, int], T], connection: apsw.Connection) -> T:
+        with connection:
+            answer = op(connection, self.now())
+        return answer  # noqa: RET504 -- inside the block the checker takes it for swallowed
+
+    def _refuse_closed(self) -> None:
         if self._closed:
             raise StorageError(f"{self._path} was closed; open the storage again to use it.")
-        self._readers.check()
-        try:
-            if self._reader is None:
-                self._reader = self._readers.open_reader()
-            with INSIDE:
-                return op(self._reader, self.now())
-        except apsw.Error as error:
-            self._drop_reader()  # a fresh one may do better
-            raise translate(error, self._path) from error
-
-    def look(self, op: Callable[[apsw.Connection, int], T]) -> T:
-        """The same on one snapshot, for an op that asks more than once."""
-
-        def together(connection: apsw.Connection, now: int) -> T:
-            with connection:
-                answer = op(connection, now)
-            return answer  # noqa: RET504 -- inside the block the checker takes it for swallowed
-
-        return self.read(together)
 
     def newer(self, connection: apsw.Connection) -> int | None:
         """The stored schema version, if this code does not know its major; part of an op."""
@@ -117,17 +153,14 @@ class Database:
         if stored is not None:
             refuse_newer(stored, self._known, self._path)
 
-    def _drop_reader(self) -> None:
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            self._readers.close_reader(reader)
-
     def wake(self, queues: Queues = None) -> None:
         """Something changed that others on this loop may wait for."""
         self.sleepers.wake(queues)
 
     async def close(self) -> None:
-        """Write what waits, then let go of both connections."""
+        """Write what waits, then let go of all connections."""
         self._closed = True
         await self._writer.close()
-        self._drop_reader()
+        self._near.close()
+        if self._far is not None:
+            await aside(self._far.close)  # behind what is being read

@@ -63,7 +63,7 @@ class SqliteJournal:
             found = rows_by_id(connection, _STORED, [job]).get(job)
             return [] if found is None else chunks_of(connection, job, found[1], after)
 
-        return self._db.look(op)
+        return await self._db.ask(op)
 
     async def append_events(self, events: Sequence[EventRecord]) -> int:
         def op(connection: apsw.Connection, _: int) -> int:
@@ -79,12 +79,14 @@ class SqliteJournal:
     ) -> Sequence[EventRecord]:
         values = (to_us(since), to_us(until), limit)
 
-        def op(connection: apsw.Connection, _: int) -> list[Row]:
+        def op(connection: apsw.Connection, _: int) -> list[EventRecord]:
             if job is None:
-                return fetch_shown(connection, _EVENTS, values)
-            return fetch_shown(connection, _EVENTS_OF, (*values, known_id(job)))
+                rows = fetch_shown(connection, _EVENTS, values)
+            else:
+                rows = fetch_shown(connection, _EVENTS_OF, (*values, known_id(job)))
+            return [_event(row) for row in rows]
 
-        return [_event(row) for row in self._db.read(op)]
+        return await self._db.ask(op)
 
 
 def keep_chunks(connection: apsw.Connection, chunks: Iterable[tuple[int, LogChunk]]) -> None:

@@ -71,7 +71,7 @@ class SqliteLimits:
         return [_spec_of(spec) for (spec,) in rows]
 
     async def states(self, name: str) -> Sequence[LimitState]:
-        return self._db.read(lambda connection, _: _states(connection, name))
+        return await self._db.ask(lambda connection, _: _states(connection, name))
 
     async def breakers(self, names: Sequence[str]) -> Sequence[BreakerState]:
         text = _encode(names).decode()

@@ -50,7 +50,7 @@ class SqliteMoving:
         self._db = database
 
     async def dump(self, *, after: int, limit: int) -> Sequence[StoredJob]:
-        return self._db.look(lambda connection, now: _dump(connection, after, limit, now))
+        return await self._db.ask(lambda connection, now: _dump(connection, after, limit, now))
 
     async def restore(self, things: Sequence[Belonging]) -> int:
         new = await self._db.write(lambda connection, now: _restore(connection, things, now))

@@ -69,7 +69,7 @@ class SqliteOrders:
     async def audits(
         self, *, limit: int, before: int | None = None, subject: str | None = None
     ) -> Sequence[AuditRecord]:
-        return self._db.read(lambda connection, _: audits(connection, limit, before, subject))
+        return await self._db.ask(lambda connection, _: audits(connection, limit, before, subject))
 
 
 def _order(

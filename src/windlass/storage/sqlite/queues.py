@@ -87,8 +87,9 @@ class SqliteQueues:
         self._db = database
 
     async def queues(self) -> Sequence[QueueRecord]:
-        rows = self._db.read(lambda connection, _: fetch(connection, _QUEUES))
-        return [_record(row) for row in rows]
+        return await self._db.ask(
+            lambda connection, _: [_record(row) for row in fetch(connection, _QUEUES)]
+        )
 
     async def change(
         self,

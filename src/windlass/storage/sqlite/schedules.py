@@ -50,8 +50,9 @@ class SqliteSchedules:
         self._db = database
 
     async def rows(self) -> Sequence[ScheduleRow]:
-        rows = self._db.read(lambda connection, _: fetch_shown(connection, _ROWS))
-        return [_row(row) for row in rows]
+        return await self._db.ask(
+            lambda connection, _: [_row(row) for row in fetch_shown(connection, _ROWS)]
+        )
 
     async def due(self, limit: int) -> DueSchedules:
         return self._db.read(lambda connection, now: _due(connection, limit, now))

@@ -75,7 +75,7 @@ class SqliteStorage:
         return self._description
 
     async def health(self) -> Mapping[str, float | str]:
-        kept = self._db.read(lambda connection, _: value_of(connection, _SIZE))
+        kept = await self._db.ask(lambda connection, _: value_of(connection, _SIZE))
         return {"version": apsw.sqlite_lib_version(), "size": kept} | self._place.health()
 
     def prove_dead(self, worker: WorkerStart) -> bool:
@@ -159,7 +159,8 @@ async def _open(
     writer = make_writer(Transactor(source))
     migrations = migrate.find(_MIGRATIONS)
     known = migrations[-1].version
-    database = Database(writer, place, clock, path=source.path, known=known)
+    threads = isinstance(writer, Writer)
+    database = Database(writer, place, clock, path=source.path, known=known, threads=threads)
     try:
         await database.write(
             lambda connection, _: migrate.apply_sqlite(connection, migrations, clock.now())

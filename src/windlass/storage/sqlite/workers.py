@@ -174,8 +174,9 @@ class SqliteWorkers:
         return [_start(row) for row in rows]
 
     async def workers(self) -> Sequence[WorkerRecord]:
-        rows = self._db.read(lambda connection, _: fetch(connection, _WORKERS))
-        return [_record(row) for row in rows]
+        return await self._db.ask(
+            lambda connection, _: [_record(row) for row in fetch(connection, _WORKERS)]
+        )
 
 
 def _end(connection: apsw.Connection, worker: str, state: WorkerState, now: int) -> bool:

@@ -323,7 +323,7 @@ class SqliteStage:
         """Close the files of the dead, which frees their locks; the files stay."""
         for storage, writer in self._opened.pop(process, ()):
             writer.transactor.close()
-            storage._db._drop_reader()
+            storage._db._near.close()
             storage._place.close()  # abandons the locks, which is what a death does
 
     def close(self) -> None:

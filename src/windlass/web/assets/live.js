@@ -137,7 +137,7 @@ document.addEventListener("windlass:toggle-live", toggle);
 document.addEventListener("htmx:response:error", (event) => {
   const answer = event.detail?.ctx?.response;
   if (answer?.status === 401) signedOut();
-  if (answer?.status === 503 && source) again(Number(answer.headers.get("Retry-After")) || 5);
+  if ((answer?.status === 503 || answer?.status === 429) && source) again(Number(answer.headers.get("Retry-After")) || 5);
 });
 document.addEventListener("visibilitychange", () => (document.hidden ? close() : open({ missed: true })));
 
