@@ -11,6 +11,7 @@ import pytest
 
 from tests.storage.pooler import Pooler
 from windlass import Windlass
+from windlass.admin.cause import placed, without_commands
 from windlass.admin.doctor_findings import Finding, in_bytes
 from windlass.admin.doctor_storage import judged
 from windlass.admin.doctor_work import Crew, clocks, notified
@@ -319,3 +320,19 @@ async def test_a_pool_that_lets_no_hints_through_is_found_out(
         finally:
             await listening.close()
             await speaking.close()
+
+
+def test_commands_are_about_the_app_or_storage_that_was_asked() -> None:
+    advice = "Resume it: `windlass queues resume mail`, or `windlass worker MODULE:APP -q mail`"
+    assert placed(advice, None, None) == advice
+    by_app = placed(advice, "shop:app", None)
+    assert "`windlass queues resume shop:app mail`" in by_app
+    assert "`windlass worker shop:app -q mail`" in by_app
+    assert "`windlass queues resume --url sqlite:///a.db mail`" in placed(
+        advice, None, "sqlite:///a.db"
+    )
+    hidden = placed(advice, None, "redis://:hunter2@h/0")
+    assert '`windlass queues resume --url "$WINDLASS_URL" mail`' in hidden
+    assert without_commands("Wait, or start it now: `windlass jobs run-now 7`") == (
+        "Wait, or start it now"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from windlass.admin import numbers
 from windlass.cli.jobs import jobs
 from windlass.cli.workers import workers
 from windlass.core.job import AttemptError, ClaimedJob, NewJob, Progress
+from windlass.core.redact import redacted_url
 from windlass.core.state import State
 from windlass.core.transition import fail
 from windlass.seams import new_job_id
@@ -238,7 +240,8 @@ def test_a_job_is_explained(everywhere: Desk) -> None:
     plain = desk("jobs", "explain", job).out
     assert "why" in plain
     assert "Queue mail is paused" in plain
-    assert "→ Resume it: `windlass queues resume mail`" in plain
+    given = shlex.quote(desk.url) if redacted_url(desk.url) == desk.url else '"$WINDLASS_URL"'
+    assert f"→ Resume it: `windlass queues resume --url {given} mail`" in plain
     assert "also" in plain
     assert "nobody can say" in plain
 

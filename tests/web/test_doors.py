@@ -140,7 +140,12 @@ async def test_a_machine_that_the_host_knows_by_a_token_acts_without_any_form() 
         assert (await room.app.admin.queue("mail")).paused
         # What a browser may add by itself is no such token, and other sites are still others.
         basic = {"authorization": "Basic bearer t"}
-        assert (await machine.post(order, json=mail, headers=basic)).status_code == 403
+        refused = await machine.post(order, json=mail, headers=basic)
+        assert (refused.status_code, refused.json()["code"]) == (403, "token_missing")
+        assert "X-Windlass-Token" in refused.json()["detail"]
+        token = (await machine.get("/api/v1/me", headers=basic)).json()["token"]
+        sent = {**basic, "x-windlass-token": token}
+        assert (await machine.post(order, json=mail, headers=sent)).status_code == 200
         elsewhere = {**known, "sec-fetch-site": "cross-site"}
         assert (await machine.post(order, json=mail, headers=elsewhere)).status_code == 403
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 
 import httpx
 import msgspec
 import pytest
 
 from tests.web.corpus import HOSTILE, MARK
-from tests.web.rooms import BROWSER, Room, form_fields, opened
+from tests.web.rooms import BROWSER, Room, form_fields, opened, shop
 from tests.web.shapes import shape
 from tests.web.test_pages import words
 from windlass.core.job import Attempt, AttemptError, Claim, ClaimedJob, Job, JobId, Progress
@@ -131,9 +133,57 @@ async def test_why_a_job_does_not_run_is_said() -> None:
         page = words((await admin.get(f"/jobs/{new.id}")).text)
         assert "Why it is not running" in page
         assert "grace" in page
-        assert "windlass queues resume mail" in page
+        assert "Resume it Resume queue" in page
         assert "smtp:ada" in page
         assert "Edit Cancel" in page
+
+
+async def test_a_button_ends_what_holds_a_job_and_a_command_tells_who_may_not_press_it(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    async with opened(lambda: shop(url)) as room:
+        storage = await storage_of(room)
+        await storage.jobs.insert([new := a_job(queue="mail")])
+        await room.app.admin.pause("mail")
+        await storage.jobs.insert([later := a_job(delay=timedelta(hours=1))])
+        over = await failed(storage)
+        buttons = {
+            new.id: "/queues/resume?queue=mail",
+            later.id: f"/jobs/run-now?job={later.id}&amp;from=job",
+            over: f"/jobs/requeue?job={over}&amp;from=job",
+        }
+        async with await room.logged_in(Role.OPERATOR) as operator:
+            for job, button in buttons.items():
+                page = (await operator.get(f"/jobs/{job}")).text
+                causes = page.partition('class="causes"')[2].partition("</section>")[0]
+                assert f'href="{button}"' in causes
+                assert not re.search("<code>windlass (queues|jobs)", causes)
+                assert (await operator.get(button.replace("&amp;", "&"))).status_code == 200
+        async with await room.logged_in(Role.VIEWER) as viewer:
+            page = (await viewer.get(f"/jobs/{new.id}")).text
+            assert "/queues/resume" not in page
+            assert f"<code>windlass queues resume --url {url} mail</code>" in page
+        room.app.target = "shop:app"
+        del room.dashboard.__dict__["_target"]
+        async with await room.logged_in(Role.VIEWER) as viewer:
+            page = (await viewer.get(f"/jobs/{new.id}")).text
+            assert "<code>windlass queues resume shop:app mail</code>" in page
+
+
+async def test_a_parent_counts_its_children_by_state() -> None:
+    async with opened() as room, await room.logged_in() as admin:
+        storage = await storage_of(room)
+        parent = await failed(storage)
+        children = [a_job(queue="fan", parent=parent) for _ in range(3)]
+        await storage.jobs.insert(children)
+        await storage.jobs.cancel([children[0].id])
+        page = await admin.get(f"/jobs/{parent}")
+        assert "It enqueued 2 waiting 1 cancelled" in words(page.text)
+        assert f'href="/jobs?parent={parent}&amp;state=waiting"' in page.text
+        await storage.jobs.insert([a_job(queue="fan", parent=parent) for _ in range(20)])
+        page = await admin.get(f"/jobs/{parent}")
+        assert "It enqueued 22 waiting 1 cancelled" in words(page.text)
 
 
 async def test_a_running_job_shows_how_far_it_is() -> None:

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from tests.web.reading import links, words
 from tests.web.rooms import Room, opened, stocked
+from windlass import Limit
 from windlass.core.breaker import Breaker
 from windlass.core.job import LimitUse
 from windlass.core.limit import LimitSpec, Rate
@@ -150,3 +151,19 @@ async def test_a_breaker_gets_other_numbers() -> None:
         assert "Longer each time is a number" in words(wrong.text)
         wrong = await room.order(admin, "/breakers/set", task, longest="1s")
         assert wrong.status_code == 422
+
+
+async def test_a_limit_with_keys_says_that_its_numbers_hold_for_each_of_them() -> None:
+    async with opened() as room, await room.logged_in() as admin:
+        limits = [Limit("api", key="{tenant}", concurrency=3), Limit("all", concurrency=4)]
+
+        @room.app.task(name="call", queue="calls", limits=limits)
+        async def call(tenant: str) -> None: ...
+
+        await room.app.surroundings()
+        await call.enqueue("acme")
+        for page in ("/limits", "/queues/one?queue=calls"):
+            told = words((await admin.get(page)).text)
+            assert "api 3 at once, for each key" in told
+            assert "all 4 at once, for each key" not in told
+            assert "all 4 at once" in told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -9,10 +10,19 @@ from typing import Any
 
 import msgspec
 
-from windlass.core.redact import redacted_text
+from windlass.core.redact import redacted_text, redacted_url
 from windlass.observe.log import brief
 
-__all__ = ["Cause", "command", "counted", "few", "since", "when"]
+__all__ = [
+    "Cause",
+    "command",
+    "counted",
+    "few",
+    "placed",
+    "since",
+    "when",
+    "without_commands",
+]
 
 _FEW = 3
 
@@ -95,6 +105,34 @@ def few(names: Sequence[str], more: int | None = 0) -> str:
         return f"{named} and others"
     others = max(len(names) - _FEW, 0) + more
     return f"{named} and {others:,} more" if others else named
+
+
+_COMMAND = re.compile(
+    r"`windlass (?:queues|limits|breakers|jobs|workers|schedules|errors) [a-z-]+(?=[ `])"
+)
+_WHOLE = re.compile(r":? ?`windlass [^`]*`")
+
+
+def placed(advice: str, target: str | None, url: str | None) -> str:
+    """Advice whose commands say which app or storage they are about, so that they can be pasted.
+    Neither: what is in the environment of a shell is enough.
+    """
+    if target is not None:
+        app = shlex.quote(target)
+        return _named(advice, app).replace("MODULE:APP", app)
+    if url is None:
+        return advice
+    given = shlex.quote(url) if redacted_url(url) == url else '"$WINDLASS_URL"'
+    return _named(advice, f"--url {given}")
+
+
+def without_commands(advice: str) -> str:
+    """Advice for somebody who has a button in their place, or no way to give them."""
+    return _WHOLE.sub("", advice)
+
+
+def _named(advice: str, place: str) -> str:
+    return _COMMAND.sub(lambda found: f"{found[0]} {place}", advice)
 
 
 def command(*words: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from windlass.cli.codes import IN_ORDER, UNHEALTHY
-from windlass.cli.target import ask, json_option, place, target_argument, url_option
+from windlass.cli.target import Place, ask, json_option, place, target_argument, url_option
 
 if TYPE_CHECKING:
     from windlass.admin.doctor import Finding
@@ -41,22 +41,23 @@ def doctor(target: str | None, url: str | None, *, strict: bool, quiet: bool, as
     async def question(app: Windlass) -> Sequence[Finding]:
         return await app.admin.doctor(tasks=app.tasks)
 
-    found = ask(place(target, url), question)
+    where = place(target, url)
+    found = ask(where, question)
     told = [one for one in found if not (quiet and one.level == "ok")]
     if as_json:
         from windlass.cli.tables import print_json
 
         print_json(told)
     else:
-        _print(told, target)
+        _print(told, where)
         _sum_up(found, checked_payloads=target is not None)
     levels = {one.level for one in found}
     ill = "bad" in levels or (strict and "warn" in levels)
     return UNHEALTHY if ill else IN_ORDER
 
 
-def _print(found: Sequence[Finding], target: str | None) -> None:
-    from windlass.cli.job_tables import about
+def _print(found: Sequence[Finding], where: Place) -> None:
+    from windlass.admin.cause import placed
     from windlass.cli.tables import say
     from windlass.observe.log import printable
 
@@ -64,7 +65,7 @@ def _print(found: Sequence[Finding], target: str | None) -> None:
         mark, colour = _MARKS[one.level]
         say(f"{click.style(mark, fg=colour, bold=True)} {printable(one.text)}")
         if one.fix:
-            say(f"  → {printable(about(one.fix, target))}")
+            say(f"  → {printable(placed(one.fix, where.target, where.url))}")
 
 
 def _sum_up(found: Sequence[Finding], *, checked_payloads: bool) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,11 +13,11 @@ from windlass.cli.codes import COULD_NOT_START, IN_ORDER
 
 if TYPE_CHECKING:
     from windlass.admin import Explanation
+    from windlass.cli.target import Place
     from windlass.core.job import Attempt, Job
 
 __all__ = [
     "Answered",
-    "about",
     "answered",
     "describe",
     "explained",
@@ -160,11 +158,9 @@ def _past(job: Job, history: Sequence[Attempt], now: datetime) -> Iterator[tuple
 # --- why ------------------------------------------------------------------------------------------
 
 
-_COMMAND = re.compile(r"`windlass (queues|limits|breakers|jobs) ([a-z-]+) ")
-
-
-def explained(told: Explanation, target: str | None, *, as_json: bool) -> None:
-    """Its causes, the decisive one first; commands are about the app that was named."""
+def explained(told: Explanation, where: Place, *, as_json: bool) -> None:
+    """Its causes, the decisive one first; commands are about the app or storage that was named."""
+    from windlass.admin.cause import placed
     from windlass.cli.tables import print_json, print_pairs
 
     job = told.job
@@ -187,21 +183,12 @@ def explained(told: Explanation, target: str | None, *, as_json: bool) -> None:
     for number, cause in enumerate(told.causes):
         pairs.append(("why" if number == 0 else "also", cause.sentence))
         if cause.fix:
-            pairs.append(("", f"→ {about(cause.fix, target)}"))
+            pairs.append(("", f"→ {placed(cause.fix, where.target, where.url)}"))
     if told.expected_at is not None:
         pairs.append(("expected", _instant(told.expected_at, told.at)))
     elif job.state.value == "waiting":
         pairs.append(("expected", "nobody can say"))
     print_pairs(job.id, pairs)
-
-
-def about(fix: str, target: str | None) -> str:
-    """Advice about the app that was named: what is copied into a shell should work there."""
-    if target is None:
-        return fix
-    app = shlex.quote(target)
-    named = _COMMAND.sub(lambda found: f"{found[0]}{app} ", fix)
-    return named.replace("MODULE:APP", app)
 
 
 # --- orders ---------------------------------------------------------------------------------------

@@ -218,7 +218,7 @@ def explain(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     async def question(app: Windlass) -> Explanation:
         return await app.admin.explain(name)
 
-    explained(ask(where, question), where.target, as_json=as_json)
+    explained(ask(where, question), where, as_json=as_json)
     return 0
 
 

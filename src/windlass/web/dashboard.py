@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from windlass.admin.cause import placed, without_commands
 from windlass.core.limit import Rate
 from windlass.errors import ConfigError
 from windlass.web import failures
@@ -73,6 +75,23 @@ class Dashboard:
         self.templates: Templates = Templates(self.assets, title)
         self.live: Live = Live(app.admin, LOOKS, LOOKS_AT)
         self._told_of_names = hosts is not None
+
+    def placed(self, advice: str) -> str:
+        """Advice with commands that can be pasted; without them where no other process can reach
+        the storage.
+        """
+        url = self.app.settings.url
+        if url.startswith("memory://"):
+            return without_commands(advice)
+        return placed(advice, self._target, url)
+
+    @functools.cached_property
+    def _target(self) -> str | None:
+        """The app as commands name it, if it is a variable that they can import."""
+        try:
+            return self.app.target or self.app.locate().target
+        except ConfigError:
+            return None
 
     @property
     def own_people(self) -> bool:

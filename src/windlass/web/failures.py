@@ -80,6 +80,14 @@ STALE = Failure(
     "You have logged in anew since this page was opened, so nothing was done. "
     "Go back, reload the page and try again.",
 )
+NO_TOKEN = Failure(
+    403,
+    "token_missing",
+    "A token is missing",
+    "A request that changes something needs the header X-Windlass-Token, with the token that "
+    "GET /api/v1/me answers, unless it comes with `Authorization: Bearer …`: browsers add all "
+    "other credentials by themselves, and another site could make them do so.",
+)
 WRONG_HOST = Failure(400, "host", "Wrong host", "This dashboard is not served under that name.")
 LONG = Failure(414, "too_long", "Too long", "This address is too long to be one of ours.")
 LARGE_HEAD = Failure(

@@ -75,7 +75,8 @@ class Gate:
             if not entry.person.role.includes(needed):
                 return self._refuse(visit, self._too_little(needed))
             if not safe and entry.by_cookie and not await self._has_token(visit, entry):
-                return self._refuse(visit, failures.STALE)
+                as_json = self._route.answers == "json"
+                return self._refuse(visit, failures.NO_TOKEN if as_json else failures.STALE)
             if not safe and self._route.paced:
                 wait = self._dashboard.pace.wait(who_asks(request, entry))
                 if wait > 0:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.responses import Response
 
+from windlass.admin.jobs import Count
 from windlass.core.fault import frame_of
 from windlass.core.job import AttemptError, Job, JobId
 from windlass.core.redact import marks_in
@@ -18,6 +20,7 @@ from windlass.core.trace import shown_trace
 from windlass.errors import JobNotFound
 from windlass.storage.protocol import JobFilter
 from windlass.web.naming import asked_job
+from windlass.web.pages.job_causes import told_of
 from windlass.web.pages.job_texts import Shortened, log_runs, pretty, shortened
 from windlass.web.pages.job_timeline import stretches
 from windlass.web.pages.jobs import JobRow, job_rows
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["arguments", "job", "look_at", "result"]
 
 _CHILDREN = 10
+_COUNTED_WITHIN = 0.15
+"""Seconds for each state of the children of a job that has many."""
 _DAY = timedelta(days=1)
 _STEP = timedelta(minutes=30)
 _TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -48,6 +53,8 @@ class Kin(msgspec.Struct, frozen=True):
     parent: Job | None
     children: Sequence[JobRow]
     more: bool
+    states: Mapping[str, Count]
+    """How many jobs that it enqueued are in which state, where there are any."""
     spark: Sequence[int]
     ran: int
     failed: int
@@ -76,6 +83,7 @@ async def job(visit: Visit) -> Response:
         row=JobRow(found, now),
         job=found,
         explanation=told,
+        causes=told_of(visit, found.id, told.causes),
         line=stretches(found, history, now),
         runs=runs,
         older_runs=len({chunk.claim.number for chunk in logs}) - len(runs),
@@ -135,14 +143,32 @@ def _trace_id(trace: str | None) -> str | None:
 async def _kin(admin: Admin, found: Job, now: datetime) -> Kin:
     children = await admin.find(JobFilter(parent=found.id), limit=_CHILDREN)
     series = await admin.series(now - _DAY, now, step=_STEP, task=found.task)
+    more = children.next is not None and len(children) == _CHILDREN
     return Kin(
         parent=await _parent(admin, found.parent),
         children=job_rows(children, now),
-        more=children.next is not None and len(children) == _CHILDREN,
+        more=more,
+        states=await _children(admin, found.id) if more else _states(children),
         spark=[sum(point.counts.values()) for point in series.points],
         ran=sum(series.whole.counts.values()),
         failed=series.whole.counts.get("fail", 0),
     )
+
+
+def _states(children: Sequence[Job]) -> Mapping[str, Count]:
+    found = Counter(child.state for child in children)
+    return {state.value: Count(found[state], exact=True) for state in State if found[state]}
+
+
+async def _children(admin: Admin, parent: JobId) -> Mapping[str, Count]:
+    """The same of more than are shown. Counting reads them: each state has its time."""
+    counts = {
+        state.value: await admin.count(
+            JobFilter(parent=parent, states=[state]), within=_COUNTED_WITHIN
+        )
+        for state in State
+    }
+    return {state: count for state, count in counts.items() if count.number}
 
 
 async def _parent(admin: Admin, parent: JobId | None) -> Job | None:

@@ -14,6 +14,7 @@ from windlass.observe.log import brief
 from windlass.storage.protocol import LimitState
 from windlass.web.actions import Action, Done, Question
 from windlass.web.parting import parted
+from windlass.web.templates import compact
 from windlass.web.visit import Visit
 
 if TYPE_CHECKING:
@@ -24,8 +25,7 @@ __all__ = ["CLOSE", "EMPTY", "FILL", "limits", "look"]
 _PAGE = "/limits"
 _SHOWN = 20
 _BUDGETS = 200
-"""Of all limits of a page together."""
-"""Budgets of a limit with keys: the fullest ones."""
+"""Of all limits of a page together: of those with keys the fullest."""
 
 
 class LimitRow(msgspec.Struct, frozen=True):
@@ -35,6 +35,8 @@ class LimitRow(msgspec.Struct, frozen=True):
     now: datetime
     most: int = _SHOWN
     """Budgets that are shown of it."""
+    declared_keyed: bool = False
+    """Whether a task of this app gives it a key."""
 
     @property
     def name(self) -> str:
@@ -46,6 +48,19 @@ class LimitRow(msgspec.Struct, frozen=True):
         return "" if self.report.spec.rate is None else rate_in_words(self.report.spec.rate)
 
     @property
+    def keyed(self) -> bool:
+        """Whether its numbers hold for each key, not for all jobs together."""
+        return self.declared_keyed or any(one.key for one in self.report.budgets)
+
+    @property
+    def rule(self) -> str:
+        """All of it in words."""
+        most = self.report.spec.concurrency
+        parts = ["" if most is None else f"{compact(most)} at once", self.rate]
+        words = ", ".join(part for part in parts if part)
+        return f"{words}, for each key" if self.keyed and words else words
+
+    @property
     def running(self) -> int:
         """Under all of its keys."""
         return sum(one.running for one in self.report.budgets)
@@ -53,8 +68,8 @@ class LimitRow(msgspec.Struct, frozen=True):
     @property
     def budgets(self) -> list[LimitState]:
         """Those that hold most, first. One that nobody draws on yet can be emptied, too."""
-        at_rest = LimitState(name=self.name, key="", running=0)
-        found = sorted(self.report.budgets or [at_rest], key=lambda one: (-one.running, one.key))
+        at_rest = [] if self.keyed else [LimitState(name=self.name, key="", running=0)]
+        found = sorted(self.report.budgets or at_rest, key=lambda one: (-one.running, one.key))
         return found[: self.most]
 
     @property
@@ -78,14 +93,21 @@ async def limits(visit: Visit) -> Response:
     shown = parted(visit, await visit.admin.limits())
     breakers = parted(visit, await visit.admin.breakers(), word="breakers")
     each = min(max(_BUDGETS // max(len(shown.rows), 1), 1), _SHOWN)
+    keyed = keyed_limits(visit)
     return await visit.render(
         "limits.html",
         now=now,
-        rows=[LimitRow(report, now, each) for report in shown.rows],
+        rows=[LimitRow(one, now, each, one.spec.name in keyed) for one in shown.rows],
         shown=shown,
         breakers=breakers.rows,
         shown_breakers=breakers,
     )
+
+
+def keyed_limits(visit: Visit) -> frozenset[str]:
+    """The limits to which tasks of this app give a key."""
+    tasks = visit.dashboard.app.tasks
+    return frozenset(one.name for task in tasks for one in task.settings.limits if one.key)
 
 
 async def look(admin: Admin) -> object:

@@ -11,7 +11,7 @@ from windlass.admin import BreakerReport
 from windlass.core.state import State
 from windlass.limits import breaker_name
 from windlass.storage.protocol import JobFilter
-from windlass.web.pages.limits import LimitRow
+from windlass.web.pages.limits import LimitRow, keyed_limits
 from windlass.web.visit import Visit
 
 __all__ = ["Gates", "gates_of"]
@@ -41,7 +41,12 @@ async def gates_of(visit: Visit, queue: str, now: datetime) -> Gates:
         names.update(use.name for use in job.limits)
     if not names:
         return Gates((), ())
+    keyed = keyed_limits(visit)
     return Gates(
-        [LimitRow(one, now) for one in await admin.limits() if one.spec.name in names],
+        [
+            LimitRow(one, now, declared_keyed=one.spec.name in keyed)
+            for one in await admin.limits()
+            if one.spec.name in names
+        ],
         [one for one in await admin.breakers() if breaker_name(one.task) in names],
     )
