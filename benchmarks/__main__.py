@@ -27,6 +27,7 @@ from benchmarks import (
     hosts,
     lanes,
     latency,
+    lists,
     memory,
     misfits,
     pages,
@@ -55,6 +56,7 @@ MEASURES: Measures = {
     "memory": memory.measure,
     "endurance": endurance.measure,
     "pages": pages.measure,
+    "lists": lists.measure,
     "streams": streams.measure,
     "hosts": hosts.measure,
 }
@@ -71,11 +73,13 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
         "sleeping",
         "memory",
         "pages",
+        "lists",
         "streams",
         "hosts",
     ),
     "postgres": (
         *("drain", "latency", "flat", "lanes", "closed", "rates", "misfits", "endurance", "pages"),
+        "lists",
         "streams",
     ),
     "redis": (
@@ -87,6 +91,7 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
         "rates",
         "misfits",
         "pages",
+        "lists",
         "streams",
     ),
 }

@@ -26,6 +26,9 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     endurance_jobs: int
     closed_jobs: int
     page_jobs: int
+    list_failed: int
+    list_waiting: int
+    list_schedules: int
     closed_seconds: float
     rate_seconds: float
     misfits: int
@@ -51,6 +54,9 @@ FULL = Sizes(
     endurance_jobs=500_000,
     closed_jobs=100_000,
     page_jobs=2_000_000,
+    list_failed=12_000,
+    list_waiting=1_000_000,
+    list_schedules=3_000,
     closed_seconds=30.0,
     rate_seconds=20.0,
     misfits=50_000,
@@ -75,6 +81,9 @@ QUICK = Sizes(
     endurance_jobs=50_000,
     closed_jobs=20_000,
     page_jobs=50_000,
+    list_failed=12_000,
+    list_waiting=100_000,
+    list_schedules=3_000,
     closed_seconds=10.0,
     rate_seconds=10.0,
     misfits=50_000,
@@ -99,6 +108,9 @@ TINY = Sizes(
     endurance_jobs=1_000,
     closed_jobs=300,
     page_jobs=3_000,
+    list_failed=60,
+    list_waiting=200,
+    list_schedules=20,
     closed_seconds=0.5,
     rate_seconds=0.2,
     misfits=100,

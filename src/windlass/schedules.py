@@ -133,7 +133,7 @@ class Schedules:
 
     async def get(self, name: str, *, removed: bool = False) -> Known:
         """One that is stored and readable; ``removed``: also if a person has removed it."""
-        rows = {row.name: row for row in await self._store.rows()}
+        rows = {row.name: row for row in await self._store.rows([name])}
         found = decoded(rows[name]) if name in rows else None
         if isinstance(found, Broken):
             message = (
@@ -141,7 +141,8 @@ class Schedules:
             )
             raise InvalidArgument(message)
         if found is None or (found.state.removed and not removed):
-            raise ScheduleUnknown(name, rows.keys() - {name})
+            known = {row.name for row in await self._store.rows()}
+            raise ScheduleUnknown(name, known - {name})
         return found
 
     # --- what code says ---

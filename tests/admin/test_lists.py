@@ -117,7 +117,12 @@ async def test_a_page_of_schedules_takes_as_many_reads_as_one_schedule(
     assert seen[0] == seen[1] == {"rows": 1, "get": 1, "breakers": 1}
     told = await admin.snapshot()
     assert [one.name for one in told.schedules] == [f"s{n:03}" for n in range(100)]
-    assert told.schedules_total == 130
+    assert told.schedules_after == "s099"
+    rest, after = await admin.schedule_page(after="s099")
+    assert ([one.name for one in rest], after) == ([f"s{n}" for n in range(100, 130)], None)
+    await admin.remove_schedule("s001")
+    some, after = await admin.schedule_page(limit=2)
+    assert ([one.name for one in some], after) == (["s000", "s002"], "s002")
     assert [name for name, state in await admin.schedule_states() if state == "active"][
         -1
     ] == "s129"

@@ -26,8 +26,11 @@ class Audited:
         self._store = store
         self._note = note
 
-    async def rows(self) -> Sequence[ScheduleRow]:
-        return await self._store.rows()
+    async def rows(self, names: Sequence[str] | None = None) -> Sequence[ScheduleRow]:
+        return await self._store.rows(names)
+
+    async def page(self, after: str, limit: int) -> Sequence[ScheduleRow]:
+        return await self._store.page(after, limit)
 
     async def due(self, limit: int) -> DueSchedules:
         return await self._store.due(limit)

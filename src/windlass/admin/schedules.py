@@ -65,14 +65,26 @@ class ScheduleDesk(Desk):
         `schedule_states` first, and then for a page of them.
         """
         storage = await self._storage()
-        wanted = None if names is None else {*names}
-        found = [
-            decoded(row)
-            for row in await storage.schedules.rows()
-            if wanted is None or row.name in wanted
-        ]
-        chosen = [one for one in found if removed or wanted is not None or not _removed(one)]
+        found = [decoded(row) for row in await storage.schedules.rows(names)]
+        chosen = [one for one in found if removed or names is not None or not _removed(one)]
         return await reports_of(storage, chosen, await storage.now())
+
+    async def schedule_page(
+        self, *, after: str = "", limit: int = 100, removed: bool = False
+    ) -> tuple[Sequence[ScheduleReport], str | None]:
+        """The first schedules behind a name, by name, and the name to go on after; None: these were
+        the last.
+        """
+        storage = await self._storage()
+        chosen: list[Known | Broken] = []
+        more = True
+        while more and len(chosen) <= limit:
+            rows = await storage.schedules.page(after, limit + 1)
+            chosen += [one for row in rows if removed or not _removed(one := decoded(row))]
+            more, after = len(rows) > limit, rows[-1].name if rows else after
+        chosen, rest = chosen[:limit], chosen[limit:]
+        reports = await reports_of(storage, chosen, await storage.now())
+        return reports, chosen[-1].row.name if rest and chosen else None
 
     async def schedule_states(self) -> Sequence[tuple[str, ScheduleWord]]:
         """Name and state of every schedule, removed ones too, by name: one read."""
@@ -82,8 +94,8 @@ class ScheduleDesk(Desk):
     async def schedule(self, name: str) -> ScheduleReport:
         """One of them; ScheduleUnknown."""
         storage = await self._storage()
-        for row in await storage.schedules.rows():
-            if row.name == name and not _removed(found := decoded(row)):
+        for row in await storage.schedules.rows([name]):
+            if not _removed(found := decoded(row)):
                 return (await reports_of(storage, [found], await storage.now()))[0]
         known = await self._book(storage).get(name)
         return (await reports_of(storage, [known], await storage.now()))[0]

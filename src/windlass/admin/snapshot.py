@@ -73,9 +73,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     failed: JobList = JobList()
     """Of the last seven days."""
     schedules: Sequence[ScheduleReport] = ()
-    """By name, the first `SCHEDULES`; `schedules` and `schedule_states` have all."""
-    schedules_total: int = 0
-    """How many schedules there are, those included."""
+    """By name, the first 100."""
+    schedules_after: str | None = None
+    """Where they go on: ``after`` of `schedule_page`; None: these are all."""
     page_size: int = PAGE
     history_limit: int = MOST
     """How many jobs of a list are counted and can be paged to; the rest is found by filters."""
@@ -105,12 +105,10 @@ class SnapshotDesk(BulkDesk, ScheduleDesk):
         }
         try:
             lists = {name: await self._list(name, n, size) for name, n in numbers.items()}
-            states = await self.schedule_states()
-            names = [name for name, state in states if state != "removed"]
-            schedules = await self.schedules(names=names[:SCHEDULES])
+            schedules, after = await self.schedule_page(limit=SCHEDULES)
         except StorageError:
             return Snapshot(page_size=size)
-        whole = Snapshot(schedules=schedules, schedules_total=len(names), page_size=size)
+        whole = Snapshot(schedules=schedules, schedules_after=after, page_size=size)
         return msgspec.structs.replace(whole, **lists)
 
     async def _list(self, name: str, number: int, size: int) -> JobList:

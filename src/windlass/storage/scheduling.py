@@ -93,8 +93,14 @@ class DueSchedules(msgspec.Struct, frozen=True):
 class ScheduleStore(Protocol):
     """Schedules by name, and the one step that fires them."""
 
-    async def rows(self) -> Sequence[ScheduleRow]:
-        """All of them, by name."""
+    async def rows(self, names: Sequence[str] | None = None) -> Sequence[ScheduleRow]:
+        """All of them, by name; ``names``: those of these that are stored."""
+        ...
+
+    async def page(self, after: str, limit: int) -> Sequence[ScheduleRow]:
+        """The first ``limit`` whose names come after this one, by name. Costs no more where there
+        are thousands.
+        """
         ...
 
     async def due(self, limit: int) -> DueSchedules:
@@ -124,3 +130,15 @@ class ScheduleStore(Protocol):
     async def declare(self, names: Sequence[str]) -> None:
         """Stamp these with now: some code has them. Those that are not stored are left out."""
         ...
+
+
+def storable(names: Sequence[str]) -> list[str]:
+    """Those of some names that a schedule can have: people look for others, too."""
+    return [name for name in names if _is_text(name)]
+
+
+def _is_text(name: str) -> bool:
+    try:
+        return b"\x00" not in name.encode()
+    except UnicodeEncodeError:
+        return False

@@ -34,9 +34,15 @@ class MemorySchedules:
         self._db = database
         self._met: list[Inserted] = []
 
-    async def rows(self) -> Sequence[ScheduleRow]:
+    async def rows(self, names: Sequence[str] | None = None) -> Sequence[ScheduleRow]:
         with self._db.moment():
-            return [row for _, row in sorted(self._db.schedules.items())]
+            stored = sorted(self._db.schedules.items())
+            return [row for name, row in stored if names is None or name in names]
+
+    async def page(self, after: str, limit: int) -> Sequence[ScheduleRow]:
+        with self._db.moment():
+            stored = sorted(self._db.schedules.items())
+            return [row for name, row in stored if name > after][:limit]
 
     async def due(self, limit: int) -> DueSchedules:
         with self._db.moment() as now:

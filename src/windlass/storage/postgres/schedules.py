@@ -26,12 +26,14 @@ from windlass.storage.protocol import (
     Written,
 )
 from windlass.storage.queries import load
+from windlass.storage.scheduling import storable
 from windlass.storage.yielding import yielding
 
 __all__ = ["PostgresSchedules"]
 
 _SQL = load("windlass.storage.postgres.sql", "schedules.sql")
 _ROWS, _DUE, _WRITE, _DECLARE = _SQL["rows"], _SQL["due"], _SQL["write"], _SQL["declare"]
+_NAMED, _PAGE = _SQL["named"], _SQL["page"]
 
 _encode = msgspec.json.encode
 _ANSWER = msgspec.json.Decoder(ScheduleAnswer)
@@ -43,8 +45,16 @@ class PostgresSchedules:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def rows(self) -> Sequence[ScheduleRow]:
-        return [_row(row) for row in await self._db.fetch_aside(self._db.sql(_ROWS))]
+    async def rows(self, names: Sequence[str] | None = None) -> Sequence[ScheduleRow]:
+        if names is None:
+            return await self._read(_ROWS)
+        return await self._read(_NAMED, storable(names))
+
+    async def page(self, after: str, limit: int) -> Sequence[ScheduleRow]:
+        return await self._read(_PAGE, after, limit)
+
+    async def _read(self, sql: str, *values: object) -> Sequence[ScheduleRow]:
+        return [_row(row) for row in await self._db.fetch_aside(self._db.sql(sql), *values)]
 
     async def due(self, limit: int) -> DueSchedules:
         rows = await self._db.fetch(self._db.sql(_DUE), self._db.instant(), limit)

@@ -25,11 +25,14 @@ from windlass.storage.redis.asked import known_id
 from windlass.storage.redis.audits import note_bytes
 from windlass.storage.redis.database import Argument, Database
 from windlass.storage.redis.scripts import script
+from windlass.storage.scheduling import storable
 from windlass.storage.yielding import yielding
 
 __all__ = ["RedisSchedules"]
 
 _ROWS, _DUE = script("schedule_rows"), script("schedule_due")
+_NAMES, _SOME = script("schedule_names"), script("schedule_some")
+_AT_ONCE = 100
 _WRITE, _DECLARE = script("schedule_write"), script("schedule_declare")
 
 _HEAD: Final = struct.Struct(">IBq")
@@ -53,11 +56,30 @@ class RedisSchedules:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def rows(self) -> Sequence[ScheduleRow]:
+    async def rows(self, names: Sequence[str] | None = None) -> Sequence[ScheduleRow]:
+        if names is not None:
+            return await self._named(sorted({name.encode() for name in storable(names)}))
         records, stamps = await self._db.run_aside(_ROWS)
         declared = dict(zip(stamps[::2], stamps[1::2], strict=True))
         found = sorted(zip(records[::2], records[1::2], strict=True))
         return [_row(name, record, declared.get(name)) for name, record in found]
+
+    async def page(self, after: str, limit: int) -> Sequence[ScheduleRow]:
+        names = sorted(await self._db.run_aside(_NAMES))
+        return await self._named([name for name in names if name > after.encode()][:limit])
+
+    async def _named(self, names: Sequence[bytes]) -> Sequence[ScheduleRow]:
+        """Several at a time: a row may be large."""
+        found: list[ScheduleRow] = []
+        for start in range(0, len(names), _AT_ONCE):
+            some = names[start : start + _AT_ONCE]
+            told = await self._db.run_aside(_SOME, *some)
+            found += [
+                _row(name, record, stamp or None)
+                for name, record, stamp in zip(some, told[::2], told[1::2], strict=True)
+                if record
+            ]
+        return found
 
     async def due(self, limit: int) -> DueSchedules:
         now, following, *found = await self._db.run(_DUE, limit)

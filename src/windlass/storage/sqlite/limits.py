@@ -75,7 +75,7 @@ class SqliteLimits:
 
     async def breakers(self, names: Sequence[str]) -> Sequence[BreakerState]:
         text = _encode(names).decode()
-        rows = self._db.read(lambda connection, _: fetch(connection, _BREAKERS, (text,)))
+        rows = await self._db.ask(lambda connection, _: fetch(connection, _BREAKERS, (text,)))
         states = {
             gate: BreakerState(failures, opened, instant(until))
             for gate, failures, opened, until in rows

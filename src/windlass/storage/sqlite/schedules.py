@@ -18,6 +18,7 @@ from windlass.storage.protocol import (
     Written,
 )
 from windlass.storage.queries import load
+from windlass.storage.scheduling import storable
 from windlass.storage.sqlite.audits import keep_audit
 from windlass.storage.sqlite.database import Database
 from windlass.storage.sqlite.insert import insert, is_stored, require_limits
@@ -37,6 +38,7 @@ __all__ = ["SqliteSchedules"]
 
 _SQL = load("windlass.storage.sqlite.sql", "schedules.sql")
 _ROWS, _DUE, _NEXT_DUE = _SQL["rows"], _SQL["due"], _SQL["next_due"]
+_NAMED, _PAGE = _SQL["named"], _SQL["page"]
 _FENCE, _ACTIVE = _SQL["fence"], _SQL["active"]
 _WRITE, _DELETE, _DECLARE = _SQL["write"], _SQL["delete"], _SQL["declare"]
 
@@ -49,9 +51,17 @@ class SqliteSchedules:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    async def rows(self) -> Sequence[ScheduleRow]:
+    async def rows(self, names: Sequence[str] | None = None) -> Sequence[ScheduleRow]:
+        if names is None:
+            return await self._read(_ROWS)
+        return await self._read(_NAMED, _encode(storable(names)).decode())
+
+    async def page(self, after: str, limit: int) -> Sequence[ScheduleRow]:
+        return await self._read(_PAGE, after, limit)
+
+    async def _read(self, sql: str, *values: str | int) -> Sequence[ScheduleRow]:
         return await self._db.ask(
-            lambda connection, _: [_row(row) for row in fetch_shown(connection, _ROWS)]
+            lambda connection, _: [_row(row) for row in fetch_shown(connection, sql, values)]
         )
 
     async def due(self, limit: int) -> DueSchedules:

@@ -148,6 +148,23 @@ class ScheduleConformance:
         await written(storage, *(a_write(name) for name in names))
         assert [row.name for row in await storage.schedules.rows()] == sorted(names)
 
+    async def test_some_are_read_by_name_and_the_others_page_by_page(
+        self, storage: Storage
+    ) -> None:
+        names = ["b", "a", "B", "ä", "ab"]
+        await storage.schedules.write([a_write(name) for name in names])
+        every = await storage.schedules.rows()
+        some = await storage.schedules.rows(["ä", "a", "nobody", "\x00", "\ud800"])
+        assert [row.name for row in some] == ["a", "ä"]
+        assert {*(row.body for row in some)} <= {row.body for row in every}
+        assert await storage.schedules.rows([]) == []
+        paged, after = list[ScheduleRow](), ""
+        while rows := await storage.schedules.page(after, 2):
+            assert len(rows) <= 2
+            paged += rows
+            after = rows[-1].name
+        assert paged == every
+
     async def test_every_name_is_a_schedule_of_its_own(
         self, storage: Storage, clock: VirtualClock
     ) -> None:

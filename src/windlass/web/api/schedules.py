@@ -76,15 +76,11 @@ class Forgotten(msgspec.Struct, frozen=True):
 
 async def schedules(visit: Visit, asked: SchedulesQuery) -> Part:
     """By name."""
-    names = sorted(
-        name
-        for name, state in await visit.admin.schedule_states()
-        if (asked.removed or state != "removed") and (asked.after is None or name > asked.after)
+    found, after = await visit.admin.schedule_page(
+        after=asked.after or "", limit=asked.size, removed=asked.removed
     )
-    found = await visit.admin.schedules(names=names[: asked.size])
-    found = sorted(found, key=lambda one: one.name)
     lines = first_of(schedule_line(one) for one in found)
-    return Part(lines, names[len(lines) - 1] if 0 < len(lines) < len(names) else None)
+    return Part(lines, found[len(lines) - 1].name if len(lines) < len(found) else after)
 
 
 async def schedule(visit: Visit, asked: ScheduleName) -> ScheduleBody:

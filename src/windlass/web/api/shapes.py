@@ -163,8 +163,8 @@ class SnapshotBody(msgspec.Struct, frozen=True, kw_only=True):
     """Of the last seven days."""
     schedules: Sequence[ScheduleBody]
     """The first of them; `/schedules` has all."""
-    schedules_total: int
-    """How many there are."""
+    schedules_after: str | None
+    """Where they go on: `after` of `/schedules`; null: these are all."""
     page_size: int
     history_limit: int
 
@@ -258,14 +258,16 @@ def limit_body(report: LimitReport) -> LimitBody:
 
 
 def snapshot_body(told: Snapshot, schedules: Sequence[ScheduleBody]) -> SnapshotBody:
-    """The same with its schedules as the API tells them."""
+    """The same with its schedules as the API tells them, or as many of them as fit."""
+    cut = len(schedules) < len(told.schedules) and schedules
+    after = schedules[-1].name if cut else told.schedules_after
     return SnapshotBody(
         enqueued=told.enqueued,
         running=told.running,
         completed=told.completed,
         failed=told.failed,
         schedules=schedules,
-        schedules_total=told.schedules_total,
+        schedules_after=after,
         page_size=told.page_size,
         history_limit=told.history_limit,
     )

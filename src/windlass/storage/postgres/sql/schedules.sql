@@ -3,6 +3,14 @@
 -- name: rows
 SELECT name, revision, body, next_at, declared_at FROM windlass.schedules ORDER BY name;
 
+-- name: named
+SELECT name, revision, body, next_at, declared_at FROM windlass.schedules
+ WHERE name = ANY ($1::text[]) ORDER BY name;
+
+-- name: page
+SELECT name, revision, body, next_at, declared_at FROM windlass.schedules
+ WHERE name > $1 ORDER BY name LIMIT $2;
+
 -- name: due
 SELECT at, following, name, revision, body, next_at, declared_at
   FROM windlass.due_schedules($1, $2);

@@ -3,6 +3,14 @@
 -- name: rows
 SELECT name, revision, CAST(body AS BLOB), next_at, declared_at FROM schedules ORDER BY name;
 
+-- name: named
+SELECT name, revision, CAST(body AS BLOB), next_at, declared_at FROM schedules
+ WHERE name IN (SELECT value FROM json_each(?1)) ORDER BY name;
+
+-- name: page
+SELECT name, revision, CAST(body AS BLOB), next_at, declared_at FROM schedules
+ WHERE name > ?1 ORDER BY name LIMIT ?2;
+
 -- name: due
 SELECT name, revision, CAST(body AS BLOB), next_at, declared_at FROM schedules
  WHERE next_at <= ?1 ORDER BY next_at, name LIMIT ?2;
