@@ -56,11 +56,9 @@ elseif where == 'time' then
   local first, final = struct.unpack('>I4', low), struct.unpack('>I4', high)
   at = at ~= '' and at or before((first - 1) * UNIT)
   local latest, more = meet(
-    redis.call('ZRANGEBYSCORE', all, '(' .. at, '+inf', 'LIMIT', 0, look)
+    redis.call('ZRANGEBYSCORE', all, '(' .. at, before((final + 2) * UNIT), 'LIMIT', 0, look)
   )
-  if more and made(latest) < (final + 2) * UNIT then
-    found[1] = 'time:' .. redis.call('ZSCORE', all, latest)
-  end
+  found[1] = more and 'time:' .. redis.call('ZSCORE', all, latest) or ''
 else
   local ids = redis.call(
     'ZREVRANGEBYSCORE', all, at == '' and '+inf' or '(' .. at, '-inf', 'LIMIT', 0, look
