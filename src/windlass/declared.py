@@ -17,7 +17,7 @@ from windlass.core.limit import LimitSpec
 from windlass.core.rules import Cron, Every, Manual, Once, Rule
 from windlass.core.schedule import Schedule, turn_of
 from windlass.core.text import check_name, shown
-from windlass.errors import DefinitionError, InvalidArgument
+from windlass.errors import DefinitionError, InvalidArgument, PayloadError, WindlassError
 from windlass.limits import breaker_name
 from windlass.task import Call, Task
 
@@ -182,7 +182,11 @@ class Declarations:
 def _plan(declared: Declared, settings: Settings) -> tuple[Schedule, list[LimitSpec]]:
     if declared.call is None:
         return declared.outline, []
-    call, breaker = declared.call(), declared.breaker
+    breaker = declared.breaker
+    try:
+        call = declared.call()
+    except (PayloadError, InvalidArgument) as error:
+        raise DefinitionError(_misfit(declared.name, error)) from error
     return planned(declared.name, declared.outline, call, settings, breaker=breaker)
 
 
@@ -217,7 +221,6 @@ class ScheduleDecorator:
             call: Callable[[], Call[Any]] = lambda: given  # noqa: E731 -- the same shape as below
         elif isinstance(given, Task):
             task = given
-            self._check_arguments(task)
             call = lambda: task.call(*self._args, **self._kwargs)  # noqa: E731
         else:
             message = (
@@ -226,17 +229,32 @@ class ScheduleDecorator:
             )
             raise InvalidArgument(message)
         name = self._name or check_schedule_name(task.name)
+        if not isinstance(given, Call):
+            self._check_arguments(name, task)
         declared = Declared(name, call, self._outline, self._breaker)
         self._declarations.add(declared, where(task.function))
         return target
 
-    def _check_arguments(self, task: Task[..., Any]) -> None:
+    def _check_arguments(self, name: str, task: Task[..., Any]) -> None:
         signature = inspect.signature(task.function)
         first = (None,) if task.takes_context else ()
         try:
             signature.bind(*first, *self._args, **self._kwargs)
         except TypeError as error:
             message = (
-                f"task {task.name!r} cannot be scheduled so: {error}. Give args=(…) or kwargs={{…}}"
+                f"schedule {name!r} cannot call task {task.name!r} so: {error}. Give args=(…) or "
+                f"kwargs={{…}}"
             )
             raise DefinitionError(message) from None
+        try:
+            codec = task.codec
+        except DefinitionError:
+            return  # a type that its annotations name may come later: the worker checks then
+        try:
+            codec.encode(tuple(self._args), self._kwargs)
+        except (PayloadError, InvalidArgument) as error:
+            raise DefinitionError(_misfit(name, error)) from error
+
+
+def _misfit(name: str, error: WindlassError) -> str:
+    return f"the arguments of schedule {name!r} do not fit: {error}. Correct args= or kwargs="

@@ -259,7 +259,7 @@ def first_said(*timeouts: timedelta | None) -> timedelta | None:
     return next((timeout for timeout in timeouts if timeout is not None), None)
 
 
-def some_time(value: timedelta | float | None, what: str) -> timedelta | None:
+def some_time(value: timedelta | float | str | None, what: str) -> timedelta | None:
     """A duration that is not nothing: a job that may take no time at all cannot run."""
     if value is None:
         return None

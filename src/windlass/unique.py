@@ -50,7 +50,7 @@ class Unique(msgspec.Struct, frozen=True):
             self,
             key: str | None = None,
             until: Literal["finished", "started"] | None = None,
-            for_: timedelta | float | None = None,
+            for_: timedelta | float | str | None = None,
             scope: Scope = "task",
             on_conflict: Conflict = "reuse",
         ) -> None: ...

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, assert_never
 
 from windlass.core.backoff import Backoff, Curve, Jitter
-from windlass.core.instant import duration, span_us
+from windlass.core.instant import duration, seconds_in, span_us
 from windlass.core.limit import Rate
 from windlass.core.text import shown
 from windlass.errors import ConfigError, InvalidArgument, suggestion
@@ -28,15 +28,6 @@ __all__ = [
 BACKOFF_FORMS = "5s, linear:5s,step=5s,cap=1h, exponential:5s,factor=5,cap=1h or waits:1s,1m,1h"
 RATE_FORMS = "10/1s, 100/1m or, with a burst of 5, 10/1s:5"
 
-_SPANS = {
-    "ms": timedelta(milliseconds=1),
-    "s": timedelta(seconds=1),
-    "m": timedelta(minutes=1),
-    "h": timedelta(hours=1),
-    "d": timedelta(days=1),
-    "w": timedelta(weeks=1),
-}
-_DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?\s*$")
 _RATE = re.compile(r"(?P<n>[0-9.]+(?:e[+-]?[0-9]+)?)/(?P<per>[^:/]+)(?::(?P<burst>[0-9]+))?")
 _UNITS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000))
 _JITTERS = {"none": "", "spread": ", spread by a quarter", "full": ", anything up to that"}
@@ -48,11 +39,11 @@ _JITTERS = {"none": "", "spread": ", spread by a quarter", "full": ", anything u
 def parse_duration(value: object, what: str) -> timedelta:
     """A timedelta, a number of seconds, or text with a unit: 250ms, 30s, 5m, 2h, 7d, 2w."""
     if isinstance(value, str):
-        match = _DURATION.match(value)
-        if match is None:
+        seconds = seconds_in(value)
+        if seconds is None:
             message = f"{what} must be a duration such as 250ms, 30s, 5m, 2h or 7d, got {value!r}"
             raise ConfigError(message)
-        value = float(match[1]) * _SPANS[match[2] or "s"].total_seconds()
+        value = seconds
     if not isinstance(value, (timedelta, int, float)):
         message = (
             f"{what} must be a duration: a timedelta, seconds, or text such as '30s', "

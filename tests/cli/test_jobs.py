@@ -200,6 +200,17 @@ async def report(desk: Desk, job: ClaimedJob, progress: Progress) -> None:
     await (await desk.app.storage()).jobs.report([(job.claim, progress)])
 
 
+def test_an_error_of_several_lines_is_shown_line_by_line(desk: Desk) -> None:
+    asked = NewJob(id=new_job_id(), task="several", queue="several")
+    error = AttemptError("ValueError", "first\nsecond\n\tthird", "Traceback\n\tlast")
+    desk.run(ended(desk, running(desk, asked), error))
+    lines = [line.rstrip() for line in desk("jobs", "show", asked.id).out.splitlines()]
+    (at,) = [n for n, line in enumerate(lines) if line.endswith("ValueError: first")][-1:]
+    assert [line.strip() for line in lines[at + 1 :]] == ["second", "third", "Traceback", "last"]
+    assert "\\n" not in "".join(lines)
+    assert "\\t" not in "".join(lines)
+
+
 def test_what_jobs_bring_along_steers_no_terminal(everywhere: Desk) -> None:
     desk = everywhere
     asked = NewJob(id=new_job_id(), task="evil", queue="evil", tenant=f"t{STEERS}")

@@ -67,8 +67,17 @@ async def hopeless() -> None:
     raise GiveUp("never")
 
 @app.task
-async def finishing(ctx: Context) -> None:
-    await ctx.finish(connection=object())
+async def finishing(ctx: Context) -> int:
+    await ctx.finish(42, connection=object())
+
+@app.task
+async def grouped(ctx: Context) -> int:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(ctx.finish(42, connection=object()))
+
+@app.task
+async def unfit(ctx: Context) -> int:
+    await ctx.finish("forty-two", connection=object())
 
 @app.task(timeout=0.05)
 async def slow() -> None:
@@ -153,9 +162,21 @@ def test_what_a_worker_would_make_of_it_is_told(replayed: Replayed) -> None:
     gone = replayed(replayed.enqueue("hopeless"))
     assert "A worker would fail the job for good: GiveUp: never" in gone.out
     assert "JobTimeout" in replayed(replayed.enqueue("slow")).out
-    refused = replayed(replayed.enqueue("finishing"), "--json")
-    assert refused.code == 3
-    assert "ctx.finish is refused in a replay" in json.loads(refused.out)["error"]["text"]
+
+
+def test_a_replay_ends_at_ctx_finish_and_says_that_a_worker_would_succeed(
+    replayed: Replayed,
+) -> None:
+    for name in ("finishing", "grouped"):
+        told = replayed(replayed.enqueue(name), "--json")
+        assert told.code == 0
+        body = json.loads(told.out)
+        assert (body["outcome"], body["result"], body["error"]) == ("succeeded", 42, None)
+        said = replayed(replayed.enqueue(name)).out
+        assert said.startswith("It called ctx.finish with 42. A worker would have stored that")
+    unfit = replayed(replayed.enqueue("unfit"))
+    assert unfit.code == 3
+    assert "does not fit its return annotation" in unfit.out
 
 
 def test_the_debugger_stops_where_it_was_raised(

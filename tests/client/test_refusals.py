@@ -45,7 +45,7 @@ def app() -> Windlass:
         ({"at": datetime(2030, 1, 1)}, "naive datetime"),  # noqa: DTZ001 -- that is the point
         ({"at": "tomorrow"}, "must be a datetime with a time zone"),
         ({"delay": -1}, "delay must not be negative"),
-        ({"delay": "soon"}, "delay must be a timedelta or a number of seconds"),
+        ({"delay": "soon"}, "delay must be a timedelta, a number of seconds, or text"),
         ({"delay": float("nan")}, "delay is out of range"),
         ({"delay": 1, "at": datetime.fromisoformat("2030-01-01T00:00:00Z")}, "not both"),
         ({"priority": 40_000}, "16 bits"),
@@ -319,6 +319,11 @@ async def test_the_farthest_of_everything_is_stored_claimed_and_run(clock: Virtu
 class Callable:
     def __call__(self) -> None: ...
 
+    def method(self, order: int) -> None: ...
+
+    @staticmethod
+    def static(order: int) -> None: ...
+
 
 def items() -> Iterator[int]:
     yield 1
@@ -336,6 +341,7 @@ async def later_items() -> AsyncIterator[int]:
         (items, "is a generator"),
         (later_items, "is a generator"),
         (Callable, "instead of class Callable"),
+        (Callable.method, "is a method.*Write a function that makes the object"),
         (Callable(), "Write one that calls it"),
         (5, "5 is none"),
         ("work", "'work' is none"),
@@ -349,6 +355,26 @@ def test_what_is_no_plain_function_is_refused_with_what_to_write(
     with pytest.raises(DefinitionError, match=told):
         app.task(name="odd")(odd)
     assert len(app.tasks) == 0
+
+
+def test_a_method_that_needs_no_object_can_be_a_task(app: Windlass) -> None:
+    app.task(Callable.static)
+    app.task(Callable().method)
+    assert len(app.tasks) == 2
+
+
+async def test_durations_are_text_for_tasks_and_calls_as_they_are_for_the_app() -> None:
+    app = Windlass("memory://", timeout="1m")
+
+    @app.task(timeout="30s", expires="2h")
+    async def work() -> None: ...
+
+    job = await (await work.options(timeout="250ms", delay="1d").enqueue()).refresh()
+    assert work.settings.timeout == timedelta(seconds=30)
+    assert work.settings.expires == timedelta(hours=2)
+    assert job.timeout == timedelta(milliseconds=250)
+    assert job.due - job.created_at >= timedelta(hours=23)
+    await app.close()
 
 
 def logged(function: Any) -> Any:

@@ -15,7 +15,7 @@ from windlass import Cron, Every, Manual, Once, Task, Windlass
 from windlass.core.job import JobId, LimitUse, NewJob
 from windlass.core.outcome import Succeeded
 from windlass.core.schedule import RUNS, Overlap, Schedule, ScheduleState
-from windlass.errors import InvalidArgument, ScheduleExists
+from windlass.errors import DefinitionError, InvalidArgument, ScheduleExists
 from windlass.observe.bus import Bus
 from windlass.runtime.declaring import Declaring
 from windlass.runtime.scheduler import Chore, Scheduler
@@ -401,3 +401,41 @@ async def test_the_audit_names_who_ordered_as_they_were_named(app: Windlass) -> 
         ("schedules.remove", "fay"),
         ("schedules.delete", "gus"),
     ]
+
+
+# --- refused where they are written ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"args": (1, 2)}, "schedule 'nightly' cannot call task 'report' so: too many"),
+        ({"kwargs": {"day": object()}}, "the arguments of schedule 'nightly' do not fit: "),
+    ],
+)
+def test_arguments_that_do_not_fit_name_the_schedule_at_once(
+    arguments: dict[str, Any], told: str
+) -> None:
+    app = Windlass("memory://")
+
+    @app.task(name="report")
+    async def report(day: int = 0) -> None: ...
+
+    with pytest.raises(DefinitionError, match=told):
+        app.schedule(Every(60), name="nightly", **arguments)(report)
+
+
+async def test_arguments_of_a_type_that_comes_later_name_the_schedule_at_the_start() -> None:
+    app = Windlass("memory://")
+    names: dict[str, Any] = {"app": app, "Every": Every}
+    exec(  # noqa: S102 -- a module whose types are defined below its tasks
+        "@app.schedule(Every(60), name='nightly', args=(object(),))\n"
+        "@app.task(name='report')\n"
+        "async def report(day: 'Day') -> None: ...\n"
+        "Day = int\n",
+        names,
+    )
+    with pytest.raises(DefinitionError, match="the arguments of schedule 'nightly' do not fit"):
+        async with app.worker():
+            pass
+    await app.close()

@@ -321,7 +321,7 @@ def test_a_rate_of_nothing_or_of_everything_is_refused(n: float) -> None:
         Rate(n, SECOND)
 
 
-@pytest.mark.parametrize("per", [timedelta(0), -SECOND, math.nan, "1s"])
+@pytest.mark.parametrize("per", [timedelta(0), -SECOND, math.nan, "soon"])
 def test_a_period_that_is_no_duration_is_refused(per: timedelta) -> None:
     with pytest.raises(InvalidArgument, match="per"):
         Rate(1, per)

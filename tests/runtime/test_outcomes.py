@@ -8,7 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from decimal import Decimal
+from typing import Any, cast
 
 import pytest
 
@@ -269,6 +270,26 @@ async def test_a_result_that_cannot_be_stored_fails_the_job_and_says_so(
         assert (job.state, job.attempt) == (State.FAILED, 1)
         assert job.error is not None
         assert "the result of job" in job.error.message
+
+
+async def test_a_result_that_does_not_fit_its_annotation_fails_the_job_and_says_so() -> None:
+    async with bench() as it:
+
+        @it.app.task(name="count")
+        async def count(value: Any) -> int:
+            return cast("int", value)
+
+        @it.app.task(name="money")
+        async def money() -> Decimal:
+            return Decimal("1.50")
+
+        job = await it.run(count.call("seven"))
+        assert (job.state, job.attempt) == (State.FAILED, 1)
+        assert job.error is not None
+        assert "the result of count does not fit its return annotation" in job.error.message
+        assert "Expected `int`, got `str`" in job.error.message
+        for fits in (count.call(7), count.call(None), money.call()):
+            assert (await it.run(fits)).state is State.SUCCEEDED
 
 
 async def test_a_result_may_be_as_large_as_the_limit() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -54,7 +55,7 @@ def connection(files: DatabaseFiles) -> Iterator[apsw.Connection]:
 def test_every_file_is_private_whatever_the_umask(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
-        files = prepare(str(tmp_path / "new" / "deep" / "jobs.db"))
+        files = prepare(str(tmp_path / "jobs.db"))
         connection = connect(files.path)
         connection.execute("CREATE TABLE t (x)")
         turn = TurnLock(files)
@@ -63,8 +64,7 @@ def test_every_file_is_private_whatever_the_umask(tmp_path: Path, umask: int) ->
         os.umask(before)
     made = [files.path, files.wal, files.shm, files.lock, f"{files.workers}/w1"]
     assert {path: mode(path) for path in made} == dict.fromkeys(made, 0o600)
-    folders = [tmp_path / "new", tmp_path / "new" / "deep", Path(files.workers)]
-    assert {folder: mode(folder) for folder in folders} == dict.fromkeys(folders, 0o700)
+    assert mode(files.workers) == 0o700
     lock.release()
     turn.close()
     disconnect(connection)
@@ -86,6 +86,12 @@ def test_an_existing_file_keeps_its_mode_and_its_rows(files: DatabaseFiles) -> N
     reader = connect_reader(files.path)
     assert reader.execute("SELECT count(*) FROM t").get == 0
     disconnect(reader)
+
+
+def test_a_folder_that_is_missing_is_named_and_not_made(tmp_path: Path) -> None:
+    with pytest.raises(StorageRefused, match=re.escape(f"The folder {tmp_path}/new does not")):
+        prepare(str(tmp_path / "new" / "deep" / "jobs.db"))
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_directory_is_refused(tmp_path: Path) -> None:

@@ -150,9 +150,14 @@ def _past(job: Job, history: Sequence[Attempt], now: datetime) -> Iterator[tuple
         yield f"claim {ended.claim_number}", f"{began}, {what}{error}"
     if job.error is None:
         return
-    yield "last error", f"{job.error.kind}: {job.error.message}"
-    for line in job.error.traceback.splitlines():
-        yield "", line  # each is a cell of its own, in which nothing can break out of its line
+    name = "last error"
+    for text in (f"{job.error.kind}: {job.error.message}", job.error.traceback):
+        for line in text.expandtabs(4).splitlines():
+            yield (
+                name,
+                line,
+            )  # each is a cell of its own, in which nothing can break out of its line
+            name = ""
 
 
 # --- why ------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from windlass.client import Client
 from windlass.context import Context, Host, Next
 from windlass.core.event import Event, JobEnqueued
 from windlass.core.job import NO_TIMEOUT, AttemptError, Claim, ClaimedJob, Job, Progress
-from windlass.core.outcome import Outcome
+from windlass.core.outcome import Outcome, Succeeded
 from windlass.core.state import State
 from windlass.errors import WindlassError
 from windlass.observe.log import HumanFormatter, printable
@@ -34,9 +34,13 @@ __all__ = ["Rehearsed", "as_claimed", "rehearse"]
 
 _WORKER = "replay"
 _REFUSED = (
-    "ctx.finish is refused in a replay: the job is not this run's to finish. Roll the transaction "
-    "back, or let the error pass"
+    "a replay ends at ctx.finish: the job is not this run's to finish. Roll the transaction back, "
+    "or let the error pass"
 )
+
+
+class _Finished(WindlassError):
+    """Raised by ctx.finish, so that the handler's transaction is rolled back."""
 
 
 class Rehearsed(msgspec.Struct, frozen=True):
@@ -45,6 +49,8 @@ class Rehearsed(msgspec.Struct, frozen=True):
     outcome: Outcome
     error: BaseException | None
     """What the handler raised, with its frames, if it got so far."""
+    finished: bool = False
+    """It called ctx.finish, with the result of the outcome."""
 
 
 def as_claimed(job: Job, now: datetime, *, timed: bool) -> ClaimedJob:
@@ -101,9 +107,10 @@ async def _run(app: Windlass, claimed: ClaimedJob) -> Rehearsed:
         runner.active.pop(run.job.claim, None)
         ended.set_result(outcome)
 
+    stage = _Stage(app)
     runner = Runner(
         app.tasks,
-        _Stage(app),
+        stage,
         on_end,
         result_limit=app.settings.result_limit,
         error_limit=app.settings.error_limit,
@@ -111,7 +118,10 @@ async def _run(app: Windlass, claimed: ClaimedJob) -> Rehearsed:
     )
     try:
         runner.start([claimed])
-        return Rehearsed(await ended, raised[0] if raised else None)
+        outcome, error = await ended, raised[0] if raised else None
+        if stage.finished is not None and (error is None or _holds_finished(error)):
+            return Rehearsed(stage.finished, None, finished=True)
+        return Rehearsed(outcome, error)
     finally:
         runner.close()
 
@@ -121,6 +131,8 @@ class _Stage(Host):
 
     def __init__(self, app: Windlass) -> None:
         self._app = app
+        self.finished: Succeeded | None = None
+        """What the handler gave to ctx.finish."""
 
     @property
     def state(self) -> Any:
@@ -137,11 +149,26 @@ class _Stage(Host):
     async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:
         return await self._app.enqueue_call(descended(call, job))
 
-    async def finish(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:  # noqa: ARG002
-        raise WindlassError(_REFUSED)
+    async def finish(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
+        self.finish_sync(job, result, connection)
 
     def finish_sync(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:  # noqa: ARG002
-        raise WindlassError(_REFUSED)
+        limit, what = self._app.settings.result_limit, f"the result of {job.task}"
+        codec = self._app.tasks[job.task].codec
+        self.finished = Succeeded(codec.encode_result(result, limit=limit, what=what))
+        raise _Finished(_REFUSED)
+
+
+def _holds_finished(error: BaseException) -> bool:
+    """Whether it is the end at ctx.finish, or was raised because of it."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, _Finished):
+            return True
+        if isinstance(seen, BaseExceptionGroup):
+            return all(_holds_finished(each) for each in seen.exceptions)
+        seen = seen.__cause__
+    return False
 
 
 @asynccontextmanager

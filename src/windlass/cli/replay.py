@@ -34,11 +34,11 @@ def replay(words: tuple[str, ...], url: str | None, *, debug: bool, as_json: boo
     Its state, attempts and history stay as they are. The handler runs as in a worker, inside the
     app's lifespans and middleware: a coroutine on a loop, a plain function on a thread; one that
     asks for a process of its own runs in this one. What it logs and its progress are printed,
-    what it enqueues is printed and not stored, ctx.finish is refused. What it does elsewhere, it
-    does: mails are sent, rows are written.
+    what it enqueues is printed and not stored. It ends at ctx.finish, by an error, so that your
+    transaction is rolled back. What it does elsewhere, it does: mails are sent, rows are written.
 
     \b
-    Exit code  0  it returned
+    Exit code  0  it returned, or called ctx.finish
                3  it did not
                1  it could not be run
     """  # noqa: D301 -- click's mark for lines that stay as they are
@@ -56,7 +56,7 @@ def replay(words: tuple[str, ...], url: str | None, *, debug: bool, as_json: boo
     click.echo(_heading(job), err=True)
     went = asyncio.run(_rehearsed(app, job, now, debug=debug))
     last = job.attempt + (job.state.value == "waiting") >= job.max_attempts
-    return _told(job, went.outcome, last=last, as_json=as_json)
+    return _told(job, went, last=last, as_json=as_json)
 
 
 def _read(where: Place, name: str) -> tuple[Job, datetime]:
@@ -110,11 +110,16 @@ def _debug(error: BaseException) -> None:
     pdb.post_mortem(error.__traceback__)
 
 
-def _told(job: Job, outcome: Outcome, *, last: bool, as_json: bool) -> int:
+def _told(job: Job, went: Rehearsed, *, last: bool, as_json: bool) -> int:
     from windlass.cli.job_tables import json_of
     from windlass.cli.tables import print_json, say
 
-    kind, text, trace, result = _in_words(outcome, last=last)
+    kind, text, trace, result = _in_words(went.outcome, last=last)
+    if went.finished:
+        text = (
+            f"It called ctx.finish with {_returned(result)}. A worker would have stored that with "
+            f"your transaction; here it ended with an error, to roll the transaction back."
+        )
     if as_json:
         error = {"text": text, "traceback": trace}
         value = None if result is None else json_of(result)
@@ -125,6 +130,10 @@ def _told(job: Job, outcome: Outcome, *, last: bool, as_json: bool) -> int:
             say(_printable(line))
         say(_printable(text))
     return IN_ORDER if kind == "succeeded" else HANDLER_FAILED
+
+
+def _returned(result: bytes | None) -> str:
+    return "nothing" if result is None else result.decode(errors="replace")
 
 
 def _theirs(trace: str) -> str:
@@ -150,8 +159,7 @@ def _in_words(outcome: Outcome, *, last: bool) -> tuple[str, str, str, bytes | N
     said = "" if error is None else one_line(error)
     match outcome:
         case core.Succeeded(result):
-            returned = "nothing" if result is None else result.decode(errors="replace")
-            return "succeeded", f"It returned {returned}.", "", result
+            return "succeeded", f"It returned {_returned(result)}.", "", result
         case core.Misfit():
             return "misfit", f"The arguments do not fit this code: {said}", trace, None
         case core.Raised(barred=True) | core.GaveUp():

@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from pathlib import PurePath
-from typing import Any
+from typing import Any, TypeGuard
 
 from windlass.core.text import shown
 from windlass.errors import DefinitionError
@@ -36,6 +36,11 @@ def check_function(function: object) -> None:
         )
     elif getattr(function, "__name__", "") == "<lambda>":
         message = f"{advice}a lambda has no name to be found by. Write it with def."
+    elif _is_method(function):
+        message = (
+            f"{advice}{where(function)} is a method, and no job can carry the object it needs. "
+            f"Write a function that makes the object and calls it, or make it a @staticmethod."
+        )
     elif not callable(function) or not hasattr(function, "__qualname__"):
         message = f"{advice}{shown(function)} is none. Write one that calls it."
     else:
@@ -58,6 +63,15 @@ def spelled_out(function: Callable[..., Any]) -> Callable[..., Any]:
 
     call.__signature__ = inspect.signature(given)  # type: ignore[attr-defined]
     return call
+
+
+def _is_method(function: object) -> TypeGuard[Callable[..., Any]]:
+    """Whether it was written in a class and wants its object. Bound to one, it has it."""
+    if not inspect.isfunction(function):
+        return False
+    owner = function.__qualname__.rpartition(".")[0]
+    first = next(iter(inspect.signature(function).parameters), "")
+    return bool(owner) and not owner.endswith("<locals>") and first in {"self", "cls"}
 
 
 def check_layer(layer: object) -> None:

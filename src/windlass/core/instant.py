@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 from windlass.errors import InvalidArgument
 
-__all__ = ["EPOCH", "LONGEST", "aware", "capped", "duration", "from_us", "span_us", "to_us"]
+__all__ = [
+    "EPOCH",
+    "LONGEST",
+    "aware",
+    "capped",
+    "duration",
+    "from_us",
+    "seconds_in",
+    "span_us",
+    "to_us",
+]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LONGEST = timedelta(days=36_525)
@@ -14,6 +25,8 @@ LONGEST = timedelta(days=36_525)
 _LAST_YEAR = 9000
 """Far enough for anybody, and a hundred years more still fit the calendar."""
 _US = timedelta(microseconds=1)
+_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?\s*")
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def to_us(instant: datetime) -> int:
@@ -53,9 +66,21 @@ def aware(instant: object, what: str) -> datetime:
     return turned
 
 
-def duration(value: timedelta | float, what: str) -> timedelta:
-    """A duration given as a timedelta or in seconds, from nothing to `LONGEST`."""
-    span = _span(value, what)
+def seconds_in(text: str) -> float | None:
+    """Text with a unit, 250ms, 30s, 5m, 2h, 7d or 2w, in seconds; without a unit it is seconds.
+
+    None: it is no such text.
+    """
+    found = _TEXT.fullmatch(text)
+    return None if found is None else float(found[1]) * _UNITS[found[2] or "s"]
+
+
+def duration(value: timedelta | float | str, what: str) -> timedelta:
+    """A duration given as a timedelta, in seconds, or as text such as ``"30s"``, from nothing to
+    `LONGEST`.
+    """
+    seconds = seconds_in(value) if isinstance(value, str) else None
+    span = _span(value if seconds is None else seconds, what)
     if span > LONGEST:
         message = f"{what} may be at most {LONGEST.days:,} days (a hundred years), got {value!r}"
         raise InvalidArgument(message)
@@ -63,14 +88,16 @@ def duration(value: timedelta | float, what: str) -> timedelta:
 
 
 def capped(value: timedelta | float, what: str) -> timedelta:
-    """The same, but more than `LONGEST` is taken for it."""
+    """The same, not as text, and more than `LONGEST` is taken for it."""
     return min(_span(value, what), LONGEST)
 
 
-def _span(value: timedelta | float, what: str) -> timedelta:
-    given: object = value  # callers come from outside the type checker, too
-    if isinstance(given, bool) or not isinstance(given, (timedelta, int, float)):
-        message = f"{what} must be a timedelta or a number of seconds, got {value!r}"
+def _span(value: timedelta | float | str, what: str) -> timedelta:
+    # Callers come from outside the type checker, too.
+    if isinstance(value, bool) or not isinstance(value, (timedelta, int, float)):
+        message = (
+            f"{what} must be a timedelta, a number of seconds, or text such as '30s', got {value!r}"
+        )
         raise InvalidArgument(message)
     try:
         span = value if isinstance(value, timedelta) else timedelta(seconds=value)

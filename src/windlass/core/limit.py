@@ -56,7 +56,9 @@ class Rate(msgspec.Struct, frozen=True):
 
     if TYPE_CHECKING:  # the record holds one kind of duration and takes both, and a whole burst
 
-        def __init__(self, n: float, per: timedelta | float, burst: int | None = None) -> None: ...
+        def __init__(
+            self, n: float, per: timedelta | float | str, burst: int | None = None
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         given: tuple[object, object] = self.n, self.burst

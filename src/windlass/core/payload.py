@@ -127,6 +127,7 @@ class Codec:
         "_positional",
         "_rest",
         "_result",
+        "_scalar",
         "_struct",
         "marks",
         "secrets",
@@ -164,6 +165,7 @@ class Codec:
             )
             raise DefinitionError(message) from error
         self._result = _result_type(hints)
+        self._scalar = self._result if self._result in (int, str, bool, float) else None
         taken = {p.name for p in parameters}
         names = secrets_of({name: hints[name] for name in hints if name in taken})
         self.secrets: frozenset[str] = frozenset(names)
@@ -274,6 +276,23 @@ class Codec:
         rest = kwargs.pop(self._rest, ()) if self._rest else ()
         more = kwargs.pop(self._more, {}) if self._more else {}
         return (*args, *rest), {**kwargs, **more}
+
+    def encode_result(self, value: object, *, limit: int, what: str) -> bytes | None:
+        """A result as JSON, checked against the return annotation: the code that asks for it will
+        read it by that.
+        """
+        encoded = encode_any(value, limit=limit, what=what)
+        if self._result is Any or encoded is None or type(value) is self._scalar:
+            return encoded
+        try:
+            msgspec.json.decode(encoded, type=self._result, dec_hook=_from_builtin)
+        except _NOT_STORABLE as error:
+            message = (
+                f"{what} does not fit its return annotation: {error}. Correct the annotation, or "
+                f"what the function returns"
+            )
+            raise PayloadError(message) from error
+        return encoded
 
     def decode_result(self, result: bytes | None) -> Any:
         """The value a job returned, typed by the function's return annotation."""

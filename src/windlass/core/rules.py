@@ -149,7 +149,7 @@ class Every(msgspec.Struct, frozen=True, tag="every"):
 
         def __init__(
             self,
-            period: timedelta | float,
+            period: timedelta | float | str,
             after: Literal["start", "end"] = "start",
             anchor: datetime | None = None,
         ) -> None: ...

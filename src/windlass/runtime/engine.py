@@ -101,8 +101,7 @@ class Engine:
         self, around: Surroundings, worker: WorkerSettings, on_buried: Callable[[], None]
     ) -> None:
         """Wire the parts; touches no storage."""
-        self._around, self._served = around, worker.served
-        self._on_buried = on_buried
+        self._around, self._served, self._on_buried = around, worker.served, on_buried
         # Runs that ended and left it open how: few, if any.
         self._undecided: deque[Claim] = deque(maxlen=_UNDECIDED)
         settings, storage = around.settings, around.storage
@@ -143,6 +142,7 @@ class Engine:
             self.runner.active,
             self._settle,
             self.progress,
+            around.tasks,
             result_limit=settings.result_limit,
             isolated=storage.transactions is None and settings.url.startswith("postgres"),
         )

@@ -9,12 +9,12 @@ from datetime import datetime
 
 from windlass.core.job import AttemptError, Claim, ClaimedJob
 from windlass.core.outcome import Interrupted, Outcome, Raised, Succeeded
-from windlass.core.payload import encode_any
 from windlass.core.transition import Transition
 from windlass.errors import ClaimLost, ConfigError, StorageError, StorageReplaced
 from windlass.runtime.progress import ProgressReporter
 from windlass.runtime.runner import Run, Why
 from windlass.storage.protocol import Ended, Ending, Storage, UserConnection
+from windlass.task import TaskRegistry
 
 __all__ = ["Finishing", "Stored", "Undecided"]
 
@@ -53,6 +53,7 @@ class Finishing:
         active: Mapping[Claim, Run],
         settle: Callable[[ClaimedJob, Outcome], Transition],
         progress: ProgressReporter,
+        tasks: TaskRegistry,
         *,
         result_limit: int,
         isolated: bool,
@@ -65,6 +66,7 @@ class Finishing:
         self._active = active
         self._settle = settle
         self._progress = progress
+        self._tasks = tasks
         self._result_limit = result_limit
         self._isolated = isolated
         self.asked: dict[Claim, Transition] = {}
@@ -96,9 +98,8 @@ class Finishing:
         if job.claim not in self._active:
             raise ClaimLost(job.claim.job, "its time was up, or it was told to end, and it is over")
         what = f"the result of {job.task}"
-        encoded = (
-            None if result is None else encode_any(result, limit=self._result_limit, what=what)
-        )
+        task, limit = self._tasks[job.task], self._result_limit
+        encoded = task.codec.encode_result(result, limit=limit, what=what)
         success = self._settle(job, Succeeded(encoded))
         # From now on the row may be locked by the user's transaction: a note about progress would
         # have to wait for its end, and the notes of every other job with it.

@@ -16,7 +16,7 @@ from windlass.control import GiveUp, Retry, Snooze, Throttled
 from windlass.core import outcome as core
 from windlass.core.job import AttemptError, Claim, ClaimedJob
 from windlass.core.outcome import Outcome
-from windlass.core.payload import encode_any, is_json
+from windlass.core.payload import is_json
 from windlass.core.redact import secret_names, secret_values
 from windlass.errors import ChildNotStarted, DefinitionError, JobTimeout, PayloadError
 from windlass.runtime.children import Children, outcome_in
@@ -216,11 +216,11 @@ class Runner:
 
     def _returned(self, run: Run, task: Task[..., Any], value: object) -> Outcome:
         try:
-            return core.Succeeded(
-                encode_any(value, limit=self._result_limit, what=f"the result of {task.name}")
-            )
+            what = f"the result of {task.name}"
+            limit = self._result_limit
+            return core.Succeeded(task.codec.encode_result(value, limit=limit, what=what))
         except Exception as error:  # noqa: BLE001 -- encoding runs code of the user's types
-            # Ran, but what it returned cannot be stored: running it again would change nothing.
+            # Ran, but what it returned cannot be stored, or read: another run would change nothing.
             return core.GaveUp(self._describe(run, error))
 
     async def _within_limits(

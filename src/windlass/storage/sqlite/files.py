@@ -44,7 +44,6 @@ _NETWORK = re.compile(
 FULL = {errno.ENOSPC, errno.EDQUOT}
 """What a file system says that has no room."""
 _PRIVATE_FILE = 0o600
-_PRIVATE_DIRECTORY = 0o700
 
 
 class DatabaseFiles(msgspec.Struct, frozen=True):
@@ -85,7 +84,7 @@ def prepare(path: str, *, allow_network_filesystem: bool = False) -> DatabaseFil
             f"machines, or set allow_network_filesystem if only one machine will ever open it."
         )
     try:
-        _make_directories(Path(files.path).parent)
+        _refuse_missing_folder(Path(files.path).parent)
         _make_file(files.path)
         mode = Path(files.path).stat().st_mode
     except OSError as error:
@@ -124,11 +123,16 @@ def _refuse_strangers_link(path: Path) -> None:
         )
 
 
-def _make_directories(directory: Path) -> None:
-    """Like makedirs, but private all the way down: makedirs gives its mode to the last one only."""
-    missing = [d for d in (directory, *directory.parents) if not d.exists()]
-    for each in reversed(missing):
-        each.mkdir(_PRIVATE_DIRECTORY, exist_ok=True)
+def _refuse_missing_folder(folder: Path) -> None:
+    """A folder that is not there is a misspelt path, or a volume that is not mounted: a new one
+    would hide that, and hold jobs that nothing looks for.
+    """
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    if missing:
+        raise StorageRefused(
+            f"The folder {missing[-1]} does not exist. Create it (mkdir -p {folder}) or correct "
+            f"the URL: three slashes are relative to the current folder, four absolute."
+        )
 
 
 def _make_file(path: str) -> None:
