@@ -196,7 +196,8 @@ def _of_the_question(error: WindlassError) -> Failure | None:
     match error:
         case AmbiguousId():
             title = "Several jobs look like this"
-            return Failure(409, "ambiguous", title, str(error), candidates=error.candidates)
+            sentence = f"Several jobs may be meant by {error.job_id}. Take the whole id of one."
+            return Failure(409, "ambiguous", title, sentence, candidates=error.candidates)
         case _ if isinstance(error, _MISSING):
             return Failure(404, "not_found", "Not here", str(error))
         case _ if isinstance(error, _CONFLICT):
