@@ -108,7 +108,9 @@ class Breakers(Rule):
         self._states: defaultdict[str, set[BreakerState]] = defaultdict(lambda: {closed_again()})
         self._running: defaultdict[str, set[JobId]] = defaultdict(set)
         self._back = timedelta(0)
-        """How far the clock was set back at most: an open breaker opens by as much earlier."""
+        """How far the clock was set back at most: an open breaker opens by as much earlier. Until a
+        claim has moved it, one that opens since is open until as much later.
+        """
 
     def clock_stepped(self) -> None:
         self._back = max(self._back, self.ledger.latest - self.ledger.clock.now())
@@ -143,9 +145,10 @@ class Breakers(Rule):
                     told[gate].append(Verb.FAIL if verb in FAILURES else Verb.SUCCEED)
         for gate, verbs in told.items():
             self._states[gate] = {
-                _after(breakers[gate], state, order, changes[0].at)
+                _after(breakers[gate], state, order, at)
                 for state in self._states[gate]
                 for order in _orders(verbs)
+                for at in {changes[0].at, changes[0].at + self._back}
             }
         for gate, stored in self.ledger.breakers.items():
             states = self._states[gate]
@@ -158,7 +161,7 @@ class Breakers(Rule):
     def _same(self, stored: BreakerState, state: BreakerState) -> bool:
         """Whether a state is the one that is stored, but for a clock that was set back."""
         until, then = stored.open_until, state.open_until
-        if until is None or then is None or not timedelta(0) < then - until <= self._back:
+        if until is None or then is None or abs(then - until) > self._back:
             return stored == state
         return stored == msgspec.structs.replace(state, open_until=until)
 
