@@ -243,7 +243,8 @@ class AmbiguousId(WindlassError, LookupError):
         """``more``: there are others besides these."""
         named = ", ".join(candidates) + (" and others" if more else "")
         super().__init__(f"Several jobs may be meant by {job_id}: {named}. Give the whole id.")
-        self.job_id, self.candidates = job_id, tuple(candidates)
+        self.job_id: str = job_id
+        self.candidates: tuple[str, ...] = tuple(candidates)
 
 
 class WrongState(WindlassError):
