@@ -26,6 +26,7 @@ from windlass.storage.ordering import (
     RunNow,
 )
 from windlass.storage.protocol import JobFilter, Storage
+from windlass.storage.sorting import moment_of, possible_orders
 from windlass.testing.conformance.moving import dumped, without_numbers
 from windlass.testing.conformance.steps import every
 
@@ -102,6 +103,16 @@ class OrderMachine(FlowMachine):
         for _ in range(chance.randint(1, 3)):
             wanted = self.narrowed(wanted, chance)
         self.agree(lambda store, _: every(store, wanted, limit=chance.choice([2, 50])))
+        order = chance.choice(possible_orders(wanted))
+        limit = chance.choice([2, 50])
+
+        async def ask(store: Storage, _: int) -> object:
+            """Jobs of one instant may come in any order."""
+            ids = await every(store, PLAIN(wanted, order=order), limit=limit)
+            jobs = [job for job in await store.admin.get(ids) if job is not None]
+            return [moment_of(job, order) for job in jobs], sorted(ids)
+
+        self.agree(ask)
 
     def meet_the_expired(self) -> None:
         if not self.expired_are_met_alike:
