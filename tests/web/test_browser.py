@@ -21,6 +21,8 @@ from tests.web.test_hostile import filled
 from tests.web.test_outage import away
 from windlass import Windlass
 from windlass.errors import StorageUnavailable
+from windlass.storage.journal import LogChunk, LogLine
+from windlass.testing.conformance.steps import started
 from windlass.web.live import Live
 from windlass.web.navigation import NAVIGATION
 from windlass.web.places import Places
@@ -299,3 +301,24 @@ async def test_charts_are_drawn_and_follow_without_being_made_anew(
         await page.get_by_role("button", name="Dark").first.click()
         await expect(page.locator(".chart canvas")).to_have_count(2)
         await tab.picture("charts-dark")
+
+
+async def test_a_log_opens_at_its_newest_lines_and_follows_them(
+    room: Room, root: str, chromium: Browser
+) -> None:
+    storage = await room.app.storage()
+    run = await started(storage)
+
+    async def say(number: int) -> None:
+        lines = [LogLine(run.started_at, 20, f"line {number}.{n}") for n in range(100)]
+        await storage.journal.append_logs([LogChunk(run.claim, number, lines)])
+
+    await say(1)
+    async with watched(chromium, room, root) as tab:
+        page = await tab.open(f"/jobs/{run.claim.job}")
+        await settled(page)
+        await page.locator(".log-view").scroll_into_view_if_needed()
+        await expect(page.get_by_text("line 1.99")).to_be_in_viewport()
+        await expect(page.get_by_text("line 1.0", exact=True)).not_to_be_in_viewport()
+        await say(2)
+        await expect(page.get_by_text("line 2.99")).to_be_in_viewport()
