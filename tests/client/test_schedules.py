@@ -377,6 +377,8 @@ async def test_a_removed_name_is_free_and_a_deleted_one_is_forgotten(app: Windla
     await app.admin.create_schedule("eu", Every(60), call)
     await app.admin.remove_schedule("eu")
     assert [found.state for found in await app.admin.schedules(removed=True)] == ["removed"]
+    page, _ = await app.admin.schedule_page(removed=True)
+    assert [found.state for found in page] == ["removed"]
     await app.admin.create_schedule("eu", Every(30), call)
     await app.admin.delete_schedule("eu")
     assert await app.admin.schedules(removed=True) == []

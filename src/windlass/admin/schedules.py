@@ -80,7 +80,8 @@ class ScheduleDesk(Desk):
         more = True
         while more and len(chosen) <= limit:
             rows = await storage.schedules.page(after, limit + 1)
-            chosen += [one for row in rows if removed or not _removed(one := decoded(row))]
+            found = map(decoded, rows)
+            chosen += [one for one in found if removed or not _removed(one)]
             more, after = len(rows) > limit, rows[-1].name if rows else after
         chosen, rest = chosen[:limit], chosen[limit:]
         reports = await reports_of(storage, chosen, await storage.now())
