@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from windlass.seams import chance
+
 __all__ = ["NoPlace", "OwnPlacesTaken", "Places"]
 
 AT_ONCE = 4
@@ -16,7 +18,7 @@ EACH = 2
 IN_LINE, OWN_LINE = 200, 50
 """Who comes when so many wait, of all or of this person, is refused at once."""
 WAITS = 2.0
-"""Seconds."""
+"""Seconds at most, half of them at least."""
 
 
 class NoPlace(Exception):
@@ -73,7 +75,8 @@ class Places:
         refusal: type[NoPlace] = OwnPlacesTaken
         self._line += 1
         try:
-            async with asyncio.timeout(self._waits):
+            # Not all of those who came together are refused, and come back, together.
+            async with asyncio.timeout(self._waits * (1 + chance()) / 2):
                 await own.free.acquire()
                 refusal = NoPlace
                 try:
