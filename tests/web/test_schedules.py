@@ -227,18 +227,19 @@ async def _call(to: str, password: str) -> None: ...
 
 
 async def test_hostile_names_and_arguments_are_text(room: Room) -> None:
-    for n, text in enumerate(HOSTILE):
-        await made(room, f"n{n}", Manual(), text)
-        page = (await _as_admin(room, f"/schedules/one?schedule=n{n}")).text
-        assert MARK in page
-        assert "<script>alert" not in page
+    async with await room.logged_in() as admin:
+        for n, text in enumerate(HOSTILE):
+            await made(room, f"n{n}", Manual(), text)
+            page = (await admin.get(f"/schedules/one?schedule=n{n}")).text
+            assert MARK in page
+            assert "<script>alert" not in page
+            assert "<img" not in page
+        name = "<img/src=x>"
+        await made(room, name, Manual(), "x")
+        page = (await admin.get("/schedules")).text
         assert "<img" not in page
-    name = "<img/src=x>"
-    await made(room, name, Manual(), "x")
-    page = (await _as_admin(room, "/schedules")).text
-    assert "<img" not in page
-    (link,) = [one for one in links(page, "/schedules/one") if "img" in one]
-    assert (await _as_admin(room, link)).status_code == 200
+        (link,) = [one for one in links(page, "/schedules/one") if "img" in one]
+        assert (await admin.get(link)).status_code == 200
 
 
 async def _as_admin(room: Room, path: str) -> httpx.Response:
