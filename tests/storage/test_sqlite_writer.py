@@ -623,7 +623,7 @@ asyncio.run(main())
 
 
 def test_of_many_processes_at_the_first_start_one_creates_the_schema(tmp_path: Path) -> None:
-    path = str(tmp_path / "fresh" / "jobs.db")
+    path = str(tmp_path / "jobs.db")
     running = [
         subprocess.Popen(
             [sys.executable, "-c", _CREATE, path],

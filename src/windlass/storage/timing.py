@@ -29,7 +29,7 @@ READS = frozenset(
         *("outlook", "active", "settled", "overdue", "orphans", "cancel_requests"),
         *("live", "workers", "specs", "states", "next_due", "queues", "rows", "due", "get"),
         *("find", "errors", "history", "counts", "rollups", "audits", "logs", "events", "dump"),
-        *("now", "health"),
+        *("now", "health", "named", "secret", "page", "breakers"),
     }
 )
 """Operations that change nothing; all others write."""
