@@ -13,10 +13,10 @@ import pytest
 from windlass.core.job import NewJob
 from windlass.core.state import State
 from windlass.core.transition import release, succeed
-from windlass.core.unique import Unique, Window
+from windlass.core.unique import OnConflict, Unique, Window
 from windlass.errors import KeyBusy, StoreBusy
 from windlass.storage.postgres import PostgresStorage, open_postgres
-from windlass.storage.protocol import CancelAnswer, Verdict, WorkerState, Written
+from windlass.storage.protocol import CancelAnswer, Inserted, Verdict, WorkerState, Written
 from windlass.testing.conformance.scheduling import a_write, written
 from windlass.testing.conformance.steps import (
     a_job,
@@ -107,6 +107,22 @@ async def test_whoever_waits_for_a_key_keeps_no_limited_job_waiting(
     assert not waiting.done()
     with pytest.raises(KeyBusy):
         await waiting
+
+
+@pytest.mark.parametrize("what", list(OnConflict))
+async def test_a_call_that_waits_for_its_own_key_is_told_that_it_is_stored(
+    postgres_schema: tuple[str, str],
+    storage: PostgresStorage,
+    theirs: asyncpg.Connection,
+    what: OnConflict,
+) -> None:
+    job = a_job(unique=Unique("order:1", on_conflict=what))
+    await storage.transactions.insert(theirs, [job])
+    waiting = asyncio.create_task(storage.jobs.insert([job]))
+    await somebody_waits(theirs, postgres_schema[1])
+    await theirs.execute("COMMIT; BEGIN")
+    assert list(await waiting) == [Inserted(job.id, created=True, repeated=True)]
+    assert await total(storage) == 1
 
 
 async def test_a_job_with_a_key_and_limits_takes_its_turn(storage: PostgresStorage) -> None:

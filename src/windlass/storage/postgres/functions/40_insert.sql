@@ -230,8 +230,9 @@ BEGIN
             IF v_met.place IS NOT NULL THEN
                 v_met.id := p_ids[v_met.place];
                 v_met.task := p_tasks[v_met.place];
-                CONTINUE WHEN v_met.id = v_key.id;
             END IF;
+            -- The same call again: in this batch, or stored since the look above.
+            CONTINUE WHEN v_met.id = v_key.id;
             place := v_key.n;
             holder := encode(uuid_send(v_met.id), 'hex');
             replaced := v_key.replaces AND (v_met.waiting OR v_met.place IS NOT NULL);
