@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from tests.runtime.world import Hook, Tampered, World, make_suspect, register, simulate, working
 from windlass.core.state import State
+from windlass.core.transition import Transition
 from windlass.storage.protocol import Want
 from windlass.task import Task
 
@@ -226,6 +228,34 @@ def test_no_job_starts_before_the_outcome_of_a_suspect_is_stored() -> None:
         assert [start for start in world.seen if "ends" not in start[1]] == [
             (0.0, "suspect"),
             (7.0, "neighbour"),
+        ]
+
+    simulate(scenario)
+
+
+def test_an_outcome_that_cannot_even_fail_keeps_a_worker_from_no_suspect_and_no_job() -> None:
+    async def scenario(world: World) -> None:
+        sleep, store = sleeper(world), await world.tampered()
+        job = await sleep.enqueue("suspect", 1.0)
+        await make_suspect(await world.app.storage(), job.id, delay=5)
+        bad = await sleep.enqueue("bad", 1.0)
+
+        async def apply(call: Hook, transitions: Sequence[Transition]) -> Any:
+            if any(each.claim.job == bad.id for each in transitions):
+                raise ValueError("this row is cursed")
+            return await call(transitions)
+
+        store.on("jobs.apply", apply)
+        async with working(world.app, store=store):
+            await world.until(6)
+            await sleep.enqueue("neighbour", 1.0)
+            await world.until(60)
+            store.on("jobs.apply", lambda call, *args: call(*args))
+            await world.until(70)
+        assert [start for start in world.seen if "ends" not in start[1]] == [
+            (0.0, "bad"),
+            (5.0, "suspect"),
+            (6.0, "neighbour"),
         ]
 
     simulate(scenario)

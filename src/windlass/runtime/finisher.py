@@ -68,6 +68,7 @@ class Finisher:
         self._then: Callable[[], None] | None = None
         self._failing = False
         self._stuck: Exception | None = None
+        self._bad: set[Claim] = set()  # their outcomes cannot even fail
         self.counts: Counter[str] = Counter()
         """Accepted verbs since the start, and how many were refused."""
 
@@ -104,9 +105,16 @@ class Finisher:
         return not self._next and not self._sending
 
     def all_stored(self, then: Callable[[], None]) -> bool:
-        """Whether every outcome is stored; if not, call ``then`` once when they are."""
-        self._then = None if self.idle else then
-        return self.idle
+        """Whether every outcome is stored; if not, call ``then`` once when they are.
+
+        Those that the store refuses in any form do not count: they may be refused for ever.
+        """
+        stored = self._all_stored()
+        self._then = None if stored else then
+        return stored
+
+    def _all_stored(self) -> bool:
+        return not self._next and self._sending.keys() <= self._bad
 
     async def run(self, stop: asyncio.Event) -> None:
         """Write as long as there is something to write, until ``stop`` and nothing is left."""
@@ -210,6 +218,8 @@ class Finisher:
             self._settle([ended], [(job, stored)], applied)
             return
         self._stuck = stuck
+        self._bad.add(job.claim)
+        self._tell_stored()
 
     def _settle(self, sent: Sequence[_Ended], stored: Sequence[_Ended], applied: Applied) -> None:
         """The store has answered: forget these, so that nothing is told twice, and tell."""
@@ -218,8 +228,13 @@ class Finisher:
         else:
             for job, _ in sent:
                 del self._sending[job.claim]
+        if self._bad:
+            self._bad.intersection_update(self._sending)
         self._record(stored, applied.answers, applied.at)
-        if self._then is not None and self.idle:
+        self._tell_stored()
+
+    def _tell_stored(self) -> None:
+        if self._then is not None and self._all_stored():
             then, self._then = self._then, None
             then()
 
