@@ -151,6 +151,7 @@ async def test_an_opening_that_failed_is_tried_again(tmp_path: Path) -> None:
     with pytest.raises(WindlassError, match="folder"):
         await app.storage()
     in_the_way.unlink()
+    in_the_way.mkdir()
     assert await ready(app) == 0
     await app.close()
 

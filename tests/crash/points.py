@@ -66,6 +66,7 @@ class Point(NamedTuple):
 _JOBS = "windlass.storage.sqlite.jobs"
 _WORKERS = "windlass.storage.sqlite.workers"
 _RUNNER = "windlass.runtime.runner"
+_CODEC = "windlass.core.payload:Codec"
 _FINISHER = "windlass.runtime.finisher:Finisher"
 _REAPER = "windlass.runtime.reaper:Reaper"
 _CLAIM = "windlass.storage.sqlite.claim:Taken.reply"
@@ -133,7 +134,7 @@ def _everywhere(jobs: str, workers: str, pulse: str) -> dict[str, Point]:
         "run, about to begin": Point(f"{_RUNNER}:Runner.start", "before", WORKER, 2, 1),
         "run, before the handler": Point(f"{_RUNNER}:enter", "before", WORKER, 2, 1),
         "run, in the handler": Point("tests.crash.shop:halfway", "before", WORKER, 2, 2),
-        "run, after the handler": Point(f"{_RUNNER}:encode_any", "before", WORKER, 2, 2),
+        "run, after the handler": Point(f"{_CODEC}.encode_result", "before", WORKER, 2, 2),
         # --- the finish
         "finish, decided": Point(f"{_FINISHER}.add", "after", WORKER, 2, 2),
         "finish, before it is sent": Point(f"{_FINISHER}._send", "before", WORKER, 2, 2),

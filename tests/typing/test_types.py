@@ -374,7 +374,7 @@ async def main() -> None:
     ),
     pytest.param(
         """
-send.options(delay="soon")  # E: arg-type
+send.options(delay=[60])  # E: arg-type
 send.options(at=60)  # E: arg-type
 send.options(unique="sometimes")  # E: arg-type
 send.options(prioriti=1)  # E: call-arg Unexpected keyword argument
@@ -469,12 +469,12 @@ async def still_typed() -> int:
     return await (await numbers.enqueue("eu")).result()
 
 app.schedule("0 8 * * *")  # E: arg-type expected "Cron | Every | Once | Manual"
-app.schedule(Every("1h"))  # E: arg-type expected "timedelta | float"
+app.schedule(Every([1]))  # E: arg-type expected "timedelta | float | str"
 app.schedule(Every(1, after="start of day"))  # E: arg-type
 app.schedule(Once("2030-01-01"))  # E: arg-type expected "datetime"
 app.schedule(Manual(), missed="some")  # E: arg-type
 app.schedule(Manual(), overlap="never")  # E: arg-type
-app.schedule(Manual(), jitter="5s")  # E: arg-type
+app.schedule(Manual(), jitter=[5])  # E: arg-type
 app.schedule(Manual())(5)  # E: type-var
 
 async def orders() -> None:
