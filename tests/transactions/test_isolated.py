@@ -75,6 +75,27 @@ async def test_jobs_of_a_savepoint_go_with_it(name: str, postgres_url: str) -> N
             assert await savepoints(theirs, app, mail_of(app)) == ["first", "third"]
 
 
+@pytest.mark.parametrize("name", ["asyncpg_connection", "psycopg_connection", "psycopg_async"])
+async def test_a_unique_job_that_was_rolled_back_holds_no_key(name: str, postgres_url: str) -> None:
+    app = Windlass(postgres_url)
+    mail = mail_of(app)
+    with isolated(app):
+        async with DRIVERS[name](postgres_url, None) as theirs:
+            bound = mail.options(connection=theirs.connection, key="one")
+            await theirs.run("SAVEPOINT here")
+            assert (await theirs.enqueue(bound, "first")).created
+            await theirs.run("ROLLBACK TO SAVEPOINT here")
+            assert (await theirs.enqueue(bound, "second")).created
+            assert not (await theirs.enqueue(bound, "third")).created
+            await theirs.rollback()
+            if hasattr(theirs, "begin"):
+                await theirs.begin()
+            await theirs.run("SELECT 1")
+            assert (await theirs.enqueue(bound, "fourth")).created
+            await theirs.commit()
+            assert await there(app) == ["fourth"]
+
+
 def nested(line: Any, app: Windlass, mail: Task[..., None]) -> list[str]:
     """Of a session or a connection of SQLAlchemy, on which a transaction is open."""
     bound = mail.options(connection=line)

@@ -12,6 +12,7 @@ import pytest
 from tests.web.rooms import opened
 from windlass.cli import dashboard_server
 from windlass.cli.dashboard_server import Server
+from windlass.web.assets import Assets
 
 HEAD = b"GET /queues HTTP/1.1\r\nhost: 127.0.0.1\r\n"
 
@@ -142,6 +143,27 @@ async def test_half_sent_requests_keep_nobody_out(
             assert answer.startswith(b"HTTP/1.1 401 ")
         for writer in strangers:
             writer.close()
+
+
+async def test_answers_that_are_not_read_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dashboard_server, "CONNECTIONS", 16)
+    asset = Assets().name("vendor/uplot.min.js")
+    request = f"GET /assets/{asset} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".encode()
+    async with serving() as port:
+        strangers: list[socket.socket] = []
+        for _ in range(20):
+            stranger = socket.socket()
+            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            stranger.setblocking(False)
+            strangers.append(stranger)
+            await asyncio.get_running_loop().sock_connect(stranger, ("127.0.0.1", port))
+            await asyncio.get_running_loop().sock_sendall(stranger, request * 200)
+        async with asyncio.timeout(30):  # what the system's buffers take in is answered first
+            for _ in range(3):
+                while not (await told(port, GET + b"\r\n")).startswith(b"HTTP/1.1 401 "):
+                    continue
+        for stranger in strangers:
+            stranger.close()
 
 
 async def test_log_in_takes_in_a_few_kilobytes_and_no_more() -> None:

@@ -22,6 +22,8 @@ _GRACE = 3
 HEAD_WITHIN = 10.0
 """Seconds for the head of a request. Whoever sends it letter by letter keeps a connection that
 somebody else needs; for what follows it the dashboard has bounds of its own."""
+_UNREAD_LOOKS = 6
+"""Half a minute: a client that reads nothing of its answer for so long is gone."""
 _BACKLOG = 128
 """Connections that the event loop accepts in one go."""
 CONNECTIONS = 4 * _BACKLOG
@@ -35,6 +37,8 @@ class _Impatient(H11Protocol):
     _looks: asyncio.TimerHandle | None = None
     _owed = False
     """Whether a head was on its way at the last look already."""
+    _unread = 0
+    """Looks since the client last read some of its answer, while more waits to be read."""
     since = 0.0
     """When the connection, or the answer before, was made: seconds of the loop."""
 
@@ -46,14 +50,14 @@ class _Impatient(H11Protocol):
         self._look_later()
 
     def _make_room(self) -> None:
-        """Close the connection that has waited longest for the rest of a request. Not the newest:
-        clients that send half a request each would keep all others out.
+        """Close the connection that has waited longest for the rest of a request, or else for its
+        client to read an answer. Not the newest: clients that send half a request each, or read
+        half an answer, would keep all others out.
         """
-        waiting = [
-            one
-            for one in self.connections
-            if isinstance(one, _Impatient) and one.waits_for_request()
-        ]
+        others = self.connections - {self}
+        known = [one for one in others if isinstance(one, _Impatient)]
+        waiting = [one for one in known if one.waits_for_request()]
+        waiting = waiting or [one for one in known if one.flow.write_paused]
         oldest = min(waiting, key=lambda one: one.since, default=self)
         self.connections.discard(oldest)
         oldest.transport.abort()
@@ -77,7 +81,15 @@ class _Impatient(H11Protocol):
     def _look_later(self) -> None:
         self._looks = self.loop.call_later(HEAD_WITHIN / 2, self._look)
 
+    def resume_writing(self) -> None:
+        self._unread = 0
+        super().resume_writing()
+
     def _look(self) -> None:
+        self._unread = self._unread + 1 if self.flow.write_paused else 0
+        if self._unread > _UNREAD_LOOKS:
+            self.transport.abort()  # closing would wait for what is not read
+            return
         cycle: Any = self.cycle  # None before the first request
         if cycle is None:
             owes = True

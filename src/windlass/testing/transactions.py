@@ -29,9 +29,22 @@ __all__ = ["IsolatedTransactions"]
 
 log = logging.getLogger("windlass")
 
-_CHANNEL = "windlass_testing"
-_LISTEN = f"LISTEN {_CHANNEL}"
-_NOTIFY = Statement(f"SELECT CAST(pg_notify('{_CHANNEL}', CAST($1 AS text)) AS text)")
+_LISTEN = "LISTEN windlass_testing"
+_NOTIFY = Statement("""
+    SELECT concat(
+        pg_notify('windlass_testing', given.name),
+        set_config(
+            'windlass.testing',
+            concat(current_setting('windlass.testing', true), given.name, ','),
+            true
+        )
+    )
+    FROM (SELECT CAST($1 AS text) AS name) AS given
+""")
+"""Notes the batch in a setting of the transaction, too: a rollback undoes that, and one to a
+savepoint as far as it goes back."""
+_PENDING = Statement("SELECT concat(current_setting('windlass.testing', true), CAST($1 AS text))")
+"""The names of the batches that are part of the transaction that is open."""
 _TOUCH = Statement("SELECT CAST($1 AS text)")
 """Begins what the driver begins with the first statement, and fails where an enqueue would."""
 _LIBRARIES = frozenset({"asyncpg", "psycopg", "psycopg2", "psycopg_pool", "sqlalchemy"})
@@ -143,6 +156,11 @@ class _Psycopg(_Ledger):
             self.batches.remove(batch)
             self._store(batch)
 
+    def keep(self, pending: str | None) -> None:
+        """Forget what was rolled back: what is not named here, and was not committed."""
+        names = (pending or "").split(",")
+        self.batches = [batch for batch in self.batches if batch.name in names]
+
 
 class _Core(_Ledger):
     """A connection of SQLAlchemy, which tells of the end of a transaction just before it."""
@@ -220,6 +238,8 @@ class IsolatedTransactions:
             return self._insert(jobs)
         if isinstance(ledger, _Asyncpg):
             await asyncio.sleep(0)  # a savepoint may have been set just now
+        if isinstance(ledger, _Psycopg) and ledger.batches:
+            ledger.keep(await ask(connection, _PENDING, "", doing="enqueue"))
         with self._entering(ledger, jobs) as (batch, answers):
             if ledger.statement is _NOTIFY and not recognise(connection).blocks:
                 await connection.execute(_LISTEN)
@@ -233,6 +253,8 @@ class IsolatedTransactions:
         ledger = self._ledger(connection)
         if ledger is None or not jobs:
             return self._insert(jobs)
+        if isinstance(ledger, _Psycopg) and ledger.batches:
+            ledger.keep(ask_sync(connection, _PENDING, "", doing="enqueue"))
         with self._entering(ledger, jobs) as (batch, answers):
             if ledger.statement is _NOTIFY and recognise(connection).blocks:
                 connection.execute(_LISTEN)
