@@ -55,6 +55,10 @@ def test_a_job_whose_caller_was_cancelled_is_told_of() -> None:
     simulate(596, "sqlite")
 
 
+def test_a_job_that_a_late_run_enqueues_has_time_to_end() -> None:
+    simulate(2946, "memory")
+
+
 def test_a_call_that_stalls_beyond_the_last_job_is_waited_for() -> None:
     simulate(777, "sqlite")
 

@@ -194,7 +194,7 @@ async def _rest(around: Surroundings) -> None:
     """23: everything comes to an end in bounded time."""
     ledger, loop = around.ledger, around.loop
     await _stalled(around)
-    began, extended = loop.time(), dict[JobId, float]()
+    began, extended, first_seen = loop.time(), dict[JobId, float](), dict[JobId, float]()
     while True:
         waiting = {job: view for job, view in ledger.jobs.items() if view.state not in TERMINAL}
         if not waiting and not around.echoes:
@@ -203,9 +203,10 @@ async def _rest(around: Surroundings) -> None:
         extended.update(
             (job, min(now + _LONGEST_REST, last)) for job, view in waiting.items() if _missed(view)
         )
-        usual = began + _LONGEST_REST
-        late = [job for job in waiting if now > extended.get(job, usual)]
-        if late or (not waiting and now > usual):
+        # A run that was missed for long may enqueue a job just before its own time is over.
+        usual = {job: min(first_seen.setdefault(job, now) + _LONGEST_REST, last) for job in waiting}
+        late = [job for job in waiting if now > extended.get(job, usual[job])]
+        if late or (not waiting and now > began + _LONGEST_REST):
             ledger.object("23 liveness", f"{late} do not come to an end")
             return
         await asyncio.sleep(0.5)
