@@ -72,7 +72,7 @@ class _LoopThread:
         self.ending = False
         self._counting = native_lock()
         self._background: set[asyncio.Task[object]] = set()
-        self._failed: OSError | None = None
+        self._failed: Exception | None = None
         self._ready = native_lock()
         self._ready.acquire()
         self.join = start_native_thread("blocking", self._serve)
@@ -84,7 +84,7 @@ class _LoopThread:
         # Made here: under gevent a loop belongs to the thread that makes it.
         try:
             self.loop = asyncio.new_event_loop()
-        except OSError as error:  # no file descriptor is left
+        except Exception as error:  # noqa: BLE001 -- no file descriptor is left; the caller gets it
             self._failed = error
             self._ready.release()
             return

@@ -12,6 +12,7 @@ import apsw
 import pytest
 
 from windlass.errors import StorageError
+from windlass.storage import aside as asides
 from windlass.storage.aside import aside
 from windlass.storage.looks import JobFilter
 from windlass.storage.sqlite import SqliteStorage, admin, open_sqlite
@@ -108,3 +109,18 @@ async def test_closing_waits_for_what_is_being_read(
     assert list(await found) == []
     with pytest.raises(StorageError, match="was closed"):
         await store.admin.find(JobFilter(), limit=1)
+
+
+async def test_a_read_that_gets_no_thread_fails_and_the_next_one_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(asides, "_BESIDE", asides._Beside())
+    with monkeypatch.context() as crowded:
+        crowded.setattr(asides, "start_thread", full)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            aside(lambda: 1)
+    async with asyncio.timeout(LONG):
+        assert await aside(lambda: 2) == 2

@@ -45,13 +45,23 @@ class _Beside:
     def submit(self, work: Callable[[], T]) -> asyncio.Future[T]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
+        asked = _Asked(work, future, loop)
         with self._changed:
-            self._line.append(_Asked(work, future, loop))
+            self._line.append(asked)
             self._changed.notify()
             starts, self._works = not self._works, True
         if starts:
-            start_thread("aside", self._run)
+            self._start(asked)
         return future
+
+    def _start(self, asked: _Asked) -> None:
+        try:
+            start_thread("aside", self._run)
+        except BaseException:  # the system has no thread left: the next question tries again
+            with self._changed:
+                self._works = False
+                self._line.remove(asked)
+            raise
 
     def _run(self) -> None:
         while (asked := self._next()) is not None:
