@@ -3,8 +3,8 @@
 # ARGS=… is passed on to pytest, the demo or the benchmark.
 
 PYTHON ?=
-# Many tests wait for processes and servers: one more than there are processors keeps those busy.
-WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
+# Many tests wait for processes and servers: two more than there are processors keep those busy.
+WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 2 )))
 ARGS ?=
 DJANGO ?=
 SEEDS ?= 1000
@@ -76,8 +76,8 @@ kill-loop: $(DEV)
 # a pool and on a cluster, every way to end an event loop on every backend.
 soak: $(DEV)
 	WINDLASS_TEST_RANDOM=$(TIMES) WINDLASS_TEST_WHOLE=1 $(PY) -m pytest -n $(WORKERS) \
-	    --dist worksteal --timeout 0 $(ARGS) $(addprefix tests/storage/test_, \
-	    differential.py schedule_differential.py pgbouncer.py redis_cluster.py) \
+	    --dist worksteal --timeout 0 $(ARGS) tests/storage/comparison \
+	    tests/storage/postgres/test_pgbouncer.py tests/storage/redis/test_cluster.py \
 	    tests/crash/test_ended_loops.py
 
 test-all-pythons: $(DEV)

@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from benchmarks import against as comparing
-from benchmarks import (
+from benchmarks.figure import Figure
+from benchmarks.figures import (
     closed,
     drain,
     endurance,
@@ -35,7 +36,6 @@ from benchmarks import (
     sleeping,
     streams,
 )
-from benchmarks.figure import Figure
 from benchmarks.place import BACKENDS, Backend, Place, open_place
 from benchmarks.report import as_json, as_run, machine, show
 from benchmarks.sizes import FULL, QUICK, TINY, Sizes

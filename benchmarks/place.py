@@ -11,15 +11,17 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import apsw
-import psycopg
-import redis
 
 from benchmarks.child import processor_seconds
 from tests.servers.postgres import PostgresServer
 from tests.servers.valkey import ValkeyServer
+
+if TYPE_CHECKING:
+    import psycopg
+    import redis
 
 __all__ = ["BACKENDS", "Backend", "Place", "open_place"]
 
@@ -70,7 +72,7 @@ class _Postgres:
 
     def __init__(self, server: PostgresServer) -> None:
         self._server, self._numbers = server, count(1)
-        with psycopg.connect(server.url) as connection:
+        with _to_postgres(server.url) as connection:
             major, minor = divmod(connection.info.server_version, 10_000)
             session = Path(f"/proc/{connection.info.backend_pid}/stat").read_text(encoding="ascii")
             self._pid = int(session.rpartition(")")[2].split()[1])  # the parent of all sessions
@@ -92,7 +94,7 @@ class _Postgres:
         return processor_seconds(self._pid, with_children=True)
 
     def _order(self, order: str) -> None:
-        with psycopg.connect(self._server.url, autocommit=True) as connection:
+        with _to_postgres(self._server.url) as connection:
             connection.execute(order.encode())
 
 
@@ -102,7 +104,7 @@ class _Redis:
     def __init__(self, server: ValkeyServer) -> None:
         self._server = server
         self._free = list(range(16))
-        with redis.Redis.from_url(server.url) as connection:
+        with _to_redis(server.url) as connection:
             found = connection.info("server")
         self._pid = int(found["process_id"])
         version = found.get("valkey_version", found["redis_version"])
@@ -115,7 +117,7 @@ class _Redis:
         try:
             yield url
         finally:
-            with redis.Redis.from_url(url) as connection:
+            with _to_redis(url) as connection:
                 connection.flushdb()
             self._free.append(number)
 
@@ -124,6 +126,21 @@ class _Redis:
 
     def processor_seconds(self) -> float:
         return processor_seconds(self._pid, with_children=True)
+
+
+# Every process that is measured imports this module: only those that use a driver pay for it.
+
+
+def _to_postgres(url: str) -> psycopg.Connection[Any]:
+    import psycopg  # noqa: PLC0415
+
+    return psycopg.connect(url, autocommit=True)
+
+
+def _to_redis(url: str) -> redis.Redis:
+    import redis  # noqa: PLC0415
+
+    return redis.Redis.from_url(url)
 
 
 @contextmanager

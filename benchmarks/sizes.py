@@ -29,6 +29,9 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     list_failed: int
     list_waiting: int
     list_schedules: int
+    list_rounds: int
+    page_rounds: int
+    pings: int
     closed_seconds: float
     rate_seconds: float
     misfits: int
@@ -57,6 +60,9 @@ FULL = Sizes(
     list_failed=12_000,
     list_waiting=1_000_000,
     list_schedules=3_000,
+    list_rounds=15,
+    page_rounds=5,
+    pings=150,
     closed_seconds=30.0,
     rate_seconds=20.0,
     misfits=50_000,
@@ -84,6 +90,9 @@ QUICK = Sizes(
     list_failed=12_000,
     list_waiting=100_000,
     list_schedules=3_000,
+    list_rounds=15,
+    page_rounds=5,
+    pings=150,
     closed_seconds=10.0,
     rate_seconds=10.0,
     misfits=50_000,
@@ -111,6 +120,9 @@ TINY = Sizes(
     list_failed=60,
     list_waiting=200,
     list_schedules=20,
+    list_rounds=1,
+    page_rounds=1,
+    pings=8,
     closed_seconds=0.5,
     rate_seconds=0.2,
     misfits=100,

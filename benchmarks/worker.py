@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmarks.child import answer, requests
 from windlass import Windlass
-from windlass.runtime.worker import Worker
-from windlass.task import Call, Task
+from windlass._tasks.task import Call, Task
+from windlass._worker.worker import Worker
 
 if TYPE_CHECKING:  # its drivers and servers must not be in the memory of what is measured
     from benchmarks.place import Place

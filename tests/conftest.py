@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -30,6 +31,57 @@ hypothesis.settings.load_profile("windlass")
 for _name in [name for name in os.environ if name.startswith("WINDLASS_")]:
     if not _name.startswith("WINDLASS_TEST_"):
         del os.environ[_name]
+
+
+# --- the garbage collector passes over the tests themselves ---------------------------------------
+
+# A million objects are made while tests are collected, and they stay to the end: looking for
+# garbage among them takes longer than many a test, each time anew.
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+# --- who waits begins --------------------------------------------------------------------------
+
+# Tests that wait for leases, processes and servers more than they compute, the longest first. In
+# the order of their names every process would meet them together, and the processors would idle;
+# at the beginning one process has them while the others compute, and nothing long comes last.
+_WAITING = (
+    "tests/cli/worker_process/test_start_retries.py",
+    "tests/crash/",
+    "tests/cli/worker_process/test_supervisor.py",
+    "tests/chaos/",
+    "tests/delivery/test_everywhere.py",
+    "tests/storage/redis/test_durability.py",
+    "tests/storage/postgres/test_connections.py",
+    "tests/storage/postgres/test_foreign_transactions.py",
+    "tests/storage/postgres/test_standby.py",
+    "tests/storage/redis/test_server_discovery.py",
+    "tests/transactions/test_finish.py",
+    "tests/transactions/test_conflicts.py",
+    "tests/cli/worker_process/test_health.py",
+    "tests/cli/worker_process/test_worker.py",
+    "tests/servers/test_servers.py",
+    "tests/worker/claim/test_poison.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    waits = {name: place for place, name in enumerate(_WAITING)}
+
+    def place(item: pytest.Item) -> int:
+        file = item.nodeid.partition("::")[0]
+        return waits.get(file, waits.get(f"{file.rpartition('/')[0]}/", len(waits)))
+
+    items.sort(key=place)
 
 
 # --- one PostgreSQL and one Valkey for the whole run, started when the first test asks ----------

@@ -2,7 +2,7 @@
 
 import sys
 
-from windlass.cli.main import main
+from windlass._cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

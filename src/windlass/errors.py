@@ -220,19 +220,13 @@ class IllegalTransition(WindlassError):
 class JobNotFound(WindlassError, LookupError):
     """No job has this id: it never existed, or retention has removed it."""
 
-    def __init__(self, job_id: str, *, newest: int | None = None) -> None:
-        """``newest``: the id is the end of one, looked for among so many of the newest jobs."""
-        if newest is None:
-            message = (
-                f"No job {job_id} is stored. Check the id; finished jobs are removed after their "
-                f"retention (keep_succeeded, keep_failed)."
-            )
-        else:
-            message = (
-                f"None of the newest {newest:,} jobs has an id that ends with {job_id}. Give the "
-                f"first eight digits, too, as in 0192f3a1…9c4e07, or the whole id."
-            )
-        super().__init__(message)
+    def __init__(self, job_id: str, message: str = "") -> None:
+        """``message``: what else than the usual there is to say."""
+        super().__init__(
+            message
+            or f"No job {job_id} is stored. Check the id; finished jobs are removed after their "
+            f"retention (keep_succeeded, keep_failed)."
+        )
         self.job_id = job_id
 
 

@@ -5,18 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
-from tests.admin.desk import a_failed_job, admin_of, fail_all, stored
-from windlass.admin import bulk
-from windlass.admin.bulk import BulkDesk, BulkProgress, BulkReport
-from windlass.core.job import JobId
-from windlass.core.state import State
+from tests.admin.fixtures import a_failed_job, admin_of, fail_all, stored
+from windlass._admin.jobs import bulk
+from windlass._admin.jobs.bulk import BulkActionAdmin, BulkProgress, BulkReport
+from windlass._core.job.job import JobId
+from windlass._core.job.state import State
+from windlass._storage.protocol.actions import (
+    Cancel,
+    Delete,
+    Discard,
+    Edit,
+    JobAction,
+    Requeue,
+    RunNow,
+)
+from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.storage import Storage
 from windlass.errors import InvalidArgument
-from windlass.storage.looks import JobFilter
-from windlass.storage.ordering import Cancel, Delete, Discard, Edit, Order, Requeue, RunNow
-from windlass.storage.protocol import Storage
-from windlass.testing.clock import VirtualClock
+from windlass.testing._clock import VirtualClock
 from windlass.testing.conformance.steps import (
     HOUR,
     SECOND,
@@ -39,7 +48,7 @@ async def failed(storage: Storage, number: int, **asked: object) -> None:
 async def test_everything_that_matches_is_requeued_and_nothing_else(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk, "BITE", 2)
+    monkeypatch.setattr(bulk, "CHUNK", 2)
     await failed(storage, 5, queue="mail")
     other = await a_failed_job(storage)
     admin = admin_of(storage).acting("alice")
@@ -57,9 +66,9 @@ async def test_everything_that_matches_is_requeued_and_nothing_else(
 
 @pytest.mark.parametrize("order", [Requeue(), RunNow()])
 async def test_jobs_run_in_the_order_they_were_stored_in(
-    storage: Storage, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, order: Order
+    storage: Storage, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, order: JobAction
 ) -> None:
-    monkeypatch.setattr(bulk, "BITE", 3)
+    monkeypatch.setattr(bulk, "CHUNK", 3)
     wanted = JobFilter(queue="default")
     if isinstance(order, Requeue):
         await failed(storage, 10)
@@ -76,13 +85,28 @@ async def test_jobs_run_in_the_order_they_were_stored_in(
     assert [job.claim.job for job in await claim(storage, 10)] == ids[2:]
 
 
+@pytest.mark.parametrize("most", [None, 2])
+async def test_a_cursor_of_a_list_by_end_is_refused_with_what_to_say_instead(
+    storage: Storage, most: int | None
+) -> None:
+    await failed(storage, 3)
+    admin = admin_of(storage)
+    page = await admin.find(FAILED, limit=2)
+    assert isinstance(page.next, str)
+    with pytest.raises(InvalidArgument, match="finished_until"):
+        await admin.order_all(Requeue(), msgspec.structs.replace(FAILED, before=page.next))
+    newest = max(job.seq for job in await admin.find(FAILED))  # they may end in one instant
+    numbered = msgspec.structs.replace(FAILED, before=newest)
+    assert (await admin.order_all(Requeue(), numbered, most=most)).done == 2
+
+
 @pytest.mark.parametrize("most", [None, 5])
 async def test_an_order_for_many_begins_at_once_and_leaves_what_is_stored_meanwhile(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, most: int | None
 ) -> None:
-    monkeypatch.setattr(bulk, "BITE", 2)
+    monkeypatch.setattr(bulk, "CHUNK", 2)
     await add(storage, *[a_job(delay=HOUR) for _ in range(7)])
-    bite, bites = BulkDesk._bite, list[int]()
+    bite, bites = BulkActionAdmin._bite, list[int]()
 
     find, finds = storage.admin.find, list[int]()
 
@@ -90,14 +114,16 @@ async def test_an_order_for_many_begins_at_once_and_leaves_what_is_stored_meanwh
         finds.append(limit)
         return await find(wanted, limit=limit)
 
-    async def meanwhile(desk: BulkDesk, order: Order, ids: Sequence[JobId], *rest: Any) -> Any:
+    async def meanwhile(
+        desk: BulkActionAdmin, order: JobAction, ids: Sequence[JobId], *rest: Any
+    ) -> Any:
         bites.append(len(ids))
         assert most or len(finds) <= len(bites) + 1, "all were looked for first"
         await add(storage, a_job(delay=HOUR))
         return await bite(desk, order, ids, *rest)
 
     monkeypatch.setattr(storage.admin, "find", counted)
-    monkeypatch.setattr(BulkDesk, "_bite", meanwhile)
+    monkeypatch.setattr(BulkActionAdmin, "_bite", meanwhile)
     report = await admin_of(storage).order_all(RunNow(), JobFilter(queue="default"), most=most)
     assert report.done == (most or 7)
     assert [size for size in bites if size] == ([2, 2, 1] if most else [2, 2, 2, 1])

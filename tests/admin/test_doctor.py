@@ -9,20 +9,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.storage.pooler import Pooler
+from tests.storage.postgres.pooler import Pooler
 from windlass import Windlass
-from windlass.admin.cause import placed, without_commands
-from windlass.admin.doctor_findings import Finding, in_bytes
-from windlass.admin.doctor_storage import judged
-from windlass.admin.doctor_work import Crew, clocks, notified
-from windlass.core.job import AttemptError, NewJob
-from windlass.core.transition import release
-from windlass.seams import new_job_id
-from windlass.storage.postgres import open_postgres
-from windlass.storage.protocol import Storage, Want, WorkerRecord, WorkerState
-from windlass.task import TaskRegistry
+from windlass._admin.doctor.finding import Finding, format_bytes
+from windlass._admin.doctor.storage_checks import check_health
+from windlass._admin.doctor.work_checks import LiveWorkers, check_clocks, check_wakeups
+from windlass._admin.explain.cause import with_target, without_commands
+from windlass._core.job.job import AttemptError, NewJob
+from windlass._core.job.transition import release
+from windlass._storage.postgres import open_postgres
+from windlass._storage.protocol.jobs import Want
+from windlass._storage.protocol.storage import Storage
+from windlass._storage.protocol.workers import WorkerRecord, WorkerState
+from windlass._system.seams import new_job_id
+from windlass._tasks.task import TaskRegistry
 from windlass.testing import isolated
-from windlass.testing.clock import START
+from windlass.testing._clock import START
 from windlass.testing.conformance.steps import HOUR, SECOND, a_worker
 
 GIB = 2**30
@@ -64,7 +66,7 @@ REDIS: Mapping[str, float | str] = {
 
 @pytest.mark.parametrize("facts", [SQLITE, POSTGRES, REDIS], ids=["sqlite", "postgres", "redis"])
 def test_a_storage_in_order_is_said_to_be(facts: Mapping[str, Any]) -> None:
-    found = list(judged(facts))
+    found = list(check_health(facts))
     assert len(found) >= 3
     assert {one.level for one in found} == {"ok"}
     assert not any(one.fix for one in found)
@@ -103,24 +105,24 @@ def test_a_storage_in_order_is_said_to_be(facts: Mapping[str, Any]) -> None:
 def test_what_hurts_is_found_with_what_to_do(
     facts: Mapping[str, Any], wrong: Mapping[str, Any], name: str, level: str
 ) -> None:
-    (found,) = [one for one in judged({**facts, **wrong}) if one.level != "ok"]
+    (found,) = [one for one in check_health({**facts, **wrong}) if one.level != "ok"]
     assert (found.name, found.level) == (name, level)
     assert found.text.endswith(".")
     assert found.fix
 
 
 def test_nothing_is_said_of_what_a_backend_does_not_tell() -> None:
-    assert list(judged({"size": 3})) == []
-    assert list(judged({"autovacuum": "on"})) != []
-    assert [one.name for one in judged({"wal": 0})] == ["wal"]
+    assert list(check_health({"size": 3})) == []
+    assert list(check_health({"autovacuum": "on"})) != []
+    assert [one.name for one in check_health({"wal": 0})] == ["wal"]
 
 
 def test_a_pooler_is_named() -> None:
-    assert "pooler" in {one.name for one in judged({**POSTGRES, "pooled": "yes"})}
+    assert "pooler" in {one.name for one in check_health({**POSTGRES, "pooled": "yes"})}
 
 
 def test_sizes_are_told_as_people_read_them() -> None:
-    told = [in_bytes(size) for size in (0, 1023, 1536, 3 * 2**20, 2.5 * GIB, 3 * 2**40)]
+    told = [format_bytes(size) for size in (0, 1023, 1536, 3 * 2**20, 2.5 * GIB, 3 * 2**40)]
     assert told == ["0 B", "1023 B", "1.5 KiB", "3 MiB", "2.5 GiB", "3 TiB"]
 
 
@@ -263,18 +265,20 @@ def record(worker: str, skew: timedelta | None) -> WorkerRecord:
 
 
 def test_clocks_that_are_off_are_named() -> None:
-    crew = Crew.of([record("right", SECOND), record("late", -HOUR), record("mute", None)], START)
-    late, here = sorted(clocks(START, START + 5 * SECOND, crew), key=lambda one: one.level)
+    crew = LiveWorkers.of(
+        [record("right", SECOND), record("late", -HOUR), record("mute", None)], START
+    )
+    late, here = sorted(check_clocks(START, START + 5 * SECOND, crew), key=lambda one: one.level)
     assert (late.level, here.level) == ("bad", "warn")
     assert "worker late" in late.text
     assert "behind" in late.text
     assert "this machine is 5 s ahead" in here.text
-    (fine,) = clocks(START, START, Crew.of([record("right", SECOND)], START))
+    (fine,) = check_clocks(START, START, LiveWorkers.of([record("right", SECOND)], START))
     assert (fine.level, fine.text) == ("ok", "2 clocks agree with the store's within 2 s.")
 
 
 async def test_a_hint_is_heard(storage: Storage) -> None:
-    found = await notified(storage, storage)
+    found = await check_wakeups(storage, storage)
     assert found.level == "ok"
     assert found.text.startswith("A hint was heard after ")
     assert [one.queue for one in await storage.queues.queues()] == []
@@ -295,13 +299,13 @@ class Deaf:
 
 
 async def test_a_hint_that_nobody_hears_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("windlass.admin.doctor_work._PATIENCE", 0.05)
-    monkeypatch.setattr("windlass.admin.doctor_work._AGAIN", 0.01)
+    monkeypatch.setattr("windlass._admin.doctor.work_checks._PATIENCE", 0.05)
+    monkeypatch.setattr("windlass._admin.doctor.work_checks._AGAIN", 0.01)
     app = an_app()
     with isolated(app):
         async with app:
             deaf: Any = Deaf(await app.storage())
-            found = await notified(deaf, deaf)
+            found = await check_wakeups(deaf, deaf)
     assert found.level == "warn"
     assert "PgBouncer" in found.fix
 
@@ -309,14 +313,14 @@ async def test_a_hint_that_nobody_hears_is_told(monkeypatch: pytest.MonkeyPatch)
 async def test_a_pool_that_lets_no_hints_through_is_found_out(
     clean_schema: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("windlass.admin.doctor_work._PATIENCE", 0.7)
+    monkeypatch.setattr("windlass._admin.doctor.work_checks._PATIENCE", 0.7)
     url, schema = clean_schema
     async with Pooler(url) as pool:
         listening = await open_postgres(pool.url, schema=schema)
         speaking = await open_postgres(pool.url, schema=schema)
         try:
-            assert "pooler" in {one.name for one in judged(await listening.health())}
-            assert (await notified(listening, speaking)).level == "warn"
+            assert "pooler" in {one.name for one in check_health(await listening.health())}
+            assert (await check_wakeups(listening, speaking)).level == "warn"
         finally:
             await listening.close()
             await speaking.close()
@@ -324,14 +328,14 @@ async def test_a_pool_that_lets_no_hints_through_is_found_out(
 
 def test_commands_are_about_the_app_or_storage_that_was_asked() -> None:
     advice = "Resume it: `windlass queues resume mail`, or `windlass worker MODULE:APP -q mail`"
-    assert placed(advice, None, None) == advice
-    by_app = placed(advice, "shop:app", None)
+    assert with_target(advice, None, None) == advice
+    by_app = with_target(advice, "shop:app", None)
     assert "`windlass queues resume shop:app mail`" in by_app
     assert "`windlass worker shop:app -q mail`" in by_app
-    assert "`windlass queues resume --url sqlite:///a.db mail`" in placed(
+    assert "`windlass queues resume --url sqlite:///a.db mail`" in with_target(
         advice, None, "sqlite:///a.db"
     )
-    hidden = placed(advice, None, "redis://:hunter2@h/0")
+    hidden = with_target(advice, None, "redis://:hunter2@h/0")
     assert '`windlass queues resume --url "$WINDLASS_URL" mail`' in hidden
     assert without_commands("Wait, or start it now: `windlass jobs run-now 7`") == (
         "Wait, or start it now"

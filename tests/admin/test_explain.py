@@ -9,12 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from windlass.admin import Admin, Cause, Explanation, abilities, facts
-from windlass.config import load_settings
-from windlass.core.breaker import Breaker
-from windlass.core.job import AttemptError, FollowUp, LimitUse, Progress
-from windlass.core.limit import LimitSpec, Rate
-from windlass.core.outcome import (
+from windlass._admin.explain import capabilities, facts
+from windlass._core.job.job import AttemptError, FollowUp, LimitUse, Progress
+from windlass._core.job.outcome import (
     Cancelled,
     GaveUp,
     Lost,
@@ -23,14 +20,20 @@ from windlass.core.outcome import (
     Raised,
     Snoozed,
 )
-from windlass.core.queue import QueueSettings
-from windlass.core.unique import Window
+from windlass._core.job.unique import Window
+from windlass._core.limits.breaker import Breaker
+from windlass._core.limits.limit import LimitSpec, Rate
+from windlass._core.limits.queue_settings import QueueSettings
+from windlass._observe.bus import Bus
+from windlass._settings.settings import load_settings
+from windlass._storage.protocol.jobs import CancelAnswer
+from windlass._storage.protocol.storage import Storage
+from windlass._storage.protocol.workers import Duty
+from windlass._system.seams import Seams, new_job_id
+from windlass._tasks.limits import breaker_name
+from windlass.admin import Admin, Cause, Explanation
 from windlass.errors import JobNotFound
-from windlass.limits import breaker_name
-from windlass.observe.bus import Bus
-from windlass.seams import Seams, new_job_id
-from windlass.storage.protocol import CancelAnswer, Duty, Storage
-from windlass.testing.clock import START, VirtualClock
+from windlass.testing._clock import START, VirtualClock
 from windlass.testing.conformance.steps import (
     HOUR,
     MINUTE,
@@ -56,7 +59,7 @@ from windlass.testing.conformance.steps import (
 @pytest.fixture(autouse=True)
 def old(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks is no newer than the workers of these tests."""
-    monkeypatch.setattr(abilities, "__version__", "0")
+    monkeypatch.setattr(capabilities, "__version__", "0")
 
 
 async def explain(storage: Storage, job: str) -> Explanation:
@@ -352,7 +355,7 @@ async def test_slots_that_are_kept_for_a_queue_are_counted_by_queue(storage: Sto
 async def test_no_time_is_promised_where_the_line_was_not_counted_to_its_end(
     storage: Storage, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(facts, "LOOK", 20)
+    monkeypatch.setattr(facts, "SAMPLE_SIZE", 20)
     await register(storage, "w1", slots=1)
     jobs = await add(storage, *(a_job() for _ in range(60)))
     for _ in range(10):
@@ -455,7 +458,7 @@ async def test_workers_older_than_a_release_in_use_are_a_remark(
     assert "runs Windlass 1.9.0 or older, and 1.10.0 is in use" in told.causes[1].sentence
     assert told.causes[1].evidence == {"versions": {"w1": "1.9.0"}, "newest": "1.10.0"}
 
-    monkeypatch.setattr(abilities, "__version__", "2.0")  # whoever asks is newer still
+    monkeypatch.setattr(capabilities, "__version__", "2.0")  # whoever asks is newer still
     assert (await explain(storage, job)).causes[1].evidence["newest"] == "2.0"
 
 

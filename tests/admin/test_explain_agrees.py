@@ -7,16 +7,17 @@ import random
 import pytest
 
 from tests.admin.test_explain import explain
+from windlass._core.job.job import ClaimedJob, JobRecord
+from windlass._core.job.outcome import GaveUp, Missing, Outcome, Raised, Snoozed, Succeeded
+from windlass._core.job.state import State
+from windlass._core.limits.breaker import Breaker
+from windlass._core.limits.limit import LimitSpec, Rate
+from windlass._core.limits.queue_settings import QueueSettings
+from windlass._storage.memory import MemoryDatabase, MemoryStorage
+from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.storage import Storage
 from windlass.admin import Explanation
-from windlass.core.breaker import Breaker
-from windlass.core.job import ClaimedJob, Job
-from windlass.core.limit import LimitSpec, Rate
-from windlass.core.outcome import GaveUp, Missing, Outcome, Raised, Snoozed, Succeeded
-from windlass.core.queue import QueueSettings
-from windlass.core.state import State
-from windlass.storage.memory import MemoryDatabase, MemoryStorage
-from windlass.storage.protocol import JobFilter, Storage
-from windlass.testing.clock import VirtualClock
+from windlass.testing._clock import VirtualClock
 from windlass.testing.conformance.steps import (
     HOUR,
     MINUTE,
@@ -106,7 +107,7 @@ async def told_of_all(storage: Storage) -> dict[str, Explanation]:
     return {job.id: await explain(storage, job.id) for job in found}
 
 
-def gates(job: Job) -> set[str]:
+def gates(job: JobRecord) -> set[str]:
     return {use.gate for use in job.limits}
 
 

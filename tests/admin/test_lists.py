@@ -7,18 +7,22 @@ from typing import Any
 
 import pytest
 
-from tests.admin.desk import a_failed_job, admin_of
+from tests.admin.fixtures import a_failed_job, admin_of
 from windlass import Every, Windlass
-from windlass.admin import snapshot
-from windlass.core.breaker import BreakerState
-from windlass.core.state import Shown, State
+from windlass._admin import overview, schedules
+from windlass._core.job.state import Shown, State
+from windlass._core.limits.breaker import Breaker, BreakerState
+from windlass._core.limits.limit import LimitSpec
+from windlass._schedules.edits import decoded as read_schedule
+from windlass._storage.memory import MemoryDatabase, MemoryStorage
+from windlass._storage.protocol.job_list import JobFilter, ListOrder
+from windlass._storage.protocol.list_order import default_order, possible_orders
+from windlass._storage.protocol.schedules import ScheduleRow
+from windlass._storage.protocol.storage import Storage
+from windlass._tasks.limits import breaker_name
 from windlass.errors import InvalidArgument
-from windlass.storage.looks import JobFilter, ListOrder
-from windlass.storage.memory import MemoryDatabase, MemoryStorage
-from windlass.storage.protocol import Storage
-from windlass.storage.sorting import possible_orders, usual_order
-from windlass.testing.clock import VirtualClock
-from windlass.testing.conformance.steps import HOUR, MINUTE, a_job, add
+from windlass.testing._clock import VirtualClock
+from windlass.testing.conformance.steps import HOUR, MINUTE, a_job, add, keyed
 
 
 def test_states_may_be_given_as_words() -> None:
@@ -42,9 +46,9 @@ def test_a_word_that_is_no_state_is_refused_with_those_that_are() -> None:
 def test_every_usual_order_is_a_possible_one() -> None:
     for shown in [[one] for one in Shown] + [[Shown.FAILED, Shown.READY], list(Shown)]:
         wanted = JobFilter(shown=shown)
-        assert usual_order(wanted) in possible_orders(wanted)
-    assert usual_order(JobFilter(states=[State.FAILED])) is ListOrder.FINISHED_LAST
-    assert usual_order(JobFilter(states=[State.FAILED], key="k")) is ListOrder.NEWEST
+        assert default_order(wanted) in possible_orders(wanted)
+    assert default_order(JobFilter(states=[State.FAILED])) is ListOrder.FINISHED_LAST
+    assert default_order(JobFilter(states=[State.FAILED], key="k")) is ListOrder.NEWEST
 
 
 async def test_lists_come_in_the_order_that_suits_their_states(
@@ -67,7 +71,7 @@ async def test_lists_come_in_the_order_that_suits_their_states(
 async def test_pages_of_a_snapshot_repeat_no_job_and_say_where_they_end(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshot, "MOST", 4)
+    monkeypatch.setattr(overview, "MAX_PAGE", 4)
     jobs = await add(storage, *(a_job() for _ in range(7)))
     admin = admin_of(storage)
     pages = [(await admin.snapshot(page_size=2, enqueued=n)).enqueued for n in range(1, 5)]
@@ -83,18 +87,12 @@ async def test_pages_of_a_snapshot_repeat_no_job_and_say_where_they_end(
     assert [job.id for job in rest] == jobs[2::-1]
 
 
-async def test_a_page_of_schedules_takes_as_many_reads_as_one_schedule(
-    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    storage = MemoryStorage(MemoryDatabase(clock))
-    app = Windlass("memory://")
-
-    @app.task(breaker=True)
-    async def report() -> None: ...
-
-    admin, reads = admin_of(storage), Counter[str]()
+def _reads(storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often which part of a store was read from now on."""
+    reads = Counter[str]()
     for store, name in (
-        *((storage.schedules, "rows"), (storage.admin, "get")),
+        *((storage.schedules, "rows"), (storage.schedules, "page"), (storage.admin, "get")),
+        *((storage.jobs, "settled"), (storage.limits, "specs")),
         *((storage.limits, "breakers"), (storage.limits, "states")),
     ):
         asked = getattr(store, name)
@@ -104,6 +102,34 @@ async def test_a_page_of_schedules_takes_as_many_reads_as_one_schedule(
             return asked(*given, **named)
 
         monkeypatch.setattr(store, name, counted)
+    return reads
+
+
+async def test_many_breakers_take_as_many_reads_as_one(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = MemoryStorage(MemoryDatabase(clock))
+    admin, reads = admin_of(storage), _reads(storage, monkeypatch)
+    for n in (1, 30):
+        tasks = [f"t{at:02}" for at in range(n)]
+        await storage.limits.define(
+            [LimitSpec(name=breaker_name(task), breaker=Breaker()) for task in tasks]
+        )
+        reads.clear()
+        assert [one.task for one in await admin.breakers()] == tasks
+        assert reads == {"specs": 1, "breakers": 1}
+
+
+async def test_a_page_of_schedules_takes_as_many_reads_as_one_schedule(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = MemoryStorage(MemoryDatabase(clock))
+    app = Windlass("memory://")
+
+    @app.task(breaker=True)
+    async def report() -> None: ...
+
+    admin, reads = admin_of(storage), _reads(storage, monkeypatch)
     seen = []
     for n in range(130):
         await admin.create_schedule(f"s{n:03}", Every(3600), report.call())
@@ -126,3 +152,40 @@ async def test_a_page_of_schedules_takes_as_many_reads_as_one_schedule(
     assert [name for name, state in await admin.schedule_states() if state == "active"][
         -1
     ] == "s129"
+
+
+async def test_a_key_without_its_task_is_refused_with_how_it_is_written(storage: Storage) -> None:
+    await add(storage, keyed("send/42"), keyed("/42"))
+    admin = admin_of(storage)
+    for ask in (admin.find, admin.count):
+        with pytest.raises(InvalidArgument, match=r"TASK/KEY, such as send_digest/42, or /KEY"):
+            await ask(JobFilter(key="42"))
+    for key in ("send/42", "/42"):
+        assert [job.key for job in await admin.find(JobFilter(key=key))] == [key]
+
+
+async def test_who_keeps_looking_at_schedules_decodes_only_what_has_changed(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, decoded = Windlass("memory://"), Counter[str]()
+
+    @app.task
+    async def report() -> None: ...
+
+    admin = admin_of(storage)
+    for n in range(3):
+        await admin.create_schedule(f"s{n}", Every(3600), report.call())
+
+    def counting(row: ScheduleRow) -> Any:
+        decoded[row.name] += 1
+        return read_schedule(row)
+
+    monkeypatch.setattr(schedules, "decoded", counting)
+    first = await admin.schedule_marks()
+    assert decoded == {"s0": 1, "s1": 1, "s2": 1}
+    assert await admin.schedule_marks() == first
+    assert decoded.total() == 3
+    await admin.trigger_schedule("s1")
+    decoded.clear()
+    assert await admin.schedule_marks() != first
+    assert decoded == {"s1": 1}

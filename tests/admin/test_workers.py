@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from windlass import Windlass
+from windlass._storage.protocol.workers import Duty
 from windlass.errors import InvalidArgument
-from windlass.storage.protocol import Duty
 from windlass.testing.conformance.steps import enlist
 
 

@@ -33,8 +33,10 @@ INSTEAD = {
 PROCESS_AS_A_VERB = re.compile(r"_*process(_.*)?")
 
 ALLOWED: dict[str, str] = {
-    "handle.py": "a noun: what a producer holds of a job",
-    "testing/simulation/process.py SimProcess.kill": "what SIGKILL does to a process, not to a job",
+    "_tasks/handle.py": "a noun: what a producer holds of a job",
+    "integrations/django/management/commands/windlass_worker.py Command.handle": (
+        "Django's name for what a command does"
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""Time, chance, identity and threads come through ``windlass.seams`` and nowhere else.
+"""Time, chance, identity and threads come through ``windlass._system.seams`` and nowhere else.
 
 The simulation replaces the seams. Whatever reads a clock or draws a number elsewhere would make
 its runs differ, and a failure found by a seed could not be found again.
@@ -14,7 +14,7 @@ from tests.architecture import exceptions
 from tests.architecture.source import Module, dotted, imported_names, modules, parse
 
 # The seams themselves, their part for green threads, and what replaces them in tests.
-DOORS = re.compile(r"seams\.py|greenlets\.py|testing/.*")
+DOORS = re.compile(r"_system/.*|testing/.*")
 
 FORBIDDEN = re.compile(
     r"""

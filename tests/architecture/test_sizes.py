@@ -27,10 +27,6 @@ LARGER: dict[str, tuple[int, str]] = {
         470,
         "every error that is raised on purpose, with its message, in one list; it is read as one",
     ),
-    "storage/protocol.py lines": (
-        540,
-        "the contract every backend is held to, nearly all of it docstrings; it is read as one",
-    ),
 }
 
 

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from tests.chaos.rig import POSTGRES, SERVERS, Home, Rig, rigged
-from tests.crash.processes import Processes
-from windlass.testing.clock import VirtualClock
+from tests.chaos.fixtures import POSTGRES, SERVERS, Home, Rig, rigged
+from tests.crash.harness.processes import Processes
+from windlass.testing._clock import VirtualClock
 
 
 @pytest.fixture(params=SERVERS)

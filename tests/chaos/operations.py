@@ -6,28 +6,40 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from tests.chaos.rig import Step
-from windlass.core.job import AttemptError, ClaimedJob, Job, JobId, LimitUse, NewJob, Progress
-from windlass.core.limit import LimitSpec, Rate
-from windlass.core.outcome import Interrupted, Outcome, Policy, Raised, Succeeded, decide
-from windlass.core.rollup import Rollup
-from windlass.core.state import State, Verb
-from windlass.core.transition import Transition
-from windlass.core.unique import Unique, Window
-from windlass.storage.journal import LogChunk, LogLine
-from windlass.storage.moving import Belonging, StoredJob
-from windlass.storage.ordering import (
+from tests.chaos.fixtures import Step
+from windlass._core.job.job import (
+    AttemptError,
+    ClaimedJob,
+    JobId,
+    JobRecord,
+    LimitUse,
+    NewJob,
+    Progress,
+)
+from windlass._core.job.outcome import Interrupted, Outcome, Policy, Raised, Succeeded, decide
+from windlass._core.job.state import State, Verb
+from windlass._core.job.transition import Transition
+from windlass._core.job.unique import UniqueKey, Window
+from windlass._core.limits.limit import LimitSpec, Rate
+from windlass._core.stats.rollup import Rollup
+from windlass._storage.protocol.actions import (
     AuditNote,
     AuditRecord,
     Cancel,
     Delete,
     Discard,
     Edit,
-    Order,
+    JobAction,
     Requeue,
     RunNow,
 )
-from windlass.storage.protocol import JobFilter, QueueRecord, Storage, Want, WorkerStart
+from windlass._storage.protocol.copy import CopiedRecord, StoredJob
+from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.jobs import Want
+from windlass._storage.protocol.journal import LogChunk, LogLine
+from windlass._storage.protocol.queues import QueueRecord
+from windlass._storage.protocol.storage import Storage
+from windlass._storage.protocol.workers import WorkerStart
 
 LONG = timedelta(hours=1)
 OOPS = AttemptError("ValueError", "no", "trace")
@@ -67,7 +79,7 @@ def inserting(*jobs: NewJob) -> Step:
     return lambda storage: storage.jobs.insert(jobs)
 
 
-def ordering(order: Order, *jobs: JobId) -> Step:
+def ordering(order: JobAction, *jobs: JobId) -> Step:
     return lambda storage: storage.orders.order(order, jobs or [job(1)], NOTE)
 
 
@@ -124,12 +136,12 @@ FAILED: Sequence[Step] = (
 )
 RUNNING: Sequence[Step] = (registering(), inserting(new(1), new(2)), claimed)
 LIMITED = new(3, limits=(LimitUse("one"), LimitUse("rate")))
-KEYED = new(4, unique=Unique("k", Window.UNTIL_FINISHED))
+KEYED = new(4, unique=UniqueKey("k", Window.UNTIL_FINISHED))
 
 
-BELONGINGS: Sequence[Belonging] = (
+BELONGINGS: Sequence[CopiedRecord] = (
     StoredJob(
-        job=Job(
+        job=JobRecord(
             id=job(7),
             seq=3,
             task="t",
@@ -149,7 +161,7 @@ BELONGINGS: Sequence[Belonging] = (
             key_held=True,
             error=OOPS,
         ),
-        unique=Unique("moved"),
+        unique=UniqueKey("moved"),
         ended=(1, Verb.RETRY, "w0"),
     ),
     Rollup(minute=START, queue="a", task="t", counts={"retry": 1}, wait={3: 1}, run={4: 1}),

@@ -6,6 +6,7 @@ from typing import cast
 
 import pytest
 
+from tests.chaos.fixtures import Rig, Step, everything
 from tests.chaos.operations import (
     NOTE,
     OUTCOMES,
@@ -19,11 +20,11 @@ from tests.chaos.operations import (
     new,
     transitions,
 )
-from tests.chaos.rig import Rig, Step, everything
-from windlass.core.unique import Unique
+from windlass._core.job.unique import UniqueKey
+from windlass._storage.memory import MemoryDatabase, MemoryStorage
+from windlass._storage.protocol.jobs import Inserted, Verdict
+from windlass._storage.protocol.storage import Storage
 from windlass.errors import StorageUnavailable
-from windlass.storage.memory import MemoryDatabase, MemoryStorage
-from windlass.storage.protocol import Inserted, Storage, Verdict
 
 pytestmark = pytest.mark.chaos
 
@@ -96,7 +97,7 @@ async def test_an_end_is_applied_once_and_then_known_as_repeated(rig: Rig, name:
     assert await everything(beside, now) == await everything(memory, now)
 
 
-@pytest.mark.parametrize("more", [{}, {"tags": ("a",)}, {"unique": Unique("k")}], ids=str)
+@pytest.mark.parametrize("more", [{}, {"tags": ("a",)}, {"unique": UniqueKey("k")}], ids=str)
 async def test_jobs_that_a_lost_try_has_stored_are_not_called_stored_before(
     rig: Rig, more: dict[str, object]
 ) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.places import on_prefix, on_schema
-from tests.crash.processes import Processes, stand_still, until
-from tests.crash.roles import UNKNOWN
-from tests.crash.scene import Scene
+from tests.crash.harness.backends import on_prefix, on_schema
+from tests.crash.harness.processes import Processes, stand_still, until
+from tests.crash.harness.roles import UNKNOWN
+from tests.crash.harness.scene import Scene
 from tests.servers.postgres import PostgresServer
 from tests.servers.valkey import ValkeyServer
 

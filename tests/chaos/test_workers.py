@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.chaos.rig import POSTGRES, REDIS, Home
-from tests.crash.places import Place, on_prefix, on_schema
-from tests.crash.processes import Processes, stand_still, until
-from tests.crash.scene import Scene
-from tests.crash.store import SUCCEEDED
+from tests.chaos.fixtures import POSTGRES, REDIS, Home
+from tests.crash.harness.backends import Place, on_prefix, on_schema
+from tests.crash.harness.processes import Processes, stand_still, until
+from tests.crash.harness.scene import Scene
+from tests.crash.harness.store import SUCCEEDED
 from tests.servers.proxy import Match, Proxy
-from windlass.storage.redis.scripts import script
+from windlass._storage.redis.io.scripts import script
 
 pytestmark = pytest.mark.chaos
 
 LEASE = 1.0
-"""What `tests.crash.shop.SETTINGS` says."""
+"""What `tests.crash.harness.shop.SETTINGS` says."""
 
 
 def place_of(home: Home) -> Place:

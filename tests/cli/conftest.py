@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.desk import Desk, empty_file
+from tests.cli.fixtures import Desk, empty_file
 from tests.cli.shop import Shop
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from windlass.cli.signals import TOGETHER
+from windlass._cli.worker_process.signals import TOGETHER
 
 PATIENCE = 30.0
 """Nothing here takes that long unless it is broken."""

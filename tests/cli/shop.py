@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass import Windlass
-from windlass.core.job import Job
+from windlass._core.job.job import JobRecord
 
 SHOP = """
 import asyncio
@@ -79,7 +79,7 @@ class Shop:
         """Whether its handler was entered: a stored claim alone may still be given back."""
         return (self.folder / f"begun-{job_id}").exists()
 
-    def job(self, job_id: str) -> Job:
+    def job(self, job_id: str) -> JobRecord:
         return self.app.blocking.run(self.app.admin.get(job_id))
 
     def result(self, job_id: str) -> Any:

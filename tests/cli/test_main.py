@@ -12,8 +12,8 @@ import pytest
 from tests.architecture.source import ROOT
 from tests.cli.processes import windlass
 from windlass import __version__
-from windlass.cli import codes
-from windlass.cli.worker import worker
+from windlass._cli import exit_codes
+from windlass._cli.commands.worker import worker
 
 
 def test_the_version_is_told(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_wrong_command_line_is_exit_code_1_with_a_reason(
 
 def test_version_and_help_do_not_pay_for_what_commands_need(tmp_path: Path) -> None:
     code = (
-        "import sys; from windlass.cli.main import main; main(['--help'])\n"
+        "import sys; from windlass._cli.main import main; main(['--help'])\n"
         "print([name for name in ('rich', 'apsw', 'uvloop') if name in sys.modules])"
     )
     ended = subprocess.run(
@@ -82,8 +82,8 @@ def test_the_page_about_workers_tells_every_option_and_every_exit_code() -> None
     written = [name for option in options for name in (*option.opts, *option.secondary_opts)]
     assert [name for name in written if name.startswith("-") and f"`{name}" not in page] == []
     told = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
-    others = {codes.UNHEALTHY, codes.HANDLER_FAILED}
-    assert told == {getattr(codes, name) for name in codes.__all__} - others
+    others = {exit_codes.UNHEALTHY, exit_codes.HANDLER_FAILED}
+    assert told == {getattr(exit_codes, name) for name in exit_codes.__all__} - others
     page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
     told = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
-    assert told == {codes.IN_ORDER, codes.COULD_NOT_START, *others}
+    assert told == {exit_codes.IN_ORDER, exit_codes.COULD_NOT_START, *others}

@@ -8,12 +8,13 @@ from typing import Self
 
 import pytest
 
-from tests.client.stores import Wrapped, wrapping
+from tests.client.fakes import Wrapped, wrapping
 from windlass import Windlass
-from windlass.core.job import NewJob
+from windlass._core.job.job import NewJob
+from windlass._storage.protocol.jobs import Inserted
+from windlass._storage.protocol.storage import Storage
+from windlass._storage.shared.batcher import Batcher, copy_error
 from windlass.errors import StoreBusy
-from windlass.storage.batching import Batcher, twin
-from windlass.storage.protocol import Inserted, Storage
 
 
 class Cursed(Exception):
@@ -146,7 +147,7 @@ def test_a_twin_of_an_error_is_the_same_but_another() -> None:
     try:
         raise error from cause
     except Odd as raised:
-        copy = twin(raised)
+        copy = copy_error(raised)
     assert copy is not error
     assert isinstance(copy, Odd)
     assert (str(copy), copy.code, copy.__cause__) == ("5: no", 5, cause)
@@ -157,7 +158,7 @@ def test_a_twin_of_an_error_is_the_same_but_another() -> None:
 
 def test_what_cannot_be_copied_is_shared() -> None:
     error = Exception.__new__(Stubborn)
-    assert twin(error) is error
+    assert copy_error(error) is error
 
 
 async def test_cancelling_a_caller_does_not_cancel_the_flush_it_shares(app: Windlass) -> None:

@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from windlass import Context, Windlass
-from windlass.core.state import State
+from windlass._core.job.state import State
+from windlass._storage.protocol.jobs import CancelAnswer
 from windlass.errors import JobCancelled
-from windlass.storage.protocol import CancelAnswer
 
 
 async def test_a_waiting_job_is_cancelled_at_once(app: Windlass) -> None:

@@ -14,8 +14,8 @@ import pydantic
 import pytest
 
 from windlass import Backoff, Context, Task, Windlass
-from windlass.core.event import Event, JobEnqueued
-from windlass.core.state import State
+from windlass._core.job.event import Event, JobEnqueued
+from windlass._core.job.state import State
 from windlass.errors import InvalidArgument, PayloadError
 from windlass.testing import VirtualClock
 

@@ -10,18 +10,19 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.world import World, logged, simulate, working
-from windlass import Backoff, Context, Snooze, Windlass, journaling
-from windlass.core.event import JobEnqueued, ordered
-from windlass.core.job import JobId
-from windlass.core.state import Verb
+from tests.worker.fixtures import World, logged, simulate, working
+from windlass import Backoff, Context, Snooze, Windlass
+from windlass._client import event_log
+from windlass._client.event_log import EventJournal
+from windlass._core.job.event import JobEnqueued, action_event
+from windlass._core.job.job import JobId
+from windlass._core.job.state import Verb
+from windlass._observe.bus import Bus
+from windlass._storage.protocol.journal import EventRecord
+from windlass._system.seams import new_job_ids
 from windlass.errors import StorageUnavailable
-from windlass.journaling import EventJournal
-from windlass.observe.bus import Bus
-from windlass.seams import new_job_ids
-from windlass.storage.journal import EventRecord
 from windlass.testing import VirtualClock, drain
-from windlass.testing.clock import START
+from windlass.testing._clock import START
 
 DAY = timedelta(days=1)
 
@@ -97,7 +98,7 @@ def test_events_are_written_every_two_seconds_and_not_before() -> None:
 
 
 async def test_a_full_buffer_drops_and_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journaling, "_MOST", 3)
+    monkeypatch.setattr(event_log, "_MOST", 3)
     async with Windlass("memory://", event_log=True) as app:
 
         @app.task(name="job")
@@ -163,7 +164,7 @@ async def test_no_job_begins_before_it_is_enqueued() -> None:
         storage, bus = await app.storage(), Bus()
         journal = EventJournal(storage, bus)
         record = await made.refresh()
-        bus.publish(ordered(Verb.CLAIM, record, record.created_at))
+        bus.publish(action_event(Verb.CLAIM, record, record.created_at))
         bus.publish(JobEnqueued(job=made.id, task="job", queue="default"))
         assert await journal.flush() == 2
         first, second = await events(app)

@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 
 import windlass
-from tests.client.stores import Wrapped, wrapping
+from tests.client.fakes import Wrapped, wrapping
 from windlass import Context, GiveUp, Retry, Snooze, Throttled, Windlass
-from windlass.core.job import JobId, NewJob
-from windlass.core.state import State
+from windlass._core.job.job import JobId, NewJob
+from windlass._core.job.state import State
+from windlass._storage.protocol.jobs import Settled
+from windlass._storage.protocol.storage import Storage
+from windlass._system.seams import new_job_id
 from windlass.errors import (
     AppClosed,
     InvalidArgument,
@@ -29,8 +32,6 @@ from windlass.errors import (
     StorageReplaced,
     StorageUnavailable,
 )
-from windlass.seams import new_job_id
-from windlass.storage.protocol import Settled, Storage
 from windlass.testing import VirtualClock
 
 

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from windlass import Context, Unique, Windlass, testing
-from windlass.core.job import Job as JobRecord
-from windlass.core.state import State
-from windlass.core.unique import OnConflict, Window
+from windlass._core.job.job import JobRecord
+from windlass._core.job.state import State
+from windlass._core.job.unique import OnConflict, Window
+from windlass._tasks.task import Task
 from windlass.errors import DefinitionError, InvalidArgument, KeyConflict
-from windlass.task import Task
 from windlass.testing import VirtualClock
 
 REPLACES = ["replace", "replace_arguments", "replace_due"]

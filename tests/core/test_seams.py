@@ -11,8 +11,8 @@ from datetime import UTC, timedelta
 
 import pytest
 
-from windlass import seams
-from windlass.seams import (
+from windlass._system import seams
+from windlass._system.seams import (
     SYSTEM_CLOCK,
     Seams,
     chance,
@@ -87,7 +87,7 @@ def test_a_worker_id_is_short_and_does_not_repeat() -> None:
 
 FORKED = """
 import os
-from windlass.seams import chance, new_job_id, new_worker_id
+from windlass._system.seams import chance, new_job_id, new_worker_id
 chance()
 read, write = os.pipe()
 if os.fork() == 0:

@@ -7,9 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.places import DURABLE, POSTGRES, SQLITE, Place, on_file, on_prefix, on_schema
-from tests.crash.processes import Processes
-from tests.crash.scene import Scene
+from tests.crash.harness.backends import (
+    DURABLE,
+    POSTGRES,
+    SQLITE,
+    Place,
+    on_file,
+    on_prefix,
+    on_schema,
+)
+from tests.crash.harness.processes import Processes
+from tests.crash.harness.scene import Scene
 
 
 @pytest.fixture(scope="session")

@@ -19,8 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.crash.effects import END, START
-from tests.crash.places import (
+from tests.crash.harness.backends import (
     DURABLE,
     POSTGRES,
     SQLITE,
@@ -29,8 +28,9 @@ from tests.crash.places import (
     on_prefix,
     on_schema,
 )
-from tests.crash.processes import Process, Processes, stand_still, until
-from tests.crash.scene import Scene
+from tests.crash.harness.effects import END, START
+from tests.crash.harness.processes import Process, Processes, stand_still, until
+from tests.crash.harness.scene import Scene
 from tests.servers.postgres import PostgresServer
 from tests.servers.valkey import OTHER, ValkeyServer
 

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from tests.crash.places import SQLITE
-from tests.crash.processes import until
-from tests.crash.scene import Scene
+from tests.crash.harness.backends import SQLITE
+from tests.crash.harness.processes import until
+from tests.crash.harness.scene import Scene
 
 # A file has one lock for all who write; servers have none that an enqueue would wait for.
 pytestmark = [pytest.mark.crash, pytest.mark.parametrize("place", [SQLITE], indirect=True)]

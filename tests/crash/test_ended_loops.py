@@ -8,10 +8,10 @@ from itertools import product
 
 import pytest
 
-from tests.crash.places import DURABLE, SQLITE
-from tests.crash.processes import Process, until
-from tests.crash.scene import Scene
-from tests.crash.store import FAILED, SUCCEEDED, WAITING
+from tests.crash.harness.backends import DURABLE, SQLITE
+from tests.crash.harness.processes import Process, until
+from tests.crash.harness.scene import Scene
+from tests.crash.harness.store import FAILED, SUCCEEDED, WAITING
 
 pytestmark = pytest.mark.crash
 

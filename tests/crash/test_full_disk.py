@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.crash.processes import Processes, stand_still, until
-from tests.crash.scene import Scene
-from tests.crash.sqlite_store import StoreElsewhere
-from tests.crash.store import SUCCEEDED
+from tests.crash.harness.processes import Processes, stand_still, until
+from tests.crash.harness.scene import Scene
+from tests.crash.harness.sqlite_store import StoreElsewhere
+from tests.crash.harness.store import SUCCEEDED
 
 pytestmark = pytest.mark.crash
 

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
+from tests.crash.harness.backends import POSTGRES, REDIS, SQLITE
+from tests.crash.harness.redis_store import RedisStore
+from tests.crash.harness.scene import Scene
 from tests.crash.kill_loop import RUNNING, KillLoop, distribution
-from tests.crash.places import POSTGRES, REDIS, SQLITE
-from tests.crash.redis_store import RedisStore
-from tests.crash.scene import Scene
-from windlass.storage.redis import open_redis
+from windlass._storage.redis import open_redis
 from windlass.testing.conformance.steps import a_job
 
 pytestmark = pytest.mark.crash

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.places import SQLITE
-from tests.crash.processes import until
-from tests.crash.scene import Scene
+from tests.crash.harness.backends import SQLITE
+from tests.crash.harness.processes import until
+from tests.crash.harness.scene import Scene
 
 pytestmark = [pytest.mark.crash, pytest.mark.parametrize("place", [SQLITE], indirect=True)]
 

@@ -6,12 +6,12 @@ import signal
 
 import pytest
 
-from tests.crash import points
-from tests.crash.places import SQLITE
-from tests.crash.points import POINTS, Point
-from tests.crash.processes import Process, stand_still, until
-from tests.crash.scene import Scene
-from windlass.cli.signals import TOGETHER
+from tests.crash.harness import points
+from tests.crash.harness.backends import SQLITE
+from tests.crash.harness.points import POINTS, Point
+from tests.crash.harness.processes import Process, stand_still, until
+from tests.crash.harness.scene import Scene
+from windlass._cli.worker_process.signals import TOGETHER
 
 pytestmark = pytest.mark.crash
 
@@ -125,9 +125,9 @@ def test_a_producer_dies_while_it_enqueues(scene: Scene, name: str) -> None:
 
 
 def test_a_point_that_does_not_exist_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = Point("windlass.app:Windlass.gone", "before", "", 0, 0)
+    gone = Point("windlass._app.app:Windlass.gone", "before", "", 0, 0)
     monkeypatch.setitem(POINTS[SQLITE], "nowhere", gone)
-    with pytest.raises(LookupError, match=r"windlass\.app:Windlass\.gone does not exist"):
+    with pytest.raises(LookupError, match=r"windlass\._app\.app:Windlass\.gone does not exist"):
         points.arm(SQLITE, "nowhere", "SIGKILL")
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.places import SQLITE
-from tests.crash.processes import until
-from tests.crash.scene import Scene
-from tests.crash.sqlite_store import SqliteStore
-from windlass.cli.codes import STORAGE_LOST
+from tests.crash.harness.backends import SQLITE
+from tests.crash.harness.processes import until
+from tests.crash.harness.scene import Scene
+from tests.crash.harness.sqlite_store import SqliteStore
+from windlass._cli.exit_codes import STORAGE_LOST
 
 pytestmark = [pytest.mark.crash, pytest.mark.parametrize("place", [SQLITE], indirect=True)]
 

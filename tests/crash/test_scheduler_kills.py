@@ -12,11 +12,11 @@ from statistics import median
 
 import pytest
 
-from tests.crash.processes import Process, stand_still
-from tests.crash.scene import Scene
+from tests.crash.harness.processes import Process, stand_still
+from tests.crash.harness.scene import Scene
 from windlass import Every
-from windlass.core.job import JobId
-from windlass.core.schedule import slot_of
+from windlass._core.job.job import JobId
+from windlass._core.schedule.schedule import slot_of
 
 pytestmark = pytest.mark.crash
 

@@ -8,11 +8,11 @@ import signal
 
 import pytest
 
-from tests.crash.places import DURABLE, SQLITE
-from tests.crash.processes import Process, running, stand_still, until
-from tests.crash.scene import Scene
-from tests.crash.store import RUNNING, SUCCEEDED, WAITING
-from windlass.cli.signals import TOGETHER
+from tests.crash.harness.backends import DURABLE, SQLITE
+from tests.crash.harness.processes import Process, running, stand_still, until
+from tests.crash.harness.scene import Scene
+from tests.crash.harness.store import RUNNING, SUCCEEDED, WAITING
+from windlass._cli.worker_process.signals import TOGETHER
 
 pytestmark = pytest.mark.crash
 

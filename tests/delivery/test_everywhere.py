@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from windlass import Backoff, Breaker, Context, Every, Limit, Rate, Retry, Throttled, Windlass
-from windlass.task import Task
+from windlass._tasks.task import Task
 
 LATE = 0.4
 """Seconds that a busy machine may take to start what is due; a poll would take a minute."""

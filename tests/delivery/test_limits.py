@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from tests.delivery.world import World, enqueue, simulate, speaker, times, working
+from tests.delivery.fixtures import World, enqueue, simulate, speaker, times, working
 from windlass import Breaker, Limit, Rate, Throttled
 
 STORES = ["memory", "sqlite"]

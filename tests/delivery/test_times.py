@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from tests.delivery.world import World, enqueue, simulate, speaker, times, working
+from tests.delivery.fixtures import World, enqueue, simulate, speaker, times, working
 from windlass import Backoff, Context, Cron, Every, Snooze
-from windlass.testing.clock import START
+from windlass.testing._clock import START
 
 STORES = ["memory", "sqlite"]
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.architecture.source import ROOT
 from windlass import Grants, Windlass
-from windlass.plugins.finding import GROUP
+from windlass._plugins.entry_points import GROUP
 
 TEMPLATE = ROOT / "examples" / "plugin_template"
 

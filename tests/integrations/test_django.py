@@ -14,9 +14,9 @@ from django.db import connection, transaction
 from tests.integrations.conftest import SETTINGS
 from tests.integrations.programs import complaint, run
 from windlass import Windlass
+from windlass._storage.protocol.job_list import JobFilter
 from windlass.errors import PayloadError, UnknownTask
 from windlass.integrations.django import TARGET, enqueue_on_commit, get_app, on_commit
-from windlass.storage.protocol import JobFilter
 
 Work = Callable[..., None]
 

@@ -19,7 +19,7 @@ BACKEND = "windlass.integrations.django.django_tasks.WindlassBackend"
 
 def found(tasks: dict[str, Any] | None = None, **settings: Any) -> list[tuple[str, str]]:
     """The id and the words of each message."""
-    from windlass.integrations.django.checks import check_settings  # noqa: PLC0415 -- set up first
+    from windlass.integrations.django._checks import check_settings  # noqa: PLC0415 -- set up first
 
     if tasks is not None:
         settings["TASKS"] = {"default": {"BACKEND": BACKEND, **tasks}}

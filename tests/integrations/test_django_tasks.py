@@ -21,8 +21,8 @@ from tests.integrations.shopfront.interface import (
 )
 from windlass import Windlass
 from windlass.errors import ConfigError
-from windlass.integrations.django.backend import Backend
-from windlass.integrations.django.running import adopt
+from windlass.integrations.django._backend import Backend
+from windlass.integrations.django._worker_tasks import adopt
 
 pytestmark = pytest.mark.usefixtures("shop")
 

@@ -14,7 +14,7 @@ from django.test import override_settings
 from tests.integrations.programs import run
 from tests.integrations.shopfront.interface import task_enqueued
 from windlass import Windlass
-from windlass.storage.protocol import JobFilter
+from windlass._storage.protocol.job_list import JobFilter
 
 PROGRAM = """
 import sys
@@ -37,7 +37,7 @@ django.setup()
 from django.core.checks import run_checks
 from django.db import connection, transaction
 from django_tasks import task
-from windlass.integrations.django import committing, get_app
+from windlass.integrations.django import _commit, get_app
 
 @task
 def add(a, b):
@@ -58,7 +58,7 @@ def rolled_back(enqueue):
 
 rolled_back(lambda: add.enqueue(1, 1))
 assert stored() == []
-asked, committing._asked = committing._asked, None  # where both are is asked once
+asked, _commit._asked = _commit._asked, None  # where both are is asked once
 with transaction.atomic():
     first = add.enqueue(1, 2)
     inside = first.enqueued_at is not None
@@ -71,7 +71,7 @@ with transaction.atomic():
 ids = [first.id, second.id, late[0].id]
 assert sorted(stored()) == sorted(ids), (stored(), ids)
 assert add.get_result(first.id).enqueued_at == first.enqueued_at
-committing._asked = asked
+_commit._asked = asked
 print("inside" if inside else "after")
 print(*[message.id for message in run_checks()])
 print(*[message.id for message in run_checks(databases=["default"])])

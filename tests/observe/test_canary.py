@@ -20,12 +20,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry
 
-from tests.observe import works
+from tests.observe import traced_app
 from windlass import Backoff, Context, Every, Failure, Limit, Secret, Unique, Windlass
-from windlass.cli.main import main
-from windlass.observe.log import EventLog, HumanFormatter, JsonFormatter
-from windlass.storage.ordering import RunNow
-from windlass.storage.protocol import JobFilter
+from windlass._cli.main import main
+from windlass._observe.log import EventLog, HumanFormatter, JsonFormatter
+from windlass._storage.protocol.actions import RunNow
+from windlass._storage.protocol.job_list import JobFilter
 from windlass.testing import isolated
 
 ANNOTATED, NAMED, NESTED = "canary-annotated-41", "canary-named-42", "canary-nested-43"
@@ -203,10 +203,10 @@ def test_no_channel_shows_a_secret(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 async def test_a_child_process_gives_none_away() -> None:
-    app = works.app
+    app = traced_app.app
     with isolated(app), logging_to(HumanFormatter(), JsonFormatter()) as logs:
         async with app, app.worker():
-            job = await works.careless.enqueue(ANNOTATED, {"token": NAMED})
+            job = await traced_app.careless.enqueue(ANNOTATED, {"token": NAMED})
             with pytest.raises(Exception, match="careless") as failed:
                 await job.result(timeout=20)
         stored = repr(await (await app.storage()).admin.history(job.id))

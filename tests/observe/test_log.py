@@ -14,21 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass import Backoff, Secret, Windlass
-from windlass.core.event import Event, JobEnqueued, JobMoved, QueueCooled, WorkerChanged
-from windlass.core.ids import short_id
-from windlass.core.job import AttemptError, JobId
-from windlass.core.state import Verb
-from windlass.errors import JobFailed
-from windlass.observe.bus import Bus
-from windlass.observe.log import (
+from windlass._core.job.event import Event, JobEnqueued, JobMoved, QueueCooled, WorkerChanged
+from windlass._core.job.ids import short_id
+from windlass._core.job.job import AttemptError, JobId
+from windlass._core.job.state import Verb
+from windlass._observe.bus import Bus
+from windlass._observe.current_run import WithJob
+from windlass._observe.log import (
     EventLog,
     HumanFormatter,
     JsonFormatter,
     brief,
-    one_line,
+    error_in_one_line,
     printable,
 )
-from windlass.observe.run import WithJob
+from windlass.errors import JobFailed
 from windlass.testing import drain
 
 JOB = JobId("0199f00000007000800000000badcafe")
@@ -239,9 +239,9 @@ def test_text_direction_cannot_be_turned_around() -> None:
 
 
 def test_an_error_is_its_kind_and_first_line_and_not_too_long() -> None:
-    assert one_line(AttemptError("E", "")) == "E"
-    assert one_line(AttemptError("a.b.E", "\n x\r\x1b[0m\ny")) == r"E: x\r\x1b[0m"
-    assert len(one_line(AttemptError("E", "x" * 1000))) == 160
+    assert error_in_one_line(AttemptError("E", "")) == "E"
+    assert error_in_one_line(AttemptError("a.b.E", "\n x\r\x1b[0m\ny")) == r"E: x\r\x1b[0m"
+    assert len(error_in_one_line(AttemptError("E", "x" * 1000))) == 160
 
 
 # --- lines for machines ---

@@ -20,14 +20,14 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from windlass import Backoff, Snooze, Windlass
-from windlass.core.event import JobEnqueued, JobMoved, QueueCooled
-from windlass.core.job import AttemptError, JobId
-from windlass.core.state import Verb
+from windlass._core.job.event import JobEnqueued, JobMoved, QueueCooled
+from windlass._core.job.job import AttemptError, JobId
+from windlass._core.job.state import Verb
+from windlass._observe import backlog
+from windlass._observe.bus import Bus
+from windlass._observe.label_limits import LabelNames
+from windlass._observe.prometheus import OTHER, Metrics
 from windlass.errors import ConfigError, MissingDependency, StorageUnavailable
-from windlass.observe import backlog
-from windlass.observe.bus import Bus
-from windlass.observe.labels import Names
-from windlass.observe.prometheus import OTHER, Metrics
 
 JOB = JobId("0199f00000007000800000000badcafe")
 AT = datetime(2025, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -180,7 +180,7 @@ def test_a_cool_down_is_counted_by_its_queue(bench: Bench) -> None:
 
 
 def test_a_long_name_keeps_its_label_when_there_is_room_for_no_other() -> None:
-    names = Names(1)
+    names = LabelNames(1)
     assert names("a" * 300) == names("a" * 300) == "a" * 200
     assert names("b") == OTHER
 
@@ -430,7 +430,7 @@ def test_an_app_without_metrics_has_no_listener() -> None:
 
 
 def test_without_the_library_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "windlass.observe.prometheus")
+    monkeypatch.delitem(sys.modules, "windlass._observe.prometheus")
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(MissingDependency, match=re.escape("pip install 'windlass[metrics]'")):
         Windlass("memory://").metrics()

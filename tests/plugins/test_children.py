@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.plugins.heavy import app, mailer
+from tests.plugins.process_app import app, mailer
 from windlass import testing
-from windlass.storage.protocol import JobFilter
+from windlass._storage.protocol.job_list import JobFilter
 
 
 async def test_a_child_process_leads_no_further_than_the_worker_does() -> None:

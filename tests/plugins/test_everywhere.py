@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugins.some import Some
+from tests.plugins.fakes import Some
 from windlass import Breaker, Context, Every, Grants, Registrar, Windlass
-from windlass.core.state import State
-from windlass.schedules import UNINSTALLED
-from windlass.storage.protocol import JobFilter
+from windlass._core.job.state import State
+from windlass._schedules.edits import UNINSTALLED
+from windlass._storage.protocol.job_list import JobFilter
 
 GRANTS = Grants(tasks=True, schedules=True, queues=["default"], max_running=2)
 

@@ -9,13 +9,13 @@ from typing import Any, Protocol, runtime_checkable
 
 import pytest
 
-from tests.plugins.some import EVERYTHING, Mailer, Some
-from tests.runtime.world import World, bench, logged, simulate, working
+from tests.plugins.fakes import EVERYTHING, Mailer, Some
+from tests.worker.fixtures import World, bench, logged, simulate, working
 from windlass import Context, Registrar, Snooze, Windlass
-from windlass.core.state import State
+from windlass._core.job.state import State
+from windlass._plugins.builtin_maintenance import UPKEEP, Upkeep
+from windlass._tasks.services import AttachedServices
 from windlass.errors import InvalidArgument, ServiceMissing
-from windlass.plugins.maintenance import UPKEEP, Upkeep
-from windlass.services import AttachedServices
 
 
 @pytest.fixture

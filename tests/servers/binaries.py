@@ -10,6 +10,7 @@ import ctypes
 import importlib.util
 import os
 import pwd
+import secrets
 import shutil
 import signal
 import socket
@@ -120,11 +121,30 @@ def run(command: Sequence[str | Path], folder: Path) -> None:
         raise ServerFailed(message)
 
 
-def free_port() -> int:
-    """One that nobody listens on; another process may take it before the server does."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+_PORTS = range(12_000, 32_000)
+"""Below the range from which the kernel gives ports to outgoing connections."""
+
+
+def free_port(neighbours: int = 0) -> int:
+    """Return a port that is free, and whose next ``neighbours`` ports are free too.
+
+    The port is drawn at random from a range that the kernel does not use by itself, so another test
+    does not take it between the choice and its use.
+    """
+    while True:
+        port = secrets.choice(_PORTS)
+        if all(_is_free(port + number) for number in range(neighbours + 1)):
+            return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def until_ready(

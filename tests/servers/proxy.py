@@ -12,7 +12,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from tests.servers.wires import Wire
+from tests.servers.wire_protocols import Wire
 
 _CHUNK = 65536
 PATIENCE = 30.0

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.servers.binaries import PATIENCE, ServerFailed, new_folder
-from tests.servers.warden import SOCKET
+from tests.servers.keeper import SOCKET
 
 _ROOT = Path(__file__).parents[2]
 
@@ -71,7 +71,7 @@ class Run(SharedServers):
         if self._warden is not None:
             return
         self._warden = subprocess.Popen(
-            [sys.executable, "-m", "tests.servers.warden", str(self.folder)],
+            [sys.executable, "-m", "tests.servers.keeper", str(self.folder)],
             cwd=_ROOT,
             stdin=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the tests; they may still need the servers

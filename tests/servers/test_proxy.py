@@ -13,7 +13,7 @@ from redis.backoff import NoBackoff
 
 from tests.servers.proxy import Proxy
 from tests.servers.shared import SharedServers
-from tests.servers.wires import PostgresWire, RedisWire
+from tests.servers.wire_protocols import PostgresWire, RedisWire
 
 CUT = (asyncpg.PostgresConnectionError, asyncpg.InterfaceError, OSError)
 

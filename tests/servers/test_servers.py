@@ -14,7 +14,7 @@ import psycopg
 import pytest
 import redis
 
-from tests.crash.processes import running, until
+from tests.crash.harness.processes import running, until
 from tests.servers.postgres import PostgresServer
 from tests.servers.shared import SharedServers
 from tests.servers.valkey import ValkeyServer

@@ -23,10 +23,10 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from tests.simulation.framework.loop import TraceLine
 from tests.simulation.seeds import BITE, STORES, Bite, reproduce, run_bite, run_schedules
-from windlass.testing.simulation.loop import TraceLine
-from windlass.testing.simulation.schedules import simulate_schedules
-from windlass.testing.simulation.world import StoreName, simulate
+from tests.simulation.world.schedules import simulate_schedules
+from tests.simulation.world.world import StoreName, simulate
 
 ENOUGH = 10
 """Seeds that fail before the rest is not worth the wait."""

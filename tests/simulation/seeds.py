@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from windlass.testing.simulation.schedules import simulate_schedules
-from windlass.testing.simulation.world import StoreName, simulate
+from tests.simulation.world.schedules import simulate_schedules
+from tests.simulation.world.world import StoreName, simulate
 
 BITE = 10
 STORES: tuple[StoreName, ...] = ("memory", "sqlite")

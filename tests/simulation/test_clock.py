@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from windlass.seams import Clock
-from windlass.testing.clock import START, LoopClock, VirtualClock
-from windlass.testing.simulation.loop import SimLoop, run
+from tests.simulation.framework.loop import SimLoop, run
+from windlass._system.seams import Clock
+from windlass.testing._clock import START, LoopClock, VirtualClock
 
 HOUR = timedelta(hours=1)
 

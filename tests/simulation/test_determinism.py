@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.simulation.world import busy_world, simulate
-from windlass.testing.simulation.loop import (
+from tests.simulation.fixtures import busy_world, simulate
+from tests.simulation.framework.loop import (
     SimLoop,
 )
 
@@ -18,7 +18,7 @@ from windlass.testing.simulation.loop import (
 
 ELSEWHERE = """
 import sys
-from tests.simulation.world import busy_world, simulate
+from tests.simulation.fixtures import busy_world, simulate
 print(simulate(busy_world, seed=int(sys.argv[1])).digest)
 """
 

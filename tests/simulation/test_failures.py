@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.world import simulate
-from windlass.testing.simulation.loop import (
+from tests.simulation.fixtures import simulate
+from tests.simulation.framework.loop import (
     Deadlock,
     Overrun,
     SimLoop,

@@ -8,20 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from windlass.config import Settings, WorkerSettings
-from windlass.core.job import JobId, NewJob
-from windlass.core.outcome import Policy
-from windlass.core.transition import succeed
-from windlass.observe.bus import Bus
-from windlass.runtime.identity import Identity
-from windlass.runtime.presence import Presence
-from windlass.runtime.reaper import Reaper
-from windlass.seams import Seams
-from windlass.storage.memory import MemoryDatabase, MemoryStorage
-from windlass.storage.protocol import Storage, Verdict, Want, WorkerStart
-from windlass.storage.sqlite import open_sqlite
-from windlass.task import TaskRegistry
-from windlass.testing.clock import VirtualClock
+from windlass._core.job.job import JobId, NewJob
+from windlass._core.job.outcome import Policy
+from windlass._core.job.transition import succeed
+from windlass._observe.bus import Bus
+from windlass._settings.settings import Settings, WorkerSettings
+from windlass._storage.memory import MemoryDatabase, MemoryStorage
+from windlass._storage.protocol.jobs import Verdict, Want
+from windlass._storage.protocol.storage import Storage
+from windlass._storage.protocol.workers import WorkerStart
+from windlass._storage.sqlite import open_sqlite
+from windlass._system.seams import Seams
+from windlass._tasks.task import TaskRegistry
+from windlass._worker.liveness.reaper import Reaper
+from windlass._worker.liveness.store_contact import StoreContact
+from windlass._worker.registration import Registration
+from windlass.testing._clock import VirtualClock
 
 LEASE = timedelta(seconds=30)
 WANT = [Want("default", 10)]
@@ -112,9 +114,9 @@ async def test_a_reaper_whose_question_outlasted_an_outage_judges_nobody(
     storage = MemoryStorage(MemoryDatabase(clock))
     await enlist(storage, "well")
     settings = Settings(url="memory://")
-    identity = Identity(storage, settings, WorkerSettings(), Seams(), TaskRegistry())
+    identity = Registration(storage, settings, WorkerSettings(), Seams(), TaskRegistry())
     await identity.register()
-    presence = Presence(
+    presence = StoreContact(
         beat=settings.heartbeat, lease=LEASE, clock=lambda: clock.boot().total_seconds()
     )
     for _ in range(7):  # the store was there for a whole lease

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.world import simulate
-from windlass.testing.simulation import loop as loop_module
-from windlass.testing.simulation.loop import (
+from tests.simulation.fixtures import simulate
+from tests.simulation.framework import loop as loop_module
+from tests.simulation.framework.loop import (
     PROCESS,
     Deadlock,
     Livelock,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-import tests.simulation.mutants_of_events
-import tests.simulation.mutants_of_gates  # noqa: F401
-from tests.simulation.mutants import MUTANTS, Mutant, planted
-from windlass.testing.simulation.history import Violation
-from windlass.testing.simulation.world import simulate
+import tests.simulation.mutants.events
+import tests.simulation.mutants.limits  # noqa: F401
+from tests.simulation.framework.history import Violation
+from tests.simulation.mutants.jobs import MUTANTS, Mutant, planted
+from tests.simulation.world.world import simulate
 
 SEEDS = 40
 

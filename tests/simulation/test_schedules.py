@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.simulation.mutants import Patch, Plant
+from tests.simulation.framework.history import Violation
+from tests.simulation.mutants.jobs import Patch, Plant
 from tests.simulation.seeds import STORES, reproduce, run_schedules
-from windlass.runtime.firing import Move
-from windlass.runtime.scheduler import Scheduler
-from windlass.storage.memory.schedules import MemorySchedules
-from windlass.storage.protocol import ScheduleAnswer, ScheduleWrite, Written
-from windlass.storage.sqlite import schedules as sqlite_schedules
-from windlass.testing.simulation.history import Violation
-from windlass.testing.simulation.schedules import SLOTS, simulate_schedules
-from windlass.testing.simulation.world import StoreName
+from tests.simulation.world.schedules import SLOTS, simulate_schedules
+from tests.simulation.world.world import StoreName
+from windlass._storage.memory.schedules import MemorySchedules
+from windlass._storage.protocol.schedules import ScheduleAnswer, ScheduleWrite, Written
+from windlass._storage.sqlite import schedules as sqlite_schedules
+from windlass._worker.scheduler.fire_decision import FireDecision
+from windlass._worker.scheduler.scheduler import Scheduler
 
 SEEDS = {"memory": 4, "sqlite": 2}
 """`make simulate ARGS=--schedules` runs any number."""
@@ -70,14 +70,14 @@ def unfenced_sqlite(patch: Patch) -> None:
     patch(sqlite_schedules, "_write_one", unfenced)
 
 
-def bare(moves: Sequence[Move]) -> list[ScheduleWrite]:
+def bare(moves: Sequence[FireDecision]) -> list[ScheduleWrite]:
     return [msgspec.structs.replace(one.write, jobs=()) for one in moves]
 
 
 def check_then_insert(patch: Patch) -> None:
     """The jobs are inserted after a look at the rows, and the rows are moved on afterwards."""
 
-    async def write(self: Scheduler, moves: Sequence[Move]) -> int:
+    async def write(self: Scheduler, moves: Sequence[FireDecision]) -> int:
         rows = {row.name: row.revision for row in await self._store.rows()}
         good = [one for one in moves if rows.get(one.write.name) == one.write.revision]
         jobs = [job for one in good for job in one.write.jobs]
@@ -92,7 +92,7 @@ def check_then_insert(patch: Patch) -> None:
 def move_then_insert(patch: Patch) -> None:
     """The rows are moved on by compare-and-set, and the jobs come in a call of their own."""
 
-    async def write(self: Scheduler, moves: Sequence[Move]) -> int:
+    async def write(self: Scheduler, moves: Sequence[FireDecision]) -> int:
         answers = await self._store.write(bare(moves))
         won = [one for one, answer in zip(moves, answers, strict=True) if answer.what == "written"]
         jobs = [job for one in won for job in one.write.jobs]

@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from tests.simulation.seeds import BITE, STORES, reproduce, run_bite
-from windlass.testing.simulation.world import StoreName, simulate
+from tests.simulation.world.world import StoreName, simulate
 
 SEEDS = 20
 """For each store, and as many again below; `make simulate` runs any number."""
@@ -81,8 +81,7 @@ def test_a_seed_tells_the_same_story_twice(store: StoreName) -> None:
 @pytest.mark.parametrize("store", STORES)
 def test_another_interpreter_with_other_hashes_tells_the_same_story(store: StoreName) -> None:
     program = (
-        "from windlass.testing.simulation.world import simulate\n"
-        f"print(simulate(11, {store!r}).digest)"
+        f"from tests.simulation.world.world import simulate\nprint(simulate(11, {store!r}).digest)"
     )
     digests = {
         subprocess.run(
@@ -112,3 +111,7 @@ def test_everything_that_can_go_wrong_does_go_wrong_somewhere(store: StoreName) 
     happened |= {"replaced arguments", "replaced due", "followed up"}
     happened |= {"timed out", "no connection"} if store == "memory" else {"no disk"}
     assert not {what for what in happened if not counts[what]}, counts
+
+
+def test_a_beat_that_stalls_before_and_after_an_outage_is_a_reason_to_be_buried() -> None:
+    simulate(71076, "memory")

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.storage.upgrading import downgraded, upgraded
-from windlass.storage.memory import MemoryDatabase, MemoryStorage
-from windlass.storage.postgres import open_postgres
-from windlass.storage.protocol import Storage
-from windlass.storage.redis import open_redis
-from windlass.storage.sqlite import open_sqlite
-from windlass.testing.clock import VirtualClock
+from tests.storage.newer_schema import downgraded, upgraded
+from windlass._storage.memory import MemoryDatabase, MemoryStorage
+from windlass._storage.postgres import open_postgres
+from windlass._storage.protocol.storage import Storage
+from windlass._storage.redis import open_redis
+from windlass._storage.sqlite import open_sqlite
+from windlass.testing._clock import VirtualClock
 
 if TYPE_CHECKING:
     from tests.servers.fresh import FreshPostgres

@@ -7,12 +7,12 @@ from functools import partial
 
 import pytest
 
-from tests.storage.broken import TABLE, broken_storage
-from tests.storage.upgrading import upgraded
+from tests.storage.mutants import TABLE, broken_storage
+from tests.storage.newer_schema import upgraded
 from windlass.errors import WindlassError
 from windlass.testing import conformance
-from windlass.testing.clock import VirtualClock
-from windlass.testing.conformance import opening
+from windlass.testing._clock import VirtualClock
+from windlass.testing.conformance import storage as opening
 
 TESTS = {
     test.__qualname__: (suite, test)

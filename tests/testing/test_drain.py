@@ -20,8 +20,8 @@ from windlass import (
     Throttled,
     Windlass,
 )
-from windlass.core.job import JobId, NewJob
-from windlass.core.state import State
+from windlass._core.job.job import JobId, NewJob
+from windlass._core.job.state import State
 from windlass.errors import BlockingCallOnLoop, ConfigError, InvalidArgument
 from windlass.testing import (
     NeverEmpty,

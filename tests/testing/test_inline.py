@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from windlass import Backoff, Context, GiveUp, Limit, Rate, Snooze, Windlass
-from windlass.core.state import State
+from windlass._core.job.state import State
 from windlass.errors import JobFailed
 from windlass.testing import NeverEmpty, VirtualClock, drain, enqueued, inline, isolated
 

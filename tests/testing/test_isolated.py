@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from windlass import Backoff, Windlass
-from windlass.core.state import State
+from windlass._core.job.state import State
 from windlass.errors import ConfigError, JobNotFound
-from windlass.testing import VirtualClock, drain, drain_sync, enqueued, isolated
+from windlass.testing import VirtualClock, drain, drain_sync, enqueued, inline, isolated
 
 
 async def test_no_file_is_touched(app: Windlass, file: Path) -> None:
@@ -119,3 +120,10 @@ async def test_a_real_storage_is_not_drained(app: Windlass, file: Path) -> None:
     with pytest.raises(ConfigError, match=r"with windlass\.testing\.isolated\(app\)"):
         await drain(app)
     assert not file.exists()
+
+
+@pytest.mark.parametrize("context", [isolated, inline])
+async def test_async_with_is_told_to_use_a_plain_with(app: Windlass, context: Any) -> None:
+    with pytest.raises(TypeError, match=rf"write `with {context.__name__}\(app\):`"):
+        async with context(app):
+            pytest.fail("entered")

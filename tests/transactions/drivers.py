@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool
 
 from windlass import Job
-from windlass.task import BoundTask, Call
+from windlass._tasks.task import BoundTask, Call
 
 
 class Theirs:

@@ -10,16 +10,17 @@ import msgspec
 import pytest
 
 from tests.transactions.drivers import DRIVERS, SOME, Open, Theirs
-from windlass.core.breaker import Breaker
-from windlass.core.job import FollowUp, LimitUse, NewJob
-from windlass.core.limit import LimitSpec
-from windlass.core.transition import Transition, fail, succeed, throttle
-from windlass.core.unique import OnConflict, Unique
+from windlass._core.job.job import FollowUp, LimitUse, NewJob
+from windlass._core.job.transition import Transition, fail, succeed, throttle
+from windlass._core.job.unique import OnConflict, UniqueKey
+from windlass._core.limits.breaker import Breaker
+from windlass._core.limits.limit import LimitSpec
+from windlass._storage.postgres import open_postgres
+from windlass._storage.postgres.storage import PostgresStorage
+from windlass._storage.protocol.jobs import Inserted
+from windlass._storage.protocol.transactions import ClaimEnd
 from windlass.errors import KeyBusy, KeyConflict
-from windlass.storage.postgres import open_postgres
-from windlass.storage.postgres.storage import PostgresStorage
-from windlass.storage.protocol import Ending, Inserted
-from windlass.testing.clock import VirtualClock
+from windlass.testing._clock import VirtualClock
 from windlass.testing.conformance.steps import (
     MINUTE,
     OOPS,
@@ -52,7 +53,7 @@ async def storage(postgres_url: str, clock: VirtualClock) -> AsyncIterator[Postg
 
 
 def keyed(what: OnConflict, payload: bytes = b"{}", **asked: object) -> NewJob:
-    return a_job(unique=Unique("k", on_conflict=what), payload=payload, **asked)
+    return a_job(unique=UniqueKey("k", on_conflict=what), payload=payload, **asked)
 
 
 async def insert(storage: PostgresStorage, theirs: Theirs, *jobs: NewJob) -> Sequence[Inserted]:
@@ -185,7 +186,7 @@ async def test_a_success_in_their_transaction_closes_breakers_and_forgives(
     async with driver(postgres_url, None) as theirs:
         await finish(storage, theirs, done)
         await theirs.commit()
-    assert (await storage.transactions.ended(done)).what is Ending.STORED
+    assert (await storage.transactions.ended(done)).what is ClaimEnd.STORED
     assert await storage.queues.queues() == []
     (state,) = await storage.limits.states("shop")
     assert state.breaker is not None

@@ -10,12 +10,13 @@ import pytest
 
 from tests.transactions.drivers import DRIVERS, SOME, Open
 from windlass import Job, Task, Windlass
-from windlass.core.job import LimitUse, NewJob
-from windlass.core.limit import LimitSpec
-from windlass.core.state import State
+from windlass._core.job.job import LimitUse, NewJob
+from windlass._core.job.state import State
+from windlass._core.limits.limit import LimitSpec
+from windlass._storage.protocol.jobs import Want
+from windlass._storage.protocol.workers import WorkerStart
+from windlass._system.seams import new_job_id
 from windlass.errors import IdConflict, JobNotFound, KeyBusy, LimitUnknown
-from windlass.seams import new_job_id
-from windlass.storage.protocol import Want, WorkerStart
 
 
 @pytest.fixture

@@ -15,14 +15,16 @@ import pytest
 
 from tests.transactions.drivers import DRIVERS, SOME, Open, Theirs
 from windlass import Context, Windlass
-from windlass.core.event import Event, JobMoved
-from windlass.core.job import AttemptError, LimitUse, NewJob, Progress
-from windlass.core.limit import LimitSpec
-from windlass.core.state import State, Verb
-from windlass.core.transition import fail, succeed
+from windlass._core.job.event import Event, JobMoved
+from windlass._core.job.job import AttemptError, LimitUse, NewJob, Progress
+from windlass._core.job.state import State, Verb
+from windlass._core.job.transition import fail, succeed
+from windlass._core.limits.limit import LimitSpec
+from windlass._storage.protocol.jobs import CancelAnswer, Want
+from windlass._storage.protocol.transactions import ClaimEnd
+from windlass._storage.protocol.workers import WorkerStart
+from windlass._system.seams import new_job_id
 from windlass.errors import AlreadyFinished, ClaimLost, JobFailed, StoreBusy
-from windlass.seams import new_job_id
-from windlass.storage.protocol import CancelAnswer, Ending, Want, WorkerStart
 
 Body = Callable[[Context, Theirs], Awaitable[Any]]
 
@@ -435,13 +437,13 @@ async def test_units_of_a_limit_come_back_with_the_commit(app: Windlass, postgre
         success = succeed(job, by="w", result=None)
         async with DRIVERS["asyncpg_connection"](postgres_url, None) as theirs:
             await store.finish(theirs.connection, success)
-            assert (await store.ended(success)).what is Ending.OPEN
+            assert (await store.ended(success)).what is ClaimEnd.OPEN
             assert await claim() == []  # and nobody waits for theirs
             await theirs.commit()
         if number == 1:
             await storage.maintenance.tidy()  # the worker did not live to see it
         else:
-            assert (await store.ended(success)).what is Ending.STORED
+            assert (await store.ended(success)).what is ClaimEnd.STORED
     assert await claim() == []
 
 

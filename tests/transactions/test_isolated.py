@@ -13,9 +13,9 @@ from sqlalchemy.orm import Session
 
 from tests.transactions.drivers import DRIVERS, Theirs
 from windlass import Windlass
-from windlass.core.state import State
+from windlass._core.job.state import State
+from windlass._tasks.task import Task
 from windlass.errors import ConfigError, InvalidArgument, KeyConflict
-from windlass.task import Task
 from windlass.testing import drain, enqueued, enqueued_sync, inline, isolated
 
 

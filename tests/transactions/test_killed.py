@@ -12,7 +12,7 @@ import pytest
 
 from tests.architecture.source import ROOT
 from windlass import Backoff, Context, Windlass
-from windlass.core.state import State
+from windlass._core.job.state import State
 
 
 @pytest.mark.crash

@@ -6,7 +6,7 @@ import psycopg
 
 from tests.transactions.drivers import Open
 from windlass import Limit, Rate, Windlass
-from windlass.core.job import LimitUse
+from windlass._core.job.job import LimitUse
 
 
 async def test_a_limit_is_defined_before_the_first_job_that_uses_it(

@@ -11,8 +11,8 @@ import sqlalchemy
 
 from tests.transactions.drivers import DRIVERS
 from windlass import Context, Windlass
+from windlass._storage.postgres.transactions.transactions import UserTransactions
 from windlass.errors import ConfigError, InvalidArgument, JobFailed, SchemaMissing
-from windlass.storage.postgres.transactions import UserTransactions
 from windlass.testing import drain, isolated
 
 BLOCKING = {

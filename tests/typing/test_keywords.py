@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
-from typing import get_overloads
-
 import msgspec
 import pytest
 
 from windlass import Registrar, Windlass
-from windlass.config import Settings, WorkerSettings
-from windlass.keywords import SettingsKeywords, WorkerKeywords
+from windlass._settings.keywords import SettingsKeywords, WorkerKeywords
+from windlass._settings.settings import Settings, WorkerSettings
+from windlass._tasks.decorator_types import PluginTaskKeywords, TaskKeywords
+from windlass._tasks.options import TaskOptions
 
 
 @pytest.mark.parametrize(
@@ -26,11 +25,17 @@ def test_every_setting_is_a_typed_keyword(
     assert set(keywords.__annotations__) == set(settings.__struct_fields__) - named
 
 
-@pytest.mark.parametrize("decorator", [Windlass.task, Registrar.task])
-def test_every_option_of_a_task_is_explained(decorator: object) -> None:
-    *_, with_options = get_overloads(decorator)  # type: ignore[arg-type]
-    options = [name for name in inspect.signature(with_options).parameters if name != "self"]
+def test_every_option_of_a_task_is_a_typed_keyword() -> None:
+    assert set(TaskKeywords.__annotations__) == set(TaskOptions.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("decorator", "options"),
+    [(Windlass.task, TaskKeywords), (Registrar.task, PluginTaskKeywords)],
+)
+def test_every_option_of_a_task_is_explained(decorator: object, options: type) -> None:
     explained = (decorator.__doc__ or "").splitlines()
-    assert "timeout" in options
-    for name in options:
+    for name in options.__annotations__:
         assert any(line.strip().startswith(f"``{name}``: ") for line in explained), name
+    (timeout,) = [line for line in explained if "``timeout``" in line]
+    assert '"30s"' in timeout

@@ -450,7 +450,7 @@ def test_flow_control_is_typed(tmp_path: Path) -> None:
 
 SCHEDULES = """
 from windlass import Cron, Every, Manual, Once
-from windlass.storage.protocol import Inserted
+from windlass._storage.protocol.jobs import Inserted
 
 @app.schedule(Cron("0 8 * * *", tz="Europe/Berlin"), missed="all", most_missed=5, overlap=2)
 @app.schedule(Every(timedelta(minutes=5), after="end"), name="often", args=["eu"], breaker=False)
@@ -537,3 +537,17 @@ def test_pyright_finds_the_same_lines(
         lines = text.splitlines()
         wrong = found[name] ^ set(expected(text))
         assert not wrong, "\n".join(lines[number - 1] for number in sorted(wrong))
+
+
+def test_every_public_name_has_a_known_type() -> None:
+    environment = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
+    # It asks the first python of the path where packages are.
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    command = ["pyright", "--verifytypes", "windlass", "--ignoreexternal", "--outputjson"]
+    ran = subprocess.run(
+        [sys.executable, "-m", *command], env=environment, capture_output=True, check=False
+    )
+    report = json.loads(ran.stdout)["typeCompleteness"]
+    untyped = [each["name"] for each in report["symbols"] if not each["isTypeKnown"]]
+    assert len(report["symbols"]) > 1000
+    assert untyped == []

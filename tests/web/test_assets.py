@@ -10,12 +10,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.web.rooms import HOST, opened
+from tests.web.fixtures import HOST, opened
+from windlass import _web
+from windlass._web.render.assets import Assets
 from windlass.errors import ConfigError
-from windlass.web import assets as module
-from windlass.web.assets import Assets
 
-FOLDER = Path(module.__file__).parent / "assets"
+FOLDER = Path(_web.__file__).parent / "assets"
 
 
 async def test_every_file_that_a_page_names_is_there() -> None:

@@ -12,8 +12,8 @@ from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from tests.web.rooms import A_JOB, BROWSER, HOST, TOKENS, Room, form_token, opened, stocked
-from windlass.web.people import Role
+from tests.web.fixtures import A_JOB, BROWSER, HOST, TOKENS, Room, form_token, opened, stocked
+from windlass._web.security.roles import Role
 
 Scope = MutableMapping[str, Any]
 Asgi = Callable[[Scope, Any, Any], Awaitable[None]]

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from tests.web.rooms import (
+from tests.web.fixtures import (
     BROWSER,
     CHANGING,
     HOST,
@@ -18,9 +18,9 @@ from tests.web.rooms import (
     sample,
     stocked,
 )
-from windlass.storage.protocol import JobFilter
-from windlass.web.people import Role
-from windlass.web.routes import LOOKS, LOOKS_AT, ROUTES, PageRoute
+from windlass._storage.protocol.job_list import JobFilter
+from windlass._web.routes import LOOKS, LOOKS_AT, ROUTES, PageRoute
+from windlass._web.security.roles import Role
 
 PUBLIC = {"/login", "/enter", "/assets/{name}"}
 EVERYWAY = [(route, method) for route in ROUTES for method in (*route.methods, "HEAD")]

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.web.rooms import opened
-from windlass.cli import dashboard_server
-from windlass.cli.dashboard_server import Server
-from windlass.web.assets import Assets
+from tests.web.fixtures import opened
+from windlass._cli.dashboard import server as dashboard_server
+from windlass._cli.dashboard.server import DashboardServer
+from windlass._web.render.assets import Assets
 
 HEAD = b"GET /queues HTTP/1.1\r\nhost: 127.0.0.1\r\n"
 
@@ -24,7 +24,7 @@ async def serving() -> AsyncIterator[int]:
         with socket.socket() as listening:
             listening.bind(("127.0.0.1", 0))
             listening.listen()
-            server = Server(room.dashboard, root_path="", proxies=())
+            server = DashboardServer(room.dashboard, root_path="", proxies=())
             task = asyncio.create_task(server.serve(sockets=[listening]))
             yield listening.getsockname()[1]
             server.should_exit = True

@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
+from windlass._app.app import Windlass
 from windlass.admin import Admin
-from windlass.app import Windlass
 from windlass.errors import ConfigError, MissingDependency
 
 try:
     from starlette.requests import HTTPConnection
-except ImportError as error:
-    raise MissingDependency("windlass.integrations.fastapi", "starlette") from error
+except ImportError as _missing:
+    raise MissingDependency("windlass.integrations.fastapi", "starlette") from _missing
 
 __all__ = ["Lifespan", "get_admin", "get_app", "lifespan"]
 

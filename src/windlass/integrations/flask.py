@@ -6,15 +6,15 @@ import asyncio
 import atexit
 from typing import Any
 
-from windlass.app import Windlass
-from windlass.context import Context
+from windlass._app.app import Windlass
+from windlass._tasks.context import Context
+from windlass._tasks.hooks import CallNext
 from windlass.errors import BlockingCallOnLoop, ConfigError, MissingDependency
-from windlass.runtime.hooks import Next
 
 try:
     from flask import Flask, current_app
-except ImportError as error:
-    raise MissingDependency("windlass.integrations.flask", "flask") from error
+except ImportError as _missing:
+    raise MissingDependency("windlass.integrations.flask", "flask") from _missing
 
 __all__ = ["get_app", "init_app"]
 
@@ -38,7 +38,7 @@ def init_app(server: Flask, app: Windlass, *, context: bool = False) -> None:
     atexit.register(app.blocking.close)
     if context:
 
-        async def inside(_ctx: Context, call_next: Next) -> Any:
+        async def inside(_ctx: Context, call_next: CallNext) -> Any:
             with server.app_context():
                 return await call_next()
 

@@ -1,12 +1,11 @@
 """For tests of what you build on Windlass: a clock that you move, and jobs that run when you say.
 
-The conformance suite for backends is `windlass.testing.conformance`, the deterministic simulation
-`windlass.testing.simulation`; the fixtures for pytest are in `windlass.testing.fixtures`.
+The conformance suite for backends is `windlass.testing.conformance`; the fixtures for pytest are in
+`windlass.testing.fixtures`. Nothing here is imported by the rest of the package.
 """
 
-from windlass.testing.asserts import Enqueued, enqueued, enqueued_sync
-from windlass.testing.clock import VirtualClock
-from windlass.testing.drain import (
+from windlass.testing._clock import VirtualClock
+from windlass.testing._drain import (
     Drained,
     NeverEmpty,
     RunsFailed,
@@ -15,9 +14,10 @@ from windlass.testing.drain import (
     drain_all_sync,
     drain_sync,
 )
-from windlass.testing.inline import TooDeep, inline
-from windlass.testing.isolation import isolated
-from windlass.testing.stepper import StillRunning
+from windlass.testing._enqueued import Enqueued, enqueued, enqueued_sync
+from windlass.testing._inline import TooDeep, inline
+from windlass.testing._isolation import isolated
+from windlass.testing._stepper import StillRunning
 
 __all__ = [
     "Drained",

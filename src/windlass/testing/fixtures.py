@@ -11,10 +11,10 @@ from importlib import import_module
 
 import pytest
 
-from windlass.app import Windlass
+from windlass._app.app import Windlass
 from windlass.errors import ConfigError
-from windlass.testing.clock import VirtualClock
-from windlass.testing.isolation import isolated
+from windlass.testing._clock import VirtualClock
+from windlass.testing._isolation import isolated
 
 __all__ = ["pytest_addoption", "windlass_app", "windlass_clock", "windlass_isolated"]
 

@@ -7,7 +7,7 @@ from contextvars import Context
 from datetime import timedelta
 from typing import Any
 
-from windlass.core.state import TERMINAL
+from windlass._core.job.state import TERMINAL
 from windlass.errors import ResultError
 from windlass.integrations.django import get_app
 from windlass.integrations.django.tasks import WindlassBackend

@@ -10,10 +10,10 @@ from datetime import timedelta
 import msgspec
 
 from windlass import Backoff, Context, GiveUp, Limit, Rate, Throttled, Windlass
-from windlass.core.breaker import Breaker
-from windlass.core.job import Job, JobId
-from windlass.core.rules import Cron, Every
-from windlass.core.state import State
+from windlass._core.job.job import JobId, JobRecord
+from windlass._core.job.state import State
+from windlass._core.limits.breaker import Breaker
+from windlass._core.schedule.rules import Cron, Every
 
 __all__ = ["BusyShop", "opened_shop", "until"]
 
@@ -127,7 +127,7 @@ async def opened_shop() -> AsyncIterator[BusyShop]:
             held.set()
 
 
-async def until(app: Windlass, job: JobId, fits: Callable[[Job], bool]) -> None:
+async def until(app: Windlass, job: JobId, fits: Callable[[JobRecord], bool]) -> None:
     """Wait for the worker to come so far."""
     while not fits(await app.admin.get(job)):  # noqa: ASYNC110 -- nobody tells the test
         await asyncio.sleep(0.02)

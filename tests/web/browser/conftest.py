@@ -9,10 +9,10 @@ import pytest_asyncio
 from playwright.async_api import Browser
 
 from tests.web.browser.busy_shop import BusyShop, opened_shop
-from tests.web.browsing import browser, served
-from tests.web.rooms import Room
-from windlass.web.live import Live
-from windlass.web.routes import LOOKS, LOOKS_AT
+from tests.web.browser.driver import browser, served
+from tests.web.fixtures import Room
+from windlass._web.live.changes import LiveChanges
+from windlass._web.routes import LOOKS, LOOKS_AT
 
 
 class Scene(msgspec.Struct, frozen=True):
@@ -74,6 +74,6 @@ async def scene() -> AsyncIterator[Scene]:
     """The whole of it."""
     async with opened_shop() as shop:
         room = Room(shop.app, lines=False)
-        room.dashboard.live = Live(shop.app.admin, LOOKS, LOOKS_AT, every=0.1)
+        room.dashboard.live = LiveChanges(shop.app.admin, LOOKS, LOOKS_AT, every=0.1)
         async with served(room) as root, browser() as chromium:
             yield Scene(shop, room, root, chromium)

@@ -8,9 +8,9 @@ import pytest
 from playwright.async_api import expect
 
 from tests.web.browser.conftest import Scene
-from tests.web.browser.walking import walking
-from tests.web.browsing import CHROMIUM, watched
-from windlass.web.navigation import NAVIGATION
+from tests.web.browser.driver import CHROMIUM, watched
+from tests.web.browser.page_walk import walking
+from windlass._web.render.templates import NAVIGATION
 
 OPENED = {entry.path for entry in NAVIGATION}
 """Those that the navigation opens are read without scripts elsewhere."""

@@ -12,16 +12,16 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from windlass.app import Windlass
-from windlass.cli.loading import load_app
+from windlass._app.app import Windlass
+from windlass._cli.app_loader import load_app
+from windlass._tasks.task import BoundTask, Call, Task
 from windlass.errors import ConfigError, MissingDependency, UnknownTask
-from windlass.task import BoundTask, Call, Task
 
 try:
     from django.conf import settings
     from django.db import close_old_connections, transaction
-except ImportError as error:
-    raise MissingDependency("windlass.integrations.django", "django") from error
+except ImportError as _missing:
+    raise MissingDependency("windlass.integrations.django", "django") from _missing
 
 __all__ = ["TARGET", "enqueue_on_commit", "fresh_connections", "get_app", "make_app", "on_commit"]
 

@@ -8,10 +8,10 @@ from django.apps import AppConfig, apps
 from django.core import checks
 from django.utils.module_loading import module_has_submodule
 
-from windlass.cli.loading import BrokenModule
+from windlass._cli.app_loader import BrokenModule
 from windlass.errors import ConfigError
 from windlass.integrations.django import get_app
-from windlass.integrations.django.checks import check_database, check_settings
+from windlass.integrations.django._checks import check_database, check_settings
 
 __all__ = ["WindlassConfig", "discover"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from windlass.integrations.django.backend import Backend
-from windlass.integrations.django.interface import PACKAGE, interface_of
+from windlass.integrations.django._backend import Backend
+from windlass.integrations.django._interface import PACKAGE, Interface, interface_of
 
 _INTERFACE = interface_of(PACKAGE)
 
@@ -23,4 +23,4 @@ class WindlassBackend(Backend, BaseTaskBackend):
     ``OPTIONS`` are those of `windlass.integrations.django.tasks.WindlassBackend`.
     """
 
-    interface = _INTERFACE
+    interface: ClassVar[Interface] = _INTERFACE

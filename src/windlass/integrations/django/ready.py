@@ -8,7 +8,7 @@ from __future__ import annotations
 import django
 from django.apps import apps
 
-from windlass.app import Windlass
+from windlass._app.app import Windlass
 from windlass.integrations.django import get_app
 from windlass.integrations.django.apps import discover
 

@@ -6,12 +6,12 @@ A Django task is a task of the app under its import path, so that workers, limit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from django import VERSION
 
-from windlass.integrations.django.backend import Backend
-from windlass.integrations.django.interface import BUILT_IN, interface_of
+from windlass.integrations.django._backend import Backend
+from windlass.integrations.django._interface import BUILT_IN, Interface, interface_of
 
 __all__ = ["WindlassBackend"]
 
@@ -25,6 +25,6 @@ if TYPE_CHECKING or VERSION >= (6,):
         ``{"max_attempts": 1, "timeout": 60}``, and ``transactional``.
         """
 
-        interface = interface_of(BUILT_IN)
+        interface: ClassVar[Interface] = interface_of(BUILT_IN)
 else:
     from windlass.integrations.django.django_tasks import WindlassBackend

@@ -15,227 +15,237 @@ Numbers such as ENQ-3 or F1 in comments name the requirement or the test of anot
 that a test answers to.
 """
 
-from windlass.testing.conformance.activity import ActivityConformance
-from windlass.testing.conformance.administering import (
+from windlass.testing.conformance.actions.actions import ActionConformance, RequeueConformance
+from windlass.testing.conformance.actions.audit import AuditConformance
+from windlass.testing.conformance.actions.delete import DeleteConformance
+from windlass.testing.conformance.actions.edit import EditConformance
+from windlass.testing.conformance.actions.races import ActionRaceConformance
+from windlass.testing.conformance.admin.admin import (
+    JobReadConformance,
     OperatorConformance,
     QueueConformance,
-    ReadingConformance,
 )
-from windlass.testing.conformance.applying import FenceConformance, OutcomeConformance
-from windlass.testing.conformance.assigning import DutyConformance
-from windlass.testing.conformance.auditing import AuditConformance
-from windlass.testing.conformance.breakers import BreakerConformance
-from windlass.testing.conformance.burying import BurialConformance, SteadyLeaseConformance
-from windlass.testing.conformance.cancelling import CancelConformance
-from windlass.testing.conformance.claiming import ClaimConformance, OrderConformance
-from windlass.testing.conformance.compacting import CompactionConformance
-from windlass.testing.conformance.concurrency import ConcurrencyConformance
-from windlass.testing.conformance.cooling import CoolDownConformance, ThrottleConformance
-from windlass.testing.conformance.counting import RollupConformance
-from windlass.testing.conformance.counting_queues import QueueCountConformance
-from windlass.testing.conformance.deleting import DeletionConformance
-from windlass.testing.conformance.draining import ChangedRateConformance, DrainConformance
-from windlass.testing.conformance.editing import EditConformance
-from windlass.testing.conformance.erring import ErrorGroupConformance
-from windlass.testing.conformance.expiring import ExpiryConformance
-from windlass.testing.conformance.filling import MaxRunningConformance
-from windlass.testing.conformance.finding import FilterConformance, PageConformance, TextConformance
-from windlass.testing.conformance.firing import FiringConformance, OverlapConformance
-from windlass.testing.conformance.following import FollowUpConformance, OnFailureConformance
-from windlass.testing.conformance.forgiving import ForgivenessConformance
-from windlass.testing.conformance.histories import HistoryConformance
-from windlass.testing.conformance.holding import HolderConformance
-from windlass.testing.conformance.inserting import InsertConformance, UniqueConformance
+from windlass.testing.conformance.admin.counts import QueueCountConformance
+from windlass.testing.conformance.admin.errors import ErrorGroupConformance
+from windlass.testing.conformance.admin.find import (
+    FilterConformance,
+    PageConformance,
+    TextConformance,
+)
+from windlass.testing.conformance.admin.ids import ShortIdConformance
+from windlass.testing.conformance.admin.rollups import RollupConformance
+from windlass.testing.conformance.admin.secret import SecretConformance
+from windlass.testing.conformance.admin.sort import SortConformance
+from windlass.testing.conformance.copy.dump import DumpConformance
+from windlass.testing.conformance.copy.restore import RestoreConformance
+from windlass.testing.conformance.jobs.apply import FenceConformance, OutcomeConformance
+from windlass.testing.conformance.jobs.cancel import CancelConformance
+from windlass.testing.conformance.jobs.claim import ClaimConformance, ClaimOrderConformance
+from windlass.testing.conformance.jobs.expiry import ExpiryConformance
+from windlass.testing.conformance.jobs.first_start import FirstStartConformance
+from windlass.testing.conformance.jobs.follow_ups import FollowUpConformance, OnFailureConformance
+from windlass.testing.conformance.jobs.history import HistoryConformance
+from windlass.testing.conformance.jobs.insert import InsertConformance, UniqueConformance
+from windlass.testing.conformance.jobs.lost_jobs import LostJobConformance
+from windlass.testing.conformance.jobs.outlook import OutlookConformance
+from windlass.testing.conformance.jobs.repeated_ids import RepeatedIdConformance
+from windlass.testing.conformance.jobs.retry import RetryConformance
+from windlass.testing.conformance.jobs.solo_runs import SoloConformance
+from windlass.testing.conformance.jobs.success_jobs import SuccessJobConformance
+from windlass.testing.conformance.jobs.unknown_tasks import UnknownTaskConformance
 from windlass.testing.conformance.journal import EventConformance, LogConformance
-from windlass.testing.conformance.keeping import RetentionConformance
-from windlass.testing.conformance.lanes import LaneConformance
-from windlass.testing.conformance.leading import LeaderConformance
-from windlass.testing.conformance.losing import LossConformance
-from windlass.testing.conformance.maintaining import MaintenanceConformance
-from windlass.testing.conformance.missing import MissConformance
-from windlass.testing.conformance.moving import MovingConformance
-from windlass.testing.conformance.naming import NamingConformance
-from windlass.testing.conformance.opening import (
+from windlass.testing.conformance.limits.breaker_trials import BreakerTrialConformance
+from windlass.testing.conformance.limits.breakers import BreakerConformance
+from windlass.testing.conformance.limits.budgets import ChangedRateConformance, DrainConformance
+from windlass.testing.conformance.limits.concurrency import ConcurrencyConformance
+from windlass.testing.conformance.limits.lanes import LaneConformance
+from windlass.testing.conformance.limits.rate_windows import RateWindowConformance
+from windlass.testing.conformance.limits.rates import RateConformance
+from windlass.testing.conformance.maintenance.activity import ActivityConformance
+from windlass.testing.conformance.maintenance.maintenance import MaintenanceConformance
+from windlass.testing.conformance.maintenance.rollups import CompactionConformance
+from windlass.testing.conformance.newer_schema import NewerSchemaConformance
+from windlass.testing.conformance.queues.cooldown import CoolDownConformance, ThrottleConformance
+from windlass.testing.conformance.queues.cooldown_end import CooldownEndConformance
+from windlass.testing.conformance.queues.max_running import MaxRunningConformance
+from windlass.testing.conformance.queues.retention import RetentionConformance
+from windlass.testing.conformance.queues.settings import QueueSettingsConformance
+from windlass.testing.conformance.schedules.fire import FireConformance, OverlapConformance
+from windlass.testing.conformance.schedules.schedules import DueConformance, ScheduleConformance
+from windlass.testing.conformance.storage import (
     QueueWakeupConformance,
     StorageConformance,
     WakeupConformance,
 )
-from windlass.testing.conformance.ordering import ObedienceConformance, RequeueConformance
-from windlass.testing.conformance.outlook import OutlookConformance
-from windlass.testing.conformance.racing import RaceConformance
-from windlass.testing.conformance.rates import RateConformance
-from windlass.testing.conformance.refusing import RefusalConformance
-from windlass.testing.conformance.repeating import RepeatConformance
-from windlass.testing.conformance.replacing import ReplaceConformance
-from windlass.testing.conformance.restoring import RestorationConformance
-from windlass.testing.conformance.retrying import RetryConformance
-from windlass.testing.conformance.scheduling import DueConformance, ScheduleConformance
-from windlass.testing.conformance.secrets import SecretConformance
-from windlass.testing.conformance.settings import SettingsConformance
-from windlass.testing.conformance.solo import SoloConformance
-from windlass.testing.conformance.sorting import ListConformance
-from windlass.testing.conformance.starting import StartConformance
-from windlass.testing.conformance.succeeding import SuccessorConformance
-from windlass.testing.conformance.trying import TrialConformance
-from windlass.testing.conformance.upgrading import UpgradeConformance
-from windlass.testing.conformance.windows import WindowConformance
-from windlass.testing.conformance.working import FarewellConformance, HeartbeatConformance
+from windlass.testing.conformance.unique_keys.holders import KeyHolderConformance
+from windlass.testing.conformance.unique_keys.refuse import KeyConflictConformance
+from windlass.testing.conformance.unique_keys.replace import ReplaceConformance
+from windlass.testing.conformance.workers.death import (
+    SteadyLeaseConformance,
+    WorkerDeathConformance,
+)
+from windlass.testing.conformance.workers.duties import DutyConformance
+from windlass.testing.conformance.workers.leader import LeaderConformance
+from windlass.testing.conformance.workers.workers import (
+    HeartbeatConformance,
+    WorkerLeaveConformance,
+)
 
 __all__ = [
     "ALL",
     "LOCAL",
     "TELLING",
+    "ActionConformance",
+    "ActionRaceConformance",
     "ActivityConformance",
     "AuditConformance",
     "BreakerConformance",
-    "BurialConformance",
+    "BreakerTrialConformance",
     "CancelConformance",
     "ChangedRateConformance",
     "ClaimConformance",
+    "ClaimOrderConformance",
     "CompactionConformance",
     "ConcurrencyConformance",
     "CoolDownConformance",
-    "DeletionConformance",
+    "CooldownEndConformance",
+    "DeleteConformance",
     "DrainConformance",
     "DueConformance",
+    "DumpConformance",
     "DutyConformance",
     "EditConformance",
     "ErrorGroupConformance",
     "EventConformance",
     "ExpiryConformance",
-    "FarewellConformance",
     "FenceConformance",
     "FilterConformance",
-    "FiringConformance",
+    "FireConformance",
+    "FirstStartConformance",
     "FollowUpConformance",
-    "ForgivenessConformance",
     "HeartbeatConformance",
     "HistoryConformance",
-    "HolderConformance",
     "InsertConformance",
+    "JobReadConformance",
+    "KeyConflictConformance",
+    "KeyHolderConformance",
     "LaneConformance",
     "LeaderConformance",
-    "ListConformance",
     "LogConformance",
-    "LossConformance",
+    "LostJobConformance",
     "MaintenanceConformance",
     "MaxRunningConformance",
-    "MissConformance",
-    "MovingConformance",
-    "NamingConformance",
-    "ObedienceConformance",
+    "NewerSchemaConformance",
     "OnFailureConformance",
     "OperatorConformance",
-    "OrderConformance",
     "OutcomeConformance",
     "OutlookConformance",
     "OverlapConformance",
     "PageConformance",
     "QueueConformance",
     "QueueCountConformance",
+    "QueueSettingsConformance",
     "QueueWakeupConformance",
-    "RaceConformance",
     "RateConformance",
-    "ReadingConformance",
-    "RefusalConformance",
-    "RepeatConformance",
+    "RateWindowConformance",
+    "RepeatedIdConformance",
     "ReplaceConformance",
     "RequeueConformance",
-    "RestorationConformance",
+    "RestoreConformance",
     "RetentionConformance",
     "RetryConformance",
     "RollupConformance",
     "ScheduleConformance",
     "SecretConformance",
-    "SettingsConformance",
+    "ShortIdConformance",
     "SoloConformance",
-    "StartConformance",
+    "SortConformance",
     "SteadyLeaseConformance",
     "StorageConformance",
-    "SuccessorConformance",
+    "SuccessJobConformance",
     "TextConformance",
     "ThrottleConformance",
-    "TrialConformance",
     "UniqueConformance",
-    "UpgradeConformance",
+    "UnknownTaskConformance",
     "WakeupConformance",
-    "WindowConformance",
+    "WorkerDeathConformance",
+    "WorkerLeaveConformance",
 ]
 
 ALL: tuple[type, ...] = (
     InsertConformance,
-    RepeatConformance,
+    RepeatedIdConformance,
     UniqueConformance,
     ReplaceConformance,
-    HolderConformance,
-    RefusalConformance,
+    KeyHolderConformance,
+    KeyConflictConformance,
     ClaimConformance,
-    OrderConformance,
+    ClaimOrderConformance,
     ActivityConformance,
     OutlookConformance,
     ExpiryConformance,
-    StartConformance,
+    FirstStartConformance,
     SoloConformance,
-    LossConformance,
+    LostJobConformance,
     FenceConformance,
     OutcomeConformance,
     HistoryConformance,
-    MissConformance,
+    UnknownTaskConformance,
     RetryConformance,
     FollowUpConformance,
-    SuccessorConformance,
+    SuccessJobConformance,
     OnFailureConformance,
     CancelConformance,
     HeartbeatConformance,
-    BurialConformance,
+    WorkerDeathConformance,
     DutyConformance,
-    FarewellConformance,
+    WorkerLeaveConformance,
     LeaderConformance,
     ConcurrencyConformance,
     LaneConformance,
     RateConformance,
-    WindowConformance,
+    RateWindowConformance,
     DrainConformance,
     ChangedRateConformance,
     BreakerConformance,
-    TrialConformance,
+    BreakerTrialConformance,
     ThrottleConformance,
     CoolDownConformance,
-    ForgivenessConformance,
-    SettingsConformance,
+    CooldownEndConformance,
+    QueueSettingsConformance,
     MaxRunningConformance,
     ScheduleConformance,
     DueConformance,
-    FiringConformance,
+    FireConformance,
     OverlapConformance,
     MaintenanceConformance,
     RetentionConformance,
-    ReadingConformance,
+    JobReadConformance,
     OperatorConformance,
     QueueConformance,
-    ObedienceConformance,
+    ActionConformance,
     RequeueConformance,
     EditConformance,
-    DeletionConformance,
-    RaceConformance,
+    DeleteConformance,
+    ActionRaceConformance,
     AuditConformance,
     FilterConformance,
     TextConformance,
     PageConformance,
-    NamingConformance,
+    ShortIdConformance,
     SecretConformance,
-    ListConformance,
+    SortConformance,
     QueueCountConformance,
     ErrorGroupConformance,
     LogConformance,
     EventConformance,
     RollupConformance,
     CompactionConformance,
-    MovingConformance,
-    RestorationConformance,
+    DumpConformance,
+    RestoreConformance,
     WakeupConformance,
     StorageConformance,
-    UpgradeConformance,
+    NewerSchemaConformance,
 )
 """Every suite that holds for every backend, in the order of a job's way."""
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from windlass.core.job import Claim, JobId
-from windlass.core.outcome import GaveUp, Raised
-from windlass.core.state import State
-from windlass.core.transition import succeed
-from windlass.seams import new_job_id
-from windlass.storage.journal import EventRecord, LogChunk, LogLine
-from windlass.storage.ordering import Delete
-from windlass.storage.protocol import Storage
-from windlass.testing.clock import VirtualClock
+from windlass._core.job.job import Claim, JobId
+from windlass._core.job.outcome import GaveUp, Raised
+from windlass._core.job.state import State
+from windlass._core.job.transition import succeed
+from windlass._storage.protocol.actions import Delete
+from windlass._storage.protocol.journal import EventRecord, LogChunk, LogLine
+from windlass._storage.protocol.storage import Storage
+from windlass._system.seams import new_job_id
+from windlass.testing._clock import VirtualClock
 from windlass.testing.conformance.steps import (
     DAY,
     HOUR,

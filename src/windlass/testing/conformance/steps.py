@@ -9,26 +9,27 @@ from typing import Any
 
 import msgspec
 
-from windlass.core.backoff import Backoff
-from windlass.core.job import AttemptError, ClaimedJob, Job, JobId, LimitUse, NewJob
-from windlass.core.limit import LimitSpec
-from windlass.core.outcome import GaveUp, Outcome, Policy, decide
-from windlass.core.transition import Transition, succeed, throttle
-from windlass.core.unique import Unique, Window
-from windlass.errors import JobNotFound, KeyConflict, WrongState
-from windlass.seams import new_job_id
-from windlass.storage.ordering import Discard, Order, Ordered, Requeue, RunNow
-from windlass.storage.protocol import (
-    Answer,
+from windlass._core.job.job import AttemptError, ClaimedJob, JobId, JobRecord, LimitUse, NewJob
+from windlass._core.job.outcome import GaveUp, Outcome, Policy, decide
+from windlass._core.job.transition import Transition, succeed, throttle
+from windlass._core.job.unique import UniqueKey, Window
+from windlass._core.limits.backoff import Backoff
+from windlass._core.limits.limit import LimitSpec
+from windlass._storage.protocol.actions import (
+    ActionResult,
     AuditNote,
-    ClaimReply,
-    JobFilter,
-    QueueRecord,
-    Storage,
-    Verdict,
-    Want,
-    WorkerStart,
+    Discard,
+    JobAction,
+    Requeue,
+    RunNow,
 )
+from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.jobs import ClaimReply, TransitionAnswer, Verdict, Want
+from windlass._storage.protocol.queues import QueueRecord
+from windlass._storage.protocol.storage import Storage
+from windlass._storage.protocol.workers import WorkerStart
+from windlass._system.seams import new_job_id
+from windlass.errors import JobNotFound, KeyConflict, WrongState
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
@@ -51,7 +52,7 @@ def a_job(**asked: Any) -> NewJob:
 def keyed(key: str, window: Window = Window.UNTIL_FINISHED, **asked: Any) -> NewJob:
     """A job with a unique key."""
     period = HOUR if window is Window.FOR_A_TIME else None
-    return a_job(unique=Unique(key, window, period), **asked)
+    return a_job(unique=UniqueKey(key, window, period), **asked)
 
 
 def limited(*limits: str, **asked: Any) -> NewJob:
@@ -142,12 +143,12 @@ async def started(storage: Storage, job: NewJob | None = None, worker: str = "w1
     return claimed
 
 
-async def end(storage: Storage, *transitions: Transition) -> list[Answer]:
+async def end(storage: Storage, *transitions: Transition) -> list[TransitionAnswer]:
     """Apply transitions, whatever becomes of them."""
     return list((await storage.jobs.apply(transitions)).answers)
 
 
-async def ended(storage: Storage, transition: Transition) -> Answer:
+async def ended(storage: Storage, transition: Transition) -> TransitionAnswer:
     """Apply one transition, which must be accepted."""
     (answer,) = await end(storage, transition)
     assert answer.verdict is Verdict.APPLIED
@@ -156,14 +157,14 @@ async def ended(storage: Storage, transition: Transition) -> Answer:
 
 async def happened(
     storage: Storage, job: ClaimedJob, outcome: Outcome, policy: Policy = POLICY, *, by: str = ""
-) -> Answer:
+) -> TransitionAnswer:
     """End a claim the way the runtime does: by what `decide` makes of the outcome."""
     now = await storage.now()
     transition = decide(job, outcome, policy, by=by or job.worker, now=now, chance=0.5)
     return await ended(storage, transition)
 
 
-async def succeeded(storage: Storage, job: ClaimedJob) -> Answer:
+async def succeeded(storage: Storage, job: ClaimedJob) -> TransitionAnswer:
     return await ended(storage, succeed(job, by=job.worker, result=None))
 
 
@@ -175,13 +176,13 @@ async def failed(storage: Storage, job: NewJob | None = None, **asked: Any) -> J
 
 
 async def obeyed(
-    storage: Storage, order: Order, *jobs: JobId, note: AuditNote | None = None
-) -> list[Ordered]:
+    storage: Storage, order: JobAction, *jobs: JobId, note: AuditNote | None = None
+) -> list[ActionResult]:
     """What became of an order for each of these jobs."""
     return list(await storage.orders.order(order, jobs, note or a_note()))
 
 
-async def requeue(storage: Storage, *jobs: JobId) -> list[Job]:
+async def requeue(storage: Storage, *jobs: JobId) -> list[JobRecord]:
     """Put jobs back to waiting; raises for the first that cannot be."""
     answers = await obeyed(storage, Requeue(), *jobs)
     await _require(storage, jobs, answers, "requeue", "failed, cancelled or discarded")
@@ -196,19 +197,19 @@ async def discard(storage: Storage, *jobs: JobId, reason: str = "no use") -> Non
 
 async def run_now(storage: Storage, *jobs: JobId) -> list[bool]:
     """Make waiting jobs due; whether each of them is."""
-    return [answer is Ordered.DONE for answer in await obeyed(storage, RunNow(), *jobs)]
+    return [answer is ActionResult.DONE for answer in await obeyed(storage, RunNow(), *jobs)]
 
 
 async def _require(
-    storage: Storage, jobs: Sequence[JobId], answers: Sequence[Ordered], order: str, needs: str
+    storage: Storage, jobs: Sequence[JobId], answers: Sequence[ActionResult], order: str, needs: str
 ) -> None:
     for job, answer in zip(jobs, answers, strict=True):
         match answer:
-            case Ordered.UNKNOWN:
+            case ActionResult.UNKNOWN:
                 raise JobNotFound(job)
-            case Ordered.WRONG_STATE:
+            case ActionResult.WRONG_STATE:
                 raise WrongState(job, (await look(storage, job)).state, order, needs)
-            case Ordered.CONFLICT:
+            case ActionResult.CONFLICT:
                 key = (await look(storage, job)).key or ""
                 found = await storage.admin.find(JobFilter(key=key), limit=100)
                 raise KeyConflict(key, next(one.id for one in found if one.key_held))
@@ -216,7 +217,7 @@ async def _require(
 
 async def throttled(
     storage: Storage, job: ClaimedJob, *cools: timedelta, delay: timedelta = timedelta(0)
-) -> Answer:
+) -> TransitionAnswer:
     """End a claim because somebody upstream said "not now"."""
     return await ended(storage, throttle(job, by=job.worker, delay=delay, cools=cools))
 
@@ -224,7 +225,7 @@ async def throttled(
 # --- looking ----------------------------------------------------------------------------------
 
 
-async def look(storage: Storage, job: JobId | ClaimedJob | NewJob) -> Job:
+async def look(storage: Storage, job: JobId | ClaimedJob | NewJob) -> JobRecord:
     """The stored job, which must be there."""
     match job:
         case ClaimedJob():

@@ -1,1 +1,4 @@
-"""Where Django looks for commands."""
+"""The place where Django looks for commands.
+
+It holds nothing but ``commands``.
+"""

@@ -9,8 +9,8 @@ from typing import Any
 import click
 from django.core.management.base import BaseCommand, CommandParser
 
-from windlass.cli.main import main
-from windlass.cli.worker import worker
+from windlass._cli.commands.worker import worker
+from windlass._cli.main import main
 from windlass.integrations.django import TARGET
 
 __all__ = ["Command"]
@@ -32,11 +32,9 @@ class Command(BaseCommand):
                     keep = "append" if option.multiple else "store"
                     parser.add_argument(*names, dest=name, action=keep, help=told)
 
-    def serve(self, *_args: str, **given: Any) -> None:
-        """Runs until the worker ends; its exit code is the program's."""
-        sys.exit(main(["worker", TARGET, *_written(given)]))
-
-    handle = serve  # Django's name for it
+    def handle(self, *_args: str, **options: Any) -> None:
+        """Run until the worker ends; its exit code is the program's."""
+        sys.exit(main(["worker", TARGET, *_written(options)]))
 
 
 def _options() -> Iterator[click.Option]:

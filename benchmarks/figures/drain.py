@@ -1,0 +1,145 @@
+"""Drain: how fast a worker runs jobs that do nothing.
+
+A place is filled with ``enqueue_many``. A worker process opens it, under uvloop, with 200 slots and
+everything else as shipped. The clock runs from the moment before the worker is made, its
+registration and threads included, to the last committed finish. The yardstick is the backend's bare
+loop (`benchmarks.yardsticks`), in a process of its own, in rounds that alternate
+with Windlass's; its share of the bare claim and finish statements is printed beside it.
+On PostgreSQL pgqueuer takes its turn in the same rounds.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+from benchmarks.child import child, run
+from benchmarks.figure import Figure, Target
+from benchmarks.place import Place
+from benchmarks.stage import Rounds, Stage, alternate
+from benchmarks.worker import App, fill, make_calls, serve
+from benchmarks.yardsticks import bare, bare_postgres, bare_redis, pgqueuer
+from windlass._tasks.task import Call
+
+__all__ = ["SLOTS", "measure", "rate"]
+
+SLOTS = 200
+_RIVAL = "pgqueuer, "
+
+
+async def measure(stage: Stage) -> list[Figure]:
+    """One worker process against the bare loop, two against one, and a rival where there is one."""
+    sizes, place, listener = stage
+    jobs = sizes.drain_jobs
+    ways: dict[str, Callable[[], Awaitable[float]]] = {
+        "bare loop": functools.partial(_bare, place, jobs, "drain"),
+        "one worker": functools.partial(_drain, place, jobs, 1),
+        "two workers": functools.partial(_drain, place, jobs, 2),
+        "bare claim and finish": functools.partial(_bare, place, jobs, "claim_and_finish"),
+    }
+    if place.backend == "postgres" and pgqueuer.is_here():
+        for name, (consumers, batch) in pgqueuer.CONFIGURATIONS.items():
+            ways[_RIVAL + name] = functools.partial(_rival, place, jobs, consumers, batch)
+    rounds = await alternate(sizes.rounds, ways, listener)
+    return [*_figures(rounds, place, jobs), *_rivals(rounds, ways)]
+
+
+def _figures(rounds: Rounds, place: Place, jobs: int) -> list[Figure]:
+    share = rounds["bare loop"] / rounds["bare claim and finish"]
+    # Two processes on one file take turns; servers are there to be shared.
+    least = 0.90 if place.backend == "sqlite" else 1.0
+    return [
+        Figure(
+            name="drain",
+            title="drain, one worker process",
+            measured=rounds["one worker"],
+            unit="jobs/s",
+            yardstick=rounds["bare loop"],
+            yardstick_name="bare loop",
+            target=Target("at least", 0.60, "ratio"),
+            note=f"{jobs:,} no-op coroutine jobs, {SLOTS} slots; {rounds.spread('one worker')}; "
+            f"the bare loop reaches {share:.0%} of claim and finish alone",
+        ),
+        Figure(
+            name="drain_two",
+            title="drain, two worker processes",
+            measured=rounds["two workers"],
+            unit="jobs/s",
+            yardstick=rounds["one worker"],
+            yardstick_name="one process",
+            target=Target("at least", least, "ratio"),
+            note=rounds.spread("two workers"),
+        ),
+        Figure(
+            name="claim_and_finish",
+            title="bare loop, of claim and finish alone",
+            measured=rounds["bare loop"],
+            unit="jobs/s",
+            yardstick=rounds["bare claim and finish"],
+            yardstick_name="two statements",
+            note="what running the jobs costs the yardstick itself",
+        ),
+    ]
+
+
+def _rivals(rounds: Rounds, ways: dict[str, Callable[[], Awaitable[float]]]) -> list[Figure]:
+    names = [name for name in ways if name.startswith(_RIVAL)]
+    if not names:
+        return []
+    best = max(names, key=rounds.__getitem__)
+    others = "; ".join(f"{name.removeprefix(_RIVAL)} {rounds[name]:,.0f}" for name in names)
+    return [
+        Figure(
+            name="rival",
+            title="drain, one worker process, against pgqueuer",
+            measured=rounds["one worker"],
+            unit="jobs/s",
+            yardstick=rounds[best],
+            yardstick_name=best,
+            target=Target("at least", 1.0, "ratio"),
+            note=f"the best of its configurations counts: {others}",
+        )
+    ]
+
+
+async def _bare(place: Place, jobs: int, what: str) -> float:
+    if place.backend == "sqlite":
+        return float(await run(getattr(bare, what), jobs=jobs))
+    module = bare_postgres if place.backend == "postgres" else bare_redis
+    with place.scratch() as url:
+        return float(await run(getattr(module, what), url=url, jobs=jobs))
+
+
+async def _rival(place: Place, jobs: int, consumers: int, batch: int) -> float:
+    with place.scratch() as url:
+        answer = await run(pgqueuer.drain, url=url, jobs=jobs, consumers=consumers, batch=batch)
+    return float(answer)
+
+
+def _noops(jobs: int, app: App) -> Sequence[Call[Any]]:
+    return make_calls(app.noop, jobs)
+
+
+async def _drain(place: Place, jobs: int, workers: int) -> float:
+    with place.scratch() as url:
+        await fill(place, url, functools.partial(_noops, jobs))
+        return await rate(url, jobs, workers=workers, slots=SLOTS)
+
+
+async def rate(url: str, jobs: int, *, workers: int, slots: int) -> float:
+    """Jobs per second until this many worker processes have drained it all."""
+    async with AsyncExitStack() as stack:
+        crew = [
+            await stack.enter_async_context(child(serve, url=url, slots=slots))
+            for _ in range(workers)
+        ]
+        for worker in crew:
+            await worker.hear()
+        began = [await worker.ask("start") for worker in crew]
+        ends = [await worker.ask("drained") for worker in crew]
+    done = sum(count for _, count in ends)
+    if done != jobs:
+        raise AssertionError(f"{done} of {jobs} jobs were finished")
+    return jobs / float(max(at for at, _ in ends) - min(began))

@@ -1,0 +1,4 @@
+"""What figures are compared with: the bare loop on each backend, and rivals.
+
+Nothing here imports Windlass.
+"""

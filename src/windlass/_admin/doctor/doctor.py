@@ -1,0 +1,77 @@
+"""Look for what hurts in production, and say how to mend each."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from windlass._admin.doctor import work_checks
+from windlass._admin.doctor.finding import Finding, Level, ok
+from windlass._admin.doctor.storage_checks import check_health
+from windlass._admin.session import AdminSession
+from windlass._core.job.job import JobRecord
+from windlass._core.job.state import State
+from windlass._storage.open import StorageOpener
+from windlass._storage.protocol.admin import QueueCounts
+from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.storage import Storage
+from windlass._system.seams import SYSTEM_CLOCK
+from windlass._tasks.task import TaskRegistry
+
+__all__ = ["DoctorAdmin", "Finding", "Level"]
+
+_CAP = 10_000
+_SAMPLE = 500
+"""Waiting jobs of each queue that are looked at."""
+
+
+class DoctorAdmin(AdminSession):
+    """The part of ``app.admin`` that looks after the whole."""
+
+    registry: TaskRegistry = TaskRegistry()
+    """Given by the app."""
+
+    async def doctor(self, *, tasks: TaskRegistry | None = None) -> Sequence[Finding]:
+        """Check the storage, the workers and what waits; every finding says what to do.
+
+        Waiting jobs are tried against the functions of ``tasks``, which are the app's unless you
+        say otherwise. Looks at no more than some hundred jobs of each queue.
+        """
+        storage = await self._storage()
+        now = await storage.now()
+        crew = work_checks.LiveWorkers.of(await storage.workers.workers(), now)
+        counts = await storage.admin.counts(cap=_CAP)
+        sample = await _sample(storage, counts)
+        found = [ok("storage", f"{storage.describe()} answers.")]
+        found += check_health(await storage.health())
+        if storage.shared:  # else there is nobody elsewhere, and the clock may be a test's
+            found += work_checks.check_clocks(await storage.now(), SYSTEM_CLOCK.now(), crew)
+            async with self._another() as other:
+                found.append(await work_checks.check_wakeups(storage, other))
+        found += work_checks.check_workers(crew)
+        found += work_checks.check_queues(counts, crew)
+        known = self.registry if tasks is None else tasks
+        found += work_checks.check_tasks(sample, crew, known.names)
+        found += work_checks.check_argument_mismatches(sample)
+        if len(known):
+            found += work_checks.check_payloads(sample, known)
+        return found
+
+    @asynccontextmanager
+    async def _another(self) -> AsyncIterator[Storage]:
+        """A second way to the same place: a storage hears its own words whatever is broken."""
+        storage = await StorageOpener(self._settings).open()
+        try:
+            yield storage
+        finally:
+            await storage.close()
+
+
+async def _sample(storage: Storage, counts: Sequence[QueueCounts]) -> list[JobRecord]:
+    """Some waiting jobs of every queue that has any, the newest."""
+    found: list[JobRecord] = []
+    for one in counts:
+        if one.ready or one.scheduled:
+            wanted = JobFilter(states=[State.WAITING], queue=one.queue)
+            found += await storage.admin.find(wanted, limit=_SAMPLE)
+    return found

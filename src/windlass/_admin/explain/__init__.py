@@ -1,0 +1,4 @@
+"""Why a job is where it is, in sentences with the facts they rest on.
+
+Reads only.
+"""

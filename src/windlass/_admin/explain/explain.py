@@ -1,0 +1,157 @@
+"""Why is my job not running? In sentences, with what they were read from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+
+import msgspec
+
+from windlass._admin.explain.cause import Cause
+from windlass._admin.explain.facts import JobFacts, gather
+from windlass._admin.explain.limits import limit_causes
+from windlass._admin.explain.running_and_ended import end_causes, run_causes, unique_key_causes
+from windlass._admin.explain.waiting import before, due_time_causes, queue_causes, worker_causes
+from windlass._admin.jobs.read import JobIdAdmin
+from windlass._admin.jobs.redaction import redacted, values_of
+from windlass._core.job.job import JobRecord
+from windlass._core.job.state import State, shown_state
+from windlass._core.values.hidden_keys import has_digest, mask_digests
+from windlass._observe.log import brief
+from windlass.errors import JobNotFound
+
+__all__ = ["Cause", "ExplainAdmin", "Explanation"]
+
+_NO_KNOWN_END = (
+    "expired",
+    "queue_paused",
+    "no_worker",
+    "workers_quiet",
+    "unknown_task",
+    "misfit",
+    "breaker_trial",
+    "limit_full",
+    "queue_full",
+    "solo",
+    "slots_busy",
+    "ready",
+)
+"""From what somebody has to undo to what passes by itself."""
+_REMARKS = (
+    *("worker_gone", "worker_silent", "cancel_requested", "expires_soon"),
+    *("versions_differ", "workers_too_old", "clock_skew"),
+)
+"""Worth knowing, and holding nothing back."""
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a job is, why, and when it is expected to run."""
+
+    job: JobRecord
+    state: str
+    """As people see it: ``waiting`` is scheduled, ready or retrying."""
+    at: datetime
+    """The store's now when it was asked."""
+    causes: Sequence[Cause]
+    """The decisive one first: the one that holds it longest. Never empty."""
+    expected_at: datetime | None
+    """When it starts, as things stand; None: nobody can say, or it has started."""
+
+
+class ExplainAdmin(JobIdAdmin):
+    """The part of ``app.admin`` that says why."""
+
+    async def explain(self, job_id: str) -> Explanation:
+        """Why a job is not running now, what would have to change, and when it is expected to
+        run; JobNotFound. Looks around for a moment and changes nothing.
+        """
+        storage = await self._storage()
+        (job,) = await storage.admin.get([await self.resolve(job_id)])
+        if job is None:
+            raise JobNotFound(job_id)
+        facts = await gather(storage, job)
+        if has_digest(job.key):  # before it stands in a sentence, where it may be cut
+            key = await self._shades.text(job.key or "")
+            facts = msgspec.structs.replace(facts, job=msgspec.structs.replace(job, key=key))
+        told = explain_facts(facts)
+        secrets = values_of(job)
+        (seen,) = await self._shades.jobs([await redacted(job)])
+        causes = list(told.causes)
+        if any(has_digest(text) for cause in causes for text in cause.texts()):
+            shade = partial(mask_digests, secret=await self._shades.secret())
+            causes = [cause.changed(shade) for cause in causes]
+        causes = [cause.without(secrets) for cause in causes]
+        return msgspec.structs.replace(told, job=seen, causes=causes)
+
+
+def explain_facts(facts: JobFacts) -> Explanation:
+    """What the facts say."""
+    job, now = facts.job, facts.now
+    match job.state:
+        case State.WAITING:
+            causes = _waiting(facts)
+        case State.RUNNING:
+            causes = [*run_causes(facts), *unique_key_causes(facts)]
+        case _:
+            causes = [*end_causes(facts), *unique_key_causes(facts)]
+    retrying = job.attempt > job.max_attempts - job.budget
+    return Explanation(
+        job=job,
+        state=shown_state(job.state, due=job.due, now=now, failed_before=retrying),
+        at=now,
+        causes=causes,
+        expected_at=_expected(facts, causes),
+    )
+
+
+def _waiting(facts: JobFacts) -> list[Cause]:
+    found = [
+        *due_time_causes(facts),
+        *queue_causes(facts),
+        *limit_causes(facts),
+        *worker_causes(facts),
+    ]
+    holding = [cause for cause in found if cause.code not in _REMARKS]
+    remarks = [cause for cause in found if cause.code in _REMARKS]
+    if not holding:
+        holding = [_ready(facts)]
+    return [*sorted(holding, key=_weight), *remarks, *unique_key_causes(facts)]
+
+
+def _weight(cause: Cause) -> tuple[int, float]:
+    """What has no end in sight first, then what ends last."""
+    if cause.until is None:
+        return _NO_KNOWN_END.index(cause.code), 0.0
+    return len(_NO_KNOWN_END), -cause.until.timestamp()
+
+
+def _ready(facts: JobFacts) -> Cause:
+    job, now, crew = facts.job, facts.now, facts.crew
+    return Cause(
+        code="ready",
+        sentence=f"Nothing holds it: it has been due for {brief(now - job.due)}. Before it in "
+        f"line: {before(facts.line)}. Busy slots of queue {job.queue}: {crew.running:,} of "
+        f"{crew.slots:,}.",
+        evidence={
+            "due": job.due,
+            "ahead": len(facts.line.ahead),
+            "ahead_is_exact": not facts.line.more,
+            "slots": crew.slots,
+            "running": crew.running,
+        },
+        until=None if facts.line.more else now,
+        fix="Ask again in a moment",
+    )
+
+
+def _expected(facts: JobFacts, causes: Sequence[Cause]) -> datetime | None:
+    if facts.job.state is not State.WAITING:
+        return None
+    holding = [cause for cause in causes if cause.code not in (*_REMARKS, "key_held")]
+    ends = [cause.until for cause in holding]
+    if not all(ends):
+        return None
+    expected = max(end for end in ends if end is not None)
+    expires = facts.job.expires_at
+    return None if expires is not None and expires <= expected else expected

@@ -1,0 +1,124 @@
+"""Plugins: what each of them brings, and what it may do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+import msgspec
+
+from windlass._admin.session import AdminSession
+from windlass._core.limits.backoff import Backoff
+from windlass._core.schedule.describe import describe_rule
+from windlass._core.values.grants import Grants
+from windlass._plugins.entry_points import installable
+from windlass._plugins.installation import Installed
+from windlass._plugins.plugin_task import PluginTask
+from windlass._tasks.options import first_set
+from windlass.errors import PluginUnknown, suggestion
+
+__all__ = ["PluginAdmin", "PluginReport", "PluginSchedule", "PluginTaskReport"]
+
+
+class PluginTaskReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A task of a plugin: its definition."""
+
+    name: str
+    documentation: str
+    queue: str
+    concurrency: int | None
+    """In the whole cluster; None: no bound of its own."""
+    timeout: timedelta | None
+    max_attempts: int
+    backoff: Backoff | None
+    """None: the queue's, or the usual one."""
+    breaker: bool
+
+
+class PluginSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as the plugin has it; what holds, `ScheduleAdmin.schedule` says."""
+
+    name: str
+    words: str
+    """Its rule in plain words."""
+    task: str | None
+    """None: a chore, which makes no jobs."""
+
+
+class PluginReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A plugin as people see it."""
+
+    name: str
+    documentation: str
+    grants: Grants
+    running: int | None
+    """Jobs of it that run now in the whole cluster; None: it has no ``max_running``, so nobody
+    counts."""
+    tasks: Sequence[PluginTaskReport]
+    schedules: Sequence[PluginSchedule]
+    middleware: int
+    """How many layers."""
+    services: Sequence[str]
+    """What it says its handlers ask for."""
+
+
+class PluginAdmin(AdminSession):
+    """The part of ``app.admin`` that is about plugins. They are part of the code: what is told is
+    what this process has installed.
+    """
+
+    installed: Mapping[str, Installed] = {}
+    """Given by the app."""
+
+    async def plugins(self) -> Sequence[PluginReport]:
+        """Every plugin of this app, by name."""
+        return [await self._plugin(self.installed[name]) for name in sorted(self.installed)]
+
+    async def plugin(self, name: str) -> PluginReport:
+        """One of them; PluginUnknown."""
+        found = self.installed.get(name)
+        if found is None:
+            near = suggestion(name, self.installed)
+            offered = " Its package is there, and the settings do not name it."
+            message = (
+                f"no plugin {name!r} is installed.{near}{offered if name in installable() else ''} "
+                f"Here: {', '.join(sorted(self.installed))}"
+            )
+            raise PluginUnknown(message)
+        return await self._plugin(found)
+
+    async def _plugin(self, plugin: Installed) -> PluginReport:
+        running = None
+        if plugin.grants.max_running is not None:
+            limits = (await self._storage()).limits
+            running = sum(state.running for state in await limits.states(plugin.name))
+        return PluginReport(
+            name=plugin.name,
+            documentation=plugin.documentation,
+            grants=plugin.grants,
+            running=running,
+            tasks=[self._plugin_task(task) for task in plugin.tasks],
+            schedules=[
+                PluginSchedule(
+                    name=name,
+                    words=describe_rule(plan.rule),
+                    task=None if plan.job is None else plan.job.task,
+                )
+                for name, plan in plugin.schedules.items()
+            ],
+            middleware=len(plugin.layers),
+            services=plugin.services,
+        )
+
+    def _plugin_task(self, task: PluginTask) -> PluginTaskReport:
+        own, usual = task.settings, self._settings
+        return PluginTaskReport(
+            name=task.name,
+            documentation=task.documentation,
+            queue=own.queue or usual.default_queue,
+            concurrency=task.concurrency,
+            timeout=first_set(own.timeout, usual.timeout) or None,
+            max_attempts=own.max_attempts or usual.max_attempts,
+            backoff=own.backoff,
+            breaker=own.breaker is not None,
+        )

@@ -1,0 +1,180 @@
+"""``windlass breakers``: tasks that are left alone because they keep failing."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from windlass._cli.options import name_completion, optional_values
+from windlass._cli.options.groups import SuggestingGroup
+from windlass._cli.options.target import (
+    json_option,
+    run_on_target,
+    target_and_name,
+    target_argument,
+    target_of,
+    url_option,
+)
+
+if TYPE_CHECKING:
+    from windlass._app.app import Windlass
+    from windlass.admin import BreakerReport
+
+__all__ = ["breakers"]
+
+_names = click.argument(
+    "words", metavar="[MODULE:APP] TASK", nargs=-1, shell_complete=name_completion.tasks
+)
+
+
+class _ShownBreaker(NamedTuple):
+    report: BreakerReport
+    now: datetime
+
+
+@click.group(cls=SuggestingGroup)
+def breakers() -> None:
+    """Look at circuit breakers, close them, and change their numbers."""
+
+
+@breakers.command("list")
+@target_argument
+@url_option
+@json_option
+def list_breakers(target: str | None, url: str | None, *, as_json: bool) -> int:
+    """Every task with a breaker, and whether it is closed (its jobs run), open or on trial."""
+    from windlass._cli.output.tables import NUMBER, print_json, print_table
+
+    async def question(app: Windlass) -> tuple[list[_ShownBreaker], str]:
+        return await _all(app), (await app.storage()).describe()
+
+    found, described = run_on_target(target_of(target, url), question)
+    if as_json:
+        print_json([_fields(breaker) for breaker in found])
+    elif not found:
+        click.echo(
+            f"No breaker is stored in {described}. Give a task one with @app.task(breaker=True); "
+            f"it is stored when a worker of it starts, or with its first job."
+        )
+    else:
+        titles = ("task", "state", "failures in a row", "next trial", "running")
+        numbers = tuple(f"{NUMBER}{t}" if t in titles[2::2] else t for t in titles)
+        print_table(numbers, map(_row, found))
+    return 0
+
+
+@breakers.command()
+@_names
+@url_option
+@json_option
+def reset(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
+    """Close a task's breaker and forget its failures: its jobs start again at once."""
+    where, task = target_and_name(words, url, "task")
+
+    async def order(app: Windlass) -> _ShownBreaker:
+        await app.admin.reset_breaker(task)
+        return await _one(app, task)
+
+    _say(
+        run_on_target(where, order),
+        f"The breaker of {task} is closed: its jobs start.",
+        as_json=as_json,
+    )
+    return 0
+
+
+@breakers.command("set")
+@_names
+@click.option("--failures", type=int, metavar="N", help="Open after so many in a row.")
+@click.option("--cool-down", metavar="TIME", help="How long it is open at first.")
+@click.option("--growth", type=float, metavar="X", help="How many times longer after each trial.")
+@click.option("--longest", metavar="TIME", help="How long it is open at most.")
+@url_option
+@json_option
+def set_breaker(words: tuple[str, ...], url: str | None, *, as_json: bool, **given: Any) -> int:
+    """Other numbers for a task's breaker, until those in the code change. The rest stays."""
+    from windlass._settings.settings import parse_duration
+
+    where, task = target_and_name(words, url, "task")
+    wanted = optional_values.changes(given)
+    optional_values.require_change(wanted, "--failures, --cool-down, --growth or --longest")
+    for name in ("cool_down", "longest"):
+        if name in wanted:
+            wanted[name] = parse_duration(wanted[name], f"--{name.replace('_', '-')}")
+
+    async def order(app: Windlass) -> _ShownBreaker:
+        await app.admin.set_breaker(task, **wanted)
+        return await _one(app, task)
+
+    breaker = run_on_target(where, order)
+    _say(breaker, f"The breaker of {task} opens {_numbers(breaker)}.", as_json=as_json)
+    return 0
+
+
+async def _all(app: Windlass) -> list[_ShownBreaker]:
+    reports = await app.admin.breakers()
+    now = await (await app.storage()).now()
+    return [_ShownBreaker(report, now) for report in reports]
+
+
+async def _one(app: Windlass, task: str) -> _ShownBreaker:
+    return next(breaker for breaker in await _all(app) if breaker.report.task == task)
+
+
+def _row(breaker: _ShownBreaker) -> tuple[str, ...]:
+    from windlass._cli.output.tables import left
+
+    report = breaker.report
+    trial = "–"
+    if report.state == "open" and report.open_until is not None:
+        trial = f"in {left(report.open_until, breaker.now)}"
+    elif report.state == "trial":
+        trial = "running" if report.running else "now"
+    return (
+        report.task,
+        report.state,
+        f"{report.failures:,} of {report.breaker.failures:,}",
+        trial,
+        f"{report.running:,}",
+    )
+
+
+def _numbers(breaker: _ShownBreaker) -> str:
+    from windlass._settings.durations import format_duration
+
+    rule = breaker.report.breaker
+    return (
+        f"after {rule.failures:,} failures in a row, for {format_duration(rule.cool_down)}, "
+        f"then × {rule.growth:g} each time, at most {format_duration(rule.longest)}"
+    )
+
+
+def _say(breaker: _ShownBreaker, text: str, *, as_json: bool) -> None:
+    from windlass._cli.output.tables import print_json
+
+    if as_json:
+        print_json(_fields(breaker))
+    else:
+        click.echo(text)
+
+
+def _fields(breaker: _ShownBreaker) -> dict[str, Any]:
+    from windlass._settings.durations import format_duration
+
+    report = breaker.report
+    return {
+        "task": report.task,
+        "state": report.state,
+        "failures": report.failures,
+        "opened": report.opened,
+        "open_until": report.open_until,
+        "running": report.running,
+        "breaker": {
+            "failures": report.breaker.failures,
+            "cool_down": format_duration(report.breaker.cool_down),
+            "growth": report.breaker.growth,
+            "longest": format_duration(report.breaker.longest),
+        },
+    }

@@ -1,0 +1,84 @@
+"""``windlass doctor``: what hurts in production, and how to mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from windlass._cli.exit_codes import IN_ORDER, UNHEALTHY
+from windlass._cli.options.target import (
+    Target,
+    json_option,
+    run_on_target,
+    target_argument,
+    target_of,
+    url_option,
+)
+
+if TYPE_CHECKING:
+    from windlass._admin.doctor.doctor import Finding
+    from windlass._app.app import Windlass
+
+__all__ = ["doctor"]
+
+_MARKS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "bad": ("✗", "red")}
+
+
+@click.command()
+@target_argument
+@click.option("--strict", is_flag=True, help="A warning counts, too: for the exit code.")
+@click.option("--quiet", is_flag=True, help="Say nothing of what is in order.")
+@url_option
+@json_option
+def doctor(target: str | None, url: str | None, *, strict: bool, quiet: bool, as_json: bool) -> int:
+    """Look for what hurts in production, and say how to mend each.
+
+    The storage and its settings, whether wake-ups arrive, clocks, queues without workers, tasks
+    nobody knows; with an app also whether waiting jobs still fit their functions. It changes
+    nothing.
+
+    \b
+    Exit code  0  nothing is bad
+               2  something is bad; with --strict also: something to warn of
+               1  it could not be asked
+    """  # noqa: D301 -- click's mark for lines that stay as they are
+
+    async def question(app: Windlass) -> Sequence[Finding]:
+        return await app.admin.doctor(tasks=app.tasks)
+
+    where = target_of(target, url)
+    found = run_on_target(where, question)
+    told = [one for one in found if not (quiet and one.level == "ok")]
+    if as_json:
+        from windlass._cli.output.tables import print_json
+
+        print_json(told)
+    else:
+        _print(told, where)
+        _sum_up(found, checked_payloads=target is not None)
+    levels = {one.level for one in found}
+    ill = "bad" in levels or (strict and "warn" in levels)
+    return UNHEALTHY if ill else IN_ORDER
+
+
+def _print(found: Sequence[Finding], where: Target) -> None:
+    from windlass._admin.explain.cause import with_target
+    from windlass._cli.output.tables import print_line
+    from windlass._observe.log import printable
+
+    for one in found:
+        mark, colour = _MARKS[one.level]
+        print_line(f"{click.style(mark, fg=colour, bold=True)} {printable(one.text)}")
+        if one.fix:
+            print_line(f"  → {printable(with_target(one.fix, where.target, where.url))}")
+
+
+def _sum_up(found: Sequence[Finding], *, checked_payloads: bool) -> None:
+    from windlass._admin.doctor.finding import count_by_level
+
+    click.echo(
+        f"\n{count_by_level(found)}."
+        + ("" if checked_payloads else " Name an app (MODULE:APP) to try waiting jobs, too.")
+    )

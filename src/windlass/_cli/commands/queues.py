@@ -1,0 +1,362 @@
+"""``windlass queues``: what holds for whole queues, looked at and changed while everything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from windlass._cli.options import name_completion, optional_values
+from windlass._cli.options.groups import SuggestingGroup
+from windlass._cli.options.target import (
+    Target,
+    json_option,
+    run_on_target,
+    target_and_name,
+    target_argument,
+    target_of,
+    url_option,
+)
+
+if TYPE_CHECKING:
+    from windlass._app.app import Windlass
+    from windlass._storage.protocol.admin import QueueCounts
+    from windlass._storage.protocol.queues import QueueRecord
+
+__all__ = ["queues"]
+
+_names = click.argument(
+    "words", metavar="[MODULE:APP] QUEUE", nargs=-1, shell_complete=name_completion.queues
+)
+_SETTINGS = "--max-running, --backoff, --cool-down, --keep-succeeded or --keep-failed"
+
+
+class _Queue(NamedTuple):
+    record: QueueRecord
+    counts: QueueCounts
+    now: datetime
+
+    @property
+    def cooling(self) -> bool:
+        until = self.record.cool_until
+        return until is not None and until > self.now
+
+
+@click.group(cls=SuggestingGroup)
+def queues() -> None:
+    """Look at queues, pause them, and change what holds for them while workers run.
+
+    A setting holds for every worker within a second and survives restarts. What is not set follows
+    the task, then the app.
+    """
+
+
+@queues.command("list")
+@target_argument
+@click.option("--exact", is_flag=True, help="Count every job; without it a plus means or more.")
+@url_option
+@json_option
+def list_queues(target: str | None, url: str | None, *, exact: bool, as_json: bool) -> int:
+    """Every queue with jobs or settings, and those of the app's tasks."""
+    from windlass._cli.output.tables import NUMBER, print_json, print_table
+
+    async def question(app: Windlass) -> tuple[list[_Queue], str]:
+        return await _all(app, exact=exact), (await app.storage()).describe()
+
+    found, described = run_on_target(target_of(target, url), question)
+    if as_json:
+        print_json([_fields(queue) for queue in found])
+    elif not found:
+        click.echo(f"No queue has jobs or settings in {described}.")
+    else:
+        titles = ("queue", *(f"{NUMBER}{name}" for name in (*_COLUMNS, "lag")), "state")
+        rows = [_row(queue) for queue in found]
+        print_table(titles, rows)
+        if any(cell.endswith("+") for row in rows for cell in row[1 : len(_COLUMNS) + 1]):
+            click.echo("A plus means so many or more: --exact counts them all.")
+    return 0
+
+
+@queues.command()
+@_names
+@url_option
+@json_option
+def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
+    """One queue: its jobs, its settings, and whether it may run."""
+    where, name = target_and_name(words, url, "queue")
+
+    async def question(app: Windlass) -> _Queue:
+        return await _known(app, name)
+
+    _tell(run_on_target(where, question), as_json=as_json)
+    return 0
+
+
+def _add_action(
+    name: str,
+    about: str,
+    act: Callable[[Windlass, str], Awaitable[object]],
+    outcome: str,
+    *,
+    new: bool = False,
+) -> None:
+    """Add a command that acts on one queue and says what has become of it."""
+
+    @queues.command(name, help=about)
+    @_names
+    @url_option
+    @json_option
+    def command(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
+        where, queue = target_and_name(words, url, "queue")
+        shown = _order(where, queue, lambda app: act(app, queue), new=new)
+        _say(shown, f"Queue {queue} {outcome}. {_waiting(shown)}", as_json=as_json)
+        return 0
+
+
+_add_action(
+    "pause",
+    "Start nothing of this queue until it is resumed. What runs goes on.",
+    lambda app, queue: app.admin.pause(queue),
+    "is paused",
+    new=True,
+)
+_add_action("resume", "Undo pause.", lambda app, queue: app.admin.resume(queue), "runs again")
+_add_action(
+    "warm",
+    "End a cool-down and forget those before it: the next one is as short as the first.",
+    lambda app, queue: app.admin.warm(queue),
+    "is not cooling down",
+)
+
+
+@queues.command("set")
+@_names
+@click.option(
+    "--max-running",
+    type=optional_values.COUNT,
+    metavar=optional_values.COUNT.name,
+    help="Jobs of it that run at once, in the whole cluster.",
+)
+@click.option(
+    "--backoff",
+    type=optional_values.BACKOFF,
+    metavar=optional_values.BACKOFF.name,
+    help="Of jobs whose task has none of its own.",
+)
+@click.option(
+    "--cool-down",
+    type=optional_values.BACKOFF,
+    metavar=optional_values.BACKOFF.name,
+    help="How long the queue rests when it is throttled.",
+)
+@click.option(
+    "--keep-succeeded",
+    type=optional_values.DURATION,
+    metavar=optional_values.DURATION.name,
+    help="Retention of jobs that ended otherwise than failed.",
+)
+@click.option(
+    "--keep-failed",
+    type=optional_values.DURATION,
+    metavar=optional_values.DURATION.name,
+    help="Retention of failed jobs.",
+)
+@url_option
+@json_option
+def set_queue(words: tuple[str, ...], url: str | None, *, as_json: bool, **given: object) -> int:
+    """Change what holds for a queue. What is not given stays, none takes it away.
+
+    \b
+    WAITS  5s                                  always the same
+           linear:10s,step=10s,cap=5m          10 s more each time
+           exponential:5s,factor=5,cap=1h      five times as long each time
+           waits:1s,1m,1h                      exactly these, then the last one again
+           0s                                  at once
+           each with ,jitter=none|spread|full; fixed:5s,jitter=full
+    TIME   250ms, 30s, 5m, 2h, 7d
+    """  # noqa: D301 -- click's mark for lines that stay as they are
+    where, name = target_and_name(words, url, "queue")
+    wanted = optional_values.changes(given)
+    optional_values.require_change(wanted, _SETTINGS)
+    queue = _order(where, name, lambda app: app.admin.set_queue(name, **wanted), new=True)
+    _tell(queue, as_json=as_json)
+    return 0
+
+
+# --- asking ---------------------------------------------------------------------------------------
+
+
+async def _all(app: Windlass, *also: str, exact: bool = False) -> list[_Queue]:
+    from windlass._storage.protocol.admin import QueueCounts
+    from windlass._storage.protocol.queues import QueueRecord
+
+    told = await (app.admin.counts(cap=None) if exact else app.admin.counts())
+    counts = {one.queue: one for one in told}
+    records = {one.queue: one for one in await app.admin.queues()}
+    named_by_tasks = app.worker_settings().shared if len(app.tasks) else ()
+    now = await (await app.storage()).now()
+    return [
+        _Queue(
+            records.get(name) or QueueRecord(queue=name),
+            counts.get(name) or QueueCounts(queue=name),
+            now,
+        )
+        for name in sorted({*counts, *records, *named_by_tasks, *also})
+    ]
+
+
+async def _known(app: Windlass, name: str) -> _Queue:
+    known = {queue.record.queue: queue for queue in await _all(app)}
+    if name not in known:
+        message = f"{_unknown(name, known)} `windlass queues list` shows those there are."
+        raise click.ClickException(message)
+    return known[name]
+
+
+def _unknown(name: str, known: Collection[str]) -> str:
+    from windlass.errors import suggestion
+
+    return f"Queue {name!r} has no jobs and no settings.{suggestion(name, known)}"
+
+
+def _order(
+    where: Target, name: str, order: Callable[[Windlass], Awaitable[object]], *, new: bool = False
+) -> _Queue:
+    """``new``: also for a queue that nobody has used yet, which may be a misspelt one."""
+    from windlass._core.values.names import check_name
+
+    check_name(name, "a queue's name")
+
+    async def ordered(app: Windlass) -> _Queue:
+        known = {queue.record.queue for queue in await _all(app)}
+        if not new:
+            await _known(app, name)
+        await order(app)
+        if name not in known:
+            click.echo(
+                f"Note: {_unknown(name, known)} What is said of it holds from its first job on.",
+                err=True,
+            )
+        return next(queue for queue in await _all(app, name) if queue.record.queue == name)
+
+    return run_on_target(where, ordered)
+
+
+# --- telling --------------------------------------------------------------------------------------
+
+_COLUMNS = ("ready", "scheduled", "retrying", "running", "succeeded", "failed")
+_FOLLOWS = "as its tasks say"
+_KEEPS = "as the app says"
+
+
+def _row(queue: _Queue) -> tuple[str, ...]:
+    figures = {name: _figure(queue, name) for name in _COLUMNS}
+    most = queue.record.settings.max_running
+    if most is not None:
+        figures["running"] += f" of {most:,}"
+    return (queue.record.queue, *figures.values(), _lag(queue), _state(queue))
+
+
+def _figure(queue: _Queue, name: str) -> str:
+    """Nothing is counted for ever: a plus means so many or more."""
+    number: int = getattr(queue.counts, name)
+    cap = queue.counts.cap
+    return f"{number:,}{'+' if cap is not None and number >= cap else ''}"
+
+
+def _lag(queue: _Queue) -> str:
+    from windlass._cli.output.tables import left
+
+    due = queue.counts.oldest_due
+    return "–" if due is None else left(queue.now, due)
+
+
+def _state(queue: _Queue) -> str:
+    from windlass._cli.output.tables import left
+
+    record, states = queue.record, []
+    if record.paused:
+        states.append("paused")
+    if queue.cooling and record.cool_until is not None:
+        states.append(f"cooling for {left(record.cool_until, queue.now)}")
+    most = record.settings.max_running
+    if most is not None and queue.counts.running >= most:
+        states.append("full")
+    return ", ".join(states) or "open"
+
+
+def _waiting(queue: _Queue) -> str:
+    names = ("ready", "scheduled", "running")
+    return ", ".join(f"{_figure(queue, name)} {name}" for name in names) + "."
+
+
+def _say(queue: _Queue, text: str, *, as_json: bool) -> None:
+    from windlass._cli.output.tables import print_json
+
+    if as_json:
+        print_json(_fields(queue))
+    else:
+        click.echo(text)
+
+
+def _tell(queue: _Queue, *, as_json: bool) -> None:
+    from windlass._cli.output.tables import print_json, print_pairs
+    from windlass._core.limits.cooldown import DEFAULT_COOL_DOWN
+    from windlass._settings.durations import describe_backoff, format_duration
+
+    if as_json:
+        print_json(_fields(queue))
+        return
+    settings = queue.record.settings
+    most = settings.max_running
+    backoff, cool_down = settings.backoff, settings.cool_down
+    kept = [
+        _KEEPS if span is None else format_duration(span)
+        for span in (settings.keep_succeeded, settings.keep_failed)
+    ]
+    ended = ("succeeded", "failed", "cancelled", "discarded")
+    pairs = (
+        ("state", _state(queue)),
+        ("jobs", _waiting(queue)),
+        ("lag", _lag(queue)),
+        ("ended", ", ".join(f"{_figure(queue, name)} {name}" for name in ended)),
+        ("max running", "no bound" if most is None else f"{most:,} in the whole cluster"),
+        ("backoff", _FOLLOWS if backoff is None else describe_backoff(backoff)),
+        ("cool-down", _cool_down(describe_backoff(cool_down or DEFAULT_COOL_DOWN), queue)),
+        ("keep succeeded", kept[0]),
+        ("keep failed", kept[1]),
+    )
+    print_pairs(queue.record.queue, pairs)
+
+
+def _cool_down(curve: str, queue: _Queue) -> str:
+    usual = "" if queue.record.settings.cool_down else " (the default)"
+    so_far = queue.record.cool_downs
+    return f"{curve}{usual}" + (f"; {so_far} in a row so far" if so_far else "")
+
+
+def _fields(queue: _Queue) -> dict[str, Any]:
+    """Settings as ``set`` takes them, so that what one prints another can set."""
+    import msgspec
+
+    from windlass._settings.durations import format_backoff, format_duration
+
+    settings = queue.record.settings
+    written: dict[str, Any] = {"max_running": settings.max_running}
+    for name in ("backoff", "cool_down"):
+        curve = getattr(settings, name)
+        written[name] = None if curve is None else format_backoff(curve)
+    for name in ("keep_succeeded", "keep_failed"):
+        span = getattr(settings, name)
+        written[name] = None if span is None else format_duration(span)
+    counts: dict[str, Any] = msgspec.to_builtins(queue.counts)
+    return {
+        **counts,
+        "paused": queue.record.paused,
+        "cooling": queue.cooling,
+        "cool_until": queue.record.cool_until,
+        "cool_downs": queue.record.cool_downs,
+        **written,
+    }

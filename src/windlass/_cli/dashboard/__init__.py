@@ -1,0 +1,4 @@
+"""``windlass dashboard``: the command and its HTTP server.
+
+The pages are in `windlass._web`.
+"""

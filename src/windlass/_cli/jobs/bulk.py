@@ -1,0 +1,106 @@
+"""One order for many jobs: counted, asked about, carried out under a bar, reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from windlass._cli.exit_codes import COULD_NOT_START, IN_ORDER
+from windlass._cli.options.target import Target, run_on_target
+
+if TYPE_CHECKING:
+    from windlass._admin.jobs.bulk import BulkProgress, BulkReport
+    from windlass._app.app import Windlass
+    from windlass._storage.protocol.actions import JobAction
+    from windlass._storage.protocol.job_list import JobFilter
+
+__all__ = ["run_bulk_action"]
+
+MakeAction = Callable[[datetime], tuple["JobAction", "JobFilter"]]
+"""The order and what it is for, by the store's now."""
+
+
+def run_bulk_action(
+    where: Target,
+    making: MakeAction,
+    *,
+    verb: str,
+    most: int | None = None,
+    dry_run: bool = False,
+    yes: bool = False,
+    as_json: bool = False,
+) -> int:
+    """Everything that matches. Interrupted, what is done is done: say it again for the rest."""
+
+    async def carried_out(app: Windlass) -> BulkReport:
+        order, wanted = making(await app.admin.now())
+        if dry_run or not yes:
+            counted = await app.admin.order_all(order, wanted, dry_run=True, most=most)
+            if dry_run or not counted.matched:
+                return counted
+            _confirm(verb, counted, wanted)
+        with _bar(verb) as progress:
+            return await app.admin.order_all(order, wanted, most=most, progress=progress)
+
+    return _reported(run_on_target(where, carried_out), as_json=as_json)
+
+
+def _confirm(verb: str, counted: BulkReport, wanted: JobFilter) -> None:
+    from windlass._admin.jobs.bulk import filter_in_words
+    from windlass._observe.log import printable
+
+    which = printable(filter_in_words(wanted))
+    click.confirm(f"{verb} {_jobs(counted)} ({which})?", abort=True, err=True)
+
+
+def _jobs(counted: BulkReport) -> str:
+    more = "" if counted.exact else " or more"
+    return f"{counted.matched:,}{more} job{'' if counted.matched == 1 else 's'}"
+
+
+@contextmanager
+def _bar(verb: str) -> Iterator[Callable[[BulkProgress], None]]:
+    """On a terminal only, on standard error: what is printed stays clean."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bars:
+        bar = bars.add_task(verb, total=None)
+        yield lambda far: bars.update(bar, completed=far.seen, total=far.total)
+
+
+def _reported(report: BulkReport, *, as_json: bool) -> int:
+    from windlass._cli.output.tables import print_json
+
+    if as_json:
+        print_json(report)
+    elif not report.matched:
+        click.echo("No job matches; nothing was changed.")
+    elif report.dry_run:
+        click.echo(f"{_jobs(report)} would be told. Nothing was changed.")
+    else:
+        click.echo(_in_words(report))
+    if report.conflicts:
+        click.echo(
+            f"Error: {report.conflicts:,} were left as they are: other jobs hold their unique keys",
+            err=True,
+        )
+        return COULD_NOT_START
+    return IN_ORDER
+
+
+def _in_words(report: BulkReport) -> str:
+    parts = [f"{report.done:,} of {report.matched:,} done"]
+    if report.requested:
+        parts.append(f"{report.requested:,} run and are asked to end")
+    if report.skipped:
+        parts.append(f"{report.skipped:,} had moved on")
+    return ", ".join(parts) + "."

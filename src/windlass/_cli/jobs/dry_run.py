@@ -1,0 +1,211 @@
+"""A stored job's handler run here, once, with nobody's storage to write to."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime
+from typing import Any
+
+import click
+import msgspec
+
+from windlass._app.app import Windlass
+from windlass._client.client import Client
+from windlass._core.job.event import Event, JobEnqueued
+from windlass._core.job.job import NO_TIMEOUT, AttemptError, Claim, ClaimedJob, JobRecord, Progress
+from windlass._core.job.outcome import Outcome, Succeeded
+from windlass._core.job.state import State
+from windlass._observe.log import HumanFormatter, printable
+from windlass._storage.open import StorageOpener
+from windlass._storage.protocol.transactions import UserConnection
+from windlass._system.seams import Seams
+from windlass._tasks.context import CallNext, Context, ContextHost
+from windlass._tasks.propagation import inherit_options
+from windlass._tasks.services import Services
+from windlass._tasks.task import Call
+from windlass._worker.run.runner import Execution, Runner
+from windlass.errors import WindlassError
+
+__all__ = ["DryRunResult", "as_claimed", "run_dry"]
+
+_WORKER = "replay"
+_REFUSED = (
+    "a replay ends at ctx.finish: the job is not this run's to finish. Roll the transaction back, "
+    "or let the error pass"
+)
+
+
+class _FinishCalled(WindlassError):
+    """Raised by ctx.finish, so that the handler's transaction is rolled back."""
+
+
+class DryRunResult(msgspec.Struct, frozen=True):
+    """How it went."""
+
+    outcome: Outcome
+    error: BaseException | None
+    """What the handler raised, with its frames, if it got so far."""
+    finished: bool = False
+    """It called ctx.finish, with the result of the outcome."""
+
+
+def as_claimed(job: JobRecord, now: datetime, *, timed: bool) -> ClaimedJob:
+    """The job as a worker would be given it: the attempt it is at, or the one that comes."""
+    error = job.error
+    return ClaimedJob(
+        claim=Claim(job.id, job.claim_number, job.seq),
+        task=job.task,
+        queue=job.queue,
+        payload=job.payload,
+        attempt=max(job.attempt + (job.state is State.WAITING), 1),
+        max_attempts=job.max_attempts,
+        budget=job.budget,
+        due=job.due,
+        started_at=now,
+        worker=_WORKER,
+        timeout=job.timeout if timed else NO_TIMEOUT,
+        lost=job.lost,
+        error=None if error is None else AttemptError(error.kind, error.message),
+        tenant=job.tenant,
+        principal=job.principal,
+        correlation_id=job.correlation_id,
+        trace=job.trace,
+        tags=job.tags,
+        on_failure=job.on_failure,
+        on_lost=job.on_lost,
+    )
+
+
+@asynccontextmanager
+async def run_dry(app: Windlass, claimed: ClaimedJob) -> AsyncIterator[DryRunResult]:
+    """Run it, inside the app's lifespans and middleware; yields once, before they end.
+
+    The app has an empty storage in memory meanwhile: whatever the handler enqueues or asks for
+    there leaves no trace.
+    """
+    with _told(app):
+        async with _arranged(app), app.living():
+            yield await _run(app, claimed)
+
+
+async def _run(app: Windlass, claimed: ClaimedJob) -> DryRunResult:
+    ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    raised: list[BaseException] = []
+
+    async def keep(_context: Context, call_next: CallNext) -> Any:
+        try:
+            return await call_next()
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    def on_end(run: Execution, outcome: Outcome) -> None:
+        runner.active.pop(run.job.claim, None)
+        ended.set_result(outcome)
+
+    stage = _DryRunHost(app)
+    runner = Runner(
+        app.tasks,
+        stage,
+        on_end,
+        result_limit=app.settings.result_limit,
+        error_limit=app.settings.error_limit,
+        layers=[*app.layers, keep],
+    )
+    try:
+        runner.start([claimed])
+        outcome, error = await ended, raised[0] if raised else None
+        if stage.finished is not None and (error is None or _holds_finished(error)):
+            return DryRunResult(stage.finished, None, finished=True)
+        return DryRunResult(outcome, error)
+    finally:
+        runner.close()
+
+
+class _DryRunHost(ContextHost):
+    """What a context can ask for: everything is printed, nothing is stored."""
+
+    def __init__(self, app: Windlass) -> None:
+        self._app = app
+        self.finished: Succeeded | None = None
+        """What the handler gave to ctx.finish."""
+
+    @property
+    def state(self) -> Any:
+        return self._app.state
+
+    @property
+    def services(self) -> Services:
+        return self._app.services
+
+    def note(self, job: ClaimedJob, progress: Progress) -> None:  # noqa: ARG002 -- there is one job
+        data = "" if progress.data is None else msgspec.json.encode(progress.data).decode()
+        _tell(" ".join(filter(None, ["progress", f"{progress.fraction:.0%}", progress.note, data])))
+
+    async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:
+        return await self._app.enqueue_call(inherit_options(call, job))
+
+    async def finish(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
+        self.finish_sync(job, result, connection)
+
+    def finish_sync(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:  # noqa: ARG002
+        limit, what = self._app.settings.result_limit, f"the result of {job.task}"
+        codec = self._app.tasks[job.task].codec
+        self.finished = Succeeded(codec.encode_result(result, limit=limit, what=what))
+        raise _FinishCalled(_REFUSED)
+
+
+def _holds_finished(error: BaseException) -> bool:
+    """Whether it is the end at ctx.finish, or was raised because of it."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, _FinishCalled):
+            return True
+        if isinstance(seen, BaseExceptionGroup):
+            return all(_holds_finished(each) for each in seen.exceptions)
+        seen = seen.__cause__
+    return False
+
+
+@asynccontextmanager
+async def _arranged(app: Windlass) -> AsyncIterator[None]:
+    alone = msgspec.structs.replace(app.settings, url="memory://", durability=None)
+    before = app.blocking.loop
+    with app._arranged(StorageOpener(alone), Seams(), Client):  # noqa: SLF001 -- made for such as this
+        try:
+            yield
+        finally:
+            await app.close()
+            if app.blocking.loop is not before:
+                app.blocking.stop()
+
+
+@contextmanager
+def _told(app: Windlass) -> Iterator[None]:
+    """What the handler logs and enqueues is shown where it happens, on standard error."""
+    lines = logging.StreamHandler(sys.stderr)
+    lines.setFormatter(HumanFormatter(colour=sys.stderr.isatty()))
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(lines)
+    root.setLevel(min(level or logging.INFO, logging.INFO))
+    undo = app.bus.subscribe(_enqueued)
+    try:
+        yield
+    finally:
+        undo()
+        root.removeHandler(lines)
+        root.setLevel(level)
+
+
+def _enqueued(event: Event) -> None:
+    if isinstance(event, JobEnqueued):
+        _tell(f"would enqueue {event.task} on queue {event.queue}; nothing was stored")
+
+
+def _tell(text: str) -> None:
+    click.echo(f"  {printable(text)}", err=True)

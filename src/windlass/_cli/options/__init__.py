@@ -1,0 +1,4 @@
+"""Options and arguments that several commands share, and their completion.
+
+Nothing here prints a result.
+"""

@@ -1,0 +1,124 @@
+"""Options that take a value, or ``none`` to take it away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from windlass._cli.options.groups import Command, with_options
+from windlass._settings.durations import parse_backoff, parse_rate
+from windlass._settings.settings import parse_duration
+from windlass.errors import ConfigError, WindlassError
+
+__all__ = [
+    "BACKOFF",
+    "COUNT",
+    "DURATION",
+    "RATE",
+    "changes",
+    "require_change",
+    "schedule_options",
+]
+
+
+if TYPE_CHECKING:
+    _Type = click.ParamType[object]
+else:  # older releases of click know no such brackets
+    _Type = click.ParamType
+
+
+class _Cleared(Enum):
+    """Not None, which stands for an option that was not given."""
+
+    CLEARED = "none"
+
+
+class _OptionalValue(_Type):
+    """What ``read`` makes of the text, or ``none``."""
+
+    def __init__(self, name: str, read: Callable[[str], object]) -> None:
+        self.name = name
+        self._read = read
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> object:
+        if not isinstance(value, str):
+            return value
+        if value.strip().lower() == "none":
+            return _Cleared.CLEARED
+        try:
+            return self._read(value)
+        except WindlassError as error:
+            self.fail(f"{error}; or none, to take it away", param, ctx)
+
+
+def _count(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        message = f"it is a whole number such as 5, got {text!r}"
+        raise ConfigError(message) from None
+
+
+COUNT = _OptionalValue("N|none", _count)
+BACKOFF = _OptionalValue("WAITS|none", lambda text: parse_backoff(text, "this is no backoff"))
+RATE = _OptionalValue("RATE|none", lambda text: parse_rate(text, "this is no rate"))
+DURATION = _OptionalValue("TIME|none", lambda text: parse_duration(text, "it"))
+_TIME = _OptionalValue("TIME", lambda text: parse_duration(text, "it"))
+
+
+def _overlap(text: str) -> str | int:
+    return int(text) if text.isdigit() else text
+
+
+def _instant(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        message = f"an instant is written like 2030-12-24T08:00+01:00, got {text!r}"
+        raise ConfigError(message) from None
+
+
+_INSTANT = _OptionalValue("INSTANT|none", _instant)
+_OVERLAP = _OptionalValue("skip|queue|allow|N", _overlap)
+
+
+def schedule_options(command: Command) -> Command:
+    """What can be said of a schedule beside its rule."""
+    return with_options(
+        command,
+        click.option("--missed", help="Slots nobody was there for: skip, one or all."),
+        click.option("--most-missed", type=int, help="With --missed all: at most so many."),
+        click.option(
+            "--overlap",
+            type=_OVERLAP,
+            metavar=_OVERLAP.name,
+            help="A slot that comes while a run is active.",
+        ),
+        click.option(
+            "--jitter", type=_TIME, metavar=_TIME.name, help="Each job waits up to so long."
+        ),
+        click.option("--starts", type=_INSTANT, metavar=_INSTANT.name),
+        click.option("--ends", type=_INSTANT, metavar=_INSTANT.name),
+    )
+
+
+def changes(given: Mapping[str, object]) -> dict[str, Any]:
+    """What was given; None where it is to be taken away."""
+    return {
+        name: None if value is _Cleared.CLEARED else value
+        for name, value in given.items()
+        if value is not None
+    }
+
+
+def require_change(given: Mapping[str, object], options: str) -> None:
+    """Refuses a ``set`` that sets nothing."""
+    if not given:
+        message = f"say what to set: {options}"
+        raise click.UsageError(message)

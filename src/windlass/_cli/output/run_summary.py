@@ -1,0 +1,103 @@
+"""Counts → words, for the line below the log and the one at the end."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
+from windlass._core.job.event import Event, JobMoved
+from windlass._core.job.state import Verb
+from windlass._observe.log import brief
+from windlass._system.seams import monotonic
+
+__all__ = ["RunCounter", "RunSummary", "counts_in_words"]
+
+_WORDS = {
+    Verb.SUCCEED: "succeeded",
+    Verb.RETRY: "retried",
+    Verb.FAIL: "failed",
+    Verb.CANCEL: "cancelled",
+    Verb.SNOOZE: "snoozed",
+    Verb.THROTTLE: "throttled",
+    Verb.RELEASE: "released",
+    "refused": "dropped because their claim was lost",
+}
+_WINDOW = 10.0
+_EVERY = 30.0
+
+
+def counts_in_words(counts: Mapping[str, int], between: str = ", ") -> str:
+    """``1,204 succeeded, 3 retried``; what did not happen is not mentioned."""
+    parts = [f"{counts[key]:,} {word}" for key, word in _WORDS.items() if counts.get(key)]
+    return between.join(parts)
+
+
+class RunCounter:
+    """A listener that counts what this process did to jobs: the ends of its own runs, what it gave
+    back when it left, and what it did about the jobs of workers that died.
+    """
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.counts: Counter[str] = Counter()
+
+    def __call__(self, event: Event) -> None:
+        """Count one event. What no worker did, a person or a program ordered."""
+        if isinstance(event, JobMoved) and event.worker and event.verb in _WORDS:
+            self.counts[event.verb] += 1
+
+
+class RunSummary:
+    """What has been done since the start, and how quickly lately."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        """Start now, with nothing done."""
+        self._clock = clock
+        self._began = clock()
+        self._samples: deque[tuple[float, int]] = deque([(self._began, 0)])
+        self._said_at = self._began
+        self._said = 0
+        self._counts: Mapping[str, int] = {}
+        self._running = self._slots = 0
+
+    def take(self, counts: Mapping[str, int], *, running: int, slots: int) -> None:
+        """Note how things stand."""
+        now = self._clock()
+        self._counts, self._running, self._slots = dict(counts), running, slots
+        self._samples.append((now, self.ended))
+        while len(self._samples) > 2 and now - self._samples[1][0] >= _WINDOW:
+            self._samples.popleft()
+
+    @property
+    def ended(self) -> int:
+        """Runs that have ended, however they did."""
+        return sum(count for key, count in self._counts.items() if key in _WORDS)
+
+    @property
+    def rate(self) -> float:
+        """Ended runs per second, over the last ten seconds."""
+        (then, before), (now, after) = self._samples[0], self._samples[-1]
+        return (after - before) / (now - then) if now > then else 0.0
+
+    def live(self) -> str:
+        """How things stand, for a line that is kept up to date."""
+        done = counts_in_words(self._counts, " · ") or "nothing done yet"
+        up = brief(timedelta(seconds=self._clock() - self._began))
+        return f"{self._running}/{self._slots} running · {done} · {self.rate:,.0f}/s · up {up}"
+
+    def news(self) -> str | None:
+        """A line for a log, every half minute in which something happened."""
+        now = self._clock()
+        if now - self._said_at < _EVERY or self.ended == self._said:
+            return None
+        rate = (self.ended - self._said) / (now - self._said_at)
+        self._said_at, self._said = now, self.ended
+        return f"so far {counts_in_words(self._counts)}; {rate:,.1f}/s; {self._running} running"
+
+    def last(self) -> str:
+        """Everything, once it is over."""
+        spent = self._clock() - self._began
+        rate = f" ({self.ended / spent:,.1f}/s)" if self.ended and spent > 0 else ""
+        done = counts_in_words(self._counts) or "no job was run"
+        return f"{done} in {brief(timedelta(seconds=spent))}{rate}"

@@ -1,0 +1,4 @@
+"""``windlass top``: one live screen of what is going on.
+
+Reads only.
+"""

@@ -1,0 +1,251 @@
+"""When a schedule fires: rules as values, and the slots they give.
+
+A slot is an instant at which a rule says "now". Slots depend on the rule alone, so every process
+computes the same ones, before and after a restart.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import takewhile
+from typing import TYPE_CHECKING, Literal, assert_never
+from zoneinfo import ZoneInfo, available_timezones
+
+import msgspec
+from cronsim import CronSim, CronSimError
+
+from windlass._core.values.instants import EPOCH, aware, duration
+from windlass._core.values.names import shown
+from windlass.errors import InvalidArgument, suggestion
+
+__all__ = ["ALIASES", "Cron", "Every", "Manual", "Once", "Rule", "latest_slots", "next_slot"]
+
+ALIASES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_SHORTEST = timedelta(milliseconds=1)
+_SECOND, _US = timedelta(seconds=1), timedelta(microseconds=1)
+_LOOK_BACK = timedelta(minutes=2)
+_SOME_DAY = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+class Cron(msgspec.Struct, frozen=True, tag="cron"):
+    """A cron expression of five fields, or six with seconds first, in a time zone.
+
+    When the clocks go forward, a time of day that is skipped fires right after the gap; when they
+    go back, one that comes twice fires once. Expressions that begin with ``*`` in the minute or
+    hour, and those with seconds, follow elapsed time instead: they fire in every hour there is.
+    """
+
+    expression: str
+    tz: str = "UTC"
+
+    def __post_init__(self) -> None:
+        given: object = self.expression
+        if not isinstance(given, str):
+            message = f"a cron expression is text such as '0 8 * * mon-fri', got {shown(given)}"
+            raise InvalidArgument(message)
+        zone: object = self.tz
+        if not isinstance(zone, str) or zone not in _zones():
+            near = suggestion(zone, _zones()) if isinstance(zone, str) else ""
+            message = f"tz must be a zone such as 'Europe/Berlin', got {shown(zone)}.{near}"
+            raise InvalidArgument(message)
+        try:
+            first = next(CronSim(self.fields, _SOME_DAY), None)
+        except CronSimError as error:
+            message = (
+                f"{self.expression!r} is no cron expression: {error}. It has five fields, minute "
+                f"hour day month weekday, six with seconds first, or is one of {', '.join(ALIASES)}"
+            )
+            raise InvalidArgument(message) from None
+        except Exception as error:  # noqa: BLE001 -- whatever the parser stumbles over is no cron
+            message = f"{self.expression!r} is no cron expression: {error}"
+            raise InvalidArgument(message) from None
+        if first is None:
+            message = f"{self.expression!r} names a day that never comes"
+            raise InvalidArgument(message)
+
+    @property
+    def fields(self) -> str:
+        """The expression with a name such as @daily spelled out."""
+        return ALIASES.get(self.expression.strip().lower(), self.expression)
+
+    def after(self, instant: datetime) -> Iterator[datetime]:
+        """Slots strictly after ``instant``, in order."""
+        zone = ZoneInfo(self.tz)
+        fields = self.fields.split()
+        fixed = len(fields) == 5 and not fields[0].startswith("*") and not fields[1].startswith("*")
+        if fixed:
+            return _rising(CronSim(self.fields, instant.astimezone(zone)), instant)
+        return _elapsed(self.fields, zone, instant)
+
+
+def _rising(sim: Iterator[datetime], instant: datetime) -> Iterator[datetime]:
+    """In UTC and rising: what a change of the clocks puts in another order or doubles is left."""
+    last = instant
+    for at in sim:
+        slot = at.astimezone(UTC)
+        if slot > last:
+            last = slot
+            yield slot
+
+
+def _elapsed(fields: str, zone: ZoneInfo, instant: datetime) -> Iterator[datetime]:
+    """Slots of a rule that follows elapsed time: from one change of the clocks to the next the
+    offset stands still, and the rule is read on the clock on the wall.
+    """
+    at, offset = instant, _offset(zone, instant)
+    wall = (at + offset).replace(tzinfo=None)
+    while True:
+        for local in CronSim(fields, wall):
+            slot = (local - offset).replace(tzinfo=UTC)
+            if _offset(zone, slot) != offset:
+                break
+            yield slot
+            at = slot
+        else:
+            return
+        # From the change on, the change itself included.
+        at = _change(zone, at, slot)
+        offset = _offset(zone, at)
+        wall = (at + offset).replace(tzinfo=None) - _SECOND
+
+
+def _offset(zone: ZoneInfo, at: datetime) -> timedelta:
+    return at.astimezone(zone).utcoffset() or timedelta(0)
+
+
+def _change(zone: ZoneInfo, before: datetime, after: datetime) -> datetime:
+    """When the offset changes between two instants that have different ones, to the second."""
+    low, high = before.replace(microsecond=0), after
+    old = _offset(zone, low)
+    while high - low > _SECOND:
+        middle = (low + (high - low) / 2).replace(microsecond=0)
+        low, high = (middle, high) if _offset(zone, middle) == old else (low, middle)
+    return high
+
+
+class Every(msgspec.Struct, frozen=True, tag="every"):
+    """A fixed period.
+
+    Counted from ``anchor`` (by default from the epoch, so a period of an hour fires on the hour):
+    slots do not drift, and no restart moves them. With ``after="end"`` the period begins when the
+    last run has ended.
+    """
+
+    period: timedelta
+    after: Literal["start", "end"] = "start"
+    anchor: datetime | None = None
+
+    if TYPE_CHECKING:  # the record holds one kind of duration and takes both
+
+        def __init__(
+            self,
+            period: timedelta | float | str,
+            after: Literal["start", "end"] = "start",
+            anchor: datetime | None = None,
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        period = duration(self.period, "period")
+        if period < _SHORTEST:
+            message = f"a period must be at least a millisecond, got {self.period!r}"
+            raise InvalidArgument(message)
+        msgspec.structs.force_setattr(self, "period", period)
+        if self.after not in ("start", "end"):
+            message = f"after must be 'start' or 'end', got {shown(self.after)}"
+            raise InvalidArgument(message)
+        if self.anchor is not None:
+            msgspec.structs.force_setattr(self, "anchor", aware(self.anchor, "anchor"))
+            if self.after == "end":
+                message = "an anchor fixes the slots; with after='end' the last run's end does"
+                raise InvalidArgument(message)
+
+    def number(self, instant: datetime) -> int:
+        """The number of the last slot at or before ``instant``."""
+        return (instant - (self.anchor or EPOCH)) // self.period
+
+    def slot(self, number: int) -> datetime:
+        """The slot with this number."""
+        return (self.anchor or EPOCH) + self.period * number
+
+
+class Once(msgspec.Struct, frozen=True, tag="once"):
+    """One instant."""
+
+    at: datetime
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "at", aware(self.at, "at"))
+
+
+class Manual(msgspec.Struct, frozen=True, tag="manual"):
+    """Never by itself: somebody triggers it."""
+
+
+Rule = Cron | Every | Once | Manual
+
+
+def next_slot(rule: Rule, after: datetime) -> datetime | None:
+    """The first slot strictly after an instant; None: there is none."""
+    match rule:
+        case Cron():
+            return next(rule.after(after), None)
+        case Every():
+            return rule.slot(rule.number(after) + 1)
+        case Once(at):
+            return at if at > after else None
+        case Manual():
+            return None
+        case _:
+            assert_never(rule)
+
+
+def latest_slots(rule: Rule, first: datetime, now: datetime, most: int) -> list[datetime]:
+    """The last ``most`` slots from ``first`` to ``now``, both included, oldest first.
+
+    Only the last ones are ever wanted: a second-by-second rule that slept for a year has thirty
+    million of them. So one looks back a little, and then further.
+    """
+    match rule:
+        case Cron():
+            return _latest(rule, first, now, most)
+        case Every():
+            last = rule.number(now)
+            count = min(most, last - rule.number(first - _US))
+            return [rule.slot(last - back) for back in reversed(range(count))]
+        case Once(at):
+            return [at] if first <= at <= now else []
+        case Manual():
+            return []
+        case _:
+            assert_never(rule)
+
+
+def _latest(rule: Cron, first: datetime, now: datetime, most: int) -> list[datetime]:
+    back = _LOOK_BACK
+    while True:
+        start = max(first, now - back)
+        slots = deque(takewhile(lambda slot: slot <= now, rule.after(start - _US)), maxlen=most)
+        if len(slots) == most or start == first:
+            return list(slots)
+        back *= 2
+
+
+_ZONES: frozenset[str] = frozenset()
+
+
+def _zones() -> frozenset[str]:
+    """Every known zone; read once."""
+    global _ZONES  # noqa: PLW0603 -- a cache of what never changes while we run
+    if not _ZONES:
+        _ZONES = frozenset(available_timezones())
+    return _ZONES

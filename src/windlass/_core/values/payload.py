@@ -1,0 +1,385 @@
+"""Arguments and results as JSON, driven by the function's own annotations on both sides.
+
+The arguments of a task become a msgspec Struct type once; building one binds a call (and refuses
+a wrong one) in C, encoding it makes the payload, decoding it gives the worker typed values again.
+Never pickle: a payload is data, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import math
+import types
+import typing
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any, TypeVar, Union
+
+import msgspec
+
+from windlass._core.values.redaction import secret_tags
+from windlass._core.values.secret_types import SECRET, secrets_of
+from windlass.errors import DefinitionError, PayloadError, PayloadTooLarge
+
+__all__ = ["MIB", "Codec", "Secret", "decode_any", "encode_any", "is_json", "signature_shape"]
+
+MIB = 1024 * 1024
+
+T = TypeVar("T")
+Secret = Annotated[T, SECRET]
+"""``card: Secret[str]`` is a ``str`` for its handler and for type checkers. Logs, errors and what
+shows jobs to people show ``***`` instead. It is stored as it is: a worker needs it."""
+
+_NOT_STORABLE = (
+    TypeError,
+    ValueError,
+    OverflowError,
+    RecursionError,
+    NotImplementedError,
+    msgspec.MsgspecError,
+)
+
+
+def _to_builtin(value: object) -> object:
+    dump = getattr(value, "model_dump", None)
+    if dump is not None:
+        return dump(mode="json")  # a pydantic model
+    message = (
+        f"{type(value).__module__}.{type(value).__qualname__} cannot be stored as JSON; use "
+        f"dataclasses, msgspec Structs, pydantic models, enums, dates or plain JSON values"
+    )
+    raise TypeError(message)
+
+
+def _from_builtin(wanted: type[Any], value: object) -> object:
+    if wanted is object:
+        return value
+    validate = getattr(wanted, "model_validate", None)
+    if validate is not None:
+        return validate(value)
+    message = f"stored JSON cannot be turned into {wanted!r}"
+    raise TypeError(message)
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_to_builtin)
+_SORTED = msgspec.json.Encoder(enc_hook=_to_builtin, order="deterministic")
+
+
+def _to_json(value: object) -> bytes:
+    encoded = _ENCODER.encode(value)
+    # JSON knows neither NaN nor infinity; the encoder writes null, and whoever reads it would be
+    # given None. Looked for only where a null was written, which few payloads have.
+    if b"null" in encoded and _holds_endless(msgspec.to_builtins(value, enc_hook=_to_builtin)):
+        message = "JSON has no NaN and no infinity; pass None or a text instead"
+        raise ValueError(message)
+    return encoded
+
+
+def _holds_endless(value: object) -> bool:
+    match value:
+        case float():
+            return not math.isfinite(value)
+        case dict():
+            return any(_holds_endless(part) for pair in value.items() for part in pair)
+        case list() | tuple() | set() | frozenset():
+            return any(_holds_endless(part) for part in value)
+        case _:
+            return False
+
+
+def signature_shape(function: Callable[..., Any], *, skip_first: bool) -> list[inspect.Parameter]:
+    """The parameters that come from the payload; what cannot come from one is refused."""
+    parameters = list(inspect.signature(function).parameters.values())
+    if skip_first:
+        parameters = parameters[1:]
+    for parameter in parameters:
+        if parameter.kind in _STARS and _says_nothing(parameter.annotation):
+            stars = _STARS[parameter.kind]
+            message = (
+                f"task {function.__qualname__} takes {stars}{parameter.name} and does not say "
+                f"what is in it. Annotate it, as in {stars}{parameter.name}: str, or spell the "
+                f"arguments out. If a decorator made this function, give it functools.wraps."
+            )
+            raise DefinitionError(message)
+    return parameters
+
+
+_STARS = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+
+
+def _says_nothing(annotation: object) -> bool:
+    """Nothing is written, or only that the parameters are those of another function."""
+    if isinstance(annotation, str):
+        return annotation.endswith((".args", ".kwargs"))
+    named = (typing.ParamSpecArgs, typing.ParamSpecKwargs)
+    return annotation is inspect.Parameter.empty or isinstance(annotation, named)
+
+
+class Codec:
+    """Encodes and decodes the calls and results of one function."""
+
+    __slots__ = (
+        "_decode",
+        "_function",
+        "_keywords",
+        "_more",
+        "_nameless",
+        "_positional",
+        "_rest",
+        "_result",
+        "_scalar",
+        "_struct",
+        "marks",
+        "secrets",
+    )
+
+    def __init__(self, function: Callable[..., Any], *, skip_first: bool = False) -> None:
+        """Build the types once; an annotation that cannot be resolved is a DefinitionError."""
+        self._function = function
+        parameters = signature_shape(function, skip_first=skip_first)
+        hints = _hints(function)
+        by_name = (inspect.Parameter.KEYWORD_ONLY, *_STARS)
+        plain = [p for p in parameters if p.kind not in by_name]
+        named = [p for p in parameters if p.kind in by_name]
+        self._rest = next((p.name for p in named if p.kind is p.VAR_POSITIONAL), None)
+        self._more = next((p.name for p in named if p.kind is p.VAR_KEYWORD), None)
+        self._positional = len(plain)
+        self._keywords = tuple(p.name for p in named)
+        self._nameless = frozenset(p.name for p in plain if p.kind is p.POSITIONAL_ONLY)
+        try:
+            base = msgspec.defstruct(
+                "Arguments", [_field(p, hints) for p in plain], forbid_unknown_fields=True
+            )
+            self._struct: type[msgspec.Struct] = msgspec.defstruct(
+                "Arguments",
+                [_field(p, hints) for p in named],
+                bases=(base,),
+                kw_only=True,
+                forbid_unknown_fields=True,
+            )
+            self._decode = msgspec.json.Decoder(self._struct, dec_hook=_from_builtin).decode
+        except (TypeError, ValueError) as error:
+            message = (
+                f"the arguments of task {function.__qualname__} cannot be described as JSON: "
+                f"{error}. Change the annotation, or pass a simpler value."
+            )
+            raise DefinitionError(message) from error
+        self._result = _result_type(hints)
+        self._scalar = self._result if self._result in (int, str, bool, float) else None
+        taken = {p.name for p in parameters}
+        names = secrets_of({name: hints[name] for name in hints if name in taken})
+        self.secrets: frozenset[str] = frozenset(names)
+        """The arguments, and fields of them, that are `Secret`."""
+        self.marks: tuple[str, ...] = secret_tags(names)
+        """The tags of its jobs that say so."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The argument names, in order."""
+        return self._struct.__struct_fields__
+
+    def fingerprint(self) -> str:
+        """Sixteen digits that are the same wherever the function takes the same arguments."""
+        try:
+            shape: object = msgspec.json.schema(self._struct, schema_hook=_shape_of)
+        except Exception:  # noqa: BLE001 -- a type of the user's may raise anything
+            shape = str(inspect.signature(self._function))
+        text = msgspec.json.encode(shape, order="deterministic", enc_hook=str)
+        return hashlib.sha256(text).hexdigest()[:16]
+
+    def encode(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, limit: int = MIB
+    ) -> bytes:
+        """The payload of a call. A call that would not fit the function is refused here."""
+        try:
+            if self._rest or self._more:
+                args, kwargs = self._gathered(args, kwargs)
+            call = self._struct(*args, **kwargs)
+            if named := self._nameless.intersection(kwargs):
+                message = f"{', '.join(sorted(named))} must be given by position, not by name"
+                raise TypeError(message)
+        except TypeError as error:
+            message = f"{self._function.__qualname__}{inspect.signature(self._function)}: {error}"
+            raise PayloadError(message) from error
+        try:
+            payload = _to_json(call)
+            # Decoding what was just encoded is what the worker will do: a value of the wrong
+            # type fails here, in the caller's face, and not an hour later in a worker's log.
+            self._decode(payload)
+        except _NOT_STORABLE as error:
+            message = f"the arguments of {self._function.__qualname__} do not fit: {error}"
+            raise PayloadError(message) from error
+        if len(payload) > limit:
+            what = f"the payload of {self._function.__qualname__}"
+            raise PayloadTooLarge(what, len(payload), limit)
+        return payload
+
+    def decode(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments for the function; defaults that were not given are left to the function."""
+        try:
+            call = self._decode(payload)
+        except _NOT_STORABLE as error:
+            message = (
+                f"the stored arguments do not fit {self._function.__qualname__}"
+                f"{inspect.signature(self._function)}: {error}"
+            )
+            raise PayloadError(message) from error
+        values = msgspec.structs.astuple(call)
+        if not self._keywords and msgspec.UNSET not in values:
+            return values, {}
+        return self._split(values)
+
+    def named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call that fits, by the names of the parameters."""
+        if self._rest or self._more:
+            args, kwargs = self._gathered(args, kwargs)
+        return {**dict(zip(self.names, args, strict=False)), **kwargs}
+
+    def _gathered(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """With what ``*rest`` and ``**more`` take under those two names, as it is stored."""
+        stars = {self._rest, self._more}
+        known = {name for name in self.names if name not in self._nameless and name not in stars}
+        named = {name: value for name, value in kwargs.items() if name in known}
+        more = {name: value for name, value in kwargs.items() if name not in known}
+        if more and self._more is None:
+            message = f"Unexpected keyword argument {next(iter(more))!r}"
+            raise TypeError(message)
+        if more and self._more is not None:
+            named[self._more] = more
+        if self._rest is not None and len(args) > self._positional:
+            named[self._rest] = args[self._positional :]
+            args = args[: self._positional]
+        return args, named
+
+    def canonical(self, payload: bytes) -> bytes:
+        """The same arguments as the same bytes, in any order of their keys and sets."""
+        try:
+            return _SORTED.encode(self._decode(payload))
+        except _NOT_STORABLE as error:
+            message = f"the arguments of {self._function.__qualname__} do not fit: {error}"
+            raise PayloadError(message) from error
+
+    def _split(self, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        unset = msgspec.UNSET
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for name, value in zip(self.names, values, strict=True):
+            if value is unset:
+                continue
+            # After a left-out default everything must go by name.
+            if len(args) < self._positional and not kwargs and name == self.names[len(args)]:
+                args.append(value)
+            else:
+                kwargs[name] = value
+        rest = kwargs.pop(self._rest, ()) if self._rest else ()
+        more = kwargs.pop(self._more, {}) if self._more else {}
+        return (*args, *rest), {**kwargs, **more}
+
+    def encode_result(self, value: object, *, limit: int, what: str) -> bytes | None:
+        """A result as JSON, checked against the return annotation: the code that asks for it will
+        read it by that.
+        """
+        encoded = encode_any(value, limit=limit, what=what)
+        if self._result is Any or encoded is None or type(value) is self._scalar:
+            return encoded
+        try:
+            msgspec.json.decode(encoded, type=self._result, dec_hook=_from_builtin)
+        except _NOT_STORABLE as error:
+            message = (
+                f"{what} does not fit its return annotation: {error}. Correct the annotation, or "
+                f"what the function returns"
+            )
+            raise PayloadError(message) from error
+        return encoded
+
+    def decode_result(self, result: bytes | None) -> Any:
+        """The value a job returned, typed by the function's return annotation."""
+        if result is None:
+            return None
+        try:
+            return msgspec.json.decode(result, type=self._result, dec_hook=_from_builtin)
+        except _NOT_STORABLE as error:
+            message = f"the stored result of {self._function.__qualname__} does not fit: {error}"
+            raise PayloadError(message) from error
+
+
+def encode_any(value: object, *, limit: int = MIB, what: str = "the result") -> bytes | None:
+    """A result as JSON; None stays None, which costs nothing to store."""
+    if value is None:
+        return None
+    try:
+        encoded = _to_json(value)
+    except _NOT_STORABLE as error:
+        message = f"{what} cannot be stored: {error}"
+        raise PayloadError(message) from error
+    if len(encoded) > limit:
+        raise PayloadTooLarge(what, len(encoded), limit)
+    return encoded
+
+
+def decode_any(value: bytes | None) -> Any:
+    """Plain JSON values, for readers that do not know the function."""
+    if value is None:
+        return None
+    try:
+        return msgspec.json.decode(value)
+    except _NOT_STORABLE as error:
+        message = f"stored bytes are not JSON: {error}"
+        raise PayloadError(message) from error
+
+
+def is_json(value: bytes) -> bool:
+    """Whether stored bytes are JSON, fit for a function or not."""
+    try:
+        msgspec.json.decode(value)
+    except _NOT_STORABLE:
+        return False
+    return True
+
+
+def _shape_of(kind: type[Any]) -> dict[str, Any]:
+    """What a fingerprint says of a type that msgspec does not know."""
+    describe = getattr(kind, "model_json_schema", None)
+    if describe is not None:
+        return dict(describe())
+    return {"title": f"{kind.__module__}.{kind.__qualname__}"}
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except (NameError, TypeError, AttributeError, SyntaxError) as error:
+        message = (
+            f"an annotation of task {function.__qualname__} cannot be resolved: {error}. Import "
+            f"the type at run time, not only under TYPE_CHECKING."
+        )
+        raise DefinitionError(message) from error
+
+
+def _field(
+    parameter: inspect.Parameter, hints: Mapping[str, Any]
+) -> tuple[str, Any] | tuple[str, Any, Any]:
+    kind = hints.get(parameter.name, Any)
+    if parameter.kind in _STARS:
+        if typing.get_origin(kind) is typing.Unpack:  # **more: Unpack[SomeTypedDict]
+            (kind,) = typing.get_args(kind)
+        else:
+            many = parameter.kind is parameter.VAR_POSITIONAL
+            kind = types.GenericAlias(*((list, kind) if many else (dict, (str, kind))))
+    elif parameter.default is parameter.empty:
+        return (parameter.name, kind)
+    # Not the default itself: a changed default must take effect for jobs already waiting.
+    return (parameter.name, Union[kind, msgspec.UnsetType], msgspec.UNSET)  # noqa: UP007
+
+
+def _result_type(hints: Mapping[str, Any]) -> Any:
+    wanted = hints.get("return", Any)
+    origin = typing.get_origin(wanted) or wanted
+    if isinstance(origin, type) and issubclass(origin, Awaitable):
+        # A plain function that gives back something to await; what that gives is the result.
+        wanted = (typing.get_args(wanted) or (Any,))[-1]
+    if wanted is None or wanted is types.NoneType:
+        return Any
+    return wanted

@@ -1,0 +1,98 @@
+"""How many jobs wait, for whoever collects metrics: read when somebody looks, and not often."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from typing import Any
+
+from windlass._system.seams import monotonic
+from windlass.errors import WindlassError
+
+__all__ = ["STATES", "Backlog", "Look", "Rows", "Start"]
+
+log = logging.getLogger("windlass")
+
+STATES = ("ready", "scheduled", "running", "succeeded", "failed", "cancelled", "discarded")
+_FRESH = 5.0
+"""Seconds that a look at the store is good for, and …"""
+_SHARE = 20.0
+"""… so many times as long as it took: a large store is looked at less often."""
+_STALE = 60.0
+"""Older numbers are not shown: a gap says that the store cannot be read, a flat line does not."""
+_PATIENCE = 1.0
+
+Rows = Sequence[Mapping[str, Any]]
+"""Per queue: its name, its jobs by state, and what holds it back."""
+Look = Callable[[], Coroutine[Any, Any, Rows]]
+Start = Callable[[Coroutine[Any, Any, object]], None]
+
+
+class Backlog:
+    """What the store holds, as it was a few seconds ago at most."""
+
+    def __init__(self, look: Look, start: Start) -> None:
+        """``look`` reads the store, ``start`` runs that in background."""
+        self._look = look
+        self._start = start
+        self._rows: Rows = ()
+        self._read_at = -_STALE
+        self._next_at = -_STALE
+        self._reading: Future[None] | None = None
+
+    @property
+    def rows(self) -> Rows:
+        """Nothing, when the last answer is too old to be believed."""
+        return self._rows if monotonic() - self._read_at < _STALE else ()
+
+    def look_at(self) -> None:
+        """Look again if it is time to, and wait a moment for it, unless that would stop a loop."""
+        reading = self._refresh()
+        if reading is not None and not _on_a_loop():
+            wait([reading], _PATIENCE)
+
+    async def looked_at(self) -> None:
+        """The same on an event loop."""
+        reading = self._refresh()
+        if reading is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PATIENCE):
+                    await asyncio.shield(asyncio.wrap_future(reading))
+
+    def _refresh(self) -> Future[None] | None:
+        """What to wait for, which never fails. A program that ends asks the store nothing more:
+        numbers are collected once again then, when no thread may start.
+        """
+        if not threading.main_thread().is_alive():
+            return None
+        if self._reading is None and monotonic() >= self._next_at:
+            reading: Future[None] = Future()
+            self._reading = reading
+            self._start(self._read(reading))
+        return self._reading
+
+    async def _read(self, reading: Future[None]) -> None:
+        began = monotonic()
+        try:
+            self._rows = await self._look()
+            self._read_at = monotonic()
+        except WindlassError as error:
+            log.debug("cannot read the backlog for a scrape: %s", error)
+        finally:
+            now = monotonic()
+            self._next_at = now + max(_FRESH, _SHARE * (now - began))
+            self._reading = None
+            reading.set_result(None)
+
+
+def _on_a_loop() -> bool:
+    """Whether waiting here would stop an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,236 @@
+"""Events → Prometheus metrics, with labels that cannot grow without end.
+
+Labels are queue, task and outcome, nothing else: no id, key, tenant or error text. What is read
+from the store is read when somebody scrapes, on a thread of its own, and not often.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, assert_never
+
+from windlass._core.job.event import Event, JobEnqueued, JobMoved, QueueCooled, WorkerChanged
+from windlass._core.job.state import Verb
+from windlass._observe.backlog import STATES, Backlog, Rows
+from windlass._observe.bus import Bus
+from windlass._observe.label_limits import OTHER, QUEUES, TASKS, LabelNames
+from windlass.errors import ConfigError, MissingDependency
+
+try:
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+    from prometheus_client.core import GaugeMetricFamily, Metric
+    from prometheus_client.exposition import choose_encoder
+    from prometheus_client.registry import Collector
+except ImportError as error:
+    raise MissingDependency("app.metrics()", "windlass[metrics]") from error
+
+__all__ = ["OTHER", "Metrics"]
+
+_PAIRS = 1000
+
+_BUCKETS = (
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0),
+)
+
+_ENDS: Mapping[Verb, str] = {
+    Verb.SUCCEED: "succeeded",
+    Verb.RETRY: "retried",
+    Verb.SNOOZE: "snoozed",
+    Verb.THROTTLE: "throttled",
+    Verb.RELEASE: "released",
+    Verb.FAIL: "failed",
+    Verb.CANCEL: "cancelled",
+}
+_ORDERS: Mapping[Verb, str] = {
+    Verb.CANCEL: "cancelled",
+    Verb.EXPIRE: "expired",
+    Verb.REQUEUE: "requeued",
+    Verb.DISCARD: "discarded",
+}
+
+
+class Metrics:
+    """A listener that counts and times, and what a scrape is answered with."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        registry: CollectorRegistry | None,
+        *,
+        slots: Callable[[], tuple[int, int]],
+        look: Callable[[], Coroutine[Any, Any, Rows]],
+        start: Callable[[Coroutine[Any, Any, object]], None],
+    ) -> None:
+        """``slots``: busy and all. ``look`` reads the store, ``start`` runs that in background."""
+        self.registry: CollectorRegistry = REGISTRY if registry is None else registry
+        self._queues, self._tasks = LabelNames(QUEUES), LabelNames(TASKS)
+        self._known: dict[tuple[str, str], _TaskMetrics] = {}
+        self._backlog = Backlog(look, start)
+        try:
+            self._families = _Families(self.registry)
+        except ValueError as error:
+            message = (
+                "this registry holds the metrics of another Windlass app: give each app one of its "
+                "own, app.metrics(registry=CollectorRegistry())"
+            )
+            raise ConfigError(message) from error
+        self.registry.register(_ScrapeState(slots, self._backlog, self._queues))
+        bus.subscribe(self)
+
+    def __call__(self, event: Event) -> None:
+        """Count one event."""
+        match event:
+            case JobMoved(verb=Verb.CLAIM):
+                series = self._series(event.queue, event.task)
+                series.started.inc()
+                if event.waited is not None:
+                    series.waited.observe(max(event.waited.total_seconds(), 0.0))
+            case JobMoved() if event.verb in _ENDS and (event.worker or event.verb not in _ORDERS):
+                series = self._series(event.queue, event.task)
+                series.ended(_ENDS[event.verb])
+                if event.missed:
+                    series.missed()
+                if event.ran is not None:
+                    series.ran.observe(max(event.ran.total_seconds(), 0.0))
+            case JobMoved():
+                self._series(event.queue, event.task).ordered(_ORDERS[event.verb])
+            case JobEnqueued():
+                self._series(event.queue, event.task).enqueued.inc()
+            case QueueCooled():
+                self._families.cooled.labels(self._queues(event.queue)).inc()
+            case WorkerChanged():
+                pass  # said in the log, with names that are no labels
+            case _:
+                assert_never(event)
+
+    def _series(self, queue: str, task: str) -> _TaskMetrics:
+        series = self._known.get((queue, task))
+        if series is not None:
+            return series
+        labels = (self._queues(queue), self._tasks(task))
+        if len(self._known) < _PAIRS:
+            series = self._known[queue, task] = _TaskMetrics(self._families, labels)
+            return series
+        if labels not in self._known:
+            labels = (OTHER, OTHER)
+        if labels not in self._known:
+            self._known[labels] = _TaskMetrics(self._families, labels)
+        return self._known[labels]
+
+    async def page(self, accept: str = "") -> tuple[bytes, str]:
+        """What a scraper is given, and its content type."""
+        await self._backlog.looked_at()
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type
+
+
+class _Families:
+    """What is counted and timed."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        job = ("queue", "task")
+
+        def counter(name: str, says: str, labels: Sequence[str]) -> Counter:
+            return Counter(f"windlass_{name}", says, labels, registry=registry)
+
+        def timer(name: str, says: str) -> Histogram:
+            return Histogram(
+                f"windlass_{name}_seconds", says, job, registry=registry, buckets=_BUCKETS
+            )
+
+        self.enqueued = counter("jobs_enqueued", "Jobs stored by this process.", job)
+        self.started = counter("runs_started", "Runs that began in this process.", job)
+        self.ended = counter(
+            "runs_ended", "Runs that ended, by what became of the job.", (*job, "outcome")
+        )
+        self.ordered = counter(
+            "jobs_ordered", "Jobs changed by order while nothing ran them.", (*job, "outcome")
+        )
+        self.missed = counter(
+            "runs_missed",
+            "Jobs given back because this process lacks the task or their arguments do not fit.",
+            job,
+        )
+        self.cooled = counter("queue_cooled", "Cool-downs begun by a throttled job.", ("queue",))
+        self.waited = timer("job_wait", "From due to started.")
+        self.ran = timer("job_run", "From started to ended.")
+
+
+class _TaskMetrics:
+    """The metrics of one task on one queue, found once."""
+
+    def __init__(self, families: _Families, labels: tuple[str, str]) -> None:
+        self._families = families
+        self._labels = labels
+        self.enqueued = families.enqueued.labels(*labels)
+        self.started = families.started.labels(*labels)
+        self.waited = families.waited.labels(*labels)
+        self.ran = families.ran.labels(*labels)
+        self._ended: dict[str, Counter] = {}
+
+    def ended(self, outcome: str) -> None:
+        child = self._ended.get(outcome)
+        if child is None:
+            child = self._ended[outcome] = self._families.ended.labels(*self._labels, outcome)
+        child.inc()
+
+    def missed(self) -> None:
+        self._families.missed.labels(*self._labels).inc()
+
+    def ordered(self, outcome: str) -> None:
+        self._families.ordered.labels(*self._labels, outcome).inc()
+
+
+class _ScrapeState(Collector):
+    """How things stand at the moment of a scrape."""
+
+    def __init__(
+        self, slots: Callable[[], tuple[int, int]], backlog: Backlog, names: LabelNames
+    ) -> None:
+        self._slots = slots
+        self._backlog = backlog
+        self._names = names
+
+    def describe(self) -> Iterator[Metric]:
+        """The same without looking anywhere: asked when it is registered."""
+        yield from self._of_process(0, 0)
+        yield from self._of_queues(())
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._of_process(*self._slots())
+        self._backlog.look_at()
+        yield from self._of_queues(self._backlog.rows)
+
+    def _of_process(self, busy: int, total: int) -> Iterator[Metric]:
+        yield GaugeMetricFamily("windlass_slots", "Slots of this process's workers.", total)
+        yield GaugeMetricFamily("windlass_slots_busy", "Those that hold a running job.", busy)
+
+    def _of_queues(self, rows: Rows) -> Iterator[Metric]:
+        jobs: dict[tuple[str, str], int] = defaultdict(int)
+        named = ("paused", "cooling", "max_running", "workers")
+        holds: dict[str, dict[str, float]] = {what: {} for what in named}
+        for row in rows:
+            queue = self._names(row["queue"])
+            for state in STATES:
+                jobs[queue, state] += row[state]
+            for what, values in holds.items():
+                if queue != OTHER and row.get(what) is not None:
+                    values[queue] = float(row[what])
+        family = GaugeMetricFamily(
+            "windlass_jobs", "Jobs in the store, in the whole cluster.", labels=("queue", "state")
+        )
+        for labels, count in jobs.items():
+            family.add_metric(labels, count)
+        yield family
+        for what, says in (
+            ("paused", "1 while nothing of the queue starts because it is paused."),
+            ("cooling", "1 while it rests after a throttled job."),
+            ("max_running", "The most of it that may run in the whole cluster."),
+            ("workers", "Live workers that serve it; 0: its jobs wait."),
+        ):
+            family = GaugeMetricFamily(f"windlass_queue_{what}", says, labels=("queue",))
+            for queue, value in holds[what].items():
+                family.add_metric((queue,), value)
+            yield family

@@ -1,0 +1,107 @@
+"""Tasks of plugins: tasks like any other, whose jobs stay within what the host has granted."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from windlass._core.job.unique import compose_key
+from windlass._plugins.names import plugin_tag
+from windlass._plugins.restricted_context import PluginScope
+from windlass._tasks.limits import Limit, limits_of
+from windlass._tasks.options import JobOptions, TaskOptions
+from windlass._tasks.task import Call, Enqueuer, Task
+from windlass.errors import NotGranted, PluginUnknown
+
+__all__ = ["PluginTask"]
+
+
+class PluginTask(Task[..., Any]):
+    """A task that a plugin has registered."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        options: TaskOptions,
+        enqueuer: Enqueuer,
+        scope: PluginScope,
+        concurrency: int | None = None,
+    ) -> None:
+        """``concurrency``: so many of its jobs at once in the whole cluster."""
+        # Private: what a plugin is given of itself must not lead to its grants.
+        self._scope = scope
+        self.concurrency = concurrency
+        self.documentation: str = inspect.getdoc(function) or ""
+        bounds = _bounds(options, scope, concurrency)
+        options = msgspec.structs.replace(
+            options,
+            queue=options.queue or next(iter(scope.grants.queues), None),
+            limits=(*options.limits, *bounds),
+            tags=(*options.tags, plugin_tag(scope.plugin)),
+        )
+        super().__init__(function, options, enqueuer)
+        self.function: Callable[..., Any] = scope.handler(
+            function, takes_context=self.takes_context
+        )
+        self._mark = plugin_tag(scope.plugin)
+        self._bounds = frozenset(limit.name for limit in bounds)
+        scope.tasks.add(self.name)
+
+    def check(self, calls: Iterable[Call[Any]]) -> None:
+        """Refuse calls, wherever they come from, that would pass the grants by."""
+        installed = self._enqueuer.tasks.find(self.name) is self
+        if not installed:
+            message = (
+                f"plugin {self._scope.plugin!r} is not installed here, so task {self.name!r} takes "
+                f"no jobs: app.install(…) comes first"
+            )
+            raise PluginUnknown(message)
+        for call in calls:
+            if call.task is self:
+                self._check(call)
+
+    def _check(self, call: Call[Any]) -> None:
+        queue, granted = call.options.queue or self.settings.queue, self._scope.grants.queues
+        if queue not in granted:
+            message = (
+                f"a job of {self.name!r} asks for queue {queue!r}, and plugin "
+                f"{self._scope.plugin!r} may use {', '.join(map(repr, granted)) or 'none'}. Grant "
+                f"it: Grants(queues=[{queue!r}], …)"
+            )
+            raise NotGranted(message)
+        unique = call.unique or call.options.unique
+        own = compose_key(self.name, "…").removesuffix("…")
+        if unique is not None and not unique.key.startswith(own):
+            message = (
+                f"a job of {self.name!r} asks for a unique key of the whole application "
+                f"(scope='global'), and a plugin has keys of its own only: leave scope out"
+            )
+            raise NotGranted(message)
+        if not self._bounds <= {use.name for use in call.limits}:
+            message = f"a call of {self.name!r} has lost its limits: make it with task.call(…)"
+            raise NotGranted(message)
+
+    def _make(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: JobOptions
+    ) -> Call[Any]:
+        # Tags that a call gives stand instead of the task's, and this one must not be lost: it is
+        # all that a worker without the plugin knows of it.
+        if options.tags is not None and self._mark not in options.tags:
+            options = msgspec.structs.replace(options, tags=(*options.tags, self._mark))
+        return super()._make(args, kwargs, options)
+
+
+def _bounds(options: TaskOptions, scope: PluginScope, concurrency: int | None) -> list[Limit]:
+    """What the definition says, named after the task, and what the host has granted, named after
+    the plugin: both hold in the whole cluster, and operators can change their numbers.
+    """
+    bounds = []
+    if concurrency is not None:
+        bounds.append(Limit(options.name, concurrency=concurrency))
+    if scope.grants.max_running is not None:
+        bounds.append(Limit(scope.plugin, concurrency=scope.grants.max_running))
+    limits_of([*options.limits, *bounds])  # two budgets need two names
+    return bounds

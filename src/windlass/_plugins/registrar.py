@@ -1,0 +1,245 @@
+"""What a plugin says it brings: collected here, and nothing is changed by it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
+
+import msgspec
+
+from windlass._core.schedule.rules import Rule
+from windlass._core.schedule.schedule import Schedule
+from windlass._core.values.handler import (
+    can_call_with,
+    check_function,
+    check_middleware,
+    source_of,
+    unwrap_partial,
+)
+from windlass._core.values.names import check_name
+from windlass._plugins.names import qualify
+from windlass._plugins.plugin_task import PluginTask
+from windlass._plugins.restricted_context import PluginScope
+from windlass._schedules.declarations import (
+    ScheduleDeclaration,
+    ScheduleDefiner,
+    ScheduleRegistry,
+    check_rule,
+)
+from windlass._tasks.context import Context, Middleware
+from windlass._tasks.decorator_types import (
+    AsyncContextTask,
+    AsyncTask,
+    AwaitableContextTask,
+    AwaitableTask,
+    PluginTaskKeywords,
+    SyncContextTask,
+    SyncTask,
+    TaskDecorator,
+)
+from windlass._tasks.limits import Limit, limits_of
+from windlass._tasks.options import task_options
+from windlass._tasks.services import Services
+from windlass._tasks.task import Enqueuer, Task
+from windlass.errors import ConfigError, DefinitionError, DuplicateTask
+
+__all__ = ["Chore", "Plugin", "Registrar"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Chore = Callable[[Services], Awaitable[str | None]]
+"""One round of upkeep; the answer says what it did."""
+C = TypeVar("C", bound=Chore)
+
+
+class Plugin(Protocol):
+    """An object with a name that says what it brings. Its docstring is shown to operators."""
+
+    @property
+    def name(self) -> str:
+        """Stands before a dot in the names of everything it brings."""
+        ...
+
+    def register(self, registrar: Registrar, /) -> None:
+        """Say what it brings, and start nothing: all of it is accepted, or none."""
+        ...
+
+
+class Registrar(ScheduleDefiner):
+    """Given to a plugin once, while it is being installed."""
+
+    def __init__(self, scope: PluginScope, enqueuer: Enqueuer, documentation: str) -> None:
+        super().__init__()
+        self._scope = scope
+        self._enqueuer = enqueuer
+        self._open = True
+        self._tasks: dict[str, PluginTask] = {}
+        self._layers: list[Middleware] = []
+        self._services: list[str] = []
+        self._chores: dict[str, Chore] = {}
+        self._documentation = documentation
+
+    # --- what a plugin calls ---
+
+    def describe(self, text: str) -> None:
+        """What operators should know of the plugin, instead of its docstring."""
+        self._check_open()
+        self._documentation = text.strip()
+
+    @overload
+    def task(
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> AsyncContextTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def task(
+        self, function: Callable[Concatenate[Context, P], Awaitable[R]], /
+    ) -> AwaitableContextTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, Awaitable[R]], /) -> AwaitableTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[Concatenate[Context, P], R], /) -> SyncContextTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
+    @overload
+    def task(self, **options: Unpack[PluginTaskKeywords]) -> TaskDecorator: ...
+    def task(self, *function: Any, **options: Any) -> Any:
+        """Bring a task: as ``@app.task``, with the function's own name behind the plugin's.
+
+        ``name``: what stands behind the plugin's name; the function's own if none is given.
+        ``queue``: where its jobs wait; the first one granted if none is given.
+        ``concurrency``: how many of its jobs run at once in the whole cluster.
+        ``max_attempts``: runs in all, the first included; the app's setting (5) if none is given.
+        ``timeout``: the longest a run may take: "30s", "5m", seconds, timedelta; None: no limit.
+        ``backoff``: how long to wait between attempts, such as ``Backoff.fixed(5)``.
+        ``priority``: −32768 to 32767; lower runs first.
+        ``run_in``: "loop", "thread", "process"; "auto": coroutines on the loop, others on threads.
+        ``tags``: labels for people, to find jobs by.
+        ``expires``: discard a job whose handler was not entered within this time.
+        ``on_crash``: "retry" treats SystemExit and its kin as errors that are worth a retry.
+        ``on_lost``: "fail" ends a job whose worker was killed, instead of running it again.
+        ``retry_on``: the only exceptions that are worth another attempt.
+        ``give_up_on``: exceptions that are not worth one.
+        ``limits``: rates and concurrency that the whole cluster shares: ``Limit("api", …)``.
+        ``breaker``: on unless False is given: starts none of its jobs while they keep failing.
+        ``unique``: True or ``Unique(…)``: at most one job for the same arguments or key.
+        ``on_failure``: a task, or its name, that is enqueued when a job has failed for good.
+        """
+        self._check_open()
+        if function:
+            (target,) = function
+            return self._add_task(target, options)
+        return TaskDecorator(self._add_task, options)
+
+    def middleware(self, layer: Middleware) -> Middleware:
+        """Run ``async def layer(ctx, call_next)`` around jobs: its own, or all, as granted."""
+        self._check_open()
+        check_middleware(layer)
+        self._layers.append(self._scope.layer(layer))
+        return layer
+
+    def service(self, name: str) -> None:
+        """Say that handlers ask for this service of the host's, so that it is granted or refused
+        now and not when the first job runs.
+        """
+        self._check_open()
+        check_name(name, "a service's name")
+        if name not in self._services:
+            self._services.append(name)
+
+    def chore(self, rule: Rule, *, name: str | None = None) -> Callable[[C], C]:
+        """Run a function of the granted services by a rule, in the worker that leads. It makes no
+        jobs and is not retried: for upkeep that nobody wants to find in a queue.
+        """
+        self._check_open()
+        check_rule(rule)
+
+        def add(chore: C) -> C:
+            _check_chore(chore)
+            full = self._qualified(name or chore.__name__, "a chore's name")
+            self._declarations.add(
+                ScheduleDeclaration(full, None, Schedule(rule=rule)), source_of(chore)
+            )
+            self._chores[full] = chore
+            return chore
+
+        return add
+
+    # --- what came of it ---
+
+    def close(self) -> PluginContents:
+        """Everything that was said; nothing can be said any more."""
+        self._open = False
+        return PluginContents(
+            tasks=tuple(self._tasks.values()),
+            declared=self._declarations,
+            layers=tuple(self._layers),
+            services=tuple(self._services),
+            chores=self._chores,
+            documentation=self._documentation,
+        )
+
+    def _check_open(self) -> None:
+        if not self._open:
+            message = (
+                f"plugin {self._scope.plugin!r} is installed, and its registrar takes nothing "
+                f"more: say everything in register(), or uninstall the plugin and install it again"
+            )
+            raise DefinitionError(message)
+
+    def _schedule_name(self, name: str | None) -> str | None:
+        self._check_open()
+        return None if name is None else self._qualified(name, "a schedule's name")
+
+    def _qualified(self, name: str, what: str) -> str:
+        return qualify(self._scope.plugin, name, what)
+
+    def _add_task(self, function: Callable[..., Any], given: Mapping[str, Any]) -> PluginTask:
+        self._check_open()
+        if isinstance(function, Task):
+            message = f"{function!r} is already a task"
+            raise ConfigError(message)
+        function = unwrap_partial(function)
+        check_function(function)
+        options = {"breaker": True, **given}
+        concurrency = options.pop("concurrency", None)
+        name = self._qualified(options.pop("name", None) or function.__name__, "a task's name")
+        if name in self._tasks:
+            raise DuplicateTask(name, source_of(self._tasks[name].function), source_of(function))
+        if isinstance(options.get("on_failure"), str):
+            options["on_failure"] = self._taker(options["on_failure"])
+        made = task_options({**options, "name": name}, name=name)
+        made = msgspec.structs.replace(
+            made, limits=tuple(self._own_limit(one) for one in limits_of(made.limits))
+        )
+        task = PluginTask(function, made, self._enqueuer, self._scope, concurrency)
+        self._tasks[name] = task
+        return task
+
+    def _taker(self, name: str) -> str:
+        own = f"{self._scope.plugin}."
+        return name if name.startswith(own) else self._qualified(name, "on_failure")
+
+    def _own_limit(self, limit: Limit) -> Limit:
+        """A budget of the plugin's: it neither spends nor redefines one of the host's."""
+        return msgspec.structs.replace(limit, name=self._qualified(limit.name, "a limit's name"))
+
+
+def _check_chore(chore: Chore) -> None:
+    check_function(chore)
+    if not inspect.iscoroutinefunction(chore) or not can_call_with(chore, 1):
+        message = f"a chore is `async def name(services)`; {source_of(chore)} is not"
+        raise DefinitionError(message)
+
+
+class PluginContents(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plugin brings, before anybody has looked whether it may."""
+
+    tasks: tuple[PluginTask, ...]
+    declared: ScheduleRegistry
+    layers: tuple[Middleware, ...]
+    services: tuple[str, ...]
+    chores: Mapping[str, Chore]
+    documentation: str

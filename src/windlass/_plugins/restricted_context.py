@@ -1,0 +1,176 @@
+"""What a plugin's code sees while it runs: its own run, its own tasks, the services it may use."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+from windlass._core.job.job import ClaimedJob, Progress
+from windlass._core.values.grants import Grants
+from windlass._storage.protocol.transactions import UserConnection
+from windlass._tasks.context import (
+    CallNext,
+    CancelToken,
+    Context,
+    ContextHost,
+    Middleware,
+    as_current,
+    current_or_none,
+    with_host,
+)
+from windlass._tasks.services import Services
+from windlass._tasks.task import Call
+from windlass.errors import NotGranted
+
+__all__ = ["PluginScope"]
+
+
+class PluginScope:
+    """One plugin's way to its host: everything its code is called with goes through here."""
+
+    def __init__(self, plugin: str, grants: Grants) -> None:
+        self.plugin = plugin
+        self.grants = grants
+        self.tasks: set[str] = set()
+        """By their qualified names."""
+
+    def owns(self, task: str) -> bool:
+        """Whether a task is the plugin's own; the host may have one that only sounds like it."""
+        return task in self.tasks
+
+    def services(self, services: Services) -> Services:
+        """As far as they are granted."""
+        return services.only(self.grants.services, self.plugin)
+
+    def context(self, context: Context) -> Context:
+        """The same run with the plugin's rights, not those of the host."""
+        return with_host(context, functools.partial(_RestrictedHost, self), _ReadOnlyToken)
+
+    def handler(self, function: Callable[..., Any], *, takes_context: bool) -> Callable[..., Any]:
+        """``function`` as a worker is to call it. Called outside a run, it is as it was."""
+
+        def seen_by(context: Context, args: tuple[Any, ...]) -> tuple[Context, tuple[Any, ...]]:
+            seen = self.context(context)
+            return seen, ((seen, *args[1:]) if takes_context and args else args)
+
+        @functools.wraps(function)
+        async def on_loop(*args: Any, **kwargs: Any) -> Any:
+            if (context := current_or_none()) is None:
+                return await function(*args, **kwargs)
+            seen, args = seen_by(context, args)
+            with as_current(seen):
+                return await function(*args, **kwargs)
+
+        @functools.wraps(function)
+        def on_thread(*args: Any, **kwargs: Any) -> Any:
+            if (context := current_or_none()) is None:
+                return function(*args, **kwargs)
+            seen, args = seen_by(context, args)
+            with as_current(seen):
+                value = function(*args, **kwargs)
+            # A coroutine function behind a plain one: what it awaits is the plugin's code, too.
+            return _awaited(value, seen) if inspect.isawaitable(value) else value
+
+        return on_loop if inspect.iscoroutinefunction(function) else on_thread
+
+    def layer(self, layer: Middleware) -> Middleware:
+        """Middleware that sees a run with the plugin's rights; what it surrounds keeps its own."""
+
+        @functools.wraps(layer)
+        async def around(context: Context, call_next: CallNext) -> Any:
+            if self.grants.middleware != "all" and not self.owns(context.task):
+                return await call_next()
+
+            async def inner() -> Any:
+                with as_current(context):
+                    return await call_next()
+
+            seen = self.context(context)
+            with as_current(seen):
+                return await layer(seen, inner)
+
+        return around
+
+
+async def _awaited(value: Awaitable[Any], seen: Context) -> Any:
+    with as_current(seen):
+        return await value
+
+
+class _ReadOnlyToken(CancelToken):
+    """Whether a run should end, to be read and not to be said: the token itself leads to all of
+    the run, which may be another's.
+    """
+
+    __slots__ = ("_token",)
+
+    def __init__(self, token: CancelToken) -> None:
+        super().__init__()
+        self._token = token
+
+    def set(self) -> None:
+        message = "a plugin does not end runs: raise an error in your own, or return"
+        raise NotGranted(message)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._token.wait(timeout)
+
+    def put_off(self, after: timedelta) -> None:
+        self._token.put_off(after)
+
+    def __bool__(self) -> bool:
+        return bool(self._token)
+
+
+class _RestrictedHost(ContextHost):
+    """A host as a plugin may use it."""
+
+    def __init__(self, scope: PluginScope, host: ContextHost) -> None:
+        self._scope = scope
+        self._host = host
+
+    @property
+    def state(self) -> Any:
+        message = (
+            f"plugin {self._scope.plugin!r} asks for ctx.state, which is its host's own. What a "
+            f"plugin needs is a service: app.services.attach('name', …) and "
+            f"Grants(services=['name'], …), then ctx.services.need('name')"
+        )
+        raise NotGranted(message)
+
+    @property
+    def services(self) -> Services:
+        return self._scope.services(self._host.services)
+
+    def note(self, job: ClaimedJob, progress: Progress) -> None:
+        self._check_own(job, "ctx.progress(…)")
+        self._host.note(job, progress)
+
+    async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:
+        name = call.task.name
+        if not self._scope.owns(name):
+            message = (
+                f"plugin {self._scope.plugin!r} enqueues a job of task {name!r}, and may enqueue "
+                f"its own tasks only. Ask the host for a service that does it"
+            )
+            raise NotGranted(message)
+        return await self._host.enqueue_from(job, call)
+
+    async def finish(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
+        self._check_own(job, "ctx.finish(…)")
+        await self._host.finish(job, result, connection)
+
+    def finish_sync(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
+        self._check_own(job, "ctx.finish_sync(…)")
+        self._host.finish_sync(job, result, connection)
+
+    def _check_own(self, job: ClaimedJob, what: str) -> None:
+        if not self._scope.owns(job.task):
+            message = (
+                f"plugin {self._scope.plugin!r} calls {what} in a run of {job.task!r}, which is "
+                f"not its own: middleware may look at it, and raise, and no more"
+            )
+            raise NotGranted(message)

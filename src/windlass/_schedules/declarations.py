@@ -1,0 +1,310 @@
+"""Schedules as code writes them: a rule on a task or a call. Workers bring them to the store."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from windlass._client.client import new_job
+from windlass._core.job.job import JobId, LimitUse
+from windlass._core.limits.breaker import Breaker
+from windlass._core.limits.limit import LimitSpec
+from windlass._core.schedule.rules import Cron, Every, Manual, Once, Rule
+from windlass._core.schedule.schedule import Overlap, Schedule, turn_of
+from windlass._core.values.handler import source_of
+from windlass._core.values.names import check_name, shown
+from windlass._settings.settings import Settings
+from windlass._tasks.limits import breaker_name
+from windlass._tasks.task import Call, Task
+from windlass.errors import DefinitionError, InvalidArgument, PayloadError, WindlassError
+
+__all__ = [
+    "ScheduleDeclaration",
+    "ScheduleDecorator",
+    "ScheduleDefiner",
+    "ScheduleRegistry",
+    "check_rule",
+    "check_schedule_name",
+    "plan_schedule",
+    "turn_limit",
+]
+
+_RULES = (Cron, Every, Once, Manual)
+_OURS = "windlass."
+Target = TypeVar("Target", bound="Task[..., Any] | Call[Any]")
+
+
+class ScheduleDeclaration(msgspec.Struct, frozen=True):
+    """What one ``@app.schedule`` says."""
+
+    name: str
+    call: Callable[[], Call[Any]] | None
+    """Made late: the types that a task's annotations name may not exist yet. None: a chore."""
+    outline: Schedule
+    """Everything but the job."""
+    breaker: bool = True
+
+
+def plan_schedule(
+    name: str, outline: Schedule, call: Call[Any], settings: Settings, *, breaker: bool = True
+) -> tuple[Schedule, list[LimitSpec]]:
+    """A schedule with the job that its slots make, and the limits that must be there for it.
+
+    ``breaker``: give the task one for these jobs, if it has none of its own.
+    """
+    _check_call(name, call)
+    task = call.task.settings
+    job = new_job(call, settings, JobId(""))
+    specs = [*call.task.needs]
+    uses = list(job.limits)
+    if breaker and task.breaker is None:
+        # Nobody watches a schedule as it fires: one that fails every time is left alone.
+        specs.append(LimitSpec(name=breaker_name(task.name), breaker=Breaker()))
+        uses.append(LimitUse(breaker_name(task.name)))
+    if outline.overlap == "queue":
+        specs.append(turn_limit(name))
+    job = msgspec.structs.replace(job, limits=tuple(uses), tags=(*job.tags, f"schedule:{name}"))
+    return msgspec.structs.replace(outline, job=job), specs
+
+
+def turn_limit(name: str) -> LimitSpec:
+    """What lets one run of a schedule go at a time."""
+    return LimitSpec(name=turn_of(name), concurrency=1)
+
+
+def _check_call(name: str, call: Call[Any]) -> None:
+    ask = call.options
+    if ask.delay is not None or ask.at is not None:
+        message = f"schedule {name!r} says when its jobs are due: leave delay= and at= out"
+        raise InvalidArgument(message)
+    if ask.connection is not None:
+        message = f"schedule {name!r} fires by itself: leave connection= out"
+        raise InvalidArgument(message)
+
+
+def check_schedule_name(name: str) -> str:
+    """A name that can also stand in the names of limits."""
+    check_name(name, "a schedule's name")
+    if ":" in name:
+        message = f"a schedule's name must not contain ':', got {name!r}"
+        raise InvalidArgument(message)
+    if name.startswith(_OURS):
+        message = f"names that begin with {_OURS!r} are for chores of our own, got {name!r}"
+        raise InvalidArgument(message)
+    return name
+
+
+def check_rule(rule: object) -> None:
+    """Refuse what says no instants."""
+    if not isinstance(rule, _RULES):
+        hint = f"Cron({rule!r})" if isinstance(rule, str) else "Cron('0 8 * * *')"
+        message = f"a schedule takes Cron, Every, Once or Manual, as in {hint}; got {shown(rule)}"
+        raise InvalidArgument(message)
+
+
+class ScheduleRegistry:
+    """Every schedule of an app's code, by name."""
+
+    def __init__(self) -> None:
+        self._declared: dict[str, tuple[ScheduleDeclaration, str]] = {}
+        self._planned: dict[str, tuple[Schedule, list[LimitSpec]]] = {}
+        self._kept: tuple[dict[str, Schedule], list[LimitSpec]] | None = None
+        self._listeners: tuple[Callable[[], None], ...] = ()
+
+    def add(self, declared: ScheduleDeclaration, place: str) -> None:
+        """A name that is taken is refused."""
+        self.extend([(declared, place)])
+
+    def extend(self, many: Iterable[tuple[ScheduleDeclaration, str]]) -> None:
+        """The same for several, all or none."""
+        new = {declared.name: (declared, place) for declared, place in many}
+        for name, (_, place) in new.items():
+            other = self._declared.get(name)
+            if other is not None:
+                message = (
+                    f"two schedules are called {name!r} ({other[1]} and {place}): give the "
+                    f"second one a name of its own, @app.schedule(…, name=…)"
+                )
+                raise DefinitionError(message)
+        self._declared.update(new)
+        self.changed()
+
+    def remove(self, name: str) -> None:
+        """Say no more of it."""
+        del self._declared[name]
+        self._planned.pop(name, None)
+        self.changed()
+
+    def __len__(self) -> int:
+        return len(self._declared)
+
+    def __iter__(self) -> Iterator[tuple[ScheduleDeclaration, str]]:
+        """With the places they were written at."""
+        return iter([*self._declared.values()])
+
+    def plans(self, settings: Settings) -> tuple[dict[str, Schedule], list[LimitSpec]]:
+        """What is stored of them, and the limits they need.
+
+        The same objects as before for whatever has not been declared anew since.
+        """
+        if self._kept is None:
+            plans: dict[str, Schedule] = {}
+            specs: list[LimitSpec] = []
+            for declared, _ in self:
+                name = declared.name
+                if name not in self._planned:
+                    self._planned[name] = _plan(declared, settings)
+                plans[name], needed = self._planned[name]
+                specs += needed
+            self._kept = plans, specs
+        return self._kept
+
+    def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call ``listener``, from any thread, when something is said or unsaid; the answer ends
+        it.
+        """
+        self._listeners = (*self._listeners, listener)
+
+        def undo() -> None:
+            self._listeners = tuple(one for one in self._listeners if one is not listener)
+
+        return undo
+
+    def changed(self) -> None:
+        """Workers that run should look again: at schedules, and at the tasks."""
+        self._kept = None
+        for listener in self._listeners:
+            listener()
+
+
+def _plan(declared: ScheduleDeclaration, settings: Settings) -> tuple[Schedule, list[LimitSpec]]:
+    if declared.call is None:
+        return declared.outline, []
+    breaker = declared.breaker
+    try:
+        call = declared.call()
+    except (PayloadError, InvalidArgument) as error:
+        raise DefinitionError(_misfit(declared.name, error)) from error
+    return plan_schedule(declared.name, declared.outline, call, settings, breaker=breaker)
+
+
+class ScheduleDecorator:
+    """``@app.schedule(...)``: on a task, or on a call of one."""
+
+    def __init__(
+        self,
+        declarations: ScheduleRegistry,
+        rule: Rule,
+        name: str | None,
+        arguments: tuple[Sequence[Any], Mapping[str, Any]],
+        options: Mapping[str, Any],
+    ) -> None:
+        """Refuses what can be refused before there is a task."""
+        check_rule(rule)
+        self._declarations = declarations
+        self._name = None if name is None else check_schedule_name(name)
+        self._args, self._kwargs = arguments
+        self._breaker = bool(options.get("breaker", True))
+        rest = {key: value for key, value in options.items() if key != "breaker"}
+        self._outline = Schedule(rule=rule, **rest)
+
+    def __call__(self, target: Target) -> Target:
+        """Declare it; the answer is what was given, so that several may stand above each other."""
+        given: object = target
+        if isinstance(given, Call):
+            if self._args or self._kwargs:
+                message = "a call has its arguments: leave args= and kwargs= out"
+                raise InvalidArgument(message)
+            task: Task[..., Any] = given.task
+            call: Callable[[], Call[Any]] = lambda: given  # noqa: E731 -- the same shape as below
+        elif isinstance(given, Task):
+            task = given
+            call = lambda: task.call(*self._args, **self._kwargs)  # noqa: E731
+        else:
+            message = (
+                f"@app.schedule stands above @app.task, or takes a call such as "
+                f"report.call('eu'); got {shown(target)}"
+            )
+            raise InvalidArgument(message)
+        name = self._name or check_schedule_name(task.name)
+        if not isinstance(given, Call):
+            self._check_arguments(name, task)
+        declared = ScheduleDeclaration(name, call, self._outline, self._breaker)
+        self._declarations.add(declared, source_of(task.function))
+        return target
+
+    def _check_arguments(self, name: str, task: Task[..., Any]) -> None:
+        signature = inspect.signature(task.function)
+        first = (None,) if task.takes_context else ()
+        try:
+            signature.bind(*first, *self._args, **self._kwargs)
+        except TypeError as error:
+            message = (
+                f"schedule {name!r} cannot call task {task.name!r} so: {error}. Give args=(…) or "
+                f"kwargs={{…}}"
+            )
+            raise DefinitionError(message) from None
+        try:
+            codec = task.codec
+        except DefinitionError:
+            return  # a type that its annotations name may come later: the worker checks then
+        try:
+            codec.encode(tuple(self._args), self._kwargs)
+        except (PayloadError, InvalidArgument) as error:
+            raise DefinitionError(_misfit(name, error)) from error
+
+
+def _misfit(name: str, error: WindlassError) -> str:
+    return f"the arguments of schedule {name!r} do not fit: {error}. Correct args= or kwargs="
+
+
+class ScheduleDefiner:
+    """The part of an app, and of a plugin's registrar, that schedules are declared with."""
+
+    def __init__(self) -> None:
+        self._declarations = ScheduleRegistry()
+
+    def schedule(
+        self,
+        rule: Rule,
+        *,
+        name: str | None = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        missed: Literal["skip", "one", "all"] = "one",
+        most_missed: int = 100,
+        overlap: Overlap = "skip",
+        jitter: timedelta | float | str = 0,
+        starts: datetime | None = None,
+        ends: datetime | None = None,
+        breaker: bool = True,
+    ) -> ScheduleDecorator:
+        """Run a task by a rule: ``@app.schedule(Cron("0 8 * * *"))`` above ``@app.task``, several
+        times if need be, or ``app.schedule(Every(60), name="eu")(report.call("eu"))``.
+        In a plugin the registrar takes the place of the app, and names stand behind the plugin's.
+
+        ``missed``: what becomes of slots that nobody was there to fire. ``overlap``: of one that
+        comes while a run is active: left out, waiting its turn ("queue"), allowed, or left out
+        when so many are. ``jitter``: each job waits up to so long. ``breaker``: after ten failures
+        in a row its slots are left out for a while.
+        """
+        options = {
+            "missed": missed,
+            "most_missed": most_missed,
+            "overlap": overlap,
+            "jitter": jitter,
+            "starts": starts,
+            "ends": ends,
+            "breaker": breaker,
+        }
+        arguments = (tuple(args), dict(kwargs or {}))
+        full = self._schedule_name(name)
+        return ScheduleDecorator(self._declarations, rule, full, arguments, options)
+
+    def _schedule_name(self, name: str | None) -> str | None:
+        """Give the name that is stored for the one that was written."""
+        return name

@@ -1,0 +1,174 @@
+"""Everything out of one storage and into another."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import islice
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from windlass._core.job.state import State
+from windlass._core.job.unique import OnConflict
+from windlass._core.limits.limit import lane_key
+from windlass._core.stats.rollup import Rollup
+from windlass._storage.memory.io.database import MemoryDatabase
+from windlass._storage.memory.io.rows import JobRow, LastClaim, QueueRow, RollupRow
+from windlass._storage.protocol.actions import AuditRecord
+from windlass._storage.protocol.copy import CopiedRecord, StoredJob
+from windlass._storage.protocol.journal import EventRecord
+from windlass._storage.protocol.limits import LimitState
+from windlass._storage.protocol.queues import QueueRecord
+from windlass._storage.shared.restored_job import asked_of
+from windlass.errors import LimitUnknown
+
+__all__ = ["MemoryCopy"]
+
+
+class MemoryCopy:
+    """A `CopyStore`."""
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self._db = database
+
+    # --- out ----------------------------------------------------------------------------------
+
+    async def dump(self, *, after: int, limit: int) -> Sequence[StoredJob]:
+        with self._db.moment() as now:
+            further = (row for row in self._db.rows.values() if row.seq > after)
+            return [self._dumped(row, now) for row in islice(further, limit)]
+
+    def _dumped(self, row: JobRow, now: datetime) -> StoredJob:
+        held, unique = self._db.holds_key(row, now), row.asked.unique
+        return StoredJob(
+            job=row.to_job(key_held=held),
+            # What was to happen on a conflict has happened: nobody keeps it.
+            unique=unique and replace(unique, on_conflict=OnConflict.REUSE),
+            key_until=row.key_until if held else None,
+            ended=row.ended,
+            history=tuple(row.history),
+            logs=tuple(chunk for _, chunk in self._db.diary.chunks(row.seq)),
+        )
+
+    # --- in -----------------------------------------------------------------------------------
+
+    async def restore(self, things: Sequence[CopiedRecord]) -> int:
+        with self._db.moment() as now:
+            self._require_limits(things)
+            new = sum(self._restore(thing, now) for thing in things)
+        self._db.wake()
+        return new
+
+    def _require_limits(self, things: Sequence[CopiedRecord]) -> None:
+        """Refuse what counts against limits nobody defined, before anything is stored."""
+        specs = self._db.gates.specs
+        for thing in things:
+            names: list[str] = []
+            if isinstance(thing, StoredJob):
+                names = [use.name for use in thing.job.limits]
+            elif isinstance(thing, LimitState):
+                names = [thing.name]
+            for name in names:
+                if name not in specs:
+                    raise LimitUnknown(name, specs)
+
+    def _restore(self, thing: CopiedRecord, now: datetime) -> bool:
+        """Store one thing; False: it was here already."""
+        match thing:
+            case StoredJob():
+                return self._restore_job(thing, now)
+            case Rollup():
+                return self._restore_rollup(thing)
+            case QueueRecord():
+                return self._restore_queue(thing)
+            case LimitState():
+                return self._db.gates.restore(thing)
+            case AuditRecord():
+                return self._db.audits.restore(thing)
+            case EventRecord():
+                return self._restore_event(thing)
+            case _:
+                assert_never(thing)
+
+    def _restore_job(self, stored: StoredJob, now: datetime) -> bool:
+        if stored.job.id in self._db.by_id:
+            return False
+        row = _row(stored)
+        self._db.keep(row)
+        self._restore_key(row, stored, now)
+        if row.state is State.WAITING:
+            self._db.stand(row, row.due, now)
+        elif row.state is State.RUNNING:
+            self._db.running[row.seq] = row
+        for chunk in stored.logs:
+            moved = replace(chunk, claim=replace(chunk.claim, seq=row.seq))
+            self._db.diary.keep_chunk(row.seq, moved)
+        return True
+
+    def _restore_key(self, row: JobRow, stored: StoredJob, now: datetime) -> None:
+        """The job holds its key again, unless somebody here was faster."""
+        unique = stored.unique
+        if unique is not None and stored.job.key_held and not self._db.holder(unique.key, now):
+            self._db.keys[unique.key] = row
+            row.key_until = stored.key_until
+
+    def _restore_rollup(self, rollup: Rollup) -> bool:
+        key = (rollup.minute, rollup.queue, rollup.task)
+        new = key not in self._db.copied
+        self._db.copied[key] = RollupRow(
+            Counter(rollup.counts), Counter(rollup.wait), Counter(rollup.run)
+        )
+        return new
+
+    def _restore_queue(self, record: QueueRecord) -> bool:
+        row = QueueRow(
+            settings=record.settings,
+            paused=record.paused,
+            cool_until=record.cool_until,
+            cool_downs=record.cool_downs,
+        )
+        new = row != self._db.queues[record.queue]
+        self._db.queues[record.queue] = row
+        return new
+
+    def _restore_event(self, event: EventRecord) -> bool:
+        row = self._db.by_id.get(event.job)
+        if row is None or self._db.diary.has_event(row.seq, event):
+            return False
+        self._db.diary.keep_event(row.seq, event)
+        return True
+
+
+def _row(stored: StoredJob) -> JobRow:
+    """The job as it was, but for its number."""
+    job = stored.job
+    row = JobRow(
+        asked=asked_of(stored),
+        created_at=job.created_at,
+        due=job.due,
+        max_attempts=job.max_attempts,
+        lane_limits=lane_key(job.limits),
+        expires_at=job.expires_at,
+        key_spent=not job.key_held,
+        state=job.state,
+        attempt=job.attempt,
+        claim_number=job.claim_number,
+        ended=None if stored.ended is None else LastClaim(*stored.ended),
+        worker=job.worker or "",
+        started_at=job.started_at or job.created_at,
+        finished_at=job.finished_at,
+        result=job.result,
+        reason=job.reason,
+        cancel_requested=job.cancel_requested,
+        lost=job.lost,
+        solo=job.solo,
+        missed_at=job.missed_at,
+        missed_why=job.missed_why,
+        throttled=job.throttled,
+        progress=job.progress,
+        history=[*stored.history],
+    )
+    row.blame(job.error)
+    return row

@@ -1,0 +1,273 @@
+"""What all stores share: the rows, their order, their keys, and who is to be woken."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from heapq import heappop, heappush
+
+import msgspec
+
+from windlass._core.job.job import Claim, JobId, NewJob
+from windlass._core.job.state import State
+from windlass._core.job.unique import OnConflict, Window
+from windlass._core.limits.limit import lane_key
+from windlass._storage.memory.admin.audit import AuditRows
+from windlass._storage.memory.io.rows import (
+    ClaimSortKey,
+    JobRow,
+    Lane,
+    Lease,
+    QueueRow,
+    RollupRows,
+    WorkerRow,
+    due_of,
+    expiry_of,
+)
+from windlass._storage.memory.limits.budgets import MemoryBudgets
+from windlass._storage.protocol.journal import EventRecord, LogChunk
+from windlass._storage.protocol.schedules import ScheduleRow
+from windlass._storage.shared.subscribers import QueueNames, Subscribers, ThreadSubscriber
+from windlass._storage.shared.time_bounds import add_clamped
+from windlass._system.seams import SYSTEM_CLOCK, Clock
+
+__all__ = ["VERSION", "JournalRows", "MemoryDatabase"]
+
+VERSION = 1
+"""Of what is kept here: checked by claims as on a server, though no other code can get at it."""
+
+
+class JournalRows:
+    """Log chunks and events by the number of their job's row. Runs under the database's lock."""
+
+    def __init__(self) -> None:
+        self._chunks: defaultdict[int, dict[tuple[int, int], LogChunk]] = defaultdict(dict)
+        self._events: defaultdict[int, list[tuple[datetime, int, EventRecord]]] = defaultdict(list)
+        self._kept = 0
+
+    def keep_chunk(self, seq: int, chunk: LogChunk) -> None:
+        """Keep a chunk, unless it is kept already."""
+        self._chunks[seq].setdefault((chunk.claim.number, chunk.number), chunk)
+
+    def chunks(self, seq: int) -> list[tuple[tuple[int, int], LogChunk]]:
+        """Claim number and number of each, and the chunk, in that order."""
+        return sorted(self._chunks[seq].items()) if seq in self._chunks else []
+
+    def keep_event(self, seq: int, event: EventRecord) -> None:
+        self._kept += 1
+        self._events[seq].append((event.at, self._kept, event))
+
+    def has_event(self, seq: int, event: EventRecord) -> bool:
+        return any(event == kept for _, _, kept in self._events.get(seq, ()))
+
+    def events(self) -> list[EventRecord]:
+        """By instant, then as they were kept."""
+        return [event for _, _, event in sorted(e for kept in self._events.values() for e in kept)]
+
+    def forget(self, seq: int) -> None:
+        """The job is deleted."""
+        self._chunks.pop(seq, None)
+        self._events.pop(seq, None)
+
+    def prune_events(self, before: datetime, limit: int) -> int:
+        """Forget the oldest events."""
+        old = sorted(
+            (at, number, seq)
+            for seq, kept in self._events.items()
+            for at, number, _ in kept
+            if at < before
+        )[:limit]
+        gone = {number for _, number, _ in old}
+        for seq in {seq for _, _, seq in old}:
+            self._events[seq] = [kept for kept in self._events[seq] if kept[1] not in gone]
+        return len(old)
+
+
+class MemoryDatabase:
+    """One set of jobs, used from any number of event loops and threads.
+
+    Every operation runs under one lock and sees one instant: `moment`. Ready jobs stand in a heap
+    per queue and lane, later ones in a heap per queue. Entries are not removed when a job leaves
+    by another way (a cancel, a new due time): they are skipped when they come up.
+    """
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.clock = clock
+        self.version = VERSION
+        self.rows: dict[int, JobRow] = {}
+        self.by_id: dict[JobId, JobRow] = {}
+        self.running: dict[int, JobRow] = {}
+        self.ready: defaultdict[str, dict[Lane, list[ClaimSortKey]]] = defaultdict(dict)
+        self.later: defaultdict[str, list[ClaimSortKey]] = defaultdict(list)
+        self.keys: dict[str, JobRow] = {}
+        self.queues: defaultdict[str, QueueRow] = defaultdict(QueueRow)
+        self.gates: MemoryBudgets = MemoryBudgets()
+        self.tallies: RollupRows = {}
+        self.copied: RollupRows = {}
+        """What another store had counted before it was moved here."""
+        self.secret = ""
+        self.audits: AuditRows = AuditRows()
+        self.diary: JournalRows = JournalRows()
+        self.workers: dict[str, WorkerRow] = {}
+        self.leases: dict[str, Lease] = {}
+        self.schedules: dict[str, ScheduleRow] = {}
+        self._lock = threading.Lock()
+        self._last_seq = 0
+        self.subscribers: Subscribers = Subscribers(ThreadSubscriber)
+
+    @contextmanager
+    def moment(self) -> Iterator[datetime]:
+        """Nobody else changes anything, and it is this instant throughout."""
+        with self._lock:
+            yield self.clock.now()
+
+    # --- rows ---------------------------------------------------------------------------------
+
+    def add(self, asked: NewJob, now: datetime) -> JobRow:
+        row = JobRow.of(asked, now=now)
+        self.keep(row)
+        self.take_key(row, now)
+        self.stand(row, row.due, now)
+        return row
+
+    def keep(self, row: JobRow) -> None:
+        """Give a row its number, after all others."""
+        self._last_seq += 1
+        row.seq = self._last_seq
+        self.rows[row.seq] = self.by_id[row.asked.id] = row
+
+    def remove(self, row: JobRow) -> None:
+        del self.rows[row.seq], self.by_id[row.asked.id]
+        self.running.pop(row.seq, None)
+        self.diary.forget(row.seq)
+        self.free_key(row)
+
+    def held(self, claim: Claim) -> JobRow | None:
+        """The job that is running under exactly this claim."""
+        # By the row's own number: an id that was deleted and inserted again counts from one anew.
+        row = self.rows.get(claim.seq)
+        if row is None or row.state is not State.RUNNING or row.claim_number != claim.number:
+            return None
+        return row
+
+    def finish(self, row: JobRow, state: State, now: datetime) -> None:
+        """The job ends here, and so does the hold on its key, unless that lasts for a time."""
+        row.state = state
+        row.finished_at = now
+        row.place = None
+        if row.asked.unique is not None and row.asked.unique.window is not Window.FOR_A_TIME:
+            self.free_key(row)
+
+    def expire(self, row: JobRow, now: datetime) -> None:
+        row.reason = "expired"
+        self.finish(row, State.DISCARDED, now)
+
+    # --- order --------------------------------------------------------------------------------
+
+    def stand(self, row: JobRow, due: datetime, now: datetime) -> None:
+        """The job waits: among the ready ones when it is due, else among the later ones."""
+        row.state = State.WAITING
+        row.due = due
+        if due <= now:
+            self.stand_ready(row)
+        else:
+            row.place = (due, row.seq)
+            heappush(self.later[row.asked.queue], row.place)
+
+    def stand_ready(self, row: JobRow) -> None:
+        row.place = (row.asked.priority, row.due, row.seq)
+        heappush(self.ready[row.asked.queue].setdefault(row.lane, []), row.place)
+
+    def _standing(self, place: ClaimSortKey) -> JobRow | None:
+        """The waiting job this entry stands for; None: it has left."""
+        row = self.rows.get(place[-1])
+        return row if row is not None and row.place is place else None
+
+    def head(self, heap: list[ClaimSortKey]) -> JobRow | None:
+        """The first job that still stands in this heap."""
+        while heap:
+            if (row := self._standing(heap[0])) is not None:
+                return row
+            heappop(heap)
+        return None
+
+    def replace(self, row: JobRow, new: NewJob, what: OnConflict, now: datetime) -> None:
+        """A waiting job takes over what was asked for in its stead."""
+        if what is not OnConflict.REPLACE_DUE:
+            row.asked = msgspec.structs.replace(
+                row.asked,
+                payload=new.payload,
+                limits=new.limits,
+                principal=new.principal,
+                correlation_id=new.correlation_id,
+                trace=new.trace,
+            )
+            row.lane_limits = lane_key(new.limits)
+        # What is asked for now must not be lost to an expiry that was asked for before.
+        row.expires_at = expiry_of(new, now)
+        due = row.due if what is OnConflict.REPLACE_ARGUMENTS else due_of(new, now)
+        self.stand(row, due, now)
+
+    def promote(
+        self,
+        queue: str,
+        now: datetime,
+        limit: int | None = None,
+        *,
+        missed_until: datetime | None = None,
+    ) -> int:
+        """Move due jobs among the ready ones, those that were missed only if they were due by
+        ``missed_until`` (None: too); the answer is how many.
+        """
+        moved, heap, left = 0, self.later[queue], list[ClaimSortKey]()
+        while moved != limit and (row := self.head(heap)) is not None and row.due <= now:
+            place = heappop(heap)
+            if missed_until is None or row.missed_at is None or row.due <= missed_until:
+                self.stand_ready(row)
+                moved += 1
+            else:
+                left.append(place)
+        for place in left:
+            heappush(heap, place)
+        return moved
+
+    def next_due(self, queue: str, head_start: timedelta = timedelta(0)) -> datetime | None:
+        """When the next job that is not ready counts as due."""
+        first = self.head(self.later[queue])
+        if first is None or not head_start:
+            return None if first is None else first.due
+        rows = [row for place in self.later[queue] if (row := self._standing(place)) is not None]
+        return min(row.due if row.missed_at is None else row.due + head_start for row in rows)
+
+    # --- unique keys --------------------------------------------------------------------------
+
+    def holder(self, key: str, now: datetime) -> JobRow | None:
+        """The job that holds the key now."""
+        row = self.keys.get(key)
+        if row is None or (row.key_until is not None and row.key_until <= now):
+            return None
+        return row
+
+    def holds_key(self, row: JobRow, now: datetime) -> bool:
+        unique = row.asked.unique
+        return unique is not None and self.holder(unique.key, now) is row
+
+    def take_key(self, row: JobRow, now: datetime) -> None:
+        unique = row.asked.unique
+        if unique is not None:
+            self.keys[unique.key] = row
+            row.key_until = None if unique.period is None else add_clamped(now, unique.period)
+
+    def free_key(self, row: JobRow) -> None:
+        unique = row.asked.unique
+        if unique is not None and self.keys.get(unique.key) is row:
+            del self.keys[unique.key]
+
+    # --- wake-ups -----------------------------------------------------------------------------
+
+    def wake(self, queues: QueueNames = None) -> None:
+        """Something changed that others may wait for. Called after the change."""
+        self.subscribers.wake(queues)

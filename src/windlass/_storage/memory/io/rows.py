@@ -1,0 +1,295 @@
+"""What is stored, as it changes, and the frozen records that are shown of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+
+from windlass._core.job.error_origin import frame_of
+from windlass._core.job.job import (
+    Attempt,
+    AttemptError,
+    Claim,
+    ClaimedJob,
+    JobRecord,
+    NewJob,
+    Progress,
+)
+from windlass._core.job.state import TERMINAL, State, Verb
+from windlass._core.limits.limit import lane_key
+from windlass._core.limits.queue_settings import QueueSettings
+from windlass._core.stats.rollup import Rollup
+from windlass._storage.protocol.jobs import Settled
+from windlass._storage.protocol.workers import Duty, WorkerStart, WorkerState
+from windlass._storage.shared.time_bounds import add_clamped, clamp_instant
+
+__all__ = [
+    "ClaimSortKey",
+    "JobRow",
+    "Lane",
+    "LastClaim",
+    "Lease",
+    "QueueRow",
+    "RollupRow",
+    "RollupRows",
+    "WorkerRow",
+    "due_of",
+    "expiry_of",
+]
+
+ClaimSortKey = tuple[int, datetime, int] | tuple[datetime, int]
+"""Where a waiting job stands: priority, due, seq when it is ready; due, seq before."""
+
+
+class Lane(NamedTuple):
+    """A line of ready jobs that open and close together."""
+
+    solo: bool
+    limits: str
+    """`lane_key` of the limits; empty for jobs without any."""
+
+
+class LastClaim(NamedTuple):
+    """How a job's last claim was ended, so that a repeat is told from a refusal."""
+
+    number: int
+    verb: Verb
+    by: str
+
+
+class JobRow(msgspec.Struct, eq=False, kw_only=True):
+    """A job as it is stored: what was asked for, and everything that changes.
+
+    Never leaves the database: readers get frozen records, so nobody holds what changes.
+    """
+
+    asked: NewJob
+    seq: int = 0
+    """Given when it is stored."""
+    created_at: datetime
+    due: datetime
+    max_attempts: int
+    lane_limits: str
+    expires_at: datetime | None = None
+    key_until: datetime | None = None
+    """For a key held FOR_A_TIME: until when."""
+    key_spent: bool = False
+    """A key held UNTIL_STARTED was given up for good."""
+    state: State = State.WAITING
+    attempt: int = 0
+    claim_number: int = 0
+    place: ClaimSortKey | None = None
+    """Its own entry in a heap. Entries left behind by an earlier place are somebody else's."""
+    ended: LastClaim | None = None
+    worker: str = ""
+    started_at: datetime
+    """Of its last claim; before any, when it was made."""
+    finished_at: datetime | None = None
+    result: bytes | None = None
+    error: AttemptError | None = None
+    frame: str = ""
+    """Where the error was raised."""
+    reason: str | None = None
+    cancel_requested: bool = False
+    lost: int = 0
+    solo: bool = False
+    missed_at: datetime | None = None
+    missed_why: str | None = None
+    throttled: int = 0
+    progress: Progress | None = None
+    history: list[Attempt] = []
+
+    @classmethod
+    def of(cls, asked: NewJob, *, now: datetime, seq: int = 0) -> JobRow:
+        """A new job, waiting."""
+        return cls(
+            asked=asked,
+            seq=seq,
+            created_at=now,
+            started_at=now,
+            due=due_of(asked, now),
+            max_attempts=asked.max_attempts,
+            lane_limits=lane_key(asked.limits),
+            expires_at=expiry_of(asked, now),
+        )
+
+    @property
+    def lane(self) -> Lane:
+        return Lane(self.solo, self.lane_limits)
+
+    @property
+    def claim(self) -> Claim:
+        return Claim(self.asked.id, self.claim_number, self.seq)
+
+    def is_expired(self, now: datetime) -> bool:
+        return self.expires_at is not None and self.expires_at <= now
+
+    def is_terminal(self) -> bool:
+        return self.state in TERMINAL
+
+    def is_retrying(self) -> bool:
+        """Whether it waits after an attempt that was spent since it was enqueued or requeued."""
+        spent = self.attempt > self.max_attempts - self.asked.max_attempts
+        return self.state is State.WAITING and spent
+
+    def blame(self, error: AttemptError | None) -> None:
+        """Keep the last error, and where it was raised."""
+        self.error = error
+        self.frame = "" if error is None else frame_of(error.traceback)
+
+    def to_claimed(self) -> ClaimedJob:
+        """What the worker of a running job gets."""
+        asked, error = self.asked, self.error
+        return ClaimedJob(
+            claim=self.claim,
+            task=asked.task,
+            queue=asked.queue,
+            payload=asked.payload,
+            attempt=self.attempt,
+            max_attempts=self.max_attempts,
+            budget=asked.max_attempts,
+            due=self.due,
+            started_at=self.started_at,
+            worker=self.worker,
+            timeout=asked.timeout,
+            lost=self.lost,
+            solo=self.solo,
+            backoff=asked.backoff,
+            missed_at=self.missed_at,
+            error=None if error is None else AttemptError(error.kind, error.message),
+            tenant=asked.tenant,
+            principal=asked.principal,
+            correlation_id=asked.correlation_id,
+            trace=asked.trace,
+            tags=asked.tags,
+            on_failure=asked.on_failure,
+            on_lost=asked.on_lost,
+        )
+
+    def to_job(self, *, key_held: bool) -> JobRecord:
+        """The whole job, for people."""
+        asked = self.asked
+        return JobRecord(
+            id=asked.id,
+            seq=self.seq,
+            task=asked.task,
+            queue=asked.queue,
+            payload=asked.payload,
+            state=self.state,
+            priority=asked.priority,
+            created_at=self.created_at,
+            due=self.due,
+            attempt=self.attempt,
+            max_attempts=self.max_attempts,
+            budget=asked.max_attempts,
+            claim_number=self.claim_number,
+            timeout=asked.timeout,
+            expires_at=self.expires_at,
+            backoff=asked.backoff,
+            key=None if asked.unique is None else asked.unique.key,
+            key_held=key_held,
+            key_window=None if asked.unique is None else asked.unique.window,
+            key_period=None if asked.unique is None else asked.unique.period,
+            limits=asked.limits,
+            worker=self.worker or None,
+            started_at=self.started_at if self.claim_number else None,
+            finished_at=self.finished_at,
+            result=self.result,
+            error=self.error,
+            reason=self.reason,
+            cancel_requested=self.cancel_requested,
+            lost=self.lost,
+            solo=self.solo,
+            missed_at=self.missed_at,
+            missed_why=self.missed_why,
+            throttled=self.throttled,
+            progress=self.progress,
+            tags=asked.tags,
+            tenant=asked.tenant,
+            principal=asked.principal,
+            correlation_id=asked.correlation_id,
+            trace=asked.trace,
+            parent=asked.parent,
+            on_failure=asked.on_failure,
+            on_lost=asked.on_lost,
+        )
+
+    def to_settled(self) -> Settled:
+        """A terminal job as a waiting caller needs it."""
+        error = self.error or AttemptError("", "")
+        return Settled(
+            self.asked.id, self.state, self.result, error.kind, error.message, self.reason
+        )
+
+
+def due_of(asked: NewJob, now: datetime) -> datetime:
+    """When a job that is asked for now is due."""
+    if asked.delay is not None:
+        return add_clamped(now, asked.delay)
+    return now if asked.at is None else clamp_instant(asked.at)
+
+
+def expiry_of(asked: NewJob, now: datetime) -> datetime | None:
+    """When a job that is asked for now is not wanted any more."""
+    return None if asked.expires is None else add_clamped(now, asked.expires)
+
+
+class QueueRow(msgspec.Struct):
+    """A queue as it is stored: what was set for it, and what befell it."""
+
+    settings: QueueSettings = QueueSettings()
+    paused: bool = False
+    cool_until: datetime | None = None
+    cool_downs: int = 0
+
+
+class WorkerRow(msgspec.Struct, eq=False, kw_only=True):
+    """A worker as it is stored."""
+
+    start: WorkerStart
+    started_at: datetime
+    beat_at: datetime
+    beat_boot: timedelta
+    """The last beat on the clock that never steps: what its lease is judged by."""
+    state: WorkerState = WorkerState.LIVE
+    ended_at: datetime | None = None
+    memory: int | None = None
+    duty: Duty = Duty.WORK
+
+
+class Lease(NamedTuple):
+    """Who does a chore, until when on the clock that never steps."""
+
+    worker: str
+    until: timedelta
+
+
+class RollupRow(NamedTuple):
+    """The finishes of one minute, queue and task."""
+
+    counts: Counter[str]
+    wait: Counter[int]
+    run: Counter[int]
+
+    def add(self, other: RollupRow) -> None:
+        self.counts.update(other.counts)
+        self.wait.update(other.wait)
+        self.run.update(other.run)
+
+    def to_rollup(self, minute: datetime, queue: str, task: str) -> Rollup:
+        """What people see of it."""
+        return Rollup(
+            minute=minute,
+            queue=queue,
+            task=task,
+            counts=dict(self.counts),
+            wait=dict(self.wait),
+            run=dict(self.run),
+        )
+
+
+RollupRows = dict[tuple[datetime, str, str], RollupRow]
+"""By minute, queue and task."""

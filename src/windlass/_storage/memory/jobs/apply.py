@@ -1,0 +1,187 @@
+"""Ending claims: the fence, the cancel request, history, rollups, and what becomes of the job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+
+from windlass._core.job.job import Attempt, NewJob
+from windlass._core.job.state import FAILURE_VERBS, FINISHING, State, Verb
+from windlass._core.job.transition import Transition
+from windlass._core.job.unique import Window
+from windlass._core.stats.rollup import bucket_of, minute_of
+from windlass._core.values.instants import span_us
+from windlass._storage.memory.io.database import MemoryDatabase
+from windlass._storage.memory.io.rows import JobRow, LastClaim, RollupRow
+from windlass._storage.memory.jobs.insert import insert
+from windlass._storage.memory.queues import forget_old_cooldown, start_cooldown
+from windlass._storage.protocol.jobs import TransitionAnswer, Verdict
+from windlass._storage.shared.insert_rules import skip_if_key_held
+from windlass._storage.shared.time_bounds import add_clamped
+
+__all__ = ["HISTORY_WITH_ERROR", "ApplyRules"]
+
+HISTORY_WITH_ERROR = 32
+"""Ended claims with an error that a job remembers."""
+HISTORY_WITHOUT_ERROR = 8
+"""And without one: snoozes and their like push no error out."""
+
+
+class ApplyRules:
+    """The rules of `JobStore.apply`. Runs under the database's lock."""
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self._db = database
+        self._following: list[NewJob] = []
+        self._unstarted: list[JobRow] = []
+
+    def end_all(self, transitions: Sequence[Transition], now: datetime) -> list[TransitionAnswer]:
+        """Judge each on its own; what cannot be stored is refused before anything changes."""
+        self._db.gates.require([t.then for t in transitions if t.then is not None])
+        answers = [self.end(transition, now) for transition in transitions]
+        # After all of them: what follows may take whatever any of them gave back.
+        unstarted, self._unstarted = self._unstarted, []
+        for row in sorted(unstarted, key=lambda row: row.seq):
+            self.retake_key(row, now)
+        following, self._following = self._following, []
+        for job in following:
+            insert(self._db, job, now)
+        return answers
+
+    def end(self, transition: Transition, now: datetime) -> TransitionAnswer:
+        """Judge one transition, and do what it says if its claim holds."""
+        row = self._db.rows.get(transition.claim.seq)
+        if row is None:
+            return TransitionAnswer(Verdict.UNKNOWN)
+        if self._db.held(transition.claim) is row:
+            verb = self.verb(row, transition)
+            if verb is not Verb.THROTTLE or not transition.cools:
+                self.accept(row, transition, verb, now)
+                return TransitionAnswer(Verdict.APPLIED, verb)
+            queue = row.asked.queue
+            until, cooled = start_cooldown(self._db, queue, transition.cools, transition.delay, now)
+            self.accept(row, transition, verb, now)
+            return TransitionAnswer(Verdict.APPLIED, verb, until, cooled)
+        ended = row.ended
+        if ended and (ended.number, ended.by) == (transition.claim.number, transition.by):
+            return TransitionAnswer(Verdict.REPEATED, ended.verb)
+        return TransitionAnswer(Verdict.REFUSED)
+
+    def verb(self, row: JobRow, transition: Transition) -> Verb:
+        """What happens: the alternative, if there is one and a cancel was requested."""
+        if row.cancel_requested and transition.if_cancelled is not None:
+            return transition.if_cancelled
+        return transition.verb
+
+    def accept(self, row: JobRow, transition: Transition, verb: Verb, now: datetime) -> None:
+        due = self.due(row, transition, verb, now)
+        self.count(row, verb, now)
+        self.remember(row, transition, verb, now)
+        row.ended = LastClaim(transition.claim.number, verb, transition.by)
+        row.lost, row.solo = transition.lost, transition.solo
+        row.missed_at = self.missed_at(row, transition, verb, now)
+        row.missed_why = self.missed_why(row, transition, verb)
+        del self._db.running[row.seq]
+        state = FINISHING[verb]
+        if state is State.WAITING:
+            if transition.refund:
+                row.attempt = max(0, row.attempt - 1)
+            self.note_start(row, started=transition.started)
+            self._db.stand(row, due, now)
+        else:
+            row.result = transition.result if verb is Verb.SUCCEED else None
+            self._db.finish(row, state, now)
+            if not transition.keep:
+                self._db.remove(row)
+        self.tell_gates(row, transition, verb, now)
+        if verb is transition.verb and transition.then is not None:
+            self.follow(transition.then)
+
+    def note_start(self, row: JobRow, *, started: bool) -> None:
+        """A job that was started once does not expire; one that was not is as it was before."""
+        if started:
+            row.expires_at, row.key_spent = None, True
+        elif not row.key_spent:
+            self._unstarted.append(row)
+
+    def retake_key(self, row: JobRow, now: datetime) -> None:
+        """A job that was not started holds its key again, unless another one does by now."""
+        unique = row.asked.unique
+        if unique is None or unique.window is not Window.UNTIL_STARTED:
+            return
+        if self._db.holder(unique.key, now) is None:
+            self._db.take_key(row, now)
+
+    def follow(self, job: NewJob) -> None:
+        """Insert what is to happen next, when all has ended; not if its key is held then."""
+        self._following.append(skip_if_key_held(job))
+
+    def tell_gates(self, row: JobRow, transition: Transition, verb: Verb, now: datetime) -> None:
+        """What the outcome means for others: the breakers, the rates and the queue."""
+        gates = self._db.gates
+        if verb is Verb.THROTTLE:
+            row.throttled += 1
+            if transition.drains:
+                gates.drain(row.asked.limits, now)
+        elif verb in FAILURE_VERBS:
+            gates.trip(row.asked.limits, now)
+        elif verb is Verb.SUCCEED:
+            gates.close_breakers(row.asked.limits)
+            forget_old_cooldown(self._db.queues[row.asked.queue], now)
+
+    def due(self, row: JobRow, transition: Transition, verb: Verb, now: datetime) -> datetime:
+        due = add_clamped(now, transition.delay)
+        cool_until = self._db.queues[row.asked.queue].cool_until
+        if verb is Verb.THROTTLE and transition.cools and cool_until is not None:
+            return max(due, cool_until - self._db.gates.set_back_by(now))
+        return due
+
+    def missed_at(
+        self, row: JobRow, transition: Transition, verb: Verb, now: datetime
+    ) -> datetime | None:
+        if verb is not Verb.RELEASE:
+            return None
+        return now if transition.missed and row.missed_at is None else row.missed_at
+
+    def missed_why(self, row: JobRow, transition: Transition, verb: Verb) -> str | None:
+        if verb is not Verb.RELEASE:
+            return None
+        if not transition.missed:
+            return row.missed_why
+        return "" if transition.error is None else transition.error.message
+
+    def remember(self, row: JobRow, transition: Transition, verb: Verb, now: datetime) -> None:
+        """Every claim that did not succeed stays in the history, unless it was only missed."""
+        if verb is Verb.SUCCEED:
+            row.blame(None)
+            return
+        if verb is Verb.RELEASE and transition.missed:
+            return
+        if transition.error is not None:
+            row.blame(transition.error)
+        row.history.append(
+            Attempt(
+                claim_number=row.claim_number,
+                attempt=row.attempt,
+                verb=verb,
+                worker=row.worker,
+                started_at=row.started_at,
+                ended_at=now,
+                error=transition.error,
+            )
+        )
+        plain = transition.error is None
+        alike = [past for past in row.history if (past.error is None) is plain]
+        if len(alike) > (HISTORY_WITHOUT_ERROR if plain else HISTORY_WITH_ERROR):
+            row.history = [past for past in row.history if past is not alike[0]]
+
+    def count(self, row: JobRow, verb: Verb, now: datetime) -> None:
+        """Add one finish to its minute. Before anything moves: it reads due and start."""
+        key = (minute_of(now), row.asked.queue, row.asked.task)
+        tally = self._db.tallies.get(key)
+        if tally is None:
+            tally = self._db.tallies[key] = RollupRow(Counter(), Counter(), Counter())
+        tally.counts[verb.value] += 1
+        tally.wait[bucket_of(span_us(row.started_at - row.due))] += 1
+        tally.run[bucket_of(span_us(now - row.started_at))] += 1

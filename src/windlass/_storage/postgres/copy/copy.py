@@ -1,0 +1,136 @@
+"""Everything out of one storage and into another."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import asyncpg
+import msgspec
+
+from windlass._core.job.job import Attempt, JobId
+from windlass._core.job.state import Verb
+from windlass._core.stats.rollup import Rollup
+from windlass._storage.postgres.copy.restore import (
+    audit_row,
+    budget_row,
+    history_rows,
+    job_row,
+    log_rows,
+    queue_row,
+    rollup_rows,
+)
+from windlass._storage.postgres.io.connection import Row
+from windlass._storage.postgres.io.database import PostgresDatabase
+from windlass._storage.postgres.io.errors import FunctionError
+from windlass._storage.postgres.io.records import attempt_of, job_of, known_id
+from windlass._storage.postgres.journal import chunk_of, event_args
+from windlass._storage.postgres.limits.limits import limit_error_of
+from windlass._storage.protocol.actions import AuditRecord
+from windlass._storage.protocol.copy import CopiedRecord, StoredJob
+from windlass._storage.protocol.journal import EventRecord, LogChunk
+from windlass._storage.protocol.limits import LimitState
+from windlass._storage.protocol.queues import QueueRecord
+from windlass._storage.shared.sql_files import load_sql
+
+__all__ = ["PostgresCopy"]
+
+_SQL = load_sql("windlass._storage.postgres.sql", "moving.sql")
+_DUMP, _DUMP_HISTORY, _DUMP_LOGS = _SQL["dump"], _SQL["dump_history"], _SQL["dump_logs"]
+_JOBS, _TRACES, _ROLLUPS = _SQL["restore_jobs"], _SQL["restore_traces"], _SQL["restore_rollups"]
+_QUEUES, _GATES = _SQL["restore_queues"], _SQL["restore_gates"]
+_AUDITS, _EVENTS = _SQL["restore_audits"], _SQL["restore_events"]
+
+T = TypeVar("T")
+
+
+class PostgresCopy:
+    """A `CopyStore`."""
+
+    def __init__(self, database: PostgresDatabase) -> None:
+        self._db = database
+
+    async def _ask(self, sql: str, *args: object) -> list[Row]:
+        return await self._db.fetch_aside(self._db.sql(sql), *args)
+
+    # --- out ----------------------------------------------------------------------------------
+
+    async def dump(self, *, after: int, limit: int) -> Sequence[StoredJob]:
+        rows = await self._ask(_DUMP, self._db.instant(), after, limit)
+        ids = {row["seq"]: JobId(row["id"].hex) for row in rows}
+        history: defaultdict[int, list[Attempt]] = defaultdict(list)
+        for row in await self._ask(_DUMP_HISTORY, list(ids)):
+            history[row["seq"]].append(attempt_of(row))
+        logs: defaultdict[int, list[LogChunk]] = defaultdict(list)
+        for row in await self._ask(_DUMP_LOGS, list(ids)):
+            logs[row["seq"]].append(chunk_of(ids[row["seq"]], row))
+        return [
+            StoredJob(
+                job=(job := job_of(row)),
+                unique=job.unique,
+                key_until=row["key_until"],
+                ended=_ended_of(row),
+                history=tuple(history[row["seq"]]),
+                logs=tuple(logs[row["seq"]]),
+            )
+            for row in rows
+        ]
+
+    # --- in -----------------------------------------------------------------------------------
+
+    async def restore(self, things: Sequence[CopiedRecord]) -> int:
+        async def run(connection: asyncpg.Connection) -> int:
+            async with connection.transaction(isolation="read_committed"):
+                return await self._restore(connection, things)
+
+        try:
+            new = await self._db.side.use(run)
+        except FunctionError as refused:
+            raise await limit_error_of(self._db, refused) from None
+        self._db.wake()
+        return new
+
+    async def _restore(self, connection: asyncpg.Connection, things: Sequence[CopiedRecord]) -> int:
+        new = await self._restore_jobs(connection, _only(StoredJob, things))
+        lists: tuple[tuple[str, Iterable[Mapping[str, object]]], ...] = (
+            (_GATES, map(budget_row, _only(LimitState, things))),
+            (_QUEUES, map(queue_row, _only(QueueRecord, things))),
+            (_ROLLUPS, rollup_rows(_only(Rollup, things))),
+            (_AUDITS, map(audit_row, _only(AuditRecord, things))),
+        )
+        for statement, rows in lists:
+            text = _text(rows)
+            if text != "[]":
+                new += await connection.fetchval(self._db.sql(statement), text)
+        events = [event for event in _only(EventRecord, things) if known_id(event.job) is not None]
+        if events:
+            new += await connection.fetchval(self._db.sql(_EVENTS), *event_args(events))
+        return new
+
+    async def _restore_jobs(
+        self, connection: asyncpg.Connection, stored: Sequence[StoredJob]
+    ) -> int:
+        if not stored:
+            return 0
+        text = _text(map(job_row, stored))
+        rows = await connection.fetch(self._db.sql(_JOBS), self._db.instant(), text)
+        ids = {row["id"].hex for row in rows}
+        fresh = [one for one in stored if one.job.id in ids]
+        traces = _text(history_rows(fresh)), _text(log_rows(fresh))
+        await connection.fetch(self._db.sql(_TRACES), *traces)
+        return len(rows)
+
+
+def _only(kind: type[T], things: Sequence[CopiedRecord]) -> list[T]:
+    return [thing for thing in things if isinstance(thing, kind)]
+
+
+def _text(rows: Iterable[Mapping[str, Any]]) -> str:
+    return msgspec.json.encode(list(rows)).decode()
+
+
+def _ended_of(row: Row) -> tuple[int, Verb, str] | None:
+    if row["ended_number"] is None:
+        return None
+    return row["ended_number"], Verb(row["ended_verb"]), row["ended_by"]

@@ -1,0 +1,300 @@
+-- Giving ready jobs to workers.
+
+-- What few jobs carry, for `claim_jobs`; NULL for one that carries nothing.
+CREATE OR REPLACE FUNCTION extras_of(j jobs) RETURNS text[]
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN coalesce(j.error_kind, j.correlation_id, j.principal, j.tenant, j.trace,
+                              j.tags, j.backoff, j.on_failure, j.on_lost) IS NOT NULL
+                     OR j.missed_at IS NOT NULL OR j.lost > 0 OR j.solo
+                THEN ARRAY[j.lost::text, CASE WHEN j.solo THEN '1' END, us_of(j.missed_at)::text,
+                           j.backoff, j.error_kind, j.error_message, j.tenant, j.principal,
+                           j.correlation_id, j.trace, j.tags]
+                     || CASE WHEN j.on_lost IS NOT NULL THEN ARRAY[j.on_failure, j.on_lost]
+                             WHEN j.on_failure IS NOT NULL THEN ARRAY[j.on_failure] END
+           END
+$$;
+
+-- `JobStore.claim`. p_queues and p_limits are the wants, side by side. p_known: the newest schema
+-- version that the caller knows. A stored one of a newer major gives nothing: WL020, it as the detail.
+-- p_head_start: how long (in microseconds) jobs that were missed are left to others after they are due.
+--
+-- Returns the claimed jobs, want by want, those of one want in any order (the caller sorts them: that
+-- costs the server more); extras: see `extras_of`. The last row is about the claim itself: seq NULL; number 0 if the worker
+-- is not live; attempt 1 if a solo job is due; due, the store's now; timeout, when something
+-- becomes claimable (microseconds since the epoch); extras, the ids of the jobs that were discarded.
+CREATE OR REPLACE FUNCTION claim_jobs(
+    p_at timestamptz, p_worker text, p_queues text[], p_limits integer[], p_total integer,
+    p_solo boolean, p_known integer DEFAULT NULL, p_head_start bigint DEFAULT 0
+) RETURNS TABLE (
+    seq bigint, id bytea, number integer, attempt integer, max_attempts integer, budget integer,
+    due timestamptz, timeout bigint, queue text, task text, payload bytea, extras text[],
+    priority integer
+)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := coalesce(p_at, clock_timestamp());
+    v_left integer := CASE WHEN p_solo THEN least(p_total, 1) ELSE p_total END;
+    v_head_start interval := p_head_start * interval '1 microsecond';
+    v_promoted integer;
+    v_room integer;
+    v_running_room integer;
+    v_expiries integer := 500;
+    v_locked boolean;
+    v_capped boolean;
+    v_counted text[];
+    v_queue text;
+    v_look record;
+    v_next timestamptz;
+    v_late bigint[];
+    v_take bigint[];
+    v_priorities integer[];
+    v_dues timestamptz[];
+    v_started bigint[];
+    v_merged boolean;
+    v_keyed boolean;
+    v_claimed bigint[] := '{}';
+    v_visited record;
+    v_solo record;
+    v_solo_due boolean := false;
+    v_with_solo text[] := '{}';
+    v_with_lanes text[] := '{}';
+    v_expired text[] := '{}';
+    v_charged text[] := '{}';
+BEGIN
+    IF EXISTS (SELECT 1 FROM schema_versions s
+                WHERE s.version >= (coalesce(p_known, 0) / 100 + 1) * 100) THEN
+        RAISE EXCEPTION 'the schema is newer than the caller knows'
+            USING ERRCODE = 'WL020', DETAIL = (SELECT max(s.version) FROM schema_versions s);
+    END IF;
+    -- Burial and claim need not exclude each other: every sweep ends the claims of whoever is not
+    -- live, also those of a claim that raced it.
+    IF NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = p_worker AND w.state = 'live') THEN
+        number := 0;
+        attempt := 0;
+        due := v_now;
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    -- A claim that a crash of the server takes back would be given to somebody else under the
+    -- same number, so it is durable whatever else is.
+    PERFORM commit_durably(true);
+    -- Where no queue has lanes, limited jobs that fall due, solo jobs, a rest by a clock that was set
+    -- back, or a number of jobs that may run at once, there is nothing to lock.
+    SELECT bool_or(
+               EXISTS (SELECT 1 FROM bays b WHERE b.queue = q.queue)
+               OR EXISTS (SELECT 1 FROM jobs j WHERE j.queue = q.queue AND j.ready = 3)
+               OR (EXISTS (SELECT 1 FROM queues c WHERE c.name = q.queue AND c.cool_until > v_now)
+                   AND is_set_back(us_of(v_now)))
+               OR EXISTS (SELECT 1 FROM (SELECT j.gates, j.solo FROM jobs j
+                                          WHERE j.queue BETWEEN q.queue AND q.queue
+                                            AND j.ready = 0 AND j.due <= v_now
+                                          ORDER BY j.queue, j.due, j.seq LIMIT 500) AS d
+                           WHERE d.solo OR d.gates IS NOT NULL)),
+           bool_or((SELECT c.max_running FROM queues c WHERE c.name = q.queue) IS NOT NULL)
+      INTO v_locked, v_capped FROM unnest(p_queues) AS q (queue);
+    IF v_locked THEN
+        PERFORM lock_lanes();
+        PERFORM mend_gates(us_of(v_now));
+    END IF;
+    IF v_capped THEN
+        v_counted := lock_queues(p_queues);
+    END IF;
+
+    FOR i IN 1 .. coalesce(cardinality(p_queues), 0) LOOP
+        v_queue := p_queues[i];
+        FOR again IN 1 .. 2 LOOP
+            SELECT q.paused, q.max_running, q.cool_until,
+                   (SELECT j.due FROM jobs j
+                     WHERE j.queue BETWEEN v_queue AND v_queue AND j.ready = 0
+                     ORDER BY j.queue, j.due LIMIT 1) AS due,
+                   EXISTS (SELECT 1 FROM bays b WHERE b.queue = v_queue) AS laned,
+                   EXISTS (SELECT 1 FROM jobs j WHERE j.queue = v_queue AND j.ready = 3) AS solo
+              INTO v_look
+              FROM (SELECT 1) AS one LEFT JOIN queues q ON q.name = v_queue;
+            EXIT WHEN v_look.paused OR v_look.cool_until > v_now OR again = 2 OR v_look.due IS NULL OR v_look.due > v_now;
+            v_promoted := promote_some(v_queue, 500, v_now, v_locked, v_now - v_head_start);
+        END LOOP;
+        CONTINUE WHEN v_look.paused;
+        IF v_look.cool_until > v_now THEN
+            v_next := least(v_next, v_look.cool_until);
+            CONTINUE;
+        END IF;
+        IF p_head_start > 0 AND v_look.due <= v_now AND v_promoted < 500 THEN
+            v_look.due := least(v_look.due + v_head_start,
+                                (SELECT j.due FROM jobs j
+                                  WHERE j.queue BETWEEN v_queue AND v_queue AND j.ready = 0
+                                    AND j.due > v_now
+                                  ORDER BY j.queue, j.due LIMIT 1));
+        END IF;
+        v_next := least(v_next, v_look.due);
+        IF v_look.max_running IS NOT NULL AND v_queue = ANY (v_counted) IS NOT TRUE THEN
+            -- It was given after the look that decides about the lock.
+            v_next := v_now;
+            CONTINUE;
+        END IF;
+        IF NOT v_locked AND (v_look.laned OR v_look.solo) THEN
+            -- They came after the look that decides about the lock.
+            v_next := v_now;
+            v_look.laned := false;
+            v_look.solo := false;
+        END IF;
+        v_room := greatest(0, least(p_limits[i], v_left));
+        IF v_look.max_running IS NOT NULL THEN
+            v_running_room := room_in(v_queue, v_look.max_running);
+            CONTINUE WHEN v_running_room <= 0;  -- only an end, which wakes, changes that
+            v_room := least(v_room, v_running_room);
+        END IF;
+        v_merged := v_look.laned AND NOT p_solo;
+        v_keyed := v_merged OR p_solo;
+        IF v_look.solo AND NOT p_solo THEN
+            v_with_solo := v_with_solo || v_queue;
+        END IF;
+        IF v_look.laned AND NOT p_solo THEN
+            v_with_lanes := v_with_lanes || v_queue;
+        END IF;
+        CONTINUE WHEN v_room = 0;
+
+        IF p_solo THEN
+            CONTINUE WHEN NOT v_look.solo;
+            SELECT s.* INTO v_solo FROM find_solo(v_queue, v_now, true) AS s;
+            v_expired := v_expired || end_waiting(
+                ARRAY(SELECT j.seq FROM jobs j WHERE j.seq = ANY (v_solo.expired)
+                         AND j.expires_at <= v_now  -- whoever replaces it renews that
+                       FOR UPDATE SKIP LOCKED), 5, 'expired', v_now);
+            v_next := least(v_next, to_timestamp(0) + v_solo.opens_at * interval '1 microsecond');
+            CONTINUE WHEN v_solo.job IS NULL;
+            v_take := ARRAY(SELECT j.seq FROM jobs j
+                             WHERE j.seq = v_solo.job AND j.ready + 0 = 3 FOR UPDATE SKIP LOCKED);
+            -- Judged once more: what it needs may have been replaced before it was locked.
+            CONTINUE WHEN v_take = '{}' OR EXISTS (
+                SELECT 1 FROM jobs j, LATERAL find_shut(j.gates, j.costs, us_of(v_now)) AS s
+                 WHERE j.seq = v_solo.job AND s.gate IS NOT NULL);
+        ELSE
+            IF v_look.laned THEN
+                UPDATE bays b SET opens_at = 0
+                 WHERE b.id = ANY (ARRAY(
+                           SELECT t.id FROM bays t
+                            WHERE t.queue = v_queue AND t.opens_at > 0
+                              AND t.opens_at <= us_of(v_now)
+                            ORDER BY t.opens_at LIMIT 500));
+                -- Also of lanes in closed bays: behind the first one may stand one that needs less.
+                v_late := ARRAY(
+                    SELECT j.seq FROM jobs j
+                     WHERE j.queue = v_queue AND j.ready = 2 AND j.expires_at IS NOT NULL
+                       AND j.expires_at <= v_now
+                     ORDER BY j.expires_at LIMIT greatest(v_expiries, 0)
+                       FOR UPDATE SKIP LOCKED);
+                IF v_late <> '{}' THEN
+                    v_expiries := v_expiries - cardinality(v_late);
+                    v_expired := v_expired || end_waiting(v_late, 5, 'expired', v_now);
+                END IF;
+            END IF;
+            -- The best of the common line. Those that have expired are discarded, and others looked
+            -- for in their place.
+            v_take := '{}';
+            v_priorities := '{}';
+            v_dues := '{}';
+            LOOP
+                SELECT v_take || coalesce(array_agg(c.seq) FILTER (WHERE NOT c.late), '{}'),
+                       CASE WHEN v_look.laned THEN v_priorities
+                           || coalesce(array_agg(c.priority) FILTER (WHERE NOT c.late), '{}') END,
+                       CASE WHEN v_look.laned THEN v_dues
+                           || coalesce(array_agg(c.due) FILTER (WHERE NOT c.late), '{}') END,
+                       array_agg(c.seq) FILTER (WHERE c.late),
+                       v_keyed OR coalesce(bool_or(c.key_window = 'until_started'), false)
+                  INTO v_take, v_priorities, v_dues, v_late, v_keyed
+                  FROM (SELECT j.seq, j.priority, j.due, j.key_window,
+                               coalesce(j.expires_at <= v_now, false) AS late
+                          FROM jobs j
+                         WHERE j.queue = v_queue AND j.ready = 1 AND j.seq <> ALL (v_take)
+                         ORDER BY j.priority, j.due, j.seq
+                         LIMIT v_room - cardinality(v_take) FOR UPDATE SKIP LOCKED) AS c;
+                EXIT WHEN v_late IS NULL;
+                v_expiries := v_expiries - cardinality(v_late);
+                v_expired := v_expired || end_waiting(v_late, 5, 'expired', v_now);
+                IF v_expiries <= 0 THEN
+                    v_next := v_now;
+                    EXIT;
+                END IF;
+            END LOOP;
+        END IF;
+
+        IF v_merged THEN
+            SELECT v.chosen, v.started, v.charged, v.cut_short INTO v_visited
+              FROM visit_lanes(v_queue, v_room, p_worker, v_now, v_take, v_priorities, v_dues) AS v;
+            v_take := v_visited.chosen;
+            v_started := v_visited.started;
+            v_charged := v_charged || v_visited.charged;
+            IF v_visited.cut_short THEN
+                v_next := v_now;
+            END IF;
+        END IF;
+
+        IF v_merged THEN
+            UPDATE jobs j
+               SET state = 1, ready = NULL, attempt = j.attempt + 1,
+                   claim_number = j.claim_number + 1, started_at = v_now, worker = p_worker,
+                   cancel_requested = false, progress = NULL, progress_note = NULL
+             WHERE j.seq = ANY (v_take);
+            v_take := v_take || v_started;
+            RETURN QUERY
+            SELECT j.seq, uuid_send(j.id), j.claim_number, j.attempt, j.max_attempts, j.budget,
+                   j.due, j.timeout, j.queue, j.task, j.payload, extras_of(j), j.priority
+              FROM jobs j WHERE j.seq = ANY (v_take);
+        ELSIF v_take <> '{}' THEN
+            RETURN QUERY
+            UPDATE jobs j
+               SET state = 1, ready = NULL, attempt = j.attempt + 1,
+                   claim_number = j.claim_number + 1, started_at = v_now, worker = p_worker,
+                   cancel_requested = false, progress = NULL, progress_note = NULL
+             WHERE j.seq = ANY (v_take)
+            RETURNING j.seq, uuid_send(j.id), j.claim_number, j.attempt, j.max_attempts, j.budget,
+                      j.due, j.timeout, j.queue, j.task, j.payload, extras_of(j), j.priority;
+            IF p_solo THEN
+                PERFORM charge_gates(j.gates, j.costs, j.seq, j.claim_number, us_of(v_now))
+                   FROM jobs j WHERE j.seq = ANY (v_take) AND j.gates IS NOT NULL;
+                v_charged := ARRAY(SELECT unnest(j.gates) FROM jobs j WHERE j.seq = ANY (v_take));
+            END IF;
+        END IF;
+        v_left := v_left - cardinality(v_take);
+        IF v_keyed THEN
+            v_claimed := v_claimed || v_take;
+        END IF;
+    END LOOP;
+
+    IF v_claimed <> '{}' THEN
+        -- Keys held until the start.
+        PERFORM free_keys(array_agg(j.key), array_agg(j.seq))
+           FROM jobs j WHERE j.seq = ANY (v_claimed) AND j.key_window = 'until_started';
+    END IF;
+    IF v_charged <> '{}' THEN
+        PERFORM mark_charged(us_of(v_now));
+        PERFORM postpone_bays(v_charged, us_of(v_now));
+    END IF;
+    -- What comes next, now that every queue has taken from the gates what it wanted.
+    FOR i IN 1 .. cardinality(v_with_lanes) LOOP
+        v_next := least(v_next, (SELECT to_timestamp(0) + b.opens_at * interval '1 microsecond'
+                                   FROM bays b WHERE b.queue = v_with_lanes[i] AND b.opens_at > 0
+                                  ORDER BY b.opens_at LIMIT 1));
+    END LOOP;
+    FOR i IN 1 .. cardinality(v_with_solo) LOOP
+        CONTINUE WHEN v_with_solo[i] = ANY (v_counted) AND room_in(
+            v_with_solo[i],
+            (SELECT q.max_running FROM queues q WHERE q.name = v_with_solo[i])) <= 0;
+        SELECT s.* INTO v_solo FROM find_solo(v_with_solo[i], v_now, false) AS s;
+        v_solo_due := v_solo_due OR v_solo.job IS NOT NULL;
+        v_next := least(v_next, to_timestamp(0) + v_solo.opens_at * interval '1 microsecond');
+    END LOOP;
+    seq := NULL;
+    id := NULL;
+    number := 1;
+    attempt := v_solo_due::integer;
+    due := v_now;
+    timeout := us_of(v_next);
+    queue := NULL;
+    task := NULL;
+    payload := NULL;
+    extras := v_expired;
+    RETURN NEXT;
+END $$;

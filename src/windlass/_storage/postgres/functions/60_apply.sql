@@ -1,0 +1,445 @@
+-- Ending claims.
+
+-- What the outcome of a run means for others: breakers, rates and the queue. The caller has called
+-- `lock_lanes` if p_gates is not NULL, or the queue has something to forgive (p_forgive).
+CREATE OR REPLACE FUNCTION tell_others(
+    p_verb text, p_gates text[], p_queue text, p_now timestamptz, p_drains boolean,
+    p_forgive boolean
+) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_verb = 'succeed' THEN
+        IF p_gates IS NOT NULL THEN
+            PERFORM close_breakers(p_gates);
+        END IF;
+        IF p_forgive THEN
+            PERFORM forgive_queues(ARRAY[p_queue], p_now);
+        END IF;
+    ELSIF p_gates IS NULL THEN
+        RETURN;
+    ELSIF p_verb IN ('retry', 'fail') THEN
+        PERFORM trip_breakers(p_gates, us_of(p_now));
+    ELSIF p_verb = 'throttle' AND p_drains THEN
+        PERFORM drain_gates(p_gates, us_of(p_now));
+    END IF;
+END $$;
+
+-- One transition that is no plain success; see `apply_transitions` for the arguments. The caller
+-- has called `lock_lanes` if the job has limits, with p_cools, or if there is something to forgive.
+--   verdict, verb   the answer
+--   gates           what came back
+--   place           whether the job is to be placed (`place_waiting`)
+--   retake          whether it may hold its key again (`retake_keys`)
+--   cool_until, cooled   of its queue, where it was throttled with p_cools
+CREATE OR REPLACE FUNCTION apply_transition(
+    p_now timestamptz, p_seq bigint, p_number integer, p_verb text, p_by text, p_delay bigint,
+    p_refund boolean, p_result bytea, p_error_kind text, p_error_message text,
+    p_error_traceback text, p_lost integer, p_solo boolean, p_missed boolean,
+    p_if_cancelled text, p_keep boolean, p_cools bigint[], p_drains boolean, p_forgive boolean,
+    p_error_frame text, p_started boolean,
+    OUT verdict text, OUT verb text, OUT opened text[], OUT place boolean, OUT retake boolean,
+    OUT cool_until timestamptz, OUT cooled boolean
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_job record;
+    v_due timestamptz;
+    v_state integer;
+    v_returns boolean;
+    v_missed boolean;
+    v_why text;
+BEGIN
+    SELECT j.state, j.claim_number, j.cancel_requested, j.queue, j.task, j.worker, j.due,
+           j.started_at, j.attempt, j.key, j.key_window, j.key_spent, j.gates, j.missed_at,
+           j.ended_number, j.ended_verb, j.ended_by
+      INTO v_job FROM jobs j WHERE j.seq = p_seq FOR UPDATE;
+    IF NOT FOUND THEN
+        verdict := 'unknown';
+        RETURN;
+    ELSIF v_job.state <> 1 OR v_job.claim_number <> p_number THEN
+        -- Because this very caller has ended it, or for another reason.
+        IF v_job.ended_number = p_number AND v_job.ended_by = p_by THEN
+            verdict := 'repeated';
+            verb := v_job.ended_verb;
+        ELSE
+            verdict := 'refused';
+        END IF;
+        RETURN;
+    END IF;
+    verdict := 'applied';
+    verb := p_verb;
+    IF v_job.cancel_requested AND p_if_cancelled IS NOT NULL THEN
+        verb := p_if_cancelled;
+    END IF;
+    v_missed := verb = 'release' AND p_missed;
+    IF v_missed THEN
+        -- Nothing ran: this is no error of the job's.
+        v_why := coalesce(p_error_message, '');
+        p_error_kind := NULL;
+    END IF;
+    IF verb = 'throttle' AND p_cools IS NOT NULL THEN
+        SELECT c.cool_until, c.cooled INTO cool_until, cooled
+          FROM cool_queue(v_job.queue, p_cools, p_delay, p_now) AS c;
+    END IF;
+    IF v_job.gates IS NOT NULL THEN
+        DELETE FROM holds h WHERE h.gate = ANY (v_job.gates) AND h.seq = p_seq;
+        opened := v_job.gates;
+    END IF;
+    v_state := CASE verb WHEN 'succeed' THEN 2 WHEN 'fail' THEN 3 WHEN 'cancel' THEN 4 ELSE 0 END;
+    v_returns := v_state = 0;
+    IF NOT v_returns AND v_job.key IS NOT NULL
+       AND (NOT p_keep OR v_job.key_window <> 'for_a_time') THEN
+        PERFORM free_keys(ARRAY[v_job.key], ARRAY[p_seq]);
+    END IF;
+    IF NOT v_returns AND NOT p_keep THEN
+        DELETE FROM jobs j WHERE j.seq = p_seq;
+        PERFORM forget_traces(ARRAY[p_seq]);
+    ELSIF verb = 'succeed' THEN
+        UPDATE jobs j
+           SET state = 2, finished_at = p_now, ended_number = p_number, ended_verb = verb,
+               ended_by = p_by, result = p_result, lost = 0, solo = false, missed_at = NULL,
+               error_kind = NULL, error_message = NULL, error_traceback = NULL,
+               error_frame = NULL
+         WHERE j.seq = p_seq;
+    ELSE
+        v_due := CASE WHEN v_returns THEN greatest(after(p_now, p_delay), cool_until)
+                      ELSE v_job.due END;
+        place := v_returns AND v_due <= p_now AND v_job.gates IS NOT NULL AND NOT p_solo;
+        retake := v_returns AND NOT p_started AND v_job.key_window = 'until_started'
+            AND NOT v_job.key_spent;
+        UPDATE jobs j
+           SET state = v_state,
+               ready = CASE WHEN NOT v_returns THEN NULL
+                            WHEN v_due > p_now OR place THEN 0
+                            WHEN p_solo THEN 3 ELSE 1 END,
+               due = v_due,
+               attempt = CASE WHEN v_returns AND p_refund THEN greatest(0, j.attempt - 1)
+                              ELSE j.attempt END,
+               finished_at = CASE WHEN NOT v_returns THEN p_now END,
+               -- A job that was started once does not expire.
+               expires_at = CASE WHEN v_returns AND p_started THEN NULL ELSE j.expires_at END,
+               key_spent = j.key_spent OR (v_returns AND p_started),
+               ended_number = p_number, ended_verb = verb, ended_by = p_by,
+               lost = p_lost, solo = p_solo, result = NULL,
+               throttled = j.throttled + (verb = 'throttle')::integer,
+               missed_at = CASE WHEN verb = 'release'
+                                THEN coalesce(j.missed_at, CASE WHEN p_missed THEN p_now END) END,
+               missed_why = coalesce(v_why, j.missed_why),
+               error_kind = coalesce(p_error_kind, j.error_kind),
+               error_message = CASE WHEN p_error_kind IS NULL THEN j.error_message
+                                    ELSE p_error_message END,
+               error_traceback = CASE WHEN p_error_kind IS NULL THEN j.error_traceback
+                                      ELSE p_error_traceback END,
+               error_frame = CASE WHEN p_error_kind IS NULL THEN j.error_frame
+                                  ELSE p_error_frame END
+         WHERE j.seq = p_seq;
+        IF NOT v_missed THEN
+            INSERT INTO history (seq, claim_number, attempt, verb, worker, started_at, ended_at,
+                                 error_kind, error_message, error_traceback)
+            VALUES (p_seq, p_number, v_job.attempt, verb, v_job.worker, v_job.started_at, p_now,
+                    p_error_kind, p_error_message, p_error_traceback);
+            -- Snoozes and their like push no error out: 32 with an error, 8 without.
+            IF p_number > 8 THEN
+                DELETE FROM history h
+                 WHERE h.seq = p_seq
+                   AND h.claim_number IN (
+                           SELECT o.claim_number FROM history o
+                            WHERE o.seq = p_seq
+                              AND (o.error_kind IS NULL) = (p_error_kind IS NULL)
+                            ORDER BY o.claim_number DESC
+                           OFFSET CASE WHEN p_error_kind IS NULL THEN 8 ELSE 32 END);
+            END IF;
+        END IF;
+    END IF;
+    PERFORM add_rollup(
+        p_now, v_job.queue, v_job.task, v_job.worker,
+        ARRAY[array_position(finishing_verbs(), verb)],
+        ARRAY[width_bucket(span_us(v_job.due, v_job.started_at), bucket_bottoms())],
+        ARRAY[width_bucket(span_us(v_job.started_at, p_now), bucket_bottoms())]);
+    PERFORM tell_others(verb, v_job.gates, v_job.queue, p_now, p_drains, p_forgive);
+END $$;
+
+-- Jobs that were not started hold their keys again, unless others do by now. A key that is under
+-- decision in an open transaction is left to that one.
+CREATE OR REPLACE FUNCTION retake_keys(p_seqs bigint[], p_now timestamptz) RETURNS void
+LANGUAGE plpgsql SET lock_timeout TO '100ms' AS $$
+DECLARE
+    v_job record;
+BEGIN
+    FOR v_job IN SELECT j.seq, j.key FROM jobs j WHERE j.seq = ANY (p_seqs) ORDER BY j.seq
+    LOOP
+        BEGIN
+            PERFORM take_key(v_job.key, v_job.seq, NULL, p_now);
+        EXCEPTION WHEN lock_not_available THEN
+            -- Its transaction may hold the keys of all these jobs: wait for one of them only.
+            PERFORM set_config('lock_timeout', '1ms', true);
+        END;
+    END LOOP;
+END $$;
+
+-- These jobs have succeeded: their units come back, breakers close, and whoever waits for them may
+-- ask again. The caller has called `lock_lanes`.
+CREATE OR REPLACE FUNCTION give_back(p_seqs bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_gates text[];
+BEGIN
+    DELETE FROM holds h USING jobs j
+     WHERE j.seq = ANY (p_seqs) AND h.gate = ANY (j.gates) AND h.seq = j.seq;
+    v_gates := ARRAY(SELECT DISTINCT g FROM jobs j, unnest(j.gates) AS g
+                      WHERE j.seq = ANY (p_seqs));
+    PERFORM open_gates(v_gates);
+    PERFORM close_breakers(v_gates);
+END $$;
+
+-- Whether what these transitions do must be done in the order in which they were given: what one
+-- says of a queue or a breaker, the next one finds.
+CREATE OR REPLACE FUNCTION order_matters(p_seqs bigint[], p_verbs text[], p_limited boolean)
+RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN p_limited
+        AND 'succeed' = ANY (p_verbs) AND ('retry' = ANY (p_verbs) OR 'fail' = ANY (p_verbs))
+        AND EXISTS (SELECT 1 FROM limits l
+                     WHERE l.failures IS NOT NULL
+                       AND l.name IN (SELECT split_part(g, ':', 1) FROM jobs j, unnest(j.gates) AS g
+                                       WHERE j.seq = ANY (p_seqs)));
+END $$;
+
+-- `JobStore.apply`. Arrays side by side, one entry per transition (_core/job/transition.py), best in the
+-- order of p_seqs; one that no transition needs may be NULL as a whole. Verbs are names, delays
+-- microseconds. p_if_cancelled NULL: a cancel request changes nothing.
+--   p_cools    texts of arrays: how long the queue rests, by its number of cool-downs before
+--   p_thens    the job that is inserted if this verb takes effect, JSON as for `insert_listed`
+--   p_order    the places in the order in which they were given, where it is not that of p_seqs
+--
+-- Returns one row: the store's now and, side by side, verdicts (applied, repeated, refused,
+-- unknown) and verbs; both NULL if every transition was applied as asked. cool_untils and cooleds
+-- are NULL if nobody asked for a cool-down.
+--
+-- Plain successes are one statement; whatever frees a key, returns or fails is decided job by job.
+-- p_one_by_one: everything is, because one job is named twice and each must see what the one before
+-- it did.
+CREATE OR REPLACE FUNCTION apply_transitions(
+    p_at timestamptz, p_durable boolean,
+    p_seqs bigint[], p_numbers integer[], p_verbs text[], p_bys text[],
+    p_results bytea[] DEFAULT NULL, p_keeps boolean[] DEFAULT NULL,
+    p_delays bigint[] DEFAULT NULL, p_refunds boolean[] DEFAULT NULL,
+    p_error_kinds text[] DEFAULT NULL, p_error_messages text[] DEFAULT NULL,
+    p_error_tracebacks text[] DEFAULT NULL, p_losts integer[] DEFAULT NULL,
+    p_solos boolean[] DEFAULT NULL, p_misseds boolean[] DEFAULT NULL,
+    p_if_cancelleds text[] DEFAULT NULL, p_one_by_one boolean DEFAULT false,
+    p_cools text[] DEFAULT NULL, p_drains boolean[] DEFAULT NULL, p_thens text[] DEFAULT NULL,
+    p_order integer[] DEFAULT NULL, p_error_frames text[] DEFAULT NULL,
+    p_starteds boolean[] DEFAULT NULL,
+    OUT at timestamptz, OUT verdicts text[], OUT verbs text[], OUT cool_untils timestamptz[],
+    OUT cooleds boolean[]
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_count integer := coalesce(cardinality(p_seqs), 0);
+    v_done integer := 0;
+    v_group record;
+    v_answer record;
+    v_opened text[];
+    v_place bigint[];
+    v_place_at integer;
+    v_retake bigint[];
+    i integer;
+    v_limited boolean;
+    v_forgive boolean;
+    v_in_order boolean;
+    v_follow text[];
+    v_done_seqs bigint[] := '{}';
+BEGIN
+    at := coalesce(p_at, clock_timestamp());
+    PERFORM commit_durably(p_durable);
+    IF p_thens IS NOT NULL THEN
+        PERFORM require_limits(names_in(
+            ARRAY(SELECT t.job::json ->> 'limits' FROM unnest(p_thens) AS t (job)
+                   WHERE t.job::json ->> 'limits' IS NOT NULL)));
+    END IF;
+    -- A running job with limits holds something; where nobody does, there is nothing to look for.
+    v_limited := EXISTS (SELECT 1 FROM holds)
+        AND EXISTS (SELECT 1 FROM jobs j WHERE j.seq = ANY (p_seqs) AND j.gates IS NOT NULL);
+    v_forgive := may_forgive(p_seqs, at);
+    IF v_limited OR v_forgive OR p_cools IS NOT NULL THEN
+        PERFORM lock_lanes();
+    END IF;
+    v_in_order := p_cools IS NOT NULL OR order_matters(p_seqs, p_verbs, v_limited);
+    IF p_order IS NOT NULL AND (v_in_order OR p_thens IS NOT NULL) THEN
+        PERFORM 1 FROM jobs j WHERE j.seq = ANY (p_seqs) ORDER BY j.seq FOR UPDATE;
+    ELSE
+        p_order := NULL;
+    END IF;
+    FOR v_group IN
+        WITH done AS (
+            UPDATE jobs j
+               SET state = 2, finished_at = at, ended_number = j.claim_number,
+                   ended_verb = 'succeed', ended_by = t.by, result = t.result, lost = 0,
+                   solo = false, missed_at = NULL, error_kind = NULL, error_message = NULL,
+                   error_traceback = NULL, error_frame = NULL
+              FROM unnest(p_seqs, p_numbers, p_verbs, p_bys, p_results, p_keeps, p_thens)
+                   WITH ORDINALITY AS t (seq, number, verb, by, result, keep, follow, n)
+             WHERE NOT p_one_by_one AND NOT v_in_order
+               AND j.seq = t.seq AND j.claim_number = t.number AND j.state + 0 = 1
+               AND t.verb = 'succeed' AND t.keep IS NOT FALSE AND t.follow IS NULL
+               AND j.key IS NULL AND (v_limited OR j.gates IS NULL)
+            RETURNING t.n::integer AS n, j.queue, j.task, j.worker,
+                      width_bucket(span_us(j.due, j.started_at), bucket_bottoms()) AS wait,
+                      width_bucket(span_us(j.started_at, at), bucket_bottoms()) AS run
+        )
+        SELECT d.queue, d.task, d.worker, array_agg(d.n) AS places, array_agg(d.wait) AS wait,
+               array_agg(d.run) AS run
+          FROM done d GROUP BY d.queue, d.task, d.worker ORDER BY 1, 2, 3
+    LOOP
+        PERFORM add_rollup(at, v_group.queue, v_group.task, v_group.worker,
+                           array_fill(1, ARRAY[cardinality(v_group.places)]),
+                           v_group.wait, v_group.run);
+        v_done := v_done + cardinality(v_group.places);
+        IF v_forgive THEN
+            PERFORM forgive_queues(ARRAY[v_group.queue], at);
+        END IF;
+        IF v_limited THEN
+            v_done_seqs := v_done_seqs
+                || ARRAY(SELECT p_seqs[n] FROM unnest(v_group.places) AS n);
+        END IF;
+        IF v_done < v_count OR verdicts IS NOT NULL THEN
+            verdicts := coalesce(verdicts, array_fill(NULL::text, ARRAY[v_count]));
+            FOREACH v_place_at IN ARRAY v_group.places LOOP
+                verdicts[v_place_at] := 'applied';
+            END LOOP;
+        END IF;
+    END LOOP;
+    IF v_limited THEN
+        PERFORM give_back(v_done_seqs);
+    END IF;
+    IF v_done = v_count THEN
+        verdicts := NULL;
+        RETURN;
+    END IF;
+    verdicts := coalesce(verdicts, array_fill(NULL::text, ARRAY[v_count]));
+    verbs := p_verbs;
+    IF p_cools IS NOT NULL THEN
+        cool_untils := array_fill(NULL::timestamptz, ARRAY[v_count]);
+        cooleds := array_fill(false, ARRAY[v_count]);
+    END IF;
+    FOR turn IN 1 .. v_count LOOP
+        i := coalesce(p_order[turn], turn);
+        CONTINUE WHEN verdicts[i] IS NOT NULL;
+        SELECT a.* INTO v_answer FROM apply_transition(
+            at, p_seqs[i], p_numbers[i], p_verbs[i], p_bys[i], coalesce(p_delays[i], 0),
+            coalesce(p_refunds[i], false), p_results[i], p_error_kinds[i], p_error_messages[i],
+            p_error_tracebacks[i], coalesce(p_losts[i], 0), coalesce(p_solos[i], false),
+            coalesce(p_misseds[i], false), p_if_cancelleds[i], coalesce(p_keeps[i], true),
+            p_cools[i]::bigint[], coalesce(p_drains[i], false), v_forgive,
+            p_error_frames[i], coalesce(p_starteds[i], true)) AS a;
+        verdicts[i] := v_answer.verdict;
+        verbs[i] := v_answer.verb;
+        v_opened := v_opened || v_answer.opened;
+        IF v_answer.cool_until IS NOT NULL THEN
+            cool_untils[i] := v_answer.cool_until;
+            cooleds[i] := v_answer.cooled;
+        END IF;
+        IF v_answer.place THEN
+            v_place := v_place || p_seqs[i];
+        END IF;
+        IF v_answer.retake THEN
+            v_retake := v_retake || p_seqs[i];
+        END IF;
+        IF p_thens[i] IS NOT NULL AND v_answer.verdict = 'applied'
+           AND v_answer.verb = p_verbs[i] THEN
+            v_follow := v_follow || p_thens[i];
+        END IF;
+    END LOOP;
+    IF v_place IS NOT NULL THEN
+        PERFORM place_waiting(v_place, at);
+    END IF;
+    IF v_opened IS NOT NULL THEN
+        PERFORM open_gates(v_opened);
+    END IF;
+    IF v_retake IS NOT NULL THEN
+        PERFORM retake_keys(v_retake, at);
+    END IF;
+    IF v_follow IS NOT NULL THEN
+        -- A key may be under decision in somebody's open transaction: then nothing of this happens.
+        PERFORM set_config('lock_timeout', '2s', true);
+        PERFORM insert_listed(
+            at, p_durable, (SELECT json_agg(f.job::json ORDER BY f.n)
+                              FROM unnest(v_follow) WITH ORDINALITY AS f (job, n)));
+    END IF;
+END $$;
+
+-- The same for the path of most jobs: successes under one claim number, by one worker, with one
+-- result, kept, no job named twice. Those that free keys, or whose claim does not hold, go the long
+-- way.
+CREATE OR REPLACE FUNCTION apply_successes(
+    p_at timestamptz, p_durable boolean,
+    p_seqs bigint[], p_number integer, p_by text, p_result bytea,
+    OUT at timestamptz, OUT verdicts text[], OUT verbs text[]
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_group record;
+    v_done bigint[] := '{}';
+    v_rest bigint[];
+    v_many integer;
+    v_answer record;
+    v_place integer;
+    v_limited boolean;
+    v_forgive boolean;
+BEGIN
+    at := coalesce(p_at, clock_timestamp());
+    PERFORM commit_durably(p_durable);
+    v_limited := EXISTS (SELECT 1 FROM holds)
+        AND EXISTS (SELECT 1 FROM jobs j WHERE j.seq = ANY (p_seqs) AND j.gates IS NOT NULL);
+    v_forgive := may_forgive(p_seqs, at);
+    IF v_limited OR v_forgive THEN
+        PERFORM lock_lanes();
+    END IF;
+    FOR v_group IN
+        WITH done AS (
+            UPDATE jobs j
+               SET state = 2, finished_at = at, ended_number = p_number, ended_verb = 'succeed',
+                   ended_by = p_by, result = p_result, lost = 0, solo = false, missed_at = NULL,
+                   error_kind = NULL, error_message = NULL, error_traceback = NULL,
+                   error_frame = NULL
+             WHERE j.seq = ANY (p_seqs) AND j.claim_number = p_number AND j.state + 0 = 1
+               AND j.key IS NULL AND (v_limited OR j.gates IS NULL)
+            RETURNING j.seq, j.queue, j.task, j.worker,
+                      width_bucket(span_us(j.due, j.started_at), bucket_bottoms()) AS wait,
+                      width_bucket(span_us(j.started_at, at), bucket_bottoms()) AS run
+        )
+        SELECT d.queue, d.task, d.worker, array_agg(d.seq) AS seqs, array_agg(d.wait) AS wait,
+               array_agg(d.run) AS run
+          FROM done d GROUP BY d.queue, d.task, d.worker ORDER BY 1, 2, 3
+    LOOP
+        PERFORM add_rollup(at, v_group.queue, v_group.task, v_group.worker,
+                           array_fill(1, ARRAY[cardinality(v_group.seqs)]),
+                           v_group.wait, v_group.run);
+        v_done := v_done || v_group.seqs;
+        IF v_forgive THEN
+            PERFORM forgive_queues(ARRAY[v_group.queue], at);
+        END IF;
+    END LOOP;
+    IF v_limited THEN
+        PERFORM give_back(v_done);
+    END IF;
+    IF cardinality(v_done) = cardinality(p_seqs) THEN
+        RETURN;
+    END IF;
+    v_rest := ARRAY(SELECT r.seq FROM unnest(p_seqs) AS r (seq) WHERE r.seq <> ALL (v_done)
+                     ORDER BY r.seq);
+    v_many := cardinality(v_rest);
+    SELECT a.verdicts, a.verbs INTO v_answer FROM apply_transitions(
+        at, p_durable, v_rest, array_fill(p_number, ARRAY[v_many]),
+        array_fill('succeed'::text, ARRAY[v_many]), array_fill(p_by, ARRAY[v_many]),
+        array_fill(p_result, ARRAY[v_many])) AS a;
+    verdicts := array_fill('applied'::text, ARRAY[cardinality(p_seqs)]);
+    verbs := array_fill('succeed'::text, ARRAY[cardinality(p_seqs)]);
+    FOR i IN 1 .. CASE WHEN v_answer.verdicts IS NULL THEN 0 ELSE v_many END LOOP
+        v_place := array_position(p_seqs, v_rest[i]);
+        verdicts[v_place] := v_answer.verdicts[i];
+        verbs[v_place] := v_answer.verbs[i];
+    END LOOP;
+END $$;

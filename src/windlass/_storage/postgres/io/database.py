@@ -1,0 +1,125 @@
+"""What all stores of one storage share: connections, the clock, the schema, the subscribers."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from functools import lru_cache
+from typing import Literal
+
+from windlass._storage.postgres.io.connection import PostgresConnection, PostgresServer, Row
+from windlass._storage.postgres.io.notify import Notifier
+from windlass._storage.shared.subscribers import QueueNames, Subscribers
+from windlass._system.seams import SYSTEM_CLOCK, Clock
+from windlass.errors import ConfigError
+
+__all__ = ["PostgresDatabase", "PostgresDurability", "channel_of", "in_schema", "quoted_schema"]
+
+PostgresDurability = Literal["full", "normal"]
+
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,50}")
+_PLACE = re.compile(r"\bwindlass\.(?=[a-z_])")
+
+
+def quoted_schema(name: str) -> str:
+    """The schema as an identifier: the one thing that is ever put into a statement."""
+    if not _SCHEMA.fullmatch(name) or name.startswith(("pg_", "information_schema")):
+        raise ConfigError(
+            f"The schema {name!r} cannot be used: lower-case letters, digits and '_', starting "
+            f"with a letter, at most 51 of them, and none of PostgreSQL's own (pg_...)."
+        )
+    return f'"{name}"'
+
+
+def channel_of(schema: str) -> str:
+    """The channel that hints go through. Channels are the database's, so it names the schema."""
+    return f"windlass_{schema}"
+
+
+@lru_cache(maxsize=1024)
+def in_schema(text: str, schema: str) -> str:
+    """A statement with the quoted schema in place of the word ``windlass`` before a dot."""
+    return _PLACE.sub(f"{schema}.", text)
+
+
+class PostgresDatabase:
+    """One storage's way to the server."""
+
+    def __init__(
+        self,
+        server: PostgresServer,
+        *,
+        schema: str,
+        clock: Clock,
+        durability: PostgresDurability,
+        known: int,
+    ) -> None:
+        """``known``: the newest schema version that this code knows."""
+        self.server: PostgresServer = server
+        self.clock: Clock = clock
+        self.durability = durability
+        self.known = known
+        self.schema: str = quoted_schema(schema)
+        self.channel: str = channel_of(schema)
+        self.work: PostgresConnection = PostgresConnection(server)
+        self.side: PostgresConnection = PostgresConnection(server)
+        self.subscribers: Subscribers = Subscribers()
+        self._notifier = Notifier(self._notify)
+        self.notify_through: PostgresConnection | None = None
+        """The listener's connection, which has nothing else to do; None: the work connection."""
+
+    @property
+    def durable(self) -> bool:
+        """Whether what is answered must be on disk."""
+        return self.durability == "full"
+
+    def instant(self) -> datetime | None:
+        """The test instant; None: the server's own clock."""
+        return None if self.clock is SYSTEM_CLOCK else self.clock.now()
+
+    def sql(self, text: str) -> str:
+        """A statement with the schema in place of the word ``windlass`` before a dot."""
+        return in_schema(text, self.schema)
+
+    async def fetch(
+        self, sql: str, *args: object, again: bool = True, at_most: float | None = None
+    ) -> list[Row]:
+        """One statement, its own transaction, on the work connection.
+
+        ``again``: it may be repeated when its answer was lost. ``at_most``: seconds that the
+        caller waits.
+        """
+        return await self.work.fetch(sql, *args, again=again, at_most=at_most)
+
+    async def fetch_aside(
+        self, sql: str, *args: object, again: bool = True, at_most: float | None = None
+    ) -> list[Row]:
+        """The same on the side connection: keyed flushes, chores, what people ask."""
+        return await self.side.fetch(sql, *args, again=again, at_most=at_most)
+
+    async def fetch_told(
+        self, sql: str, *args: object, at_most: float | None = None, aside: bool = False
+    ) -> tuple[list[Row], bool]:
+        """The same on either connection, and whether an earlier try may have been carried out."""
+        link = self.side if aside else self.work
+        return await link.fetch_told(sql, *args, at_most=at_most)
+
+    def wake(self, queues: QueueNames = None) -> None:
+        """Something was committed that others may wait for: here at once, elsewhere by a hint."""
+        self.subscribers.wake(queues)
+        self._notifier.wake(queues)
+
+    async def _notify(self, text: str) -> None:
+        link = self.notify_through or self.work
+        await link.fetch("SELECT pg_notify($1, $2)", self.channel, text)
+
+    @property
+    def sender(self) -> str:
+        """What our own hints carry: this process need not be woken by them."""
+        return self._notifier.sender
+
+    async def close(self) -> None:
+        """Send the hints that wait, finish what is under way, let go of the connections."""
+        await self._notifier.close()
+        await self.work.close()
+        await self.side.close()

@@ -1,0 +1,171 @@
+"""New jobs as arguments of a statement: arrays side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from windlass._core.job.job import JobId, NewJob
+from windlass._core.job.unique import OnConflict
+from windlass._storage.postgres.io.rows import stored_id, stored_span
+from windlass._storage.protocol.jobs import Inserted
+from windlass._storage.shared.time_bounds import FIRST_INSTANT, clamp_instant
+from windlass.errors import InvalidArgument, KeyBusy, StoreBusy
+
+__all__ = [
+    "check_size",
+    "conflict_of",
+    "extra_args",
+    "insert_answers",
+    "is_keyed",
+    "plain_args",
+    "raise_if_key_busy",
+]
+
+_encode = msgspec.json.Encoder().encode
+
+_MOST_BYTES = 640 * 2**20
+"""A value has a gigabyte at most, also one that holds all payloads, perhaps as base64."""
+_LOCK_NOT_AVAILABLE = "55P03"
+
+
+def check_size(jobs: Sequence[NewJob]) -> None:
+    """Refuse what the server would hang up on. Calls that were merged are stored apart then."""
+    size = sum([len(job.payload) for job in jobs])
+    if size > _MOST_BYTES:
+        message = (
+            f"the payloads of these {len(jobs):,} jobs are {size // 2**20:,} MiB together, and "
+            f"PostgreSQL takes {_MOST_BYTES // 2**20:,} MiB in one statement. Enqueue them in "
+            f"slices."
+        )
+        raise InvalidArgument(message)
+
+
+def is_keyed(jobs: Sequence[NewJob]) -> bool:
+    """Whether somebody else's open transaction may have to be waited for."""
+    return any(job.unique is not None for job in jobs)
+
+
+def raise_if_key_busy(error: StoreBusy) -> None:
+    """Say what it means for whoever enqueues, if it was a key that the store was busy with."""
+    if getattr(error.__cause__, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+        raise KeyBusy(
+            "A unique key of these jobs is being decided by somebody else's open transaction. "
+            "Nothing was stored; enqueue again, and keep transactions that enqueue with a key "
+            "short."
+        ) from error
+
+
+def plain_args(jobs: Sequence[NewJob]) -> tuple[Any, ...]:
+    """What every job has: from ``p_ids`` to ``p_payloads`` of ``insert_jobs``."""
+    return (
+        [stored_id(job.id) for job in jobs],
+        [job.queue for job in jobs],
+        [job.task for job in jobs],
+        [job.priority for job in jobs],
+        _unless_empty(
+            [None if job.at is None else max(clamp_instant(job.at), FIRST_INSTANT) for job in jobs]
+        ),
+        _unless_empty([None if job.delay is None else stored_span(job.delay) for job in jobs]),
+        [job.max_attempts for job in jobs],
+        [job.payload for job in jobs],
+    )
+
+
+def _unless_empty(column: list[Any]) -> list[Any] | None:
+    """A column that no job of the batch fills is None as a whole, and costs nothing."""
+    return None if all(value is None for value in column) else column
+
+
+def _period(job: NewJob) -> int | None:
+    return None if job.unique is None else stored_span(job.unique.period)
+
+
+def conflict_of(job: NewJob) -> str | None:
+    """What to do where its key is held; None: what most do, the holder is the answer."""
+    if job.unique is None or job.unique.on_conflict is OnConflict.REUSE:
+        return None
+    return job.unique.on_conflict.value
+
+
+def _limits(job: NewJob) -> str | None:
+    if not job.limits:
+        return None
+    return _encode([(use.gate, use.cost) for use in job.limits]).decode()
+
+
+_EXTRAS: tuple[Callable[[NewJob], object], ...] = (
+    lambda job: stored_span(job.timeout),
+    lambda job: stored_span(job.expires),
+    lambda job: None if job.unique is None else job.unique.key,
+    lambda job: None if job.unique is None else job.unique.window.value,
+    _period,
+    _limits,
+    lambda job: None if job.backoff is None else _encode(job.backoff).decode(),
+    lambda job: _encode(job.tags).decode() if job.tags else None,
+    lambda job: job.tenant,
+    lambda job: job.principal,
+    lambda job: job.correlation_id,
+    lambda job: job.trace,
+    lambda job: job.parent,
+    conflict_of,
+    lambda job: None if job.on_failure is None else _encode(job.on_failure).decode(),
+    lambda job: None if job.on_lost == "retry" else job.on_lost,
+)
+
+
+def extra_args(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
+    """What few jobs have: from ``p_timeouts`` to ``p_on_losts``; None: none of these has any."""
+    if all(map(_is_plain, jobs)):
+        return None
+    return tuple(_unless_empty([value_of(job) for job in jobs]) for value_of in _EXTRAS)
+
+
+def _is_plain(job: NewJob) -> bool:
+    return (
+        not job.limits
+        and not job.tags
+        and job.unique is None
+        and job.timeout is None
+        and job.expires is None
+        and job.backoff is None
+        and job.tenant is None
+        and job.principal is None
+        and job.correlation_id is None
+        and job.trace is None
+        and job.parent is None
+        and job.on_failure is None
+        and job.on_lost == "retry"
+    )
+
+
+def insert_answers(
+    jobs: Sequence[NewJob], met: Iterable[tuple[int, str | None, bool | None]], *, unsure: bool
+) -> list[Inserted]:
+    """The answers. ``met``: what jobs met, as ``insert_jobs`` says it. ``unsure``: an earlier try
+    may have stored them.
+    """
+    held: dict[int, tuple[str, bool]] = {}
+    expired: dict[int, JobId] = {}
+    before: set[int] = set()
+    for place, holder, replaced in met:
+        if holder is None:
+            before.add(place)
+        elif replaced is None:
+            expired[place] = JobId(holder)
+        else:
+            held[place] = (holder, replaced)
+    if not held and not expired and not before:
+        return [Inserted(job.id, True) for job in jobs]  # noqa: FBT003 -- per job
+    answers: list[Inserted] = []
+    for place, job in enumerate(jobs, 1):
+        late = expired.get(place)
+        if place in held:
+            found, replaced = held[place]
+            answers.append(Inserted(JobId(found), created=False, replaced=replaced, expired=late))
+        else:
+            again = place in before and not unsure
+            answers.append(Inserted(job.id, created=True, expired=late, repeated=again))
+    return answers

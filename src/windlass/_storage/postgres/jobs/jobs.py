@@ -1,0 +1,238 @@
+"""Where jobs wait, are claimed and are finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+from windlass._core.job.job import Claim, JobId, NewJob, Progress
+from windlass._core.job.state import TERMINAL
+from windlass._core.job.transition import Transition
+from windlass._core.values.instants import span_us
+from windlass._storage.postgres.io.connection import RETRY_SECONDS, Row
+from windlass._storage.postgres.io.database import PostgresDatabase
+from windlass._storage.postgres.io.errors import FunctionError
+from windlass._storage.postgres.io.records import STATES, known_ids
+from windlass._storage.postgres.io.rows import claimed_jobs, stored_text
+from windlass._storage.postgres.jobs.apply import (
+    answers_of,
+    by_seq,
+    cooldown_args,
+    frame_args,
+    start_args,
+    success_args,
+    transition_args,
+)
+from windlass._storage.postgres.jobs.insert import (
+    check_size,
+    extra_args,
+    insert_answers,
+    is_keyed,
+    plain_args,
+    raise_if_key_busy,
+)
+from windlass._storage.postgres.limits.limits import limit_error_of
+from windlass._storage.protocol.jobs import (
+    Applied,
+    CancelAnswer,
+    ClaimReply,
+    Inserted,
+    Outlook,
+    Settled,
+    Want,
+)
+from windlass._storage.shared.migrations import major_of, refuse_newer
+from windlass._storage.shared.sql_files import load_sql
+from windlass._storage.shared.stored_text import note_text
+from windlass._storage.shared.subscribers import changed_queues
+from windlass._storage.shared.time_bounds import instant_of
+from windlass.errors import StorageReplaced, StoreBusy
+
+__all__ = ["PostgresJobs"]
+
+_SQL = load_sql("windlass._storage.postgres.sql", "jobs.sql")
+_INSERT_PLAIN, _INSERT = _SQL["insert_plain"], _SQL["insert"]
+_INSERT_KEYED = _SQL["insert_keyed"]
+_CLAIM, _APPLY, _SUCCEED = _SQL["claim"], _SQL["apply"], _SQL["succeed"]
+_OUTLOOK, _ACTIVE, _VERSION = _SQL["outlook"], _SQL["active"], _SQL["version"]
+_REPORT, _SETTLED, _CANCEL = _SQL["report"], _SQL["settled"], _SQL["cancel"]
+
+_MANY = 2**31 - 1
+_SECONDS_EACH = 0.002
+"""What storing a job may take on a slow server, beyond what every call may."""
+_NONE = timedelta(0)
+
+
+class PostgresJobs:
+    """A `JobStore`. Every operation is one statement, and so one transaction."""
+
+    def __init__(self, database: PostgresDatabase, on_ended: Callable[[int], None]) -> None:
+        """``on_ended`` is told how many claims an operation has ended."""
+        self._db, self._on_ended = database, on_ended
+
+    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        if not jobs:
+            return []
+        check_size(jobs)
+        try:
+            rows, unsure = await self._insert(jobs)
+        except FunctionError as refused:
+            raise await limit_error_of(self._db, refused) from None
+        met = ((place, holder, replaced) for place, holder, replaced in rows)
+        answers = insert_answers(jobs, met, unsure=unsure)
+        # No rows: all were stored.
+        self._db.wake(changed_queues(jobs, answers) if rows else {job.queue for job in jobs})
+        return answers
+
+    async def _insert(self, jobs: Sequence[NewJob]) -> tuple[list[Row], bool]:
+        """Answer also whether an earlier try may have stored them."""
+        args: tuple[Any, ...] = (self._db.instant(), self._db.durable, *plain_args(jobs))
+        extras = extra_args(jobs)
+        at_most = RETRY_SECONDS + len(jobs) * _SECONDS_EACH
+        if extras is None:
+            return await self._db.fetch_told(self._db.sql(_INSERT_PLAIN), *args, at_most=at_most)
+        if not is_keyed(jobs):
+            return await self._db.fetch_told(self._db.sql(_INSERT), *args, *extras, at_most=at_most)
+        # On a connection of its own: whoever waits for a key must not keep others waiting.
+        try:
+            return await self._db.fetch_told(
+                self._db.sql(_INSERT_KEYED), *args, *extras, at_most=at_most, aside=True
+            )
+        except StoreBusy as error:
+            raise_if_key_busy(error)
+            raise
+
+    async def claim(
+        self,
+        worker: str,
+        wants: Sequence[Want],
+        *,
+        total: int,
+        solo: bool = False,
+        head_start: timedelta = _NONE,
+    ) -> ClaimReply:
+        try:
+            *rows, about = await self._db.fetch(
+                self._db.sql(_CLAIM),
+                self._db.instant(),
+                worker,
+                [want.queue for want in wants],
+                [min(max(want.limit, 0), _MANY) for want in wants],
+                min(max(total, 0), _MANY),
+                solo,
+                self._db.known,
+                span_us(head_start),
+            )
+        except FunctionError as refused:
+            refuse_newer(int(refused.detail), self._db.known, self._place)
+        except StorageReplaced:
+            # A newer schema may have another function in its place.
+            await self._refuse_newer()
+            raise
+        at, next_us, expired = about["due"], about["timeout"], about["extras"]
+        if expired:
+            self._db.wake()  # for those who wait for their results
+        return ClaimReply(
+            claimed_jobs(rows, at, worker),
+            at,
+            live=about["number"] == 1,
+            next_at=None if next_us is None else instant_of(next_us),
+            solo_due=about["attempt"] == 1,
+            expired=expired or (),
+        )
+
+    @property
+    def _place(self) -> str:
+        return f"the schema {self._db.schema} at {self._db.work.where}"
+
+    async def _refuse_newer(self) -> None:
+        """Raise `SchemaTooNew` where the stored major version is newer than the known one."""
+        with suppress(StorageReplaced):
+            rows = await self._db.fetch(self._db.sql(_VERSION))
+            if major_of(rows[0][0] or 0) > major_of(self._db.known):
+                refuse_newer(rows[0][0], self._db.known, self._place)
+
+    async def apply(self, transitions: Sequence[Transition]) -> Applied:
+        order = by_seq(transitions)
+        ordered = [transitions[place] for place in order]
+        alike = success_args(ordered)
+        now, durable = self._db.instant(), self._db.durable
+        if alike is not None:
+            rows = await self._db.fetch(self._db.sql(_SUCCEED), now, durable, *alike)
+        else:
+            args = transition_args(ordered)
+            twice = len(set(args[0])) < len(ordered)
+            flow = (*cooldown_args(ordered, order), frame_args(ordered), start_args(ordered))
+            try:
+                rows = await self._db.fetch(self._db.sql(_APPLY), now, durable, *args, twice, *flow)
+            except FunctionError as refused:
+                raise await limit_error_of(self._db, refused) from None
+        self._db.wake()
+        self._on_ended(len(ordered))
+        at, *answers = rows[0]
+        found = dict(zip(order, answers_of(ordered, *answers), strict=True))
+        return Applied(at, [found[place] for place in range(len(order))])
+
+    async def active(self, queues: Sequence[str]) -> bool:
+        return await self._asked(_ACTIVE, list(queues))
+
+    async def outlook(self, queues: Sequence[str]) -> Outlook:
+        ((at, claimable, next_us),) = await self._db.fetch(
+            self._db.sql(_OUTLOOK), self._db.instant(), list(queues), self._db.known
+        )
+        return Outlook(at, claimable, None if next_us is None else instant_of(next_us))
+
+    async def _asked(self, statement: str, *args: object) -> bool:
+        rows = await self._db.fetch(self._db.sql(statement), self._db.instant(), *args)
+        return bool(rows[0][0])
+
+    async def report(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
+        if not progress:
+            return
+        await self._db.fetch(
+            self._db.sql(_REPORT),
+            [claim.seq for claim, _ in progress],
+            [claim.number for claim, _ in progress],
+            [float(done.fraction) for _, done in progress],
+            [stored_text(note_text(done)) for _, done in progress],
+        )
+
+    async def settled(self, ids: Sequence[JobId]) -> Sequence[Settled]:
+        rows = await self._db.fetch(self._db.sql(_SETTLED), known_ids(ids))
+        found = {row["id"].hex(): row for row in rows}
+        return [answer for job in ids if (answer := _settled(job, found.get(job))) is not None]
+
+    async def cancel(self, ids: Sequence[JobId]) -> Sequence[CancelAnswer]:
+        known = known_ids(ids)
+        rows = await self._db.fetch_aside(
+            self._db.sql(_CANCEL), self._db.instant(), self._db.durable, known
+        )
+        self._db.wake()
+        found = {
+            job.hex: CancelAnswer(answer) for job, answer in zip(known, rows[0][0], strict=True)
+        }
+        answers: list[CancelAnswer] = []
+        for job in ids:
+            answer = found.get(job, CancelAnswer.UNKNOWN)
+            answers.append(answer)
+            if answer is CancelAnswer.CANCELLED:
+                found[job] = CancelAnswer.TOO_LATE  # named twice: the first one did it
+        return answers
+
+
+def _settled(job: JobId, row: Row | None) -> Settled | None:
+    if row is None:
+        return Settled(job, None)
+    state = STATES[row["state"]]
+    if state not in TERMINAL:
+        return None
+    return Settled(
+        job,
+        state,
+        row["result"],
+        row["error_kind"] or "",
+        row["error_message"] or "",
+        row["reason"],
+    )

@@ -1,0 +1,4 @@
+"""Limits, their usage and the lanes of waiting jobs, on the PostgreSQL backend.
+
+Only this backend imports it; the promises are in `windlass._storage.protocol`.
+"""

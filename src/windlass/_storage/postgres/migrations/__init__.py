@@ -1,0 +1,4 @@
+"""Changes of the PostgreSQL schema, as SQL files that are applied in the order of their numbers.
+
+A file that was released is never edited. Functions are in ``functions``.
+"""

@@ -1,0 +1,116 @@
+"""The seam between Windlass and where jobs live. The docstrings are the contract.
+
+A backend is a `Storage` made of narrow stores. Everything takes and returns batches; every
+operation is atomic, and every operation may be repeated safely after a lost answer. The storage
+owns the clock: one instant is read inside each operation, delays come in as durations.
+``windlass.testing.conformance`` holds every backend to these words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Protocol
+
+from windlass._storage.protocol.actions import ActionStore
+from windlass._storage.protocol.admin import AdminStore
+from windlass._storage.protocol.copy import CopyStore
+from windlass._storage.protocol.jobs import JobStore
+from windlass._storage.protocol.journal import JournalStore
+from windlass._storage.protocol.limits import LimitStore
+from windlass._storage.protocol.maintenance import MaintenanceStore
+from windlass._storage.protocol.queues import QueueStore
+from windlass._storage.protocol.schedules import ScheduleStore
+from windlass._storage.protocol.transactions import TransactionStore
+from windlass._storage.protocol.wakeups import Wakeups
+from windlass._storage.protocol.workers import LeaderStore, WorkerStart, WorkerStore
+
+__all__ = ["Storage", "Stores"]
+
+
+class Stores(Protocol):
+    """What a backend is made of."""
+
+    @property
+    def jobs(self) -> JobStore: ...
+    @property
+    def workers(self) -> WorkerStore: ...
+    @property
+    def leader(self) -> LeaderStore: ...
+    @property
+    def limits(self) -> LimitStore: ...
+    @property
+    def maintenance(self) -> MaintenanceStore: ...
+    @property
+    def queues(self) -> QueueStore: ...
+    @property
+    def schedules(self) -> ScheduleStore: ...
+    @property
+    def admin(self) -> AdminStore: ...
+    @property
+    def orders(self) -> ActionStore: ...
+    @property
+    def journal(self) -> JournalStore: ...
+    @property
+    def moving(self) -> CopyStore: ...
+    @property
+    def wakeups(self) -> Wakeups: ...
+
+    @property
+    def transactions(self) -> TransactionStore | None:
+        """None: this backend cannot take part in the user's transactions."""
+        ...
+
+
+class Storage(Stores, Protocol):
+    """A backend, opened for one event loop."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes see the same jobs."""
+        ...
+
+    def describe(self) -> str:
+        """Backend, version and place in one line, without secrets."""
+        ...
+
+    async def health(self) -> Mapping[str, float | str]:
+        """What the backend can say of itself now, by name.
+
+        ``size`` (bytes of all it keeps) and more of its own; what cannot be answered is left out.
+        Bytes, seconds and counts are numbers, settings the words of the server. Names that
+        `windlass doctor` judges:
+
+        - everywhere ``version``, ``durability`` (the one asked for)
+        - SQLite: ``filesystem``, ``network_filesystem`` (yes, no), ``wal``, ``free_disk``
+        - PostgreSQL: ``synchronous_commit``, ``fsync``, ``full_page_writes``, ``autovacuum``,
+          ``dead_rows``, ``live_rows``, ``oldest_snapshot`` (seconds), ``oldest_snapshot_of`` (who),
+          ``connections``, ``max_connections``, ``pooled`` (yes: by PgBouncer or its like)
+        - Redis: ``appendonly``, ``appendfsync``, ``last_write`` (to that file: ok, err),
+          ``eviction`` (its policy), ``maxmemory``, ``replicas``; ``size`` is the memory it uses
+        """
+        ...
+
+    def prove_dead(self, worker: WorkerStart) -> bool:
+        """Whether this worker's death can be proven at once, on this machine. A proof needs no
+        lease to run out; no proof means nothing.
+        """
+        ...
+
+    def hold_worker_lock(self, worker: str) -> tuple[str, int, int]:
+        """Take the lock that dies with this process; the answer is boot id, device and inode for
+        the worker's row, or ("", 0, 0) where the backend has no such proof.
+        """
+        ...
+
+    def release_worker_lock(self, worker: str) -> None:
+        """Let go of it, after the row has ended."""
+        ...
+
+    async def now(self) -> datetime:
+        """The store's clock."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what is under way and let go of every resource. Safe to repeat."""
+        ...

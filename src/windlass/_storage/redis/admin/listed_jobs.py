@@ -1,0 +1,32 @@
+"""Jobs as people see them, from what lua/shared/shown.lua says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any
+
+from windlass._core.job.job import JobRecord
+from windlass._storage.redis.io.records import job_of
+
+__all__ = ["pairs", "shown_job"]
+
+
+def shown_job(row: Sequence[Any]) -> JobRecord:
+    """The whole job."""
+    asked, kept, error, traceback, progress, held, throttled, why = row
+    return job_of(
+        asked,
+        kept,
+        key_held=bool(held),
+        error=error,
+        traceback=traceback,
+        progress=progress,
+        throttled=throttled,
+        why=why,
+    )
+
+
+def pairs(flat: Sequence[Any]) -> Iterable[tuple[Any, Any]]:
+    """Two by two, as Lua answers with what is in a hash."""
+    return zip(islice(flat, 0, None, 2), islice(flat, 1, None, 2), strict=True)

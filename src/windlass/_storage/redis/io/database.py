@@ -1,0 +1,99 @@
+"""What all stores of one storage share: two connections, the clock, the epoch, the subscribers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass._core.values.instants import to_us
+from windlass._storage.redis.io.connection import LoopConnection
+from windlass._storage.redis.io.dialer import Argument, Dialer
+from windlass._storage.redis.io.scripts import Script, script
+from windlass._storage.shared.subscribers import QueueNames, Subscribers
+from windlass._system.seams import SYSTEM_CLOCK, Clock
+from windlass.errors import StorageError
+
+__all__ = ["Argument", "RedisDatabase"]
+
+_OPEN = script("open")
+
+
+class RedisDatabase:
+    """Runs scripts. Each is atomic and sees one instant: the server's, or that of a test clock.
+
+    Replies are bytes, integers, lists and None. Work and everything that people or chores ask for
+    have a connection each, so that neither waits for the other.
+    """
+
+    def __init__(
+        self, dialer: Dialer, *, clock: Clock, prefix: str, epoch: bytes, replicas: int = 0
+    ) -> None:
+        """``replicas`` must confirm what was written before it counts."""
+        self.clock: Clock = clock
+        self.prefix: str = prefix
+        self.subscribers: Subscribers = Subscribers()
+        self._dialer, self._epoch, self._replicas = dialer, epoch, replicas
+        self._work = self.line()
+        self.side: LoopConnection = self.line()
+        self._closed = False
+
+    def line(self) -> LoopConnection:
+        """A further connection of its own, opened at its first use, on the loop of that use."""
+        fence = (self.prefix + "fence", self._replicas) if self._replicas else None
+        return LoopConnection(self._dialer, fence=fence)
+
+    def instant(self) -> int | str:
+        """The test instant in microseconds, or "" where the server's clock counts."""
+        return "" if self.clock is SYSTEM_CLOCK else to_us(self.clock.now())
+
+    async def run(self, script: Script, *args: Argument, again: bool = True) -> Any:
+        """Run a script on the connection for work, with ``args`` as its ARGV.
+
+        ``again``: repeat it for some seconds when the connection is lost, which every operation
+        of the contract allows. Cancelling the caller does not cancel what was sent.
+        """
+        return await self.run_on(self._work, script, *args, again=again)
+
+    async def run_aside(self, script: Script, *args: Argument, again: bool = True) -> Any:
+        """The same on the side connection: admin and maintenance."""
+        return await self.run_on(self.side, script, *args, again=again)
+
+    async def run_told(self, script: Script, *args: Argument, aside: bool = False) -> Any:
+        """The same, on either connection, answered with a pair: see `LoopConnection.run`."""
+        line = self.side if aside else self._work
+        return await self.run_on(line, script, *args, tells=True)
+
+    async def run_on(
+        self,
+        line: LoopConnection,
+        script: Script,
+        *args: Argument,
+        again: bool = True,
+        tells: bool = False,
+    ) -> Any:
+        """The same on a connection of one's own."""
+        if self._closed:
+            raise StorageError(
+                f"{self._dialer.place} was closed; open the storage again to use it."
+            )
+        arguments = (self.prefix, self._epoch, self.instant(), *args)
+        return await line.run(script, arguments, again=again, tells=tells)
+
+    async def confirm(self) -> None:
+        """Whether scripts may run here, and whether as many replicas confirm as must.
+
+        Takes over, in bites, what an older Windlass has left at other places.
+        """
+        while await self.run_aside(_OPEN):
+            pass
+
+    def wake(self, queues: QueueNames = None) -> None:
+        """Something changed that others on this loop may wait for."""
+        self.subscribers.wake(queues)
+
+    async def close(self) -> None:
+        """Finish what was asked and let go of both connections."""
+        if self._closed:
+            return
+        self._closed = True
+        await self._work.close()
+        await self.side.close()

@@ -1,0 +1,4 @@
+"""Insert, claim, finish and cancel jobs, on the Redis backend.
+
+Only this backend imports it; the promises are in `windlass._storage.protocol`.
+"""

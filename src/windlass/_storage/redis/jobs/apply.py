@@ -1,0 +1,187 @@
+"""Ending claims: transitions as apply.lua reads them, and its answers."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from windlass._core.job.error_origin import frame_of
+from windlass._core.job.state import FAILURE_VERBS, FINISHING, Verb
+from windlass._core.job.transition import Transition
+from windlass._core.values.instants import span_us
+from windlass._storage.protocol.jobs import Applied, TransitionAnswer, Verdict
+from windlass._storage.redis.io.layout import VERB_CODES
+from windlass._storage.redis.io.records import error_bytes
+from windlass._storage.redis.jobs import insert
+from windlass._storage.shared.insert_rules import skip_if_key_held
+from windlass._storage.shared.job_ids import known_id
+from windlass._storage.shared.time_bounds import LAST_US, instant_of
+
+__all__ = [
+    "AnswerOrder",
+    "ApplyBatch",
+    "apply_answers",
+    "apply_batch_of",
+    "as_text",
+    "transition_bytes",
+]
+
+AnswerOrder = Sequence[int] | None
+"""For each answer the place of its transition; None: they are in order."""
+
+_CLAIM = struct.Struct(">16sId")
+_BY = struct.Struct(">cH")
+_RESULT = struct.Struct(">BI")
+_STR32 = struct.Struct(">BI")
+_NOBODY = b"\0" * 16
+_NONE = -1
+
+_SUCCEED = Verb.SUCCEED
+_pack = msgspec.msgpack.Encoder().encode
+
+_ANSWERS: Final = {
+    **{65 + VERB_CODES[verb]: TransitionAnswer(Verdict.APPLIED, verb) for verb in FINISHING},
+    **{97 + VERB_CODES[verb]: TransitionAnswer(Verdict.REPEATED, verb) for verb in FINISHING},
+    ord("-"): TransitionAnswer(Verdict.REFUSED),
+    ord("?"): TransitionAnswer(Verdict.UNKNOWN),
+}
+
+
+class ApplyBatch(NamedTuple):
+    """The arguments of apply.lua, and which answer is whose."""
+
+    items: list[bytes | str]
+    order: AnswerOrder
+
+
+def apply_batch_of(transitions: Sequence[Transition], *, breakers: bool) -> ApplyBatch:
+    """Transitions as few items. ``breakers``: to those the order of outcomes matters."""
+    seqs = {transition.claim.seq for transition in transitions}
+    if len(seqs) < len(transitions):
+        # One job twice in a batch: each must see what the one before it did.
+        return ApplyBatch(["", *(b"T" + transition_bytes(one) for one in transitions)], None)
+    in_order = breakers or any(transition.cools for transition in transitions)
+    sections = _sections(transitions, in_order=in_order)
+    texts: list[bytes | str] = ["1" if len(sections[0].verdicts) > 1 else ""]
+    order: list[int] = []
+    for section in sections:
+        for (by, result), places in section.groups.items():
+            texts.append(_successes(by, result, [transitions[place] for place in places]))
+            order += places
+        texts += [b"T" + transition_bytes(transitions[place]) for place in section.others]
+        order += section.others
+    return ApplyBatch(texts, None if order == list(range(len(order))) else order)
+
+
+class _Section:
+    """Transitions whose order among each other is nobody's business."""
+
+    def __init__(self) -> None:
+        self.groups: dict[tuple[str, bytes | None], list[int]] = {}
+        """Places of plain successes that share who ends them and the result."""
+        self.others: list[int] = []
+        self.verdicts: set[bool] = set()
+
+
+def _sections(transitions: Sequence[Transition], *, in_order: bool) -> list[_Section]:
+    """Successes close breakers and forgive queues, failures do the opposite: of those, the later
+    counts, so ``in_order`` they share no section.
+    """
+    sections = [section := _Section()]
+    for place, transition in enumerate(transitions):
+        verb = transition.verb
+        if verb is _SUCCEED or verb in FAILURE_VERBS or transition.cools:
+            if in_order and (verb is not _SUCCEED) in section.verdicts:
+                sections.append(section := _Section())
+            section.verdicts.add(verb is _SUCCEED)
+        if (
+            verb is _SUCCEED
+            and transition.keep
+            and transition.if_cancelled is None
+            and not transition.lost
+            and not transition.solo
+            and transition.then is None
+        ):
+            group = (transition.by, transition.result)
+            places = section.groups.get(group)
+            if places is None:
+                places = section.groups[group] = []
+            places.append(place)
+        else:
+            section.others.append(place)
+    return sections
+
+
+def _successes(by: str, result: bytes | None, transitions: Sequence[Transition]) -> bytes:
+    name, given = by.encode(), result is not None
+    pack, fromhex = _CLAIM.pack, bytes.fromhex
+    parts = [
+        _BY.pack(b"S", len(name)),
+        name,
+        _RESULT.pack(given, len(result or b"")),
+        result or b"",
+    ]
+    for transition in transitions:
+        claim = transition.claim
+        try:
+            parts.append(pack(fromhex(claim.job), claim.number, claim.seq))
+        except (ValueError, struct.error):
+            parts.append(pack(_NOBODY, 0, 0))  # what cannot be stored is never found
+    return b"".join(parts)
+
+
+def transition_bytes(transition: Transition) -> bytes:
+    """A transition as shared/endings.lua reads it."""
+    claim, error = transition.claim, transition.error
+    cancelled, then = transition.if_cancelled, transition.then
+    return _pack(
+        (
+            as_text(known_id(claim.job)),
+            claim.number,
+            claim.seq,
+            VERB_CODES[transition.verb],
+            _NONE if cancelled is None else VERB_CODES[cancelled],
+            transition.by,
+            max(0, min(span_us(transition.delay), LAST_US)),
+            transition.refund,
+            False if transition.result is None else as_text(transition.result),
+            "" if error is None else as_text(error_bytes(error)),
+            "" if error is None else error.traceback,
+            transition.lost,
+            transition.solo,
+            transition.missed,
+            transition.keep,
+            [max(0, min(span_us(cool), LAST_US)) for cool in transition.cools],
+            transition.drains,
+            [as_text(part) for part in insert.insert_args([skip_if_key_held(then)])]
+            if then is not None
+            else False,
+            "" if error is None else frame_of(error.traceback),
+            transition.started,
+        )
+    )
+
+
+def as_text(value: bytes) -> msgspec.Raw:
+    """Bytes as msgpack text: Lua's strings are bytes, and its decoder knows no other kind."""
+    return msgspec.Raw(_STR32.pack(0xDB, len(value)) + value)
+
+
+def apply_answers(reply: Sequence[Any], order: AnswerOrder) -> Applied:
+    """The answers of apply.lua, in the order of the transitions."""
+    insert.require_limits(reply)
+    now, characters, rests = reply
+    given = [_ANSWERS[character] for character in characters]
+    for place, until, begins in rests:
+        given[place] = TransitionAnswer(
+            Verdict.APPLIED, given[place].verb, instant_of(until), cooled=bool(begins)
+        )
+    if order is None:
+        return Applied(instant_of(now), given)
+    answers = list(given)
+    for place, answer in zip(order, given, strict=True):
+        answers[place] = answer
+    return Applied(instant_of(now), answers)

@@ -1,0 +1,72 @@
+-- What holds a whole queue back: a cool-down, and how many of its jobs may run at once.
+-- use: jobs gates
+
+local GRACE, MOST_HITS = 120000000, 30 -- as in _core/limits/cooldown.py
+local brakes = {}
+
+-- Until when a queue rests (0: no rest is known), its rests in a row, how many may run (0: any
+-- number); false for most queues, which have none of it.
+local function brake_of(queue)
+  local brake = brakes[queue]
+  if brake == nil then
+    brake = redis.call('HGET', prefix .. 'brakes', queue)
+    if brake then
+      local till, hits, most = struct.unpack('>dI4I4', brake)
+      brake = { till = till, hits = hits, most = most }
+    end
+    brakes[queue] = brake
+  end
+  return brake
+end
+
+local function set_brake(queue, till, hits, most)
+  if till == 0 and hits == 0 and most == 0 then
+    redis.call('HDEL', prefix .. 'brakes', queue)
+    brakes[queue] = false
+  else
+    redis.call('HSET', prefix .. 'brakes', queue, struct.pack('>dI4I4', till, hits, most))
+    brakes[queue] = { till = till, hits = hits, most = most }
+  end
+end
+
+local function cooling_until(queue)
+  local brake = brake_of(queue)
+  return brake and brake.till > now and brake.till
+end
+
+-- How many more jobs of a queue may start, whatever limits they have; nil: any number.
+local function queue_room(queue)
+  local brake = brake_of(queue)
+  if not brake then
+    return nil
+  elseif brake.till > now then
+    return 0
+  elseif brake.most == 0 then
+    return nil
+  end
+  local running = tonumber(redis.call('HGET', prefix .. 'counts', RUNNING .. queue) or 0)
+  return math.max(0, brake.most - running - (counted[RUNNING .. queue] or 0))
+end
+
+-- Send a queue to rest, by the list of how long; the answer is until when, and 1 if it did not rest
+-- already: many who hit one limiter are one hit. By a clock that was set back a rest begins where all
+-- others stand: `mend_gates` moves it with them.
+local function cool(queue, cools, delay)
+  local brake = brake_of(queue) or { till = 0, hits = 0, most = 0 }
+  local back = set_back_by() or 0
+  if brake.till > now + back then
+    return brake.till - back, 0
+  end
+  local till = after(now + back, math.max(cools[math.min(brake.hits + 1, #cools)], delay))
+  set_brake(queue, till, math.min(brake.hits + 1, MOST_HITS), brake.most)
+  reckon()
+  return till - back, 1
+end
+
+-- A success: a rest that lies long enough in the past is forgotten.
+local function forgive(queue)
+  local brake = brake_of(queue)
+  if brake and brake.till ~= 0 and brake.till <= now - GRACE then
+    set_brake(queue, 0, 0, brake.most)
+  end
+end

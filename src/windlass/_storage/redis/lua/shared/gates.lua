@@ -1,0 +1,191 @@
+-- The budgets jobs count against, as one operation sees them. A gate is a limit and a key. The
+-- arithmetic is that of _core/limits/limit.py, to the microsecond: whole numbers below 2^53 are exact.
+-- use: jobs
+
+local UNIT = -1 -- in the place of a cost: what is missing is a unit of concurrency, not tokens
+local LONGEST = 36525 * 86400 * 1000000
+
+local specs, usage, spent, charged, breakers = {}, {}, {}, {}, {}
+
+local function gate_of(use)
+  return use[2] == '' and use[1] or use[1] .. ':' .. use[2]
+end
+
+-- {JSON, spacing|nil, burst|nil, concurrency|nil}, of a breaker besides its failures and how long it
+-- opens, each time in a row; or false for a limit nobody knows.
+local function spec_of(name)
+  local spec = specs[name]
+  if spec == nil then
+    spec = redis.call('HGET', prefix .. 'limits', name)
+    spec = spec and cmsgpack.unpack(spec)
+    specs[name] = spec
+  end
+  return spec
+end
+
+local function used(gate)
+  if not usage[gate] then
+    usage[gate] = redis.call('SCARD', prefix .. 'holds:' .. gate)
+  end
+  return usage[gate]
+end
+
+-- Until when a gate is spent; 0: it is not.
+local function spent_until(name, key, gate)
+  if not spent[gate] then
+    spent[gate] = tonumber(redis.call('HGET', prefix .. 'gates:' .. name, key) or '') or 0
+  end
+  return spent[gate]
+end
+
+-- How long so many tokens take to refill.
+local function span(spec, tokens)
+  return math.ceil(math.min(spec[2] * tokens, LONGEST))
+end
+
+-- When the bucket holds this use's cost; nil: it does now.
+local function opens_at(spec, use)
+  if not spec[2] then
+    return nil
+  end
+  local full_at = math.max(spent_until(use[1], use[2], gate_of(use)), now)
+  local free = span(spec, spec[3]) - span(spec, math.min(use[3], spec[3]))
+  if full_at - now > free then
+    return full_at - free
+  end
+  return nil
+end
+
+-- Whether the clock was set back since something was taken: by how much. More than CLOCK_SLACK in
+-- _core/limits/limit.py.
+local function set_back_by()
+  local at = tonumber(redis.call('GET', prefix .. 'charged') or '')
+  return at and at - now > 1000000 and at - now
+end
+
+-- The instant from which a wait counts that begins now. By a clock that was set back it is the last one
+-- that counted: `mend_gates` moves it with all others.
+local function reckon()
+  local at = math.max(tonumber(redis.call('GET', prefix .. 'charged') or '') or 0, now)
+  redis.call('SET', prefix .. 'charged', string.format('%.0f', at))
+  return at
+end
+
+-- --- breakers: _core/limits/breaker.py ---
+
+-- Failures in a row, how often it has opened in a row, until when it is open (0: it never was).
+local function breaker_of(gate)
+  if not breakers[gate] then
+    local stored = redis.call('HGET', prefix .. 'breakers', gate)
+    local failures, opened, till = struct.unpack('>I4I4d', stored or string.rep('\0', 16))
+    breakers[gate] = { failures, opened, till }
+  end
+  return breakers[gate]
+end
+
+-- Until when a breaker that is not closed is open (from then on: one at a time); nil: it is closed.
+local function open_until(spec, gate)
+  local breaker = spec[5] and breaker_of(gate)
+  return breaker and breaker[1] >= spec[5] and breaker[3] or nil
+end
+
+-- One more failure. Those that end while it is open count, and do not prolong it.
+local function trip(spec, gate)
+  local failures, opened, till = unpack(breaker_of(gate))
+  local at = reckon()
+  failures = failures + 1
+  if failures >= spec[5] and till <= at then
+    opened = opened + 1
+    till = after(at, spec[6][math.min(opened, #spec[6])])
+  end
+  breakers[gate] = { failures, opened, till }
+  redis.call('HSET', prefix .. 'breakers', gate, struct.pack('>I4I4d', failures, opened, till))
+end
+
+local function close_breaker(gate)
+  if breaker_of(gate)[1] > 0 then
+    breakers[gate] = { 0, 0, 0 }
+    redis.call('HDEL', prefix .. 'breakers', gate)
+  end
+end
+
+-- --- what jobs take ---
+
+-- What keeps these uses from starting now: gate, cost (or UNIT), and when they can; nil: nothing.
+-- A missing unit comes first, because nobody knows when it returns; then the tokens that take
+-- longest.
+local function shut(uses)
+  local gate, cost, at
+  for _, use in ipairs(uses) do
+    local spec = spec_of(use[1])
+    if spec then
+      local its_gate = gate_of(use)
+      if spec[4] and used(its_gate) >= spec[4] then
+        return its_gate, UNIT, nil
+      end
+      local till = open_until(spec, its_gate)
+      if till and till <= now and used(its_gate) > 0 then
+        return its_gate, UNIT, nil
+      elseif till and till > now and (not at or till > at) then
+        gate, cost, at = its_gate, UNIT, till
+      end
+      local its_at = opens_at(spec, use)
+      if its_at and (not at or its_at > at) then
+        gate, cost, at = its_gate, use[3], its_at
+      end
+    end
+  end
+  return gate, cost, at
+end
+
+-- Take from every gate for a job that starts; none of them is shut. Written by `write_gates`.
+local function charge(uses, id)
+  local counted_once = {}
+  for _, use in ipairs(uses) do
+    local gate, spec = gate_of(use), spec_of(use[1])
+    charged[gate] = use
+    if spec and spec[2] and not opens_at(spec, use) then
+      spent[gate] = math.max(spent_until(use[1], use[2], gate), now) + span(spec, use[3])
+    end
+    if not counted_once[gate] then
+      counted_once[gate] = true
+      usage[gate] = used(gate) + 1
+      redis.call('SADD', prefix .. 'holds:' .. gate, id)
+    end
+  end
+end
+
+-- Nothing is left in the bucket of a gate with a rate. A debt is not forgiven.
+local function drain(spec, use)
+  local gate = gate_of(use)
+  spent[gate] = math.max(spent_until(use[1], use[2], gate), reckon() + span(spec, spec[3]))
+  redis.call('HSET', prefix .. 'gates:' .. use[1], use[2], string.format('%.0f', spent[gate]))
+end
+
+-- A charged job turned out not to start: its units come back.
+local function release_gates(uses, id)
+  for _, use in ipairs(uses) do
+    local gate = gate_of(use)
+    redis.call('SREM', prefix .. 'holds:' .. gate, id)
+    usage[gate] = nil
+  end
+end
+
+-- Store what was taken. The answer names the gates with a rate: gate to {limit, key}.
+local function write_gates()
+  local rated = {}
+  if next(charged) then
+    redis.call('SET', prefix .. 'charged', string.format('%.0f', now))
+  end
+  for gate, use in pairs(charged) do
+    local key, spec = prefix .. 'gates:' .. use[1], spec_of(use[1])
+    if spec and spec[2] then
+      redis.call('HSET', key, use[2], string.format('%.0f', spent[gate] or 0))
+      rated[gate] = use
+    else
+      redis.call('HSETNX', key, use[2], '')
+    end
+  end
+  charged = {}
+  return rated
+end

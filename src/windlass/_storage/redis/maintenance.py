@@ -1,0 +1,138 @@
+"""Chores in bounded bites."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from windlass._core.job.job import JobId
+from windlass._core.job.state import TERMINAL, State
+from windlass._core.values.instants import span_us
+from windlass._storage.redis.io.database import Argument, RedisDatabase
+from windlass._storage.redis.io.durability import DurabilityWatch
+from windlass._storage.redis.io.layout import CODES
+from windlass._storage.redis.io.scripts import Script, script
+from windlass._storage.shared.time_bounds import instant_of
+from windlass._storage.shared.worker_locks import WorkerLocks
+from windlass._system.seams import SYSTEM_CLOCK
+
+__all__ = ["RedisMaintenance"]
+
+_PROMOTE, _EXPIRE, _NEXT_DUE = script("promote"), script("expire"), script("next_due")
+_PRUNE, _PRUNE_ROLLUPS = script("prune"), script("prune_rollups")
+_COMPACT_ROLLUPS, _PRUNE_AUDITS, _PRUNE_EVENTS = (
+    script("compact_rollups"),
+    script("prune_audits"),
+    script("prune_events"),
+)
+_ENDED_NUMBER = script("ended_number")
+_PRUNE_WORKERS, _LIVE = script("prune_workers"), script("live")
+_LIMIT_NAMES, _FORGET_GATES = script("limit_names"), script("forget_gates")
+
+_AT_ONCE = 100
+"""What one script moves or deletes at most: the server does nothing else meanwhile."""
+_MOST_KEPT = 1_000_000
+"""Ended jobs of one state that stay, however young: they live in memory, 600 bytes or more each."""
+_SURPLUS = 1_000
+"""What is deleted of the surplus before it is counted again: others may delete, too."""
+
+
+class RedisMaintenance:
+    """A `MaintenanceStore`."""
+
+    def __init__(
+        self, database: RedisDatabase, locks: WorkerLocks, watch: DurabilityWatch | None = None
+    ) -> None:
+        """``watch``: whether the server still is as durable as it must be."""
+        self._db, self._locks, self._watch = database, locks, watch
+
+    async def promote(self, limit: int) -> int:
+        moved = await self._in_bites(limit, _PROMOTE)
+        if moved:
+            self._db.wake()
+        return moved
+
+    async def next_due(self, queues: Sequence[str] | None = None) -> datetime | None:
+        if queues is not None and not queues:
+            return None
+        due = await self._db.run_aside(_NEXT_DUE, *(queues or ()))
+        return None if due is None else instant_of(due)
+
+    async def expire(self, limit: int) -> Sequence[JobId]:
+        ended: list[JobId] = []
+        while len(ended) < limit:
+            bite = min(limit - len(ended), _AT_ONCE)
+            some = await self._db.run_aside(_EXPIRE, bite)
+            ended += [JobId(job.hex()) for job in some]
+            if len(some) < bite:
+                break
+        if ended:
+            self._db.wake()
+        return ended
+
+    async def _in_bites(self, limit: int, script: Script, *args: Argument) -> int:
+        """Do up to ``limit``, a few by one script; how many were done."""
+        done = 0
+        while done < limit:
+            bite = min(limit - done, _AT_ONCE)
+            some = int(await self._db.run_aside(script, *args, bite))
+            done += some
+            if some < bite:
+                break
+        return done
+
+    async def prune(
+        self,
+        *,
+        state: State,
+        older_than: timedelta,
+        limit: int,
+        apart: Mapping[str, timedelta] | None = None,
+    ) -> int:
+        if state not in TERMINAL:
+            return 0
+        ages: list[Argument] = [span_us(older_than)]
+        for queue, kept in (apart or {}).items():
+            ages += (queue, span_us(kept))
+        return await self._in_bites(limit, _PRUNE, CODES[state], "age", *ages)
+
+    async def prune_rollups(self, *, older_than: timedelta, limit: int) -> int:
+        return int(await self._db.run_aside(_PRUNE_ROLLUPS, span_us(older_than), limit))
+
+    async def compact_rollups(self, *, older_than: timedelta, limit: int) -> int:
+        saved = 0
+        while limit > 0:
+            bite = min(limit, _AT_ONCE)
+            moved, some = await self._db.run_aside(_COMPACT_ROLLUPS, span_us(older_than), bite)
+            limit, saved = limit - moved, saved + some
+            if moved < bite:
+                break
+        return saved
+
+    async def prune_audits(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._in_bites(limit, _PRUNE_AUDITS, span_us(older_than))
+
+    async def prune_events(self, *, older_than: timedelta, limit: int) -> int:
+        return await self._in_bites(limit, _PRUNE_EVENTS, span_us(older_than))
+
+    async def prune_workers(self, *, older_than: timedelta, limit: int) -> int:
+        return int(await self._db.run_aside(_PRUNE_WORKERS, span_us(older_than), limit))
+
+    async def _surplus(self, state: State) -> int:
+        return int(await self._db.run_aside(_ENDED_NUMBER, CODES[state])) - _MOST_KEPT
+
+    async def tidy(self) -> None:
+        if self._watch is not None:
+            await self._watch.look()
+        for state in TERMINAL:
+            # One bite now and then is not enough where thousands end every second.
+            while (surplus := min(await self._surplus(state), _SURPLUS)) > 0:
+                if await self._in_bites(surplus, _PRUNE, CODES[state], "number") < surplus:
+                    break
+        for name in await self._db.run_aside(_LIMIT_NAMES):
+            cursor: bytes | None = b"0"
+            while cursor is not None:
+                found = await self._db.run_aside(_FORGET_GATES, name, cursor)
+                cursor = None if found == b"0" else found
+        _, *live = await self._db.run_aside(_LIVE)
+        self._locks.sweep({worker.decode() for worker in live}, SYSTEM_CLOCK.now())

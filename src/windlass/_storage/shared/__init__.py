@@ -1,0 +1,4 @@
+"""What several backends need: batching, migrations, SQL files, locks, subscribers and conversions.
+
+Nothing here knows one of the backends.
+"""

@@ -1,0 +1,299 @@
+"""The files of one database: made private, watched for replacement, and locked in turn."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+import msgspec
+
+from windlass._storage.shared.worker_locks import LockFile
+from windlass._system.seams import monotonic
+from windlass.errors import StorageFull, StorageRefused, StorageReplaced, StorageUnavailable
+
+if sys.platform != "win32":
+    import fcntl
+
+__all__ = [
+    "DatabaseFiles",
+    "FileGuard",
+    "FileIdentity",
+    "FileWriteLock",
+    "WriteLock",
+    "file_identity_of",
+    "filesystem_of",
+    "is_disk_full",
+    "is_network",
+    "prepare_file",
+    "replaced_file_error",
+]
+
+# SQLite coordinates the readers and writers of a WAL file through shared memory and POSIX locks.
+# Neither works between machines, and most of these file systems fake or forget the locks.
+_NETWORK = re.compile(
+    r"nfs\d?|cifs|smb\w*|9p|afs|ceph|lustre|beegfs|gpfs|glusterfs|ncpfs|davfs|"
+    r"fuse\.(sshfs|s3fs|s3ql|gcsfuse|goofys|rclone|glusterfs|ceph\S*|davfs\d?|blobfuse\d?|"
+    r"curlftpfs|smbnetfs|juicefs|mountpoint-s3|seaweedfs|moosefs|nfs\S*)"
+)
+DISK_FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT}
+"""What a file system says that has no room."""
+_PRIVATE_FILE = 0o600
+
+
+class DatabaseFiles(msgspec.Struct, frozen=True):
+    """The database's real path (no symbolic links) and those of the files beside it."""
+
+    path: str
+
+    @property
+    def wal(self) -> str:
+        return f"{self.path}-wal"
+
+    @property
+    def shm(self) -> str:
+        return f"{self.path}-shm"
+
+    @property
+    def lock(self) -> str:
+        return f"{self.path}-lock"
+
+    @property
+    def workers(self) -> str:
+        return f"{self.path}-workers"
+
+
+def prepare_file(path: str, *, allow_network_filesystem: bool = False) -> DatabaseFiles:
+    """Make sure a private file stands at ``path``, and refuse places a database must not be in.
+
+    Symbolic links are followed once, here: SQLite puts the files beside a database next to the
+    real one, and two names must not lead to two locks.
+    """
+    _refuse_strangers_link(Path(path))
+    files = DatabaseFiles(os.path.realpath(path))
+    kind = filesystem_of(files.path)
+    if is_network(kind) and not allow_network_filesystem:
+        raise StorageRefused(
+            f"{files.path} is on a network file system ({kind}), where SQLite's locks do not "
+            f"hold and jobs can be lost. Use a local disk, move to PostgreSQL for several "
+            f"machines, or set allow_network_filesystem if only one machine will ever open it."
+        )
+    try:
+        _refuse_missing_folder(Path(files.path).parent)
+        _make_file(files.path)
+        mode = Path(files.path).stat().st_mode
+    except OSError as error:
+        if error.errno in DISK_FULL_ERRORS:
+            raise StorageFull(
+                f"The disk that should hold {files.path} is full: free some space."
+            ) from error
+        raise StorageRefused(
+            f"Cannot create or read {files.path}: {error.strerror}. Check the path, its "
+            f"permissions and the user this process runs as."
+        ) from error
+    if not stat.S_ISREG(mode):
+        what = "a directory" if stat.S_ISDIR(mode) else "not an ordinary file"
+        raise StorageRefused(f"{files.path} is {what}; name a file, for example sqlite:///jobs.db.")
+    return files
+
+
+def is_disk_full(path: str) -> bool:
+    """Whether the disk that holds ``path`` is full."""
+    if sys.platform == "win32":
+        return False
+    try:
+        return os.statvfs(path).f_bavail == 0
+    except OSError:
+        return False
+
+
+def _refuse_strangers_link(path: Path) -> None:
+    """In a folder others may write to, a planted link would let them choose what we write."""
+    if sys.platform == "win32" or not path.is_symlink():
+        return
+    if path.lstat().st_uid not in {0, os.geteuid()}:
+        raise StorageRefused(
+            f"{path} is a symbolic link made by another user, who could point it at any file. "
+            f"Replace it, or name the real path."
+        )
+
+
+def _refuse_missing_folder(folder: Path) -> None:
+    """A folder that is not there is a misspelt path, or a volume that is not mounted: a new one
+    would hide that, and hold jobs that nothing looks for.
+    """
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    if missing:
+        raise StorageRefused(
+            f"The folder {missing[-1]} does not exist. Create it (mkdir -p {folder}) or correct "
+            f"the URL: three slashes are relative to the current folder, four absolute."
+        )
+
+
+def _make_file(path: str) -> None:
+    """Create the file without opening an existing one, whoever else is creating it now.
+
+    Closing any descriptor of a database drops every POSIX lock this whole process holds on it,
+    also those of another thread's connection, so we never open one ourselves. SQLite gives the
+    files it makes beside the database the same mode.
+    """
+    try:
+        if sys.platform == "linux":
+            os.mknod(path, _PRIVATE_FILE | stat.S_IFREG)
+        else:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, _PRIVATE_FILE))
+    except FileExistsError:
+        pass
+
+
+def filesystem_of(path: str, mounts: str = "/proc/self/mountinfo") -> str:
+    """The type of the file system that holds ``path``, as the kernel calls it; "" if unknown."""
+    try:
+        text = Path(mounts).read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ""
+    best, kind = "", ""
+    for line in text.splitlines():
+        left, separator, right = line.partition(" - ")
+        if not separator:
+            continue
+        # The kernel writes spaces and the like as \040.
+        point = re.sub(r"\\(\d{3})", lambda m: chr(int(m[1], 8)), left.split(" ")[4])
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):  # the later of two mounts on one point covers it
+            best, kind = point, right.split(" ")[0]
+    return kind
+
+
+def is_network(filesystem: str) -> bool:
+    """Whether a file system of this type is on another machine, as far as its name tells."""
+    return _NETWORK.fullmatch(filesystem) is not None
+
+
+FileIdentity = tuple[int, int]
+
+
+class FileGuard:
+    """Notices when a database file was deleted or replaced under an open connection.
+
+    Without it an insert is acknowledged into a file that no longer has a name, and the job is
+    gone when the process ends. Made right after the connection has read the database, when all
+    three files exist; none of them changes its identity while any connection is open.
+    """
+
+    def __init__(self, files: DatabaseFiles) -> None:
+        self._files = files
+        self.database, self._wal, self._shm = map(
+            file_identity_of, (files.path, files.wal, files.shm)
+        )
+        self._next_full_look = 0.0
+        self.check()
+
+    def check(self) -> None:
+        """Raise StorageReplaced unless the files are the ones that were opened."""
+        files = self._files
+        if self.database is None or file_identity_of(files.path) != self.database:
+            raise replaced_file_error(files.path)
+        if self._wal is None or file_identity_of(files.wal) != self._wal:
+            raise replaced_file_error(files.wal)
+        # A look costs 2.5 µs, a third of an empty transaction. Losing -shm destroys nothing by
+        # itself: it splits old processes from new ones, so a second is soon enough.
+        if monotonic() >= self._next_full_look:
+            self._next_full_look = monotonic() + 1.0
+            if self._shm is None or file_identity_of(files.shm) != self._shm:
+                raise replaced_file_error(files.shm)
+
+
+def replaced_file_error(path: str) -> StorageReplaced:
+    """The error for a file that is no longer the one that was opened."""
+    return StorageReplaced(
+        f"{path} was deleted or replaced while it was open, so nothing more is written to it. "
+        f"Put the file back or choose another one, and restart the process."
+    )
+
+
+def file_identity_of(path: str) -> FileIdentity | None:
+    """Device and inode of what has this name now, or None."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 -- three a transaction; Path would double their cost
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise StorageUnavailable(
+            f"Cannot look at {path}: {error.strerror}. Check the permissions of its folder."
+        ) from error
+    return (found.st_dev, found.st_ino) if found.st_nlink else None
+
+
+# --- taking turns ---------------------------------------------------------------------------
+
+
+def _open_like(database: str, path: str) -> LockFile:
+    """Open a file beside the database, as private or as shared with a group as that one is."""
+    mode = stat.S_IMODE(Path(database).stat().st_mode) & 0o666
+    try:
+        file = LockFile(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
+    except FileExistsError:
+        return LockFile(path, os.O_RDWR)
+    if sys.platform != "win32":
+        os.fchmod(file.fd, mode)  # the umask may have taken the group's bits away
+    return file
+
+
+class WriteLock(Protocol):
+    """Something to hold around a write transaction."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class FileWriteLock:
+    """Takes turns between processes: held around every write transaction.
+
+    SQLite's own waiting is a lottery that starves (of four busy processes the unlucky one got
+    2 % and waited a second); waiters on this lock are woken by the kernel. It gives fairness
+    only, never correctness: whoever does not take it still meets SQLite's lock.
+    """
+
+    def __init__(self, files: DatabaseFiles) -> None:
+        try:
+            self._file = _open_like(files.path, files.lock)
+        except OSError as error:
+            if error.errno in DISK_FULL_ERRORS:
+                raise StorageFull(
+                    f"The disk that holds {files.path} is full: free some space."
+                ) from error
+            raise StorageRefused(
+                f"Cannot open {files.lock}: {error.strerror}. Check its permissions; processes "
+                f"that share a database need to be allowed to write this file too."
+            ) from error
+
+    def __enter__(self) -> Self:
+        if sys.platform != "win32":
+            fcntl.flock(self._file.fd, fcntl.LOCK_EX)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if sys.platform != "win32":
+            fcntl.flock(self._file.fd, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        self._file.close()

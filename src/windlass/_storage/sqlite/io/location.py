@@ -1,0 +1,257 @@
+"""What stands around a database: its file with locks and neighbours, or nothing at all."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+import apsw
+
+from windlass._storage.protocol.workers import WorkerStart
+from windlass._storage.shared.worker_locks import WorkerLocks
+from windlass._storage.sqlite.io.connection import (
+    ConnectionSource,
+    SqliteDurability,
+    connect_reader,
+    disconnect,
+    translate,
+)
+from windlass._storage.sqlite.io.file_watch import ChangeWatcher
+from windlass._storage.sqlite.io.files import (
+    DatabaseFiles,
+    file_identity_of,
+    filesystem_of,
+    is_network,
+    replaced_file_error,
+)
+from windlass._storage.sqlite.io.fork_guard import FORK_GUARD
+from windlass._storage.sqlite.io.wakeups import Watcher
+from windlass._system.seams import monotonic, start_thread
+from windlass.errors import StorageError
+
+__all__ = ["DatabaseLocation", "FileLocation", "MemoryLocation"]
+
+log = logging.getLogger("windlass")
+
+_LARGE_WAL = 64 * 1024 * 1024
+_TRUNCATE_PATIENCE_MS = 100
+"""Shrinking the write-ahead file keeps writers out while it waits for readers."""
+
+
+class DatabaseLocation(Protocol):
+    """Where a database is, and what only this place can do."""
+
+    boot: str
+    """What tells this boot of the machine from every other."""
+    shared: bool
+    """Whether other processes can come here."""
+
+    def check(self) -> None:
+        """Raise StorageReplaced once what was opened is there no more. Called before every read."""
+        ...
+
+    def open_reader(self) -> apsw.Connection: ...
+
+    def close_reader(self, reader: apsw.Connection) -> None: ...
+
+    def watch(self) -> Watcher | None: ...
+
+    def hold_worker_lock(self, worker: str) -> tuple[str, int, int]: ...
+
+    def release_worker_lock(self, worker: str) -> None: ...
+
+    def prove_dead(self, worker: WorkerStart) -> bool: ...
+
+    def forget_worker(self, worker: str) -> None:
+        """Its lock proves nothing any more."""
+        ...
+
+    def sweep(self, live: Collection[str], now: datetime) -> None:
+        """Remove old locks that nobody holds and that are of no live worker."""
+        ...
+
+    async def checkpoint(self) -> None: ...
+
+    def health(self) -> dict[str, float | str]:
+        """What this place can say, by name: see `Storage.health`."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class FileLocation:
+    """A file on this machine."""
+
+    shared = True
+
+    def __init__(self, files: DatabaseFiles, durability: SqliteDurability) -> None:
+        self._files, self._durability = files, durability
+        self._locks = WorkerLocks(files.workers)
+        self.boot: str = self._locks.boot
+        self._database = file_identity_of(files.path)
+        self._next_look = 0.0
+
+    def check(self) -> None:
+        # Nothing is lost by a read of a file that has no name any more, so a second is soon enough.
+        # But whoever looks at jobs would be shown those of then for ever.
+        if monotonic() < self._next_look:
+            return
+        if self._database is None or file_identity_of(self._files.path) != self._database:
+            raise replaced_file_error(self._files.path)
+        self._next_look = monotonic() + 1.0
+
+    def open_reader(self) -> apsw.Connection:
+        return connect_reader(self._files.path)
+
+    def close_reader(self, reader: apsw.Connection) -> None:
+        disconnect(reader)
+
+    def watch(self) -> Watcher | None:
+        return ChangeWatcher(self._files)
+
+    # --- proof of life ------------------------------------------------------------------------
+
+    def hold_worker_lock(self, worker: str) -> tuple[str, int, int]:
+        return self._locks.hold(worker)
+
+    def release_worker_lock(self, worker: str) -> None:
+        self._locks.release(worker)
+
+    def prove_dead(self, worker: WorkerStart) -> bool:
+        return self._locks.prove_dead(worker)
+
+    def forget_worker(self, worker: str) -> None:
+        self._locks.forget(worker)
+
+    def sweep(self, live: Collection[str], now: datetime) -> None:
+        self._locks.sweep(live, now)
+
+    # --- the write-ahead file -----------------------------------------------------------------
+
+    async def checkpoint(self) -> None:
+        """Move the write-ahead file into the database, off the loop: it syncs twice."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def run() -> None:
+            failure: StorageError | None = None
+            try:
+                _checkpoint(self._files)
+            except StorageError as error:
+                failure = error
+            _answer(loop, done, failure)
+
+        start_thread("sqlite-checkpoint", run)
+        await done
+
+    # --- what can be said of it ---------------------------------------------------------------
+
+    def health(self) -> dict[str, float | str]:
+        kind, wal = filesystem_of(self._files.path), _size(self._files.wal)
+        said: dict[str, float | str] = {
+            "durability": self._durability,
+            "size": _size(self._files.path) + wal,
+            "wal": wal,
+        }
+        if kind:
+            said["filesystem"] = kind
+            said["network_filesystem"] = "yes" if is_network(kind) else "no"
+        with suppress(OSError):
+            said["free_disk"] = shutil.disk_usage(Path(self._files.path).parent).free
+        return said
+
+    def close(self) -> None:
+        self._locks.close()
+
+
+def _size(path: str) -> int:
+    """In bytes; the write-ahead file comes and goes."""
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return 0
+
+
+def _answer(
+    loop: asyncio.AbstractEventLoop, done: asyncio.Future[None], failure: StorageError | None
+) -> None:
+    def settle() -> None:
+        if done.cancelled():
+            return
+        if failure is None:
+            done.set_result(None)
+        else:
+            done.set_exception(failure)
+
+    try:
+        loop.call_soon_threadsafe(settle)
+    except RuntimeError:
+        log.debug("a checkpoint ended after its event loop was closed")
+
+
+def _checkpoint(files: DatabaseFiles) -> None:
+    connection = connect_reader(files.path)
+    try:
+        connection.set_busy_timeout(_TRUNCATE_PATIENCE_MS)
+        large = Path(files.wal).stat().st_size > _LARGE_WAL
+        mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if large else apsw.SQLITE_CHECKPOINT_PASSIVE
+        with FORK_GUARD:
+            connection.wal_checkpoint(mode=mode)
+    except (apsw.BusyError, apsw.LockedError):
+        log.debug("%s is in use; its write-ahead file is moved another time", files.path)
+    except apsw.Error as error:
+        raise translate(error, files.path) from error
+    finally:
+        disconnect(connection)
+
+
+class MemoryLocation:
+    """A database inside this process: no files, no locks, no neighbours."""
+
+    boot = "memory"
+    shared = False
+
+    def __init__(self, source: ConnectionSource, watch: Callable[[], Watcher | None]) -> None:
+        self._source, self._watch = source, watch
+
+    def check(self) -> None:
+        """Nobody can take it away."""
+
+    def open_reader(self) -> apsw.Connection:
+        return self._source.open()
+
+    def close_reader(self, reader: apsw.Connection) -> None:
+        """It is the writer's own connection."""
+
+    def watch(self) -> Watcher | None:
+        return self._watch()
+
+    def hold_worker_lock(self, worker: str) -> tuple[str, int, int]:  # noqa: ARG002 -- no lock
+        return "", 0, 0
+
+    def release_worker_lock(self, worker: str) -> None:
+        """There is none."""
+
+    def prove_dead(self, worker: WorkerStart) -> bool:  # noqa: ARG002 -- nothing is ever proven
+        return False
+
+    def forget_worker(self, worker: str) -> None:
+        """Nothing was remembered."""
+
+    def sweep(self, live: Collection[str], now: datetime) -> None:
+        """There are no locks."""
+
+    async def checkpoint(self) -> None:
+        """There is no write-ahead file."""
+
+    def health(self) -> dict[str, float | str]:
+        return {"durability": "none"}
+
+    def close(self) -> None:
+        """Nothing is held."""

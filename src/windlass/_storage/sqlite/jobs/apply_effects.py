@@ -1,0 +1,237 @@
+"""What follows from accepted transitions: collected first, then written in few statements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import apsw
+
+from windlass._core.job.error_origin import frame_of
+from windlass._core.job.job import LimitUse
+from windlass._core.job.state import FAILURE_VERBS, FINISHING, State, Verb
+from windlass._core.job.transition import Transition
+from windlass._core.job.unique import Window
+from windlass._core.values.instants import span_us
+from windlass._storage.shared.sql_files import load_sql
+from windlass._storage.shared.time_bounds import add_clamped_us
+from windlass._storage.sqlite.admin.rollups import RollupChanges
+from windlass._storage.sqlite.io.rows import CODES, WAITING, Row, fetch_shown, limits_of, seqs_text
+from windlass._storage.sqlite.jobs.unique_keys import free_keys
+from windlass._storage.sqlite.jobs.waiting_jobs import frees_key_at_end
+from windlass._storage.sqlite.journal import forget_journal
+from windlass._storage.sqlite.limits.budgets import SqliteBudgets, budgets_of, release_budgets
+from windlass._storage.sqlite.limits.lanes import LaneChanges, unblock_lanes
+
+__all__ = ["HISTORY_WITH_ERROR", "AcceptedTransition", "ApplyEffects", "delete_jobs"]
+
+_SQL = load_sql("windlass._storage.sqlite.sql", "apply.sql")
+_DETAILS, _SUCCEED, _SUCCEED_ONE = _SQL["details"], _SQL["succeed"], _SQL["succeed_one"]
+_END, _END_WITH_ERROR = _SQL["end"], _SQL["end_with_error"]
+_REMEMBER, _FORGET_OLD = _SQL["remember"], _SQL["forget_old"]
+_DELETE_JOBS, _DELETE_HISTORY = _SQL["delete_jobs"], _SQL["delete_history"]
+
+HISTORY_WITH_ERROR = 32
+"""Ended claims with an error that a job remembers."""
+HISTORY_WITHOUT_ERROR = 8
+"""And without one: snoozes and their like push no error out."""
+
+_TOGETHER = 4
+"""Successes with one result that are worth a statement of their own."""
+
+_RETURNING = {verb for verb, state in FINISHING.items() if state is State.WAITING}
+
+
+class AcceptedTransition(NamedTuple):
+    """An accepted transition, the verb that takes effect, and the row of ``claims``."""
+
+    transition: Transition
+    verb: Verb
+    row: Row
+    rests_until: int = 0
+    """When the job's queue has rested: what comes back is due no sooner."""
+
+
+class _Details(NamedTuple):
+    """A row of ``details`` in apply.sql."""
+
+    seq: int
+    attempt: int
+    priority: int
+    key: str | None
+    window: str | None
+    limits: str | None
+    missed_at: int | None
+    key_spent: int
+
+
+class ApplyEffects:
+    """The accepted transitions of one operation. Give plain successes to `succeed`, and
+    append the others to `others`.
+    """
+
+    def __init__(self, connection: apsw.Connection, now: int) -> None:
+        self._connection, self._now = connection, now
+        self._tallies = RollupChanges(now)
+        self._succeeded: dict[tuple[str, bytes | None], list[Row]] = {}
+        self.others: list[AcceptedTransition] = []
+        self.unstarted: list[tuple[int, str]] = []
+        """After `store`: jobs that were not started, and the keys they held before the claim."""
+
+    def succeed(self, row: Row, transition: Transition) -> None:
+        """A success that frees no key and no limit: the path of most jobs."""
+        group = (transition.by, transition.result)
+        rows = self._succeeded.get(group)
+        if rows is None:
+            rows = self._succeeded[group] = []
+        rows.append(row)
+
+    def store(self) -> None:
+        """Write everything."""
+        if self._succeeded:
+            self._store_successes()
+        if self.others:
+            others = GeneralEffects(self._connection, self._tallies, self._now)
+            others.store(self.others)
+            self.unstarted = others.unstarted
+        self._tallies.store(self._connection)
+
+    def _store_successes(self) -> None:
+        """Most handlers return the same, so most successes share a statement."""
+        apart: list[tuple[int, int, str, bytes | None]] = []
+        for (by, result), rows in self._succeeded.items():
+            self._tallies.add(Verb.SUCCEED, rows)
+            seqs = [row[0] for row in rows]
+            if len(seqs) >= _TOGETHER:
+                self._connection.execute(_SUCCEED, (seqs_text(seqs), self._now, by, result))
+            else:
+                apart += [(seq, self._now, by, result) for seq in seqs]
+        self._connection.executemany(_SUCCEED_ONE, apart)
+
+
+class GeneralEffects:
+    """Every ending that is no plain success."""
+
+    def __init__(self, connection: apsw.Connection, tallies: RollupChanges, now: int) -> None:
+        self._connection, self._tallies, self._now = connection, tallies, now
+        self._lanes, self._gates = LaneChanges(connection), SqliteBudgets(connection, now)
+        self._succeeded: list[Row] = []
+        self._ended: list[Row] = []
+        self._ended_with_error: list[Row] = []
+        self._history: list[Row] = []
+        self._forgotten: list[tuple[int, int, int]] = []
+        self._deleted: list[int] = []
+        self._freed: list[tuple[str, int]] = []
+        self._released: list[tuple[str, int]] = []
+        self.unstarted: list[tuple[int, str]] = []
+
+    def store(self, endings: Sequence[AcceptedTransition]) -> None:
+        seqs = seqs_text([ending.row[0] for ending in endings])
+        details = {
+            row[0]: _Details(*row) for row in fetch_shown(self._connection, _DETAILS, (seqs,))
+        }
+        for ending in endings:
+            self._accept(ending, details[ending.row[0]])
+        self._write()
+
+    def _accept(self, ending: AcceptedTransition, job: _Details) -> None:
+        transition, verb, row, _ = ending
+        self._tallies.add(verb, [row])
+        if job.limits is not None:
+            uses = limits_of(job.limits)
+            self._released += [(gate, job.seq) for gate in budgets_of(uses)]
+            self._tell_gates(ending, uses)
+        if verb in _RETURNING:
+            self._return(ending, job)
+            return
+        if job.key is not None and (not transition.keep or frees_key_at_end(job.window)):
+            self._freed.append((job.key, job.seq))
+        if not transition.keep:
+            self._deleted.append(job.seq)
+        elif verb is Verb.SUCCEED:
+            self._succeeded.append((job.seq, self._now, transition.by, transition.result))
+        else:
+            state, due = CODES[FINISHING[verb]], row[7]
+            self._end(ending, job, (state, None, None, due, job.attempt, self._now))
+
+    def _tell_gates(self, ending: AcceptedTransition, uses: tuple[LimitUse, ...]) -> None:
+        """What the outcome means for whoever draws on the same."""
+        if ending.verb in FAILURE_VERBS:
+            self._gates.trip(uses)
+        elif ending.verb is Verb.SUCCEED:
+            self._gates.close(uses)
+        elif ending.verb is Verb.THROTTLE and ending.transition.drains:
+            self._gates.drain(uses)
+
+    def _return(self, ending: AcceptedTransition, job: _Details) -> None:
+        """The job waits again."""
+        transition, row = ending.transition, ending.row
+        due = max(add_clamped_us(self._now, span_us(transition.delay)), ending.rests_until)
+        lane, ready = None, 0
+        if due <= self._now:
+            ready = 3 if transition.solo else 1
+            if ready == 1 and job.limits is not None:
+                place = (job.priority, due, job.seq)
+                uses = limits_of(job.limits)
+                # What cannot be read is left to whoever makes it ready, and fails there.
+                ready = 2 if uses else 0
+                lane = self._lanes.enter(row[4], uses, place) if uses else None
+        attempt = max(0, job.attempt - 1) if transition.refund else job.attempt
+        until_started = job.window == Window.UNTIL_STARTED.value and not job.key_spent
+        if job.key is not None and until_started and not transition.started:
+            self.unstarted.append((job.seq, job.key))
+        self._end(ending, job, (WAITING, ready, lane, due, attempt, None))
+
+    def _end(self, ending: AcceptedTransition, job: _Details, place: Row) -> None:
+        """Store where the job is now, and remember this claim."""
+        transition, verb, row, _ = ending
+        number, worker, started_at = row[2], row[6], row[8]
+        missed_at = why = None
+        error = transition.error
+        if verb is Verb.RELEASE:
+            missed_at = job.missed_at or (self._now if transition.missed else None)
+            if transition.missed:
+                why, error = "" if error is None else error.message, None
+        said = () if error is None else (error.kind, error.message, error.traceback)
+        begun = int(transition.started and verb in _RETURNING)
+        marks = (transition.by, transition.lost, int(transition.solo), missed_at, begun)
+        if error is None:
+            self._ended.append((job.seq, *place, verb.value, *marks, why))
+        else:
+            frame = frame_of(error.traceback)
+            self._ended_with_error.append((job.seq, *place, verb.value, *marks, *said, frame))
+        if why is not None:
+            return  # nothing ran, so there is nothing to remember
+        self._history.append(
+            (job.seq, number, job.attempt, verb.value, worker, started_at, self._now)
+            + (said or (None, None, None))
+        )
+        most = HISTORY_WITHOUT_ERROR if error is None else HISTORY_WITH_ERROR
+        if number > most:
+            self._forgotten.append((job.seq, most, int(error is None)))
+
+    def _write(self) -> None:
+        statements: Sequence[tuple[str, Sequence[tuple[Any, ...]]]] = (
+            (_SUCCEED_ONE, self._succeeded),
+            (_END, self._ended),
+            (_END_WITH_ERROR, self._ended_with_error),
+            (_REMEMBER, self._history),
+            (_FORGET_OLD, self._forgotten),
+        )
+        for statement, rows in statements:
+            self._connection.executemany(statement, rows)
+        free_keys(self._connection, self._freed)
+        delete_jobs(self._connection, self._deleted)
+        release_budgets(self._connection, self._released)
+        unblock_lanes(self._connection, {gate for gate, _ in self._released})
+        self._lanes.settle()
+        self._lanes.store(self._gates, {})
+
+
+def delete_jobs(connection: apsw.Connection, seqs: Sequence[int]) -> None:
+    """Remove jobs with all that is written down of them. Their keys are the caller's to free."""
+    if seqs:
+        text = seqs_text(seqs)
+        connection.execute(_DELETE_JOBS, (text,))
+        connection.execute(_DELETE_HISTORY, (text,))
+        forget_journal(connection, seqs)

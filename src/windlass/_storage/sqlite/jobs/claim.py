@@ -1,0 +1,348 @@
+"""Giving ready jobs to a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import apsw
+
+from windlass._core.job.job import ClaimedJob, JobId
+from windlass._core.job.state import State
+from windlass._core.job.unique import Window
+from windlass._core.limits.limit import lane_key
+from windlass._storage.protocol.jobs import ClaimReply, Want
+from windlass._storage.shared.sql_files import load_sql
+from windlass._storage.shared.time_bounds import instant_of
+from windlass._storage.sqlite.io.rows import (
+    Row,
+    claimed_jobs,
+    fetch,
+    first,
+    limits_of,
+    optional_instant,
+    seqs_text,
+    value_of,
+)
+from windlass._storage.sqlite.jobs.unique_keys import free_keys
+from windlass._storage.sqlite.jobs.unreadable_rows import damage_of, read_each
+from windlass._storage.sqlite.jobs.waiting_jobs import end_waiting, fail_damaged, promote
+from windlass._storage.sqlite.limits.budgets import SqliteBudgets, repair_after_clock_change
+from windlass._storage.sqlite.limits.lane_claims import LaneClaim, OrderedRows
+from windlass._storage.sqlite.limits.lanes import LaneChanges
+
+__all__ = ["ClaimedRows", "claim", "solo_claimable"]
+
+_SQL = load_sql("windlass._storage.sqlite.sql", "claim.sql")
+_IS_LIVE, _LOOK, _SOLO_AFTER = _SQL["is_live"], _SQL["look"], _SQL["solo_after"]
+_BEST, _CHOSEN, _EXTRAS, _START = _SQL["best"], _SQL["chosen"], _SQL["extras"], _SQL["start"]
+_LANES = load_sql("windlass._storage.sqlite.sql", "lanes.sql")
+_DUE_AFTER = _SQL["due_after"]
+_OPEN_TIMED, _NEXT_TIMED = _LANES["open_timed"], _LANES["next_timed"]
+_RUNNING = load_sql("windlass._storage.sqlite.sql", "queues.sql")["running"]
+
+PROMOTED_AT_ONCE = 500
+"""Due jobs of one queue that a claim makes ready, and bays whose tokens are there."""
+EXPIRED_AT_ONCE = 500
+"""Expired jobs that one claim discards."""
+SOLO_CANDIDATES = 64
+"""Solo jobs that a claim asks the limits for."""
+
+_ANY = 2**63 - 1
+
+# Columns of ``best`` and ``chosen`` in claim.sql.
+_SEQ, _NUMBER, _EXPIRES, _SPECIAL = 0, 2, 10, 11
+
+
+class ClaimedRows:
+    """What one claim did, as rows: the records are built after the lock is given back."""
+
+    __slots__ = ("claimed", "damaged", "expired", "live", "next_at", "now", "solo_due", "worker")
+
+    def __init__(self, worker: str, now: int) -> None:
+        self.worker: str = worker
+        self.now: int = now
+        self.live: bool = True
+        self.claimed: list[tuple[str, list[Row], dict[int, Row]]] = []
+        self.next_at: int | None = None
+        self.solo_due: bool = False
+        self.expired: list[JobId] = []
+        self.damaged: list[JobId] = []
+
+    def reply(self) -> ClaimReply:
+        at, worker = instant_of(self.now), self.worker
+        jobs: list[ClaimedJob] = []
+        for queue, rows, extras in self.claimed:
+            jobs += claimed_jobs(rows, extras, queue, at, worker)
+        return ClaimReply(
+            jobs,
+            at,
+            live=self.live,
+            next_at=optional_instant(self.next_at),
+            solo_due=self.solo_due,
+            expired=self.expired,
+        )
+
+    def expect(self, at: int | None) -> None:
+        """Something may become claimable at this instant."""
+        if at is not None and (self.next_at is None or at < self.next_at):
+            self.next_at = at
+
+
+def claim(
+    connection: apsw.Connection,
+    worker: str,
+    wants: Sequence[Want],
+    *,
+    total: int,
+    solo: bool,
+    now: int,
+    head_start: int = 0,
+) -> ClaimedRows:
+    """`JobStore.claim` at the instant ``now``."""
+    taken = ClaimedRows(worker, now)
+    if not first(connection, _IS_LIVE, (worker,)):
+        taken.live = False
+        return taken
+    claiming = _ClaimOperation(connection, taken, min(total, 1) if solo else total, head_start)
+    for want in wants:
+        claiming.serve(want, solo=solo)
+    claiming.look_ahead()
+    return taken
+
+
+class _ClaimOperation:
+    """One claim under way."""
+
+    def __init__(
+        self, connection: apsw.Connection, taken: ClaimedRows, room: int, head_start: int
+    ) -> None:
+        self._connection = connection
+        self._taken, self._now = taken, taken.now
+        self._room = room
+        self._head_start = head_start
+        self._gates = SqliteBudgets(connection, taken.now)
+        self._expiries = EXPIRED_AT_ONCE
+        self._laned: list[str] = []
+        self._with_solo: list[str] = []
+
+    def serve(self, want: Want, *, solo: bool) -> None:
+        """Take from one queue what is wanted and there."""
+        queue = want.queue
+        paused, cool_until, most, due, laned, alone = self._look(queue)
+        if paused:
+            return
+        if due is not None and due <= self._now:
+            many = self._promote(queue)
+            *_, due, laned, alone = self._look(queue)
+            if self._head_start and many < PROMOTED_AT_ONCE and due is not None:
+                due = self._next_due(queue, due)
+        if cool_until is not None and self._rests(queue, cool_until):
+            return
+        self._taken.expect(due)
+        if laned and not self._laned:
+            repair_after_clock_change(self._connection, self._now)
+        before, free = self._room, self._free(queue, most)
+        room = max(0, min(want.limit, self._room, free))
+        if not free:
+            return
+        if solo:
+            if alone and room:
+                self._take_solo(queue)
+            return
+        if room and (laned or not self._take_best(queue, room)):
+            self._take_by_visits(queue, room)
+        if laned:
+            self._laned.append(queue)
+        if alone and before - self._room < free:
+            self._with_solo.append(queue)
+
+    def _rests(self, queue: str, cool_until: int) -> bool:
+        """Whether a queue cools down, also when a clock that was set back is taken into account."""
+        if cool_until > self._now:
+            repair_after_clock_change(self._connection, self._now)
+            cool_until = self._look(queue)[1]
+            self._taken.expect(cool_until)
+        return cool_until > self._now
+
+    def _free(self, queue: str, most: int | None) -> int:
+        """How many more jobs of a queue may run, whatever limits they have."""
+        if most is None:
+            return _ANY
+        return max(0, most - int(value_of(self._connection, _RUNNING, (queue,))))
+
+    def look_ahead(self) -> None:
+        """What comes next, now that every queue has taken from the gates what it wanted."""
+        for queue in self._laned:
+            self._taken.expect(value_of(self._connection, _NEXT_TIMED, (queue,)))
+        self._taken.solo_due = any(self._next_solo(queue) is not None for queue in self._with_solo)
+
+    def _look(self, queue: str) -> Row:
+        row: Row = fetch(self._connection, _LOOK, (queue,))[0]
+        return row
+
+    def _promote(self, queue: str) -> int:
+        """Make due jobs ready; those that were missed only when others had their head start."""
+        lanes, until = LaneChanges(self._connection), self._now - self._head_start
+        done = promote(
+            self._connection,
+            queue,
+            lanes,
+            limit=PROMOTED_AT_ONCE,
+            now=self._now,
+            missed_until=until,
+        )
+        lanes.settle()
+        return done
+
+    def _next_due(self, queue: str, due: int) -> int:
+        """When something of a queue counts as due, whose first job is due at ``due``."""
+        if due > self._now:
+            return due
+        following = value_of(self._connection, _DUE_AFTER, (queue, self._now))
+        left = due + self._head_start
+        return left if following is None else min(left, following)
+
+    # --- three ways to take -------------------------------------------------------------------
+
+    def _take_best(self, queue: str, room: int) -> bool:
+        """Where there are no lanes. False: one of them has expired or cannot be read, and nothing
+        was taken.
+        """
+        try:
+            rows = fetch(self._connection, _BEST, (queue, room))
+        except UnicodeDecodeError:
+            return False
+        for row in rows:
+            if row[_EXPIRES] is not None and row[_EXPIRES] <= self._now:
+                return False
+        self._start(queue, rows, LaneChanges(self._connection))
+        return True
+
+    def _take_by_visits(self, queue: str, room: int) -> None:
+        """Merge the jobs without limits with the lanes, discard what has expired."""
+        self._connection.execute(_OPEN_TIMED, (queue, self._now, PROMOTED_AT_ONCE))
+        visits = LaneClaim(
+            self._connection, queue, self._gates, room=room, expiries=self._expiries, now=self._now
+        )
+        visits.run()
+        self._discard(visits.expired, visits.lanes)
+        self._fail(visits.damaged, visits.lanes)
+        self._start_chosen(queue, visits.chosen, visits.lanes)
+        visits.lanes.settle()
+        self._postpone(visits.lanes)
+        if visits.cut_short:
+            self._taken.expect(self._now)
+
+    def _take_solo(self, queue: str) -> None:
+        found = self._next_solo(queue, discard=True)
+        if found is not None:
+            seq, limits = found
+            if limits is not None:
+                self._gates.charge(limits_of(limits), seq)
+            lanes = LaneChanges(self._connection)
+            self._start_chosen(queue, [seq], lanes)
+            self._postpone(lanes)
+
+    def _next_solo(self, queue: str, *, discard: bool = False) -> tuple[int, bytes | None] | None:
+        """The first solo job that its limits admit. A refused one closes its lane behind it."""
+        closed: set[str] = set()
+        expired: list[int] = []
+        damaged: dict[int, str] = {}
+        found = None
+        line = OrderedRows(self._connection, _SOLO_AFTER, queue, bite=2)
+        for _, _, seq, expires_at, limits in _bounded(line, SOLO_CANDIDATES):
+            if discard and expires_at is not None and expires_at <= self._now:
+                expired.append(seq)
+                continue
+            uses = () if limits is None else limits_of(limits)
+            if limits is not None and not uses:
+                damaged[seq] = "limits"
+                continue
+            lane = lane_key(uses)
+            shut = None if lane in closed else self._gates.shut(uses)
+            if lane not in closed and shut is None:
+                found = (seq, limits)
+                break
+            closed.add(lane)
+            if shut is not None:
+                self._taken.expect(shut.opens_at)
+        if discard:
+            self._discard(expired, LaneChanges(self._connection))
+            self._fail(damaged, LaneChanges(self._connection))
+        return found
+
+    # --- writing ------------------------------------------------------------------------------
+
+    def _start_chosen(self, queue: str, seqs: Sequence[int], lanes: LaneChanges) -> None:
+        found, damaged = read_each(self._connection, _CHOSEN, seqs)
+        self._fail(damaged, lanes)
+        rows = {row[_SEQ]: row for row in found}
+        self._start(queue, [rows[seq] for seq in seqs if seq in rows], lanes)
+
+    def _start(self, queue: str, rows: list[Row], lanes: LaneChanges) -> None:
+        special = [row[_SEQ] for row in rows if row[_SPECIAL]]
+        extras: dict[int, Row] = {}
+        if special:
+            extras, damaged = self._look_closer(special)
+            if damaged:
+                self._fail(damaged, lanes)
+                rows = [row for row in rows if row[_SEQ] not in damaged]
+        if not rows:
+            return
+        seqs = seqs_text([row[_SEQ] for row in rows])
+        self._connection.execute(_START, (self._now, self._taken.worker, seqs))
+        self._room -= len(rows)
+        self._taken.claimed.append((queue, rows, extras))
+
+    def _look_closer(self, seqs: Sequence[int]) -> tuple[dict[int, Row], dict[int, str]]:
+        """What else the jobs carry, and which cannot be read; keys until the start are freed."""
+        extras, damaged = read_each(self._connection, _EXTRAS, seqs)
+        until_started = Window.UNTIL_STARTED.value
+        held = [(key, seq) for seq, key, window, *_ in extras if window == until_started]
+        free_keys(self._connection, held)
+        found = {row[0]: row for row in extras}
+        return found, damaged | damage_of(found)
+
+    def _fail(self, damaged: Mapping[int, str], lanes: LaneChanges) -> None:
+        """Jobs that cannot be read fail; whoever asks again finds what stands behind them."""
+        if damaged:
+            self._taken.damaged += fail_damaged(self._connection, damaged, lanes, self._now)
+            self._taken.expect(self._now)
+
+    def _discard(self, seqs: Sequence[int], lanes: LaneChanges) -> None:
+        if seqs:
+            self._expiries -= len(seqs)
+            self._taken.expired += end_waiting(
+                self._connection,
+                seqs,
+                lanes,
+                state=State.DISCARDED,
+                reason="expired",
+                now=self._now,
+            )
+
+    def _postpone(self, lanes: LaneChanges) -> None:
+        """Store what was taken from the gates, and tell whoever waits for them."""
+        rows = self._taken.claimed[-1][1] if self._taken.claimed else []
+        lanes.store(self._gates, {row[_SEQ]: row[_NUMBER] for row in rows})
+
+
+def solo_claimable(connection: apsw.Connection, queue: str, now: int) -> bool:
+    """Whether a claim has something to do with the solo jobs of a queue. Read-only."""
+    gates = SqliteBudgets(connection, now)
+    line = OrderedRows(connection, _SOLO_AFTER, queue, bite=2)
+    for _, _, _, expires_at, limits in _bounded(line, SOLO_CANDIDATES):
+        uses = () if limits is None else limits_of(limits)
+        expired = expires_at is not None and expires_at <= now
+        if expired or not uses or gates.shut(uses) is None:
+            return True
+    return line.head() is not None  # further than a claim looks: perhaps
+
+
+def _bounded(line: OrderedRows, limit: int) -> Iterator[Row]:
+    for _ in range(limit):
+        row = line.head()
+        if row is None:
+            return
+        yield row
+        line.advance()

@@ -1,0 +1,266 @@
+"""Storing new jobs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import chain, groupby
+
+import apsw
+import msgspec
+
+from windlass._core.job.job import JobId, JobRecord, NewJob
+from windlass._core.job.state import State
+from windlass._core.job.unique import OnConflict, refuses, replaces
+from windlass._core.values.instants import span_us, to_us
+from windlass._storage.protocol.jobs import Inserted
+from windlass._storage.shared.insert_rules import is_repeat
+from windlass._storage.shared.job_ids import id_of
+from windlass._storage.shared.sql_files import load_sql
+from windlass._storage.shared.time_bounds import LAST_US, add_clamped_us
+from windlass._storage.sqlite.io.rows import (
+    Row,
+    backoff_text,
+    first,
+    follow_up_text,
+    limits_of,
+    limits_text,
+    on_lost_text,
+    tags_text,
+)
+from windlass._storage.sqlite.jobs.unique_keys import Holder, find_holder, take_key
+from windlass._storage.sqlite.jobs.waiting_jobs import end_waiting
+from windlass._storage.sqlite.limits.lanes import BEHIND_ALL, LaneChanges
+from windlass.errors import IdConflict, KeyConflict, LimitUnknown
+
+__all__ = ["insert", "is_stored", "require_limits"]
+
+_SQL = load_sql("windlass._storage.sqlite.sql", "jobs.sql")
+_INSERT, _INSERT_PLAIN = _SQL["insert"], _SQL["insert_plain"]
+_IS_STORED, _LIMIT_NAMES = _SQL["is_stored"], _SQL["limit_names"]
+_NUMBER_OF = _SQL["number_of"]
+_STANDING, _PUT_OFF, _REPLACE = _SQL["standing"], _SQL["put_off"], _SQL["replace"]
+
+_TOGETHER = 50
+"""Rows that share a statement: it takes half the time of as many statements."""
+
+
+def _widened(one: str) -> str:
+    """The same statement for `_TOGETHER` rows."""
+    head, row, tail = re.split(r"(?<=VALUES )(\([?, ]+\))", one)
+    return head + ", ".join([row] * _TOGETHER) + tail
+
+
+_INSERT_MANY, _INSERT_MANY_PLAIN = _widened(_INSERT), _widened(_INSERT_PLAIN)
+
+_fields = msgspec.structs.astuple
+_CARRIED = NewJob.__struct_fields__.index("max_attempts") + 1
+_NOTHING = _fields(NewJob(id=JobId(""), task=""))[_CARRIED:]
+"""What stands behind the attempts in a job that carries nothing special."""
+
+_PLAIN, _FULL, _APART = range(3)
+"""How a job is stored: by the short statement, by the long one, or after a look at its key."""
+
+
+def insert(
+    connection: apsw.Connection, jobs: Sequence[NewJob], now: int, *, strict: bool = False
+) -> list[Inserted]:
+    """`JobStore.insert` at the instant ``now``.
+
+    Neighbours of one kind share a statement, so the order of insertion is the order given. Not
+    ``strict``: an id that is stored is a repeated call, whatever is stored under it.
+    """
+    require_limits(connection, jobs)
+    lanes = LaneChanges(connection)
+    answers: list[Inserted] = []
+    for kind, run in groupby(jobs, _kind):
+        if kind == _APART:
+            for job in run:
+                if strict:
+                    _refuse_others(connection, (job,))  # one by one: the one before may have its id
+                answers.append(_insert_apart(connection, job, lanes, now))
+            continue
+        together, before = list(run), connection.total_changes()
+        if kind == _PLAIN:
+            rows = _plain_rows(together, now)
+            _store(connection, rows, _INSERT_PLAIN, _INSERT_MANY_PLAIN)
+        else:
+            rows = [_row(job, lanes, now) for job in together]
+            _store(connection, rows, _INSERT, _INSERT_MANY)
+        stored = connection.total_changes() - before
+        if strict and stored < len(together):
+            _refuse_others(connection, together)
+            answers += _some_repeated(connection, together, stored)
+        else:
+            answers += [Inserted(job.id, True) for job in together]  # noqa: FBT003 -- per job
+    lanes.settle()
+    return answers
+
+
+def _refuse_others(connection: apsw.Connection, jobs: Iterable[NewJob]) -> None:
+    """Refuse ids that are stored with another call."""
+    for job in jobs:
+        found = first(connection, _IS_STORED, (id_of(job.id),))
+        if found is not None and not is_repeat(job, *found):
+            raise IdConflict(job.id)
+
+
+def _some_repeated(
+    connection: apsw.Connection, jobs: Sequence[NewJob], stored: int
+) -> list[Inserted]:
+    """The answers for jobs of which only so many were stored: those with the highest numbers."""
+    places = {job.id: first(connection, _NUMBER_OF, (id_of(job.id),)) for job in jobs}
+    numbers = sorted((found[0], job) for job, found in places.items() if found is not None)
+    new = {job for _, job in numbers[len(numbers) - stored :]}
+    answers: list[Inserted] = []
+    for job in jobs:
+        answers.append(Inserted(job.id, created=True, repeated=job.id not in new))
+        new.discard(job.id)  # again in the same batch
+    return answers
+
+
+def _store(connection: apsw.Connection, rows: list[Row], one: str, many: str) -> None:
+    whole = len(rows) - len(rows) % _TOGETHER
+    for start in range(0, whole, _TOGETHER):
+        values = list(chain.from_iterable(rows[start : start + _TOGETHER]))
+        connection.execute(many, values)
+    if whole < len(rows):
+        connection.executemany(one, rows[whole:])
+
+
+def _kind(job: NewJob) -> int:
+    if job.unique is not None:
+        return _APART
+    # Compared in one go: this is asked of every job.
+    return _PLAIN if _fields(job)[_CARRIED:] == _NOTHING else _FULL
+
+
+def require_limits(connection: apsw.Connection, jobs: Iterable[NewJob | JobRecord]) -> None:
+    """Refuse jobs that name a limit nobody defined."""
+    named = {use.name for job in jobs if job.limits for use in job.limits}
+    if not named:
+        return
+    known = {name for (name,) in connection.execute(_LIMIT_NAMES)}
+    for name in sorted(named - known):
+        raise LimitUnknown(name, known)
+
+
+def is_stored(connection: apsw.Connection, job: JobId) -> bool:
+    """Whether a job with this id is there."""
+    return first(connection, _IS_STORED, (id_of(job),)) is not None
+
+
+def _insert_apart(
+    connection: apsw.Connection, job: NewJob, lanes: LaneChanges, now: int
+) -> Inserted:
+    """A job with a unique key."""
+    unique = job.unique
+    if unique is None or is_stored(connection, job.id):
+        return Inserted(job.id, created=True, repeated=True)
+    holder, what = find_holder(connection, unique.key, now, job.task), unique.on_conflict
+    its_task = job.task if holder is not None and holder.alike else ""
+    expired: JobId | None = None
+    if holder is not None and holder.late and not replaces(what, its_task, job.task):
+        seqs, expired = [holder.seq], JobId(holder.id.hex())
+        end_waiting(connection, seqs, lanes, state=State.DISCARDED, reason="expired", now=now)
+        holder = None
+    if holder is not None:
+        found = JobId(holder.id.hex())
+        if refuses(what, its_task, job.task):
+            raise KeyConflict(unique.key, found)
+        replaced = what is not OnConflict.REUSE and _replace(connection, job, holder, lanes, now)
+        return Inserted(found, created=False, replaced=replaced)
+    connection.execute(_INSERT, _row(job, lanes, now))
+    period = None if unique.period is None else span_us(unique.period)
+    take_key(connection, unique.key, connection.last_insert_rowid(), period=period, now=now)
+    return Inserted(job.id, created=True, expired=expired)
+
+
+def _replace(
+    connection: apsw.Connection, job: NewJob, holder: Holder, lanes: LaneChanges, now: int
+) -> bool:
+    """A holder that waits takes over what was asked for; False: it does not wait any more."""
+    found = first(connection, _STANDING, (holder.seq,))
+    if found is None or job.unique is None:
+        return False
+    due, queue, priority, solo, lane, limits = found
+    what = job.unique.on_conflict
+    anew = what is not OnConflict.REPLACE_DUE
+    if anew:
+        limits = limits_text(job.limits)
+        lanes.renew(lane)
+    else:
+        lanes.touch(lane)
+    if what is not OnConflict.REPLACE_ARGUMENTS:
+        due = _due(job, now)
+    ready, lane = 0, None
+    if due <= now:
+        ready = 3 if solo else 1
+        if ready == 1 and limits is not None:
+            uses = limits_of(limits)
+            # What cannot be read is left to whoever makes it ready, and fails there.
+            ready = 2 if uses else 0
+            lane = lanes.enter(queue, uses, (priority, due, holder.seq)) if uses else None
+    # What is asked for now must not be lost to an expiry that was asked for before.
+    place = (holder.seq, due, ready, lane, _expiry(job, now))
+    if anew:
+        said = (limits, job.principal, job.correlation_id, job.trace, job.payload)
+        connection.execute(_REPLACE, (*place, *said))
+    else:
+        connection.execute(_PUT_OFF, place)
+    return True
+
+
+def _due(job: NewJob, now: int) -> int:
+    if job.delay is not None:
+        return add_clamped_us(now, span_us(job.delay))
+    return now if job.at is None else min(to_us(job.at), LAST_US)
+
+
+def _expiry(job: NewJob, now: int) -> int | None:
+    return None if job.expires is None else add_clamped_us(now, span_us(job.expires))
+
+
+def _plain_rows(jobs: Iterable[NewJob], now: int) -> list[Row]:
+    rows: list[Row] = []
+    for job in jobs:
+        uid, task, queue, payload, priority, delay, at, most, *_ = _fields(job)
+        due = now if delay is None and at is None else _due(job, now)
+        ready = 1 if due <= now else 0
+        rows.append((id_of(uid), queue, task, ready, priority, due, most, most, now, payload))
+    return rows
+
+
+def _row(job: NewJob, lanes: LaneChanges, now: int) -> Row:
+    due, unique = _due(job, now), job.unique
+    ready, lane = 1 if due <= now else 0, None
+    if ready and job.limits:
+        ready, lane = 2, lanes.enter(job.queue, job.limits, (job.priority, due, BEHIND_ALL))
+    return (
+        id_of(job.id),
+        job.queue,
+        job.task,
+        ready,
+        lane,
+        job.priority,
+        due,
+        job.max_attempts,
+        job.max_attempts,
+        now,
+        _expiry(job, now),
+        None if job.timeout is None else min(span_us(job.timeout), LAST_US),
+        None if unique is None else unique.key,
+        None if unique is None else unique.window.value,
+        None if unique is None or unique.period is None else min(span_us(unique.period), LAST_US),
+        limits_text(job.limits),
+        backoff_text(job.backoff),
+        tags_text(job.tags),
+        job.tenant,
+        job.principal,
+        job.correlation_id,
+        job.trace,
+        job.parent,
+        follow_up_text(job.on_failure),
+        on_lost_text(job.on_lost),
+        job.payload,
+    )

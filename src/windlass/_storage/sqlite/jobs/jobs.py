@@ -1,0 +1,192 @@
+"""Where jobs wait, are claimed and are finished."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+
+import apsw
+
+from windlass._core.job.job import Claim, JobId, NewJob, Progress
+from windlass._core.job.state import TERMINAL, State
+from windlass._core.job.transition import Transition
+from windlass._core.values.instants import span_us
+from windlass._storage.protocol.jobs import (
+    Applied,
+    CancelAnswer,
+    ClaimReply,
+    Inserted,
+    Outlook,
+    Settled,
+    Want,
+)
+from windlass._storage.shared.sql_files import load_sql
+from windlass._storage.shared.stored_text import note_text
+from windlass._storage.shared.subscribers import changed_queues
+from windlass._storage.shared.time_bounds import instant_of
+from windlass._storage.sqlite.io.database import SqliteDatabase
+from windlass._storage.sqlite.io.rows import (
+    RUNNING,
+    STATES,
+    WAITING,
+    Row,
+    first,
+    optional_instant,
+    rows_by_id,
+    value_of,
+)
+from windlass._storage.sqlite.jobs.apply import apply
+from windlass._storage.sqlite.jobs.claim import ClaimedRows, claim, solo_claimable
+from windlass._storage.sqlite.jobs.insert import insert
+from windlass._storage.sqlite.jobs.waiting_jobs import end_waiting
+from windlass._storage.sqlite.limits.budgets import set_back_by
+from windlass._storage.sqlite.limits.lanes import LaneChanges
+
+__all__ = ["SqliteJobs"]
+
+log = logging.getLogger("windlass")
+
+_SQL = load_sql("windlass._storage.sqlite.sql", "jobs.sql")
+_BY_IDS, _REQUEST_CANCEL, _REPORT = _SQL["by_ids"], _SQL["request_cancel"], _SQL["report"]
+_SETTLED, _CLAIMABLE, _ACTIVE = _SQL["settled"], _SQL["claimable"], _SQL["active"]
+_OUTLOOK, _RESTS = _SQL["outlook"], _SQL["rests"]
+_NEXT_TIMED = load_sql("windlass._storage.sqlite.sql", "lanes.sql")["next_timed"]
+
+_NONE = timedelta(0)
+_MANY = 100
+"""A claim of fewer is for slots that fell free beside others: what it waits for is the sync, so it
+does not wait for another's. One of more shares its commit with the finishes before it."""
+
+
+class SqliteJobs:
+    """A `JobStore`."""
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self._db = database
+
+    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        answers = await self._db.write(
+            lambda connection, now: insert(connection, jobs, now, strict=True)
+        )
+        self._db.wake(changed_queues(jobs, answers))
+        return answers
+
+    async def claim(
+        self,
+        worker: str,
+        wants: Sequence[Want],
+        *,
+        total: int,
+        solo: bool = False,
+        head_start: timedelta = _NONE,
+    ) -> ClaimReply:
+        write = self._db.write_soon if total < _MANY else self._db.write
+        later = span_us(head_start)
+
+        def op(connection: apsw.Connection, now: int) -> ClaimedRows:
+            self._db.refuse_newer(connection)
+            return claim(
+                connection, worker, wants, total=total, solo=solo, now=now, head_start=later
+            )
+
+        taken = await write(op)
+        if taken.expired or taken.damaged:
+            self._db.wake()  # for those who wait for their results
+        for job in taken.damaged:
+            log.error("job %s cannot be read and has failed; its error names the column", job)
+        return taken.reply()
+
+    async def apply(self, transitions: Sequence[Transition]) -> Applied:
+        now, answers = await self._db.write(
+            lambda connection, now: (now, apply(connection, transitions, now))
+        )
+        self._db.wake()
+        return Applied(instant_of(now), answers)
+
+    async def outlook(self, queues: Sequence[str]) -> Outlook:
+        def look(connection: apsw.Connection, now: int) -> Outlook:
+            outlook = _outlook(connection, queues, now)
+            if not outlook.claimable and self._db.newer(connection) is not None:
+                return Outlook(outlook.at, claimable=True)  # for the claim to refuse
+            return outlook
+
+        return self._db.read(look)
+
+    async def active(self, queues: Sequence[str]) -> bool:
+        return self._db.read(
+            lambda connection, now: any(
+                value_of(connection, _ACTIVE, (queue, now)) for queue in queues
+            )
+        )
+
+    async def report(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
+        rows = [
+            (claim.seq, claim.number, float(done.fraction), note_text(done))
+            for claim, done in progress
+        ]
+        await self._db.write(lambda connection, _: connection.executemany(_REPORT, rows).close())
+
+    async def settled(self, ids: Sequence[JobId]) -> Sequence[Settled]:
+        rows = self._db.read(lambda connection, _: rows_by_id(connection, _SETTLED, ids))
+        return [answer for job in ids if (answer := _settled(job, rows.get(job))) is not None]
+
+    async def cancel(self, ids: Sequence[JobId]) -> Sequence[CancelAnswer]:
+        answers = await self._db.write(lambda connection, now: _cancel(connection, ids, now))
+        self._db.wake()
+        return answers
+
+
+def _claimable(connection: apsw.Connection, queue: str, now: int) -> bool:
+    found = first(connection, _CLAIMABLE, (queue, now))
+    if found is None:
+        rests = value_of(connection, _RESTS, (queue, now)) is not None
+        return rests and set_back_by(connection, now) > 0
+    anything, alone = found
+    if not anything and value_of(connection, _NEXT_TIMED, (queue,)):
+        anything = set_back_by(connection, now) > 0
+    return bool(anything) or (bool(alone) and solo_claimable(connection, queue, now))
+
+
+def _outlook(connection: apsw.Connection, queues: Sequence[str], now: int) -> Outlook:
+    if any(_claimable(connection, queue, now) for queue in queues):
+        return Outlook(instant_of(now), claimable=True)
+    found = [value_of(connection, _OUTLOOK, (queue, now)) for queue in queues]
+    next_at = min((at for at in found if at is not None), default=None)
+    return Outlook(instant_of(now), next_at=optional_instant(next_at))
+
+
+def _settled(job: JobId, row: Row | None) -> Settled | None:
+    if row is None:
+        return Settled(job, None)
+    _, state, result, kind, text, reason = row
+    if STATES[state] not in TERMINAL:
+        return None
+    return Settled(job, STATES[state], result, kind or "", text or "", reason)
+
+
+def _cancel(connection: apsw.Connection, ids: Sequence[JobId], now: int) -> list[CancelAnswer]:
+    rows = rows_by_id(connection, _BY_IDS, ids)
+    answers: list[CancelAnswer] = []
+    waiting: list[int] = []
+    running: list[tuple[int]] = []
+    for job in ids:
+        row = rows.get(job)
+        if row is None:
+            answers.append(CancelAnswer.UNKNOWN)
+            continue
+        seq, state = row[1], row[2]
+        if state == WAITING and seq not in waiting:
+            waiting.append(seq)
+            answers.append(CancelAnswer.CANCELLED)
+        elif state == RUNNING:
+            running.append((seq,))
+            answers.append(CancelAnswer.REQUESTED)
+        else:
+            answers.append(CancelAnswer.TOO_LATE)
+    connection.executemany(_REQUEST_CANCEL, running)
+    lanes = LaneChanges(connection)
+    if waiting:
+        end_waiting(connection, waiting, lanes, state=State.CANCELLED, reason=None, now=now)
+    lanes.settle()
+    return answers

@@ -1,0 +1,300 @@
+"""The budgets jobs count against, as one operation sees them: read once, written back at its end.
+
+A gate is a limit and a key. Its usage is counted from the running rows, so it cannot leak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+import apsw
+import msgspec
+
+from windlass._core.job.job import LimitUse
+from windlass._core.limits.breaker import Breaker, BreakerState, record_failure, record_success
+from windlass._core.limits.limit import (
+    CLOCK_SLACK,
+    Admitted,
+    Closed,
+    LimitSpec,
+    Rate,
+    admit,
+    drained,
+)
+from windlass._core.values.instants import span_us, to_us
+from windlass._storage.shared.sql_files import load_sql
+from windlass._storage.shared.time_bounds import instant_of
+from windlass._storage.sqlite.io.rows import first, optional_instant, value_of
+
+__all__ = [
+    "UNIT",
+    "ClosedLimit",
+    "SqliteBudgets",
+    "budgets_of",
+    "hold_budgets",
+    "mark_charged",
+    "release_budgets",
+    "repair_after_clock_change",
+    "set_back_by",
+]
+
+_SQL = load_sql("windlass._storage.sqlite.sql", "lanes.sql")
+_SPEC, _SPENT, _USAGE = _SQL["spec"], _SQL["spent_until"], _SQL["usage"]
+_SPEND, _KNOW = _SQL["spend"], _SQL["know_gate"]
+_HOLD, _LET_GO = _SQL["hold"], _SQL["let_go"]
+_CHARGED, _MARK_CHARGED = _SQL["charged"], _SQL["mark_charged"]
+_SET_BACK, _OPEN_ALL = _SQL["set_gates_back"], _SQL["open_all"]
+_SET_RESTS_BACK = _SQL["set_rests_back"]
+_BREAKER, _SET_BREAKER = _SQL["breaker"], _SQL["set_breaker"]
+
+UNIT = -1.0
+"""In the place of a cost: what is missing is a unit of concurrency, or of a breaker that lets one
+through at a time; not tokens."""
+
+_CLOSED = record_success()
+
+_decode_spec = msgspec.json.Decoder(LimitSpec).decode
+
+
+class ClosedLimit(NamedTuple):
+    """What keeps a job from starting now."""
+
+    gate: str
+    cost: float
+    """How many tokens are missing, or `UNIT`."""
+    opens_at: int | None
+    """When it is there by itself; None: when a unit comes back."""
+
+
+def budgets_of(uses: Iterable[LimitUse]) -> set[str]:
+    """A set: a job that names a gate twice is still one job."""
+    return {use.gate for use in uses}
+
+
+class SqliteBudgets:
+    """What may still be taken at one instant."""
+
+    def __init__(self, connection: apsw.Connection, now: int) -> None:
+        self._connection = connection
+        self._now = instant_of(now)
+        self._specs: dict[str, LimitSpec | None] = {}
+        self._usage: dict[str, int] = {}
+        self._spent: dict[str, datetime | None] = {}
+        self._verdicts: dict[str, dict[float, Admitted | Closed]] = {}
+        self._charged: dict[str, LimitSpec | None] = {}
+        self._holds: list[tuple[str, int]] = []
+        self._breakers: dict[str, BreakerState] = {}
+        self._moved: set[str] = set()
+        self._reckoned: datetime | None = None
+        self.closed: set[str] = set()
+        """Gates of breakers that a success has closed."""
+
+    def shut(self, uses: Iterable[LimitUse]) -> ClosedLimit | None:
+        """What keeps these uses from starting; None: every gate admits them.
+
+        A missing unit comes first, because nobody knows when it returns; then the tokens that
+        take longest.
+        """
+        latest: ClosedLimit | None = None
+        for use in uses:
+            spec = self._spec(use.name)
+            if spec is None:
+                continue
+            if spec.concurrency is not None and self._used(use.gate) >= spec.concurrency:
+                return ClosedLimit(use.gate, UNIT, None)
+            if spec.breaker is None:
+                shut = ClosedLimit(use.gate, use.cost, self.opens_at(use.gate, spec, use.cost))
+            else:
+                # All that wait for it stand in one bay: one of them is let through, and what it
+                # finds out holds for all.
+                shut = ClosedLimit(use.gate, UNIT, self._open_until(use.gate, spec.breaker))
+                if shut.opens_at is None and self._is_tried(use.gate, spec.breaker):
+                    return shut
+            if shut.opens_at is not None and (
+                latest is None or shut.opens_at > (latest.opens_at or 0)
+            ):
+                latest = shut
+        return latest
+
+    def _open_until(self, gate: str, breaker: Breaker) -> int | None:
+        """When a breaker that is open lets one through; None: it is not open."""
+        state = self._breaker(gate)
+        if not state.holds(breaker) or state.open_until is None or state.open_until <= self._now:
+            return None
+        return to_us(state.open_until)
+
+    def _is_tried(self, gate: str, breaker: Breaker) -> bool:
+        """Whether the one that a breaker lets through is running."""
+        return self._breaker(gate).holds(breaker) and self._used(gate) > 0
+
+    def opens_at(self, gate: str, spec: LimitSpec, cost: float) -> int | None:
+        """When the bucket holds ``cost``; None: it does now."""
+        if spec.rate is None:
+            return None
+        verdict = self._ask(gate, spec.rate, cost)
+        return to_us(verdict.open_at) if isinstance(verdict, Closed) else None
+
+    def _ask(self, gate: str, rate: Rate, cost: float) -> Admitted | Closed:
+        """The bucket's word, kept until it is charged: whoever is let in has just asked."""
+        known = self._verdicts.setdefault(gate, {})
+        if cost not in known:
+            known[cost] = admit(rate, self._spent_until(gate), cost=cost, now=self._now)
+        return known[cost]
+
+    def charge(self, uses: Iterable[LimitUse], seq: int) -> None:
+        """Take from every gate for a job that starts; none of them is shut."""
+        for use in uses:
+            spec = self._spec(use.name)
+            self._charged[use.gate] = spec
+            if spec is not None and spec.rate is not None:
+                verdict = self._ask(use.gate, spec.rate, use.cost)
+                if isinstance(verdict, Admitted):
+                    self._spent[use.gate] = verdict.spent_until
+                    del self._verdicts[use.gate]
+        for gate in budgets_of(uses):
+            if gate in self._usage:
+                self._usage[gate] += 1
+            self._holds.append((gate, seq))
+
+    # --- what the end of a job means ----------------------------------------------------------
+
+    def trip(self, uses: Iterable[LimitUse]) -> None:
+        """A run that draws on these has failed: once, however often it names one of them."""
+        for gate, name in {use.gate: use.name for use in uses}.items():
+            spec = self._spec(name)
+            if spec is not None and spec.breaker is not None:
+                self._breakers[gate] = record_failure(
+                    spec.breaker, self._breaker(gate), self._reckon()
+                )
+                self._moved.add(gate)
+
+    def close(self, uses: Iterable[LimitUse]) -> None:
+        """A run that draws on these has succeeded."""
+        for use in uses:
+            spec = self._spec(use.name)
+            if spec is None or spec.breaker is None or self._breaker(use.gate) == _CLOSED:
+                continue
+            self._breakers[use.gate] = _CLOSED
+            self._moved.add(use.gate)
+            self.closed.add(use.gate)
+
+    def drain(self, uses: Iterable[LimitUse]) -> bool:
+        """Nothing is left in the buckets these draw on; False: they draw on none."""
+        drains = False
+        for use in uses:
+            spec = self._spec(use.name)
+            if spec is not None and spec.rate is not None:
+                self._spent[use.gate] = drained(
+                    spec.rate, self._spent_until(use.gate), self._reckon()
+                )
+                self._charged[use.gate] = spec
+                self._verdicts.pop(use.gate, None)
+                drains = True
+        return drains
+
+    def _reckon(self) -> datetime:
+        """The instant from which a wait counts that begins now. By a clock that was set back it is
+        the last one that counted: `repair_after_clock_change` moves it with all others.
+        """
+        if self._reckoned is None:
+            last = value_of(self._connection, _CHARGED)
+            self._reckoned = self._now if last is None else max(instant_of(last), self._now)
+        return self._reckoned
+
+    # --- what is stored -----------------------------------------------------------------------
+
+    def write(self, claim_numbers: Mapping[int, int]) -> Mapping[str, LimitSpec | None]:
+        """Store what has changed, and what the claims with these numbers hold; name the gates that
+        were taken from.
+        """
+        spent: list[tuple[str, int]] = []
+        known: list[tuple[str]] = []
+        for gate, spec in self._charged.items():
+            until = None if spec is None or spec.rate is None else self._spent_until(gate)
+            if until is None:
+                known.append((gate,))
+            else:
+                spent.append((gate, to_us(until)))
+        self._connection.executemany(_SPEND, spent)
+        self._connection.executemany(_KNOW, known)
+        self._connection.executemany(
+            _SET_BREAKER, [(gate, *_columns(self._breakers[gate])) for gate in sorted(self._moved)]
+        )
+        self._moved.clear()
+        # A job that turned out to be damaged was charged, and is not claimed.
+        self._connection.executemany(
+            _HOLD,
+            [(gate, seq, claim_numbers[seq]) for gate, seq in self._holds if seq in claim_numbers],
+        )
+        self._holds.clear()
+        if self._charged or self._reckoned is not None:
+            self._connection.execute(_MARK_CHARGED, (to_us(self._reckoned or self._now),))
+        charged, self._charged = self._charged, {}
+        return charged
+
+    def _spec(self, name: str) -> LimitSpec | None:
+        if name not in self._specs:
+            found = value_of(self._connection, _SPEC, (name,))
+            self._specs[name] = None if found is None else _decode_spec(found)
+        return self._specs[name]
+
+    def _used(self, gate: str) -> int:
+        if gate not in self._usage:
+            self._usage[gate] = value_of(self._connection, _USAGE, (gate,))
+        return self._usage[gate]
+
+    def _breaker(self, gate: str) -> BreakerState:
+        if gate not in self._breakers:
+            failures, opened, until = first(self._connection, _BREAKER, (gate,)) or (0, 0, None)
+            self._breakers[gate] = BreakerState(failures, opened, optional_instant(until))
+        return self._breakers[gate]
+
+    def _spent_until(self, gate: str) -> datetime | None:
+        if gate not in self._spent:
+            found = value_of(self._connection, _SPENT, (gate,))
+            self._spent[gate] = None if found is None else instant_of(found)
+        return self._spent[gate]
+
+
+def _columns(state: BreakerState) -> tuple[int, int, int | None]:
+    until = None if state.open_until is None else to_us(state.open_until)
+    return state.failures, state.opened, until
+
+
+def set_back_by(connection: apsw.Connection, now: int) -> int:
+    """How far the clock was set back since something was taken, or a queue began to rest."""
+    back = int(value_of(connection, _CHARGED) or 0) - now
+    return back if back > span_us(CLOCK_SLACK) else 0
+
+
+def mark_charged(connection: apsw.Connection, now: int) -> None:
+    """A wait begins now."""
+    last = int(value_of(connection, _CHARGED) or 0)
+    connection.execute(_MARK_CHARGED, (max(last, now),))
+
+
+def repair_after_clock_change(connection: apsw.Connection, now: int) -> None:
+    """After the clock was set back every gate, and every queue that rests, is as it was when
+    something was taken last.
+    """
+    back = set_back_by(connection, now)
+    if back:
+        connection.execute(_SET_BACK, (back,))
+        connection.execute(_SET_RESTS_BACK, (back,))
+        connection.execute(_OPEN_ALL)
+        connection.execute(_MARK_CHARGED, (now,))
+
+
+def hold_budgets(
+    connection: apsw.Connection, gates: Collection[str], seq: int, claim_number: int
+) -> None:
+    """A job that runs here from the start counts against these."""
+    connection.executemany(_HOLD, [(gate, seq, claim_number) for gate in gates])
+    connection.executemany(_KNOW, [(gate,) for gate in gates])
+
+
+def release_budgets(connection: apsw.Connection, ended: Iterable[tuple[str, int]]) -> None:
+    """Claims (gate, seq) have ended. Tidiness only: a hold without its claim counts nothing."""
+    connection.executemany(_LET_GO, ended)

@@ -1,0 +1,68 @@
+"""Where a child process finds the app: a module it can import and a variable in it."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import msgspec
+
+from windlass._core.values.handler import importable_module
+from windlass._tasks.task import TaskRegistry
+from windlass.errors import ConfigError
+
+__all__ = ["AppLocation", "app_location_of", "child_tasks"]
+
+
+class AppLocation(msgspec.Struct, frozen=True):
+    """What a child needs to have the same tasks."""
+
+    target: str
+    """``module:variable``, as for ``windlass worker``."""
+    modules: tuple[str, ...]
+    """Imported besides: they define tasks that run in children."""
+    path: tuple[str, ...]
+    """Where this process imports from."""
+
+
+def child_tasks(tasks: TaskRegistry) -> list[str]:
+    """The names of the tasks that run in children."""
+    return [task.name for task in tasks if task.in_process]
+
+
+def app_location_of(app: object, tasks: TaskRegistry, target: str | None) -> AppLocation:
+    """The address of ``app``, or what to do to give it one.
+
+    ``target`` is where it was loaded from, if it was loaded by name.
+    """
+    homes = {task.function.__module__ for task in tasks if task.in_process}
+    modules = sorted({importable_module(f"{home}.x").rpartition(".")[0] for home in homes})
+    found = target or _search(app, sorted(homes))
+    if found is None:
+        raise ConfigError(_nowhere(tasks))
+    path = tuple(entry or "." for entry in sys.path)
+    return AppLocation(found, tuple(name for name in modules if name != "__main__"), path)
+
+
+def _search(app: object, homes: list[str]) -> str | None:
+    """Look where its tasks are defined, then wherever else something is imported."""
+    for name in [*homes, *list(sys.modules)]:
+        module = sys.modules.get(name)
+        if not isinstance(module, ModuleType):
+            continue
+        proper = importable_module(f"{name}.x").rpartition(".")[0]
+        if proper == "__main__":
+            continue  # typed into an interpreter: nobody else can import it
+        for variable, value in list(vars(module).items()):
+            if value is app:
+                return f"{proper}:{variable}"
+    return None
+
+
+def _nowhere(tasks: TaskRegistry) -> str:
+    return (
+        f'{", ".join(child_tasks(tasks))}: run_in="process" starts another Python that imports '
+        f"the app, and this app is no variable of a module that it could import. Write "
+        f"app = Windlass(...) at the top level of a file, and the tasks where its import defines "
+        f"them, not inside a function or an interactive session"
+    )

@@ -1,0 +1,104 @@
+"""``@app.task(...)``, typed: a task knows its arguments, its result and how it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar, overload
+
+from windlass._core.job.job import OnLost
+from windlass._core.limits.backoff import Backoff
+from windlass._core.limits.breaker import Breaker
+from windlass._tasks.context import Context
+from windlass._tasks.limits import Limit
+from windlass._tasks.options import ExceptionClasses, RunIn
+from windlass._tasks.task import Task
+from windlass._tasks.unique import Unique
+
+__all__ = [
+    "AsyncContextTask",
+    "AsyncTask",
+    "AwaitableContextTask",
+    "AwaitableTask",
+    "PluginTaskKeywords",
+    "SyncContextTask",
+    "SyncTask",
+    "TaskDecorator",
+    "TaskKeywords",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+AsyncTask = Task[P, R, P, Coroutine[Any, Any, R]]
+"""Of an ``async def``."""
+AsyncContextTask = Task[P, R, Concatenate[Context, P], Coroutine[Any, Any, R]]
+"""Of one that takes its `Context` first; the same below."""
+AwaitableTask = Task[P, R, P, Awaitable[R]]
+"""Of a function that gives back something else to await, such as a decorated one."""
+AwaitableContextTask = Task[P, R, Concatenate[Context, P], Awaitable[R]]
+SyncTask = Task[P, R, P, R]
+"""Of a plain function."""
+SyncContextTask = Task[P, R, Concatenate[Context, P], R]
+
+
+class TaskKeywords(TypedDict, total=False):
+    """The options of ``@app.task``; its docstring explains them."""
+
+    name: str | None
+    queue: str | None
+    max_attempts: int | None
+    timeout: timedelta | float | str | None
+    backoff: Backoff | None
+    priority: int
+    run_in: RunIn
+    tags: Sequence[str]
+    expires: timedelta | float | str | None
+    on_crash: Literal["fail", "retry"]
+    on_lost: OnLost
+    retry_on: ExceptionClasses | None
+    give_up_on: ExceptionClasses | None
+    limits: Limit | Sequence[Limit]
+    breaker: Breaker | bool
+    unique: Unique | bool
+    on_failure: Task[..., Any] | str | None
+
+
+class PluginTaskKeywords(TaskKeywords, total=False):
+    """The options of a plugin's ``@registrar.task``."""
+
+    concurrency: int | None
+
+
+class TaskDecorator:
+    """``@app.task(...)`` and a plugin's ``@registrar.task(...)``, once they have their options."""
+
+    def __init__(
+        self,
+        register: Callable[[Callable[..., Any], Mapping[str, Any]], Task[..., Any]],
+        options: Mapping[str, Any],
+    ) -> None:
+        self._register = register
+        self._options = options
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> AsyncContextTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], Awaitable[R]], /
+    ) -> AwaitableContextTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Awaitable[R]], /) -> AwaitableTask[P, R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], R], /
+    ) -> SyncContextTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
+    def __call__(self, function: Callable[..., Any], /) -> Task[..., Any]:
+        """Register ``function``."""
+        return self._register(function, self._options)

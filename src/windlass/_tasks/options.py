@@ -1,0 +1,270 @@
+"""What a task and a call of it may ask for, checked where it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from windlass._core.job.control import Control
+from windlass._core.job.job import NO_TIMEOUT, OnLost
+from windlass._core.job.unique import UniqueKey as StoredUnique
+from windlass._core.limits.backoff import Backoff
+from windlass._core.limits.breaker import Breaker
+from windlass._core.values.handler import suggest_option
+from windlass._core.values.instants import duration
+from windlass._core.values.names import check_name, check_queue, check_text, shown
+from windlass._storage.protocol.transactions import UserConnection
+from windlass._tasks.limits import Costs, Limit, breaker_of, limits_of
+from windlass._tasks.unique import Unique, unique_of
+from windlass.errors import ConfigError, InvalidArgument, suggestion
+
+__all__ = [
+    "ExceptionClasses",
+    "JobOptions",
+    "RunIn",
+    "TaskOptions",
+    "check_wake",
+    "first_set",
+    "some_time",
+    "tag_names",
+    "task_options",
+]
+
+RunIn = Literal["auto", "loop", "thread", "process"]
+ExceptionClasses = type[Exception] | Sequence[type[Exception]]
+
+_PRIORITIES = range(-(2**15), 2**15)
+_MOST_ATTEMPTS = 1_000_000
+
+
+class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a task's jobs run unless a call says otherwise."""
+
+    name: str
+    queue: str | None = None
+    max_attempts: int | None = None
+    timeout: timedelta | None = None
+    """None: the app's setting; `NO_TIMEOUT`: none, whatever that says."""
+    backoff: Backoff | None = None
+    priority: int = 0
+    run_in: RunIn = "auto"
+    tags: tuple[str, ...] = ()
+    expires: timedelta | None = None
+    on_crash: Literal["fail", "retry"] = "fail"
+    on_lost: OnLost = "retry"
+    retry_on: tuple[type[Exception], ...] | None = None
+    """None: every exception is worth another attempt."""
+    give_up_on: tuple[type[Exception], ...] = ()
+    """Of those, these are not."""
+    limits: tuple[Limit, ...] = ()
+    breaker: Breaker | None = None
+    unique: Unique | None = None
+    on_failure: Any = None
+    """A task, or the name of one, that is told when a job has failed for good."""
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "a task's name")
+        if "/" in self.name:
+            # It stands between a task and its unique keys, which must not meet another task's.
+            message = f"a task's name must not contain '/', got {self.name!r}"
+            raise InvalidArgument(message)
+        _check_shared(self.queue, self.max_attempts, self.priority, self.backoff)
+        some_time(self.timeout or None, "timeout")
+        some_time(self.expires, "expires")
+        if self.run_in not in get_args(RunIn):
+            choice = "'auto', 'loop', 'thread' or 'process'"
+            message = f"run_in must be {choice}, got {shown(self.run_in)}"
+            raise InvalidArgument(message)
+        if self.on_crash not in ("fail", "retry"):
+            message = f"on_crash must be 'fail' or 'retry', got {shown(self.on_crash)}"
+            raise InvalidArgument(message)
+        _check_on_lost(self.on_lost)
+        _check_lists(self.retry_on, self.give_up_on)
+
+
+def task_options(given: Mapping[str, Any], *, name: str) -> TaskOptions:
+    """What stands behind ``@app.task``; ``name`` unless it gives one."""
+    options = {"name": name, **{key: value for key, value in given.items() if value is not None}}
+    for key in set(given) - set(TaskOptions.__struct_fields__):
+        hint = suggest_option(key) or suggestion(key, TaskOptions.__struct_fields__)
+        message = f"{key!r} is no option of a task.{hint}"
+        raise ConfigError(message)
+    for key in ("timeout", "expires"):
+        if key in options:
+            options[key] = some_time(options[key], key)
+    if given.get("timeout", NO_TIMEOUT) is None:
+        options["timeout"] = NO_TIMEOUT  # None was written there: none, whatever the app says
+    for key in ("retry_on", "give_up_on"):
+        if key in options:
+            options[key] = _exception_classes(options[key], key)
+    options["tags"] = tag_names(options.get("tags", ()))
+    options["limits"] = limits_of(options.get("limits", ()))
+    options["breaker"] = breaker_of(options.get("breaker", False), options["name"])
+    options["unique"] = unique_of(options.get("unique", False))
+    return TaskOptions(**options)
+
+
+def _exception_classes(given: object, what: str) -> tuple[type[Exception], ...]:
+    listed = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else given
+    classes = listed if isinstance(listed, tuple) else (listed,)
+    for each in classes:
+        if not isinstance(each, type) or not issubclass(each, Exception):
+            message = (
+                f"{what} takes classes of exceptions such as {what}=(ConnectionError,), "
+                f"got {shown(each)}"
+            )
+            raise InvalidArgument(message)
+        if issubclass(each, Control):
+            message = f"{each.__name__} says itself what follows: leave it out of {what}"
+            raise InvalidArgument(message)
+    if not classes:
+        instead = "give max_attempts=1 to retry nothing" if what == "retry_on" else "leave it out"
+        message = f"{what} names no exception: {instead}"
+        raise InvalidArgument(message)
+    return classes
+
+
+def _check_lists(
+    retry_on: tuple[type[Exception], ...] | None, give_up_on: tuple[type[Exception], ...]
+) -> None:
+    for each in retry_on or ():
+        if issubclass(each, give_up_on):
+            message = (
+                f"retry_on names {each.__name__}, and give_up_on rules it out, which wins: "
+                f"take it from one of them"
+            )
+            raise InvalidArgument(message)
+
+
+class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What one call asks for beyond its task's options. None follows the task."""
+
+    delay: timedelta | None = None
+    at: datetime | None = None
+    priority: int | None = None
+    unique: StoredUnique | None = None
+    """The key that the call itself gives."""
+    rule: Unique | None = None
+    """The task's rule as the call has changed it."""
+    keyless: bool = False
+    """No key, whatever the task says."""
+    queue: str | None = None
+    max_attempts: int | None = None
+    timeout: timedelta | None = None
+    backoff: Backoff | None = None
+    tags: tuple[str, ...] | None = None
+    expires: timedelta | None = None
+    on_lost: OnLost | None = None
+    correlation_id: str | None = None
+    principal: str | None = None
+    tenant: str | None = None
+    parent: str | None = None
+    connection: UserConnection | None = None
+    """The user's own: the job is stored on it, in whatever transaction is open there."""
+    wake: Literal["commit"] | None = None
+    cost: Costs | None = None
+
+    def __post_init__(self) -> None:
+        _check_shared(self.queue, self.max_attempts, self.priority, self.backoff)
+        check_wake(self.wake, self.connection)
+        _check_on_lost(self.on_lost)
+        for name in ("correlation_id", "principal", "tenant"):
+            text = getattr(self, name)
+            if text is not None:
+                check_text(text, name)
+        if self.delay is not None and self.at is not None:
+            message = "give delay= or at=, not both"
+            raise InvalidArgument(message)
+
+
+def _check_shared(
+    queue: str | None, max_attempts: int | None, priority: int | None, backoff: Backoff | None
+) -> None:
+    if queue is not None:
+        check_queue(queue)
+    if max_attempts is not None and not _whole(max_attempts, range(1, _MOST_ATTEMPTS + 1)):
+        message = (
+            f"max_attempts counts executions: a whole number, at least 1 and at most "
+            f"{_MOST_ATTEMPTS:,}, got {shown(max_attempts)}"
+        )
+        raise InvalidArgument(message)
+    if priority is not None:
+        check_priority(priority)
+    curve: object = backoff
+    if curve is not None and not isinstance(curve, Backoff):
+        wait = curve if isinstance(curve, (int, float)) and not isinstance(curve, bool) else 5
+        message = f"backoff must be a Backoff such as Backoff.fixed({wait!r}), got {shown(curve)}"
+        raise InvalidArgument(message)
+
+
+def _check_on_lost(on_lost: object) -> None:
+    if on_lost not in (None, "retry", "fail"):
+        message = f"on_lost must be 'retry' or 'fail', got {shown(on_lost)}"
+        raise InvalidArgument(message)
+
+
+def check_priority(priority: object) -> None:
+    """Refuse what does not fit where it is stored."""
+    if not _whole(priority, _PRIORITIES):
+        message = (
+            f"priority must be a whole number that fits 16 bits (lower runs first), "
+            f"got {shown(priority)}"
+        )
+        raise InvalidArgument(message)
+
+
+def check_wake(wake: object, connection: UserConnection | None) -> None:
+    """How workers learn of jobs in somebody else's transaction: only there it is a question."""
+    if wake is not None and wake != "commit":
+        message = f"wake must be 'commit' or left out, got {shown(wake)}"
+        raise InvalidArgument(message)
+    if wake is not None and connection is None:
+        message = "wake= belongs to connection=: without one, workers are woken anyway"
+        raise InvalidArgument(message)
+
+
+def _whole(value: object, allowed: range) -> bool:
+    """True and 1.0 would pass for 1, and come back from the store as something else."""
+    return isinstance(value, int) and not isinstance(value, bool) and value in allowed
+
+
+_RESERVED = ("plugin:", "schedule:", "secret:")
+"""What tags of ours begin with. They say whose a job is and what of it is hidden: with one of them
+a job could pass for a plugin's, or hide what it does from those who look."""
+
+
+def tag_names(tags: Sequence[str]) -> tuple[str, ...]:
+    """Tags as they are stored. A single text is refused: its letters are hardly what was meant."""
+    given: object = tags
+    texts = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (None,)
+    if not all(isinstance(tag, str) for tag in texts):
+        message = f"tags must be a list of texts such as tags=['vip'], got {shown(tags)}"
+        raise InvalidArgument(message)
+    names = tuple(check_text(tag, "a tag") for tag in texts if isinstance(tag, str))
+    for name in names:
+        if name.startswith(_RESERVED):
+            message = (
+                f"tags that begin with {', '.join(_RESERVED)} are set by Windlass alone: leave out "
+                f"{shown(name)}, or choose another word before the colon"
+            )
+            raise InvalidArgument(message)
+    return names
+
+
+def first_set(*timeouts: timedelta | None) -> timedelta | None:
+    """The first that says something, also that there is none (`NO_TIMEOUT`)."""
+    return next((timeout for timeout in timeouts if timeout is not None), None)
+
+
+def some_time(value: timedelta | float | str | None, what: str) -> timedelta | None:
+    """A duration that is not nothing: a job that may take no time at all cannot run."""
+    if value is None:
+        return None
+    span = duration(value, what)
+    if span == timedelta(0):
+        message = f"{what} must be longer than nothing; leave it out for the default"
+        raise InvalidArgument(message)
+    return span

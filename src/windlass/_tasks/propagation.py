@@ -1,0 +1,63 @@
+"""What a job passes on to the jobs it enqueues: tenant, principal, correlation id, itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from windlass._core.job.caller import CORRELATION_KEYS, PRINCIPAL_KEYS, first_usable
+from windlass._core.job.job import ClaimedJob
+from windlass._tasks.options import JobOptions
+from windlass._tasks.task import Call
+
+__all__ = ["inherit_options", "inherit_options_many"]
+
+R = TypeVar("R")
+
+
+_last: tuple[ClaimedJob | None, JobOptions | None, JobOptions] = (None, None, JobOptions())
+"""Calls in a row that shared their options still do: they cost less to store."""
+
+
+def inherit_options(call: Call[R], job: ClaimedJob) -> Call[R]:
+    """``call`` as made by ``job``. What the call itself says, by options or arguments, wins."""
+    global _last  # noqa: PLW0603 -- one step from the next call of a loop
+    if call.arguments is not None:
+        return msgspec.structs.replace(call, options=_options(call, job))
+    parent, asked, options = _last
+    if parent is not job or asked is not call.options:
+        options = _options(call, job)
+        _last = (job, call.options, options)
+    return msgspec.structs.replace(call, options=options)
+
+
+def inherit_options_many(calls: Sequence[Call[R]], job: ClaimedJob) -> list[Call[R]]:
+    """The same for many. Calls that shared their options still do: they are stored together."""
+    made: dict[int, JobOptions] = {}
+    children: list[Call[R]] = []
+    for call in calls:
+        options = made.get(id(call.options)) if call.arguments is None else None
+        if options is None:
+            options = _options(call, job)
+            if call.arguments is None:
+                made[id(call.options)] = options
+        children.append(msgspec.structs.replace(call, options=options))
+    return children
+
+
+def _options(call: Call[Any], job: ClaimedJob) -> JobOptions:
+    ask, said = call.options, call.arguments or {}
+    principal, correlation_id = ask.principal, ask.correlation_id
+    if principal is None and first_usable(said, PRINCIPAL_KEYS) is None:
+        principal = job.principal
+    if correlation_id is None and first_usable(said, CORRELATION_KEYS) is None:
+        correlation_id = job.correlation_id
+    return msgspec.structs.replace(
+        ask,
+        parent=ask.parent or job.claim.job,
+        tenant=ask.tenant or job.tenant,
+        principal=principal,
+        correlation_id=correlation_id,
+    )

@@ -1,0 +1,73 @@
+"""Every task of an app by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from windlass._core.limits.limit import LimitSpec
+from windlass._core.values.handler import source_of
+from windlass.errors import DefinitionError, DuplicateTask, UnknownTask
+
+if TYPE_CHECKING:
+    from windlass._tasks.task import Task
+
+__all__ = ["TaskRegistry"]
+
+
+class TaskRegistry:
+    """Every task of an app by name: the only way from a stored name to a function."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._tasks: dict[str, Task[..., Any]] = {}
+
+    def add(self, task: Task[..., Any]) -> None:
+        """Register; a name that is taken is refused."""
+        other = self._tasks.get(task.name)
+        if other is not None:
+            raise DuplicateTask(task.name, source_of(other.function), source_of(task.function))
+        taker = task.settings.on_failure
+        named = taker is None or isinstance(taker, str)
+        if not named and self._tasks.get(taker.name) is not taker:
+            message = f"on_failure of task {task.name!r} is {taker!r}, a task of another app"
+            raise DefinitionError(message)
+        for limit in task.settings.limits:
+            self._check_limit(limit.spec, task.name)
+        self._tasks[task.name] = task
+
+    def remove(self, name: str) -> None:
+        """Forget a task: its jobs wait for a worker that knows it."""
+        del self._tasks[name]
+
+    def _check_limit(self, spec: LimitSpec, task: str) -> None:
+        for other in self:
+            if any(own.name == spec.name and own.spec != spec for own in other.settings.limits):
+                message = (
+                    f"limit {spec.name!r} has other numbers in task {task!r} than in "
+                    f"{other.name!r}. Make one Limit and give it to both, or two with names of "
+                    f"their own."
+                )
+                raise DefinitionError(message)
+
+    def find(self, name: str) -> Task[..., Any] | None:
+        """The task, or None."""
+        return self._tasks.get(name)
+
+    def __getitem__(self, name: str) -> Task[..., Any]:
+        """The task, or UnknownTask with what was probably meant."""
+        task = self._tasks.get(name)
+        if task is None:
+            raise UnknownTask(name, self._tasks)
+        return task
+
+    def __iter__(self) -> Iterator[Task[..., Any]]:
+        return iter([*self._tasks.values()])  # another thread may add one meanwhile
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Sorted."""
+        return sorted(self._tasks)

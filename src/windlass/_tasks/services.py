@@ -1,0 +1,188 @@
+"""Host services: objects that an application lends to handlers, by name and weakly held."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, TypeVar, overload
+
+from windlass._core.job.control import Snooze
+from windlass._core.values.names import check_name, shown
+from windlass.errors import InvalidArgument, NotGranted, ServiceMissing, suggestion
+
+__all__ = ["AttachedServices", "Services"]
+
+log = logging.getLogger("windlass")
+T = TypeVar("T")
+Kind = Callable[..., T]
+"""A class. Said so because type checkers take a protocol for a callable, and for no ``type[T]``."""
+
+_Find = Callable[[], Any]
+"""Gives the object, or None when the host has let go of it."""
+_LATER = 5.0
+"""Seconds after which a run that was skipped comes back: the host may be up again by then."""
+
+
+def _at_work() -> bool:
+    return False
+
+
+class Services:
+    """What a handler may ask its host for: ``ctx.services``."""
+
+    __slots__ = ("_found", "_granted", "_stopping", "_whose")
+
+    def __init__(
+        self,
+        found: Mapping[str, _Find],
+        *,
+        stopping: Callable[[], bool] = _at_work,
+        granted: Collection[str] | None = None,
+        whose: str = "",
+    ) -> None:
+        """``found`` may still grow. ``granted``: None for the host's own handlers, who get all."""
+        self._found = found
+        self._stopping = stopping
+        self._granted = granted
+        self._whose = whose
+
+    @property
+    def names(self) -> list[str]:
+        """Those that are there now and may be asked for."""
+        there = [name for name in self._found if self._object(name) is not None]
+        return sorted(name for name in there if self._allowed(name))
+
+    @overload
+    def get(self, name: str) -> Any: ...
+    @overload
+    def get(self, name: str, kind: Kind[T]) -> T | None: ...
+    def get(self, name: str, kind: Kind[Any] = object) -> Any:
+        """The service, or None while there is none: for handlers that can go on without."""
+        service = self._asked(name)
+        if service is None:
+            log.debug("service %r is not attached: %s goes on without", name, self._asker)
+            return None
+        return self._checked(name, service, kind)
+
+    @overload
+    def need(self, name: str) -> Any: ...
+    @overload
+    def need(self, name: str, kind: Kind[T]) -> T: ...
+    def need(self, name: str, kind: Kind[Any] = object) -> Any:
+        """The service, or ServiceMissing.
+
+        While the host goes down (this worker stops, or the service was attached and is gone) the
+        run is not failed but skipped: it comes back later, at no cost, and no breaker counts it.
+        """
+        service = self._asked(name)
+        if service is not None:
+            return self._checked(name, service, kind)
+        if name in self._found or self._stopping():
+            log.debug("service %r is gone, its host goes down: the run comes back later", name)
+            raise Snooze(_LATER)
+        near = suggestion(name, self.names)
+        raise ServiceMissing(
+            f"No service {name!r} is attached, and {self._asker} needs it.{near} Call "
+            f"app.services.attach({name!r}, …) in the program that runs the worker, in a lifespan "
+            f"for example, or ask with services.get({name!r}) and go on without it."
+        )
+
+    def only(self, granted: Collection[str], whose: str) -> Services:
+        """These, as far as they are granted to somebody."""
+        allowed = [name for name in granted if self._allowed(name)]
+        return Services(self._found, stopping=self._stopping, granted=allowed, whose=whose)
+
+    def _asked(self, name: str) -> Any:
+        if not self._allowed(name):
+            raise NotGranted(
+                f"{self._asker} asks for service {name!r}, which its host has not granted. Grant "
+                f"it: app.install(…, grants=Grants(services=[{name!r}], …))."
+            )
+        return self._object(name)
+
+    def _object(self, name: str) -> Any:
+        find = self._found.get(name)
+        return None if find is None else find()
+
+    def _allowed(self, name: str) -> bool:
+        return self._granted is None or name in self._granted
+
+    @property
+    def _asker(self) -> str:
+        return f"plugin {self._whose!r}" if self._whose else "the handler"
+
+    def _checked(self, name: str, service: Any, kind: Any) -> Any:
+        try:
+            fits = isinstance(service, kind)
+        except TypeError:
+            message = (
+                f"service {name!r} cannot be compared with {shown(kind)}: decorate the protocol "
+                f"with @typing.runtime_checkable, or ask for a class"
+            )
+            raise InvalidArgument(message) from None
+        if not fits:
+            raise ServiceMissing(
+                f"Service {name!r} is a {type(service).__name__}, and {self._asker} needs a "
+                f"{kind.__name__}. Attach one of that kind."
+            )
+        return service
+
+
+class AttachedServices(Services):
+    """``app.services``: where the host attaches what it lends."""
+
+    __slots__ = ("_refs",)
+
+    def __init__(self) -> None:
+        self._refs: dict[str, _Find] = {}
+        super().__init__(self._refs)
+
+    def attach(self, name: str, service: object) -> bool:
+        """Lend ``service`` to handlers, from now on and as long as you hold it yourself.
+
+        Once: while it is there, another one under the same name is ignored, and the answer is
+        False. It is weakly held, so that jobs do not keep your application alive.
+        """
+        check_name(name, "a service's name")
+        if self._object(name) is not None:
+            log.debug("service %r is attached already: the second one is ignored", name)
+            return False
+        if service is None or inspect.ismethod(service):
+            # A bound method is made anew each time it is named: it would be gone at once.
+            message = f"attach the object itself as service {name!r}, got {shown(service)}"
+            raise InvalidArgument(message)
+        try:
+            self._refs[name] = weakref.ref(service)
+        except TypeError:
+            message = (
+                f"service {name!r} is a {type(service).__name__}, which Python cannot hold weakly: "
+                f"attach an object of a class of your own that has it"
+            )
+            raise InvalidArgument(message) from None
+        return True
+
+    def with_own(self, own: Mapping[str, object], stopping: Callable[[], bool]) -> Services:
+        """These, and some that a worker lends itself; ``stopping`` says whether it goes down."""
+        return Services(_Chained(self._refs, own), stopping=stopping)
+
+
+class _Chained(Mapping[str, _Find]):
+    """The host's services, which may still grow, and a worker's own."""
+
+    def __init__(self, refs: Mapping[str, _Find], own: Mapping[str, object]) -> None:
+        self._refs = refs
+        self._own = own
+
+    def __getitem__(self, name: str) -> _Find:
+        if name in self._own:
+            service = self._own[name]
+            return lambda: service
+        return self._refs[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._refs, **self._own})
+
+    def __len__(self) -> int:
+        return len({**self._refs, **self._own})

@@ -1,0 +1,392 @@
+"""Tasks: registered functions, the options of their jobs, and the calls made of them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    ParamSpec,
+    TypeVar,
+)
+
+import msgspec
+
+from windlass._core.job.ids import job_id_of
+from windlass._core.job.job import FollowUp, JobId, LimitUse, OnLost
+from windlass._core.job.unique import UniqueKey as StoredUnique
+from windlass._core.limits.backoff import Backoff
+from windlass._core.limits.limit import LimitSpec
+from windlass._core.values.handler import check_function, importable_module, is_coroutine
+from windlass._core.values.instants import aware, duration
+from windlass._core.values.names import check_name
+from windlass._core.values.payload import Codec, signature_shape
+from windlass._settings.settings import Settings
+from windlass._storage.protocol.transactions import UserConnection
+from windlass._tasks.context import wants_context
+from windlass._tasks.enqueuer import Enqueuer
+from windlass._tasks.limits import JOB_ATTRIBUTES, Costs, LimitBinding, breaker_name, check_costs
+from windlass._tasks.on_failure import check_failure_task, check_on_failure_name, follow_up_of
+from windlass._tasks.options import JobOptions, RunIn, TaskOptions, some_time, tag_names
+from windlass._tasks.registry import TaskRegistry
+from windlass._tasks.unique import Conflict, Scope, UniqueBinding, UniqueUntil, unique_of_call
+from windlass.errors import DefinitionError, InvalidArgument
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from windlass._tasks.handle import Job
+
+__all__ = [
+    "BoundTask",
+    "Call",
+    "Enqueuer",
+    "JobOptions",
+    "RunIn",
+    "Task",
+    "TaskOptions",
+    "TaskRegistry",
+    "check_name",
+    "tag_names",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+if TYPE_CHECKING:
+    from typing_extensions import ParamSpec as DefaultParamSpec
+    from typing_extensions import TypeVar as DefaultTypeVar
+
+    Q = DefaultParamSpec("Q", default=...)
+    C_co = DefaultTypeVar("C_co", covariant=True, default=Any)
+else:
+    Q, C_co = ParamSpec("Q"), TypeVar("C_co", covariant=True)
+
+
+class Call(msgspec.Struct, Generic[R_co], frozen=True):
+    """A task, its options and encoded arguments: ready to be enqueued, by itself or in bulk.
+
+    It has no id: enqueued twice, it is two jobs. ``enqueue_many(calls, ids=…)`` gives it one.
+    """
+
+    task: Task[..., R_co]
+    payload: bytes
+    arguments: Mapping[str, object] | None
+    """Given only where a task reads them: identity (see `windlass._core.job.caller`), or keys of
+    limits."""
+    options: JobOptions
+    limits: tuple[LimitUse, ...] = ()
+    unique: StoredUnique | None = None
+    """By the rule of its task; a key that the call itself gives is in its options."""
+
+
+_PLAIN = JobOptions()
+_IDENTITY = frozenset({"principal_id", "principal", "user_id", "correlation_id", "request_id"})
+
+
+class Task(Generic[P, R_co, Q, C_co]):
+    """A registered function. Calling it runs the plain function, here and now.
+
+    In annotations ``Task[[str], int]`` is a task that takes a text and returns a number. What
+    `app.task` gives also knows how it is called: with a `Context` or without, awaited or not.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], options: TaskOptions, enqueuer: Enqueuer
+    ) -> None:
+        """Refuses what can be refused at definition time."""
+        check_function(function)
+        self.function = function
+        options = msgspec.structs.replace(options, name=importable_module(options.name))
+        self.settings: TaskOptions = options
+        self._enqueuer = enqueuer
+        self.takes_context: bool = wants_context(function)
+        self.in_process: bool = options.run_in == "process"
+        self.is_async: bool = inspect.iscoroutinefunction(function) or (
+            # A decorator may run the coroutine itself; then run_in="thread" says so.
+            options.run_in != "thread" and is_coroutine(function)
+        )
+        shape = signature_shape(function, skip_first=self.takes_context)
+        names = [p.name for p in shape]
+        self.parameters = shape
+        """Those that come from the payload."""
+        self.draws: tuple[LimitBinding, ...] = tuple(
+            LimitBinding(limit, names, options.name) for limit in options.limits
+        )
+        self.reads_job: bool = any(draw.reads_job for draw in self.draws)
+        """Whether `limits_of` is needed: a key of its limits names more than arguments."""
+        self.always: tuple[LimitUse, ...] = (
+            () if options.breaker is None else (LimitUse(breaker_name(options.name)),)
+        )
+        """What every call counts against, whatever its arguments."""
+        rule = options.unique
+        self._keyed = None if rule is None else UniqueBinding(rule, names, options.name)
+        has_identity = not _IDENTITY.isdisjoint(names)
+        self._plain = not (has_identity or self.draws or self._keyed)
+        self._follow_up: tuple[Settings, FollowUp] | None = None
+        self._owned: tuple[JobOptions, str, JobOptions] | None = None
+        self._check_on_failure(options.on_failure)
+        self._defaults = {p.name: p.default for p in shape if p.default is not p.empty}
+        self._defaults |= {p.name: () for p in shape if p.kind is p.VAR_POSITIONAL}
+        self._defaults |= {p.name: {} for p in shape if p.kind is p.VAR_KEYWORD}
+        if options.run_in == "loop" and not self.is_async:
+            message = (
+                f"task {options.name!r} is a plain function and would block the event loop; "
+                f"make it `async def`, or leave run_in out to run it on a thread"
+            )
+            raise DefinitionError(message)
+        if options.run_in == "thread" and self.is_async:
+            message = f"task {options.name!r} is a coroutine function: it runs on the loop"
+            raise DefinitionError(message)
+        functools.update_wrapper(self, function)
+
+    @property
+    def name(self) -> str:
+        """The stored name that leads a job back to this function."""
+        return self.settings.name
+
+    @functools.cached_property
+    def codec(self) -> Codec:
+        """Made at first use, when every type the annotations name exists."""
+        return Codec(self.function, skip_first=self.takes_context)
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, parameters: Any) -> Any:
+            """``Task[[str], int]`` leaves open how it is called, as it does for type checkers."""
+            two = isinstance(parameters, tuple) and len(parameters) == 2
+            return super().__class_getitem__((*parameters, ..., Any) if two else parameters)
+
+    def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> C_co:
+        """Run the plain function, as if it had never been decorated."""
+        answer: C_co = self.function(*args, **kwargs)
+        return answer
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name!r}>"
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
+        """Store a job that runs this function with these arguments."""
+        return await self._enqueuer.enqueue_call(self._make(args, kwargs, _PLAIN))
+
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
+        """The same, from code without an event loop."""
+        return self._enqueuer.enqueue_call_sync(self._make(args, kwargs, _PLAIN))
+
+    def job(self, job_id: str | UUID) -> Job[R_co]:
+        """A handle for the id of one of its jobs; nothing is looked up until you ask it."""
+        return self._enqueuer.job_of(job_id, self)
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
+        """A call to give to ``app.enqueue_many`` or ``ctx.enqueue``."""
+        return self._make(args, kwargs, _PLAIN)
+
+    def options(
+        self,
+        *,
+        delay: timedelta | float | str | None = None,
+        at: datetime | None = None,
+        priority: int | None = None,
+        key: str | None = None,
+        unique: UniqueUntil | Literal[False] | None = None,
+        unique_for: timedelta | float | str | None = None,
+        scope: Scope | None = None,
+        on_conflict: Conflict | None = None,
+        queue: str | None = None,
+        max_attempts: int | None = None,
+        timeout: timedelta | float | str | None = None,
+        backoff: Backoff | None = None,
+        tags: Sequence[str] | None = None,
+        expires: timedelta | float | str | None = None,
+        on_lost: OnLost | None = None,
+        correlation_id: str | None = None,
+        principal: str | None = None,
+        tenant: str | None = None,
+        connection: UserConnection | None = None,
+        wake: Literal["commit"] | None = None,
+        cost: Costs | None = None,
+        id: str | UUID | None = None,  # noqa: A002 -- what it is called everywhere
+    ) -> BoundTask[P, R_co]:
+        """This task with other options for the calls made through the answer.
+
+        ``key``: one job at a time for each, held until the job has finished, or ``unique`` or
+        ``unique_for`` says otherwise. Without ``key``, they and ``scope`` and ``on_conflict``
+        change what the task's own ``unique=`` says for these calls; ``unique=False`` is none at
+        all. What replaces (see `Unique`) holds its key until the job has started unless something
+        else is said: a job that runs cannot take over arguments.
+
+        ``delay``, ``timeout``, ``expires`` and ``unique_for``: ``"30s"``, ``"5m"``, seconds or a
+        timedelta.
+
+        ``connection``: yours, with a transaction open on it. The job is part of that transaction.
+
+        ``id``: the job's, a UUID (version 7 is best for the storage; 8 is for schedules). The same
+        call with the same id, after an error or a cancellation, stores nothing twice: see
+        ``error.ids``. With another task or other arguments it raises IdConflict.
+        """
+        rule = unique_of_call(
+            self.settings.unique,
+            key=key,
+            unique=unique,
+            unique_for=some_time(unique_for, "unique_for"),
+            scope=scope,
+            on_conflict=on_conflict,
+        )
+        options = JobOptions(
+            delay=None if delay is None else duration(delay, "delay"),
+            at=None if at is None else aware(at, "at"),
+            priority=priority,
+            unique=None if key is None or rule is None else rule.stored(self.name, key),
+            rule=None if key is not None else rule,
+            keyless=unique is False,
+            queue=queue,
+            max_attempts=max_attempts,
+            timeout=some_time(timeout, "timeout"),
+            backoff=backoff,
+            tags=None if tags is None else tag_names(tags),
+            expires=some_time(expires, "expires"),
+            on_lost=on_lost,
+            correlation_id=correlation_id,
+            principal=principal,
+            tenant=tenant,
+            connection=connection,
+            wake=wake,
+            cost=check_costs(cost, self.draws, self.name),
+        )
+        return BoundTask(self, options, None if id is None else job_id_of(id))
+
+    def _make(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: JobOptions
+    ) -> Call[R_co]:
+        codec = self.codec
+        payload = codec.encode(args, kwargs, limit=self._enqueuer.payload_limit)
+        if self._enqueuer.tenant_of is not None and options.tenant is None:
+            options = self._tenanted(options, self._enqueuer.tenant_of())
+        if self._plain:
+            return Call(self, payload, None, options, self.always)
+        return self._call(payload, codec.named(args, kwargs), options)
+
+    def _tenanted(self, options: JobOptions, tenant: str | None) -> JobOptions:
+        """Calls in a row that share their options and their tenant still do: they cost less."""
+        if not tenant:
+            return options
+        last = self._owned
+        if last is None or last[0] is not options or last[1] != tenant:
+            owned = msgspec.structs.replace(options, tenant=tenant)
+            last = self._owned = (options, tenant, owned)
+        return last[2]
+
+    def call_of(self, payload: bytes, options: JobOptions) -> Call[R_co]:
+        """A call whose arguments were encoded elsewhere."""
+        return self._call(payload, msgspec.json.decode(payload), options)
+
+    def _call(self, payload: bytes, named: Mapping[str, object], options: JobOptions) -> Call[R_co]:
+        """With what it takes of its limits and its key, by the arguments as its handler will get
+        them.
+        """
+        keyed = None if options.unique is not None or options.keyless else self._keyed
+        given: Mapping[str, Any] = {}
+        if self.draws or (keyed is not None and keyed.reads_arguments):
+            given = self._given(payload)
+        uses, secrets = self.always, self.codec.secrets
+        if self.draws:
+            known = {**dict.fromkeys(JOB_ATTRIBUTES), **given} if self.reads_job else given
+            uses = (*(draw.use(known, options.cost, secrets) for draw in self.draws), *uses)
+        if keyed is None:
+            return Call(self, payload, named, options, uses)
+        whole = payload if keyed.reads_arguments else self.codec.canonical(payload)
+        unique = keyed.stored(options.rule or keyed.rule, whole, given, secrets)
+        return Call(self, payload, named, options, uses, unique)
+
+    def _given(self, payload: bytes) -> dict[str, Any]:
+        args, kwargs = self.codec.decode(payload)
+        return {**self._defaults, **self.codec.named(args, kwargs)}
+
+    # --- what goes along with its jobs ---
+
+    def limits_of(
+        self, call: Call[Any], attributes: Mapping[str, Any], hidden: Sequence[str] = ()
+    ) -> tuple[LimitUse, ...]:
+        """What ``call`` takes, for a job with these `JOB_ATTRIBUTES`. ``hidden``: those that come
+        from secret arguments.
+        """
+        known = {**attributes, **self._given(call.payload)}
+        secrets, cost = {*self.codec.secrets, *hidden}, call.options.cost
+        return (*(draw.use(known, cost, secrets) for draw in self.draws), *self.always)
+
+    def _check_on_failure(self, taker: object) -> None:
+        if isinstance(taker, Task):
+            check_failure_task(taker, self.name)
+        elif taker is not None:
+            check_on_failure_name(taker, self.name)
+
+    @property
+    def _taker(self) -> Task[..., Any] | None:
+        """The task that is told of failures, if there is one and it is known here."""
+        named = self.settings.on_failure
+        return self._enqueuer.tasks.find(named) if isinstance(named, str) else named
+
+    def follow_up(self, settings: Settings) -> FollowUp | None:
+        """What follows when one of its jobs has failed for good."""
+        if self.settings.on_failure is None:
+            return None
+        if self._follow_up is None or self._follow_up[0] is not settings:
+            made = follow_up_of(self._taker or self.settings.on_failure, settings)
+            if self._taker is None:  # one that is not known yet may have limits
+                return made
+            self._follow_up = (settings, made)
+        return self._follow_up[1]
+
+    @property
+    def specs(self) -> Sequence[LimitSpec]:
+        """The limits and the breaker its jobs count against."""
+        specs = [limit.spec for limit in self.settings.limits]
+        if self.settings.breaker is not None:
+            name = breaker_name(self.name)
+            specs.append(LimitSpec(name=name, breaker=self.settings.breaker))
+        return specs
+
+    @property
+    def needs(self) -> Sequence[LimitSpec]:
+        """What must be stored before its jobs are: those, and those of the job that follows."""
+        specs, taker = self.specs, self._taker
+        return specs if taker is None else [*specs, *taker.specs]
+
+
+class BoundTask(Generic[P, R_co]):
+    """A task with options for its next calls."""
+
+    __slots__ = ("_id", "_options", "_task")
+
+    def __init__(
+        self, task: Task[P, R_co], options: JobOptions, job_id: JobId | None = None
+    ) -> None:
+        """Made by `Task.options`."""
+        self._task = task
+        self._options = options
+        self._id = job_id
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
+        """Store a job with these options."""
+        call = self._task._make(args, kwargs, self._options)
+        return await self._task._enqueuer.enqueue_call(call, job_id=self._id)  # noqa: SLF001
+
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> Job[R_co]:
+        """The same, from code without an event loop."""
+        call = self._task._make(args, kwargs, self._options)
+        return self._task._enqueuer.enqueue_call_sync(call, job_id=self._id)  # noqa: SLF001
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
+        """A call with these options, for ``app.enqueue_many``."""
+        if self._id is not None:
+            message = (
+                "a call has no id, so that it can be enqueued twice: leave id= out, and give ids "
+                "with the calls, app.enqueue_many(calls, ids=[…])"
+            )
+            raise InvalidArgument(message)
+        return self._task._make(args, kwargs, self._options)

@@ -1,0 +1,276 @@
+"""Orders for jobs: one, or all that match; and new jobs by the name of their task."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from windlass._admin.jobs.actions import edit_of
+from windlass._admin.jobs.bulk import BulkReport
+from windlass._storage.protocol.actions import Cancel, Delete, Discard, JobAction, Requeue, RunNow
+from windlass._storage.protocol.jobs import CancelAnswer, Inserted
+from windlass._web.api.endpoint import Endpoint, Nothing
+from windlass._web.api.filters import Instant, Matching, filter_of
+from windlass._web.api.records import JobBody, job_body
+from windlass._web.jobs import resolve_job
+from windlass._web.request import PageRequest
+from windlass._web.security.cost_limits import COUNT_TIMEOUT
+from windlass._web.security.roles import Role
+from windlass.errors import InvalidArgument, JobNotFound, PayloadError, WrongState
+
+__all__ = ["JOB_ACTIONS"]
+
+_REASON = "discarded by an operator"
+_MOST = 10_000
+"""Jobs of one order, as on the pages: a request must end while somebody still waits for it."""
+Reason = Annotated[str, Meta(min_length=1, max_length=500)]
+Priority = Annotated[int, Meta(ge=-32_768, le=32_767)]
+
+
+class RequeueBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How to run it again."""
+
+    as_new: Annotated[
+        bool, Meta(description="Make another job of it and leave the old one as it is.")
+    ] = False
+    key: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=200)] | None,
+        Meta(
+            description="For as_new: one copy is made for each key, however often it is asked "
+            "for. Without one the last copy is the answer while it has not ended.",
+        ),
+    ] = None
+
+
+class DiscardBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why it will not run."""
+
+    reason: Reason = _REASON
+
+
+class EditBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to change of a waiting job; what is left out stays."""
+
+    due: Instant | None = None
+    priority: Priority | None = None
+    queue: str | None = None
+
+
+class CancelTold(msgspec.Struct, frozen=True):
+    """What the request achieved."""
+
+    answer: CancelAnswer
+
+
+class DeleteTold(msgspec.Struct, frozen=True):
+    """What became of it."""
+
+    deleted: bool
+    """False: it is running and was asked to end; delete it again when it has."""
+
+
+class BulkBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One order for every job that matches."""
+
+    order: Literal["requeue", "discard", "cancel", "run-now", "delete", "edit"]
+    filter: Matching
+    dry_run: Annotated[bool, Meta(description="Only count, and change nothing.")] = False
+    most: Annotated[
+        int, Meta(ge=1, le=_MOST, description="The newest of them; say it again for the rest.")
+    ] = _MOST
+    reason: Reason = _REASON
+    edit: Annotated[EditBody | None, Meta(description="For edit: what to change.")] = None
+
+
+class EnqueueBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A call of a task, by name; options that are left out are the task's own."""
+
+    task: str
+    id: Annotated[
+        str | None,
+        Meta(
+            description="The job's, a UUID: repeat a request whose answer was lost with the same "
+            "one, and nothing is stored twice."
+        ),
+    ] = None
+    arguments: Annotated[
+        dict[str, Any], Meta(description="By name; checked against the task's signature.")
+    ] = {}
+    queue: str | None = None
+    delay: timedelta | None = None
+    at: Instant | None = None
+    priority: Priority | None = None
+    key: Annotated[str | None, Meta(description="One job at a time for each.")] = None
+    max_attempts: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+    timeout: timedelta | None = None
+    expires: timedelta | None = None
+    tags: tuple[str, ...] | None = None
+    tenant: str | None = None
+    principal: str | None = None
+    correlation_id: str | None = None
+
+
+async def requeue_job(visit: PageRequest, asked: RequeueBody) -> JobBody:
+    """Run it again."""
+    job = await visit.orders.requeue(await resolve_job(visit), as_new=asked.as_new, key=asked.key)
+    return job_body(job, await visit.admin.now())
+
+
+async def discard_job(visit: PageRequest, asked: DiscardBody) -> JobBody:
+    """Give up on it."""
+    job = await resolve_job(visit)
+    await visit.orders.discard(job, reason=asked.reason)
+    return job_body(await visit.admin.get(job), await visit.admin.now())
+
+
+async def cancel_job(visit: PageRequest, _: Nothing) -> CancelTold:
+    """Ask for its end."""
+    job = await resolve_job(visit)
+    answer = await visit.orders.cancel(job)
+    if answer is CancelAnswer.UNKNOWN:
+        raise JobNotFound(job)
+    return CancelTold(answer)
+
+
+async def run_job_now(visit: PageRequest, _: Nothing) -> JobBody:
+    """Make it due."""
+    job = await resolve_job(visit)
+    done = await visit.orders.run_now(job)
+    found = await visit.admin.get(job)
+    if not done:
+        raise WrongState(job, found.state, "run now", "waiting")
+    return job_body(found, await visit.admin.now())
+
+
+async def delete_job(visit: PageRequest, _: Nothing) -> DeleteTold:
+    """With all that is stored of it."""
+    return DeleteTold(await visit.orders.delete(await resolve_job(visit)))
+
+
+async def edit_job(visit: PageRequest, asked: EditBody) -> JobBody:
+    """Another due time, priority or queue."""
+    job = await visit.orders.edit(
+        await resolve_job(visit), due=asked.due, priority=asked.priority, queue=asked.queue
+    )
+    return job_body(job, await visit.admin.now())
+
+
+async def order_jobs(visit: PageRequest, asked: BulkBody) -> BulkReport:
+    """One order for all that match."""
+    return await visit.orders.order_all(
+        _order(asked),
+        filter_of(asked.filter),
+        dry_run=asked.dry_run,
+        most=asked.most,
+        within=COUNT_TIMEOUT if asked.dry_run else None,
+    )
+
+
+def _order(asked: BulkBody) -> JobAction:
+    match asked.order:
+        case "requeue":
+            return Requeue()
+        case "discard":
+            return Discard(asked.reason)
+        case "cancel":
+            return Cancel()
+        case "run-now":
+            return RunNow()
+        case "delete":
+            return Delete()
+        case "edit":
+            what = asked.edit or EditBody()
+            return edit_of(due=what.due, priority=what.priority, queue=what.queue)
+
+
+async def enqueue_job(visit: PageRequest, asked: EnqueueBody) -> Inserted:
+    """A new job, or the one that holds its key."""
+    task = visit.dashboard.app.tasks[asked.task]
+    bound = task.options(
+        queue=asked.queue,
+        delay=asked.delay,
+        at=asked.at,
+        priority=asked.priority,
+        key=asked.key,
+        max_attempts=asked.max_attempts,
+        timeout=asked.timeout,
+        expires=asked.expires,
+        tags=asked.tags,
+        tenant=asked.tenant,
+        principal=asked.principal,
+        correlation_id=asked.correlation_id,
+    )
+    try:
+        call = bound.call(**asked.arguments)
+    except PayloadError:
+        raise
+    except TypeError as error:  # an argument called self: no function of a task takes one
+        message = f"the arguments do not fit: {error}"
+        raise InvalidArgument(message) from None
+    return await visit.orders.enqueue(call, id=asked.id)
+
+
+def _of_one(verb: str, **line: Any) -> Endpoint:
+    return Endpoint(
+        method="POST",
+        path=f"/jobs/{{job}}/{verb}",
+        role=Role.OPERATOR,
+        refusals=(404, 409),
+        **line,
+    )
+
+
+JOB_ACTIONS = (
+    _of_one(
+        "requeue",
+        answer=requeue_job,
+        asked=RequeueBody,
+        told=JobBody,
+        title="Run a failed, cancelled or discarded job again",
+    ),
+    _of_one(
+        "discard",
+        answer=discard_job,
+        asked=DiscardBody,
+        told=JobBody,
+        title="Give up on a failed job for good",
+    ),
+    _of_one("cancel", answer=cancel_job, told=CancelTold, title="Ask for a job's end"),
+    _of_one("run-now", answer=run_job_now, told=JobBody, title="Make a waiting job due now"),
+    _of_one(
+        "delete",
+        answer=delete_job,
+        told=DeleteTold,
+        title="Remove a job with all that is stored of it",
+    ),
+    _of_one(
+        "edit",
+        answer=edit_job,
+        asked=EditBody,
+        told=JobBody,
+        title="Give a waiting job another due time, priority or queue",
+    ),
+    Endpoint(
+        method="POST",
+        path="/orders",
+        answer=order_jobs,
+        asked=BulkBody,
+        told=BulkReport,
+        role=Role.OPERATOR,
+        title="One order for every job that matches; with dry_run, how many those are",
+    ),
+    Endpoint(
+        method="POST",
+        path="/enqueue",
+        answer=enqueue_job,
+        asked=EnqueueBody,
+        told=Inserted,
+        role=Role.OPERATOR,
+        code=201,
+        refusals=(404, 409),
+        title="Enqueue a task by its name",
+    ),
+)

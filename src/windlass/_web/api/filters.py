@@ -1,0 +1,130 @@
+"""Which jobs are meant: the filters of the admin, in a query or in a body."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from windlass._core.job.job import JobId
+from windlass._core.job.state import Shown
+from windlass._storage.protocol.job_list import JobFilter, ListOrder
+from windlass._web.security.cost_limits import ROWS
+from windlass.errors import InvalidArgument
+
+__all__ = ["Cursor", "Instant", "JobQuery", "Matching", "Size", "filter_of"]
+
+Instant = Annotated[datetime, Meta(tz=True, description="RFC 3339, with its offset.")]
+_DEEPEST = 2**53
+Cursor = Annotated[int, Meta(ge=0, le=_DEEPEST, description="`next` of the page before.")]
+JobCursor = Annotated[
+    str,
+    Meta(
+        pattern=r"^([0-9]{1,16}|-?[0-9]{1,18}\.[0-9a-f]{1,100})$",
+        description="`next` of the page before, in the same order.",
+    ),
+]
+Order = Annotated[
+    ListOrder,
+    Meta(
+        description="What the list is ordered by; a minus sign puts the latest first. `enqueued` "
+        "is possible with any state, `due` with `scheduled`, `started` with `running`, `finished` "
+        "with `succeeded`, `failed`, `cancelled` and `discarded`. If it is left out: ended jobs by "
+        "`-finished`, running ones by `-started`, scheduled ones by `due`, else `-enqueued`."
+    ),
+]
+Size = Annotated[int, Meta(ge=1, le=ROWS, description=f"How many at most; {ROWS} at most.")]
+Word = Literal[
+    "waiting",
+    "scheduled",
+    "ready",
+    "retrying",
+    "running",
+    "succeeded",
+    "failed",
+    "cancelled",
+    "discarded",
+]
+_WAITING = (Shown.SCHEDULED, Shown.READY, Shown.RETRYING)
+
+
+class Matching(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which jobs; what is left out does not narrow. Ranges are half open: from included, until
+    not.
+    """
+
+    state: Annotated[
+        tuple[Word, ...],
+        Meta(description="Any of these; `waiting` is scheduled, ready and retrying together."),
+    ] = ()
+    queue: str | None = None
+    task: str | None = None
+    tag: Annotated[str | None, Meta(description="One of its tags.")] = None
+    tenant: str | None = None
+    principal: str | None = None
+    key: Annotated[
+        str | None,
+        Meta(description="Its unique key with its task: `TASK/KEY`; `/KEY` for a global one."),
+    ] = None
+    correlation_id: str | None = None
+    parent: Annotated[str | None, Meta(description="The job that enqueued it.")] = None
+    worker: Annotated[str | None, Meta(description="Who runs it, or ran it last.")] = None
+    error: Annotated[str | None, Meta(description="The class of its last error.")] = None
+    frame: Annotated[str | None, Meta(description="Where that was raised.")] = None
+    created_from: Instant | None = None
+    created_until: Instant | None = None
+    finished_from: Instant | None = None
+    finished_until: Instant | None = None
+    text: (
+        Annotated[str, Meta(description="Stands in its arguments or its last error.", min_length=1)]
+        | None
+    ) = None
+
+
+class JobQuery(Matching, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One page of them, in an order."""
+
+    order: Order | None = None
+    before: JobCursor | None = None
+    size: Size = 50
+
+
+def filter_of(asked: Matching) -> JobFilter:
+    """As the admin takes it."""
+    shown: list[Shown] = []
+    for word in asked.state:
+        shown += _WAITING if word == "waiting" else (Shown(word),)
+    return JobFilter(
+        shown=list(dict.fromkeys(shown)) or None,
+        queue=asked.queue,
+        task=asked.task,
+        tag=asked.tag,
+        tenant=asked.tenant,
+        principal=asked.principal,
+        key=asked.key,
+        correlation_id=asked.correlation_id,
+        parent=None if asked.parent is None else JobId(asked.parent),
+        worker=asked.worker,
+        error=asked.error,
+        frame=asked.frame,
+        created_from=asked.created_from,
+        created_until=asked.created_until,
+        finished_from=asked.finished_from,
+        finished_until=asked.finished_until,
+        text=asked.text,
+        before=_cursor(asked.before) if isinstance(asked, JobQuery) else None,
+        order=asked.order if isinstance(asked, JobQuery) else None,
+    )
+
+
+def _cursor(before: str | None) -> int | str | None:
+    if before is None or not before.isdigit():
+        return before
+    if (number := int(before)) > _DEEPEST:
+        message = (
+            f"before is the next of a page of this list, got {before}: that is no job's number"
+        )
+        raise InvalidArgument(message)
+    return number

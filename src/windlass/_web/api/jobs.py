@@ -1,0 +1,132 @@
+"""Jobs, read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from windlass._admin.jobs.read import Count
+from windlass._core.job.job import Attempt
+from windlass._storage.protocol.journal import LogChunk
+from windlass._web.api.endpoint import Endpoint, Nothing
+from windlass._web.api.filters import JobQuery, Matching, filter_of
+from windlass._web.api.records import (
+    ExplanationBody,
+    JobBody,
+    JobPage,
+    explanation_body,
+    job_body,
+)
+from windlass._web.api.truncation import attempt_lines, fit_answer, job_line
+from windlass._web.jobs import find_page, resolve_job
+from windlass._web.request import PageRequest
+from windlass._web.security.cost_limits import COUNT_TIMEOUT
+
+__all__ = ["JOBS"]
+
+
+class LogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where to go on, to follow a run or for the rest of a long log: the last chunk's claim number
+    and number.
+    """
+
+    after_claim: Annotated[int, Meta(ge=0, le=2**31)] = 0
+    after_number: Annotated[int, Meta(ge=0, le=2**31)] = 0
+
+
+async def find_jobs(visit: PageRequest, asked: JobQuery) -> JobPage:
+    """By any filter, in an order."""
+    page = await find_page(visit.admin, filter_of(asked), asked.size)
+    now = await visit.admin.now()
+    jobs = fit_answer(job_line(job, now) for job in page)
+    if 0 < len(jobs) < len(page):  # the others are on the next page
+        page = await find_page(visit.admin, filter_of(asked), len(jobs))
+        jobs = fit_answer(job_line(job, now) for job in page)
+    return JobPage(jobs=jobs, next=page.next, reached=page.reached)
+
+
+async def count_jobs(visit: PageRequest, asked: Matching) -> Count:
+    """How many match, to ten thousand."""
+    return await visit.admin.count(filter_of(asked), within=COUNT_TIMEOUT)
+
+
+async def get_job(visit: PageRequest, _: Nothing) -> JobBody:
+    """One of them."""
+    job = await visit.admin.get(await resolve_job(visit))
+    return job_body(job, await visit.admin.now())
+
+
+async def job_history(visit: PageRequest, _: Nothing) -> Sequence[Attempt]:
+    """Its attempts that did not succeed."""
+    job = await visit.admin.get(await resolve_job(visit))
+    return attempt_lines(await visit.admin.history(job.id))
+
+
+async def job_logs(visit: PageRequest, asked: LogQuery) -> Sequence[LogChunk]:
+    """What its runs have logged."""
+    job = await visit.admin.get(await resolve_job(visit))
+    chunks = await visit.admin.logs(job.id, after=(asked.after_claim, asked.after_number))
+    return fit_answer(chunks)
+
+
+async def explain_job(visit: PageRequest, _: Nothing) -> ExplanationBody:
+    """Why it is where it is."""
+    return explanation_body(await visit.admin.explain(await resolve_job(visit)))
+
+
+JOBS = (
+    Endpoint(
+        method="GET",
+        path="/jobs",
+        answer=find_jobs,
+        asked=JobQuery,
+        told=JobPage,
+        title="Find jobs by any filter, in an order, page by page",
+        heavy=True,
+    ),
+    Endpoint(
+        method="GET",
+        path="/jobs/count",
+        answer=count_jobs,
+        asked=Matching,
+        told=Count,
+        title="Count jobs that match, to ten thousand",
+        heavy=True,
+    ),
+    Endpoint(
+        method="GET",
+        path="/jobs/{job}",
+        answer=get_job,
+        told=JobBody,
+        title="One job with its arguments, result and last error",
+        refusals=(404, 409),
+    ),
+    Endpoint(
+        method="GET",
+        path="/jobs/{job}/history",
+        answer=job_history,
+        told=Sequence[Attempt],
+        title="The attempts of a job that did not succeed, oldest first",
+        refusals=(404, 409),
+    ),
+    Endpoint(
+        method="GET",
+        path="/jobs/{job}/logs",
+        answer=job_logs,
+        asked=LogQuery,
+        told=Sequence[LogChunk],
+        title="What the runs of a job have logged, oldest first",
+        refusals=(404, 409),
+    ),
+    Endpoint(
+        method="GET",
+        path="/jobs/{job}/explain",
+        answer=explain_job,
+        told=ExplanationBody,
+        title="Why a job is where it is, and when it is expected to run",
+        refusals=(404, 409),
+    ),
+)

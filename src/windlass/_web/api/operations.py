@@ -1,0 +1,256 @@
+"""Queues, workers, limits and breakers: how they stand, and orders for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from windlass._admin.limits import BreakerReport
+from windlass._core.limits.backoff import Backoff
+from windlass._core.limits.breaker import Breaker
+from windlass._core.limits.limit import LimitSpec, Rate
+from windlass._storage.protocol.queues import QueueRecord
+from windlass._storage.protocol.workers import WorkerRecord
+from windlass._web.api.endpoint import Endpoint, Part
+from windlass._web.api.records import LimitBody, limit_body
+from windlass._web.api.truncation import Names, page_by_name
+from windlass._web.request import PageRequest
+from windlass._web.security.roles import Role
+
+__all__ = ["OPERATIONS"]
+
+PositiveCount = Annotated[int, Meta(ge=1, le=1_000_000)]
+
+
+class QueueName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which queue."""
+
+    queue: str
+
+
+class QueueChange(QueueName, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What should hold for it. What is left out stays, null takes it away."""
+
+    max_running: PositiveCount | UnsetType | None = UNSET
+    backoff: Backoff | UnsetType | None = UNSET
+    cool_down: Backoff | UnsetType | None = UNSET
+    keep_succeeded: timedelta | UnsetType | None = UNSET
+    keep_failed: timedelta | UnsetType | None = UNSET
+
+
+class WorkerName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which worker, by its id."""
+
+    worker: str
+
+
+class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which limit; with keys, which of its budgets."""
+
+    limit: str
+    key: str = ""
+
+
+class LimitChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Other numbers for a limit. What is left out stays, null takes it away."""
+
+    limit: str
+    rate: Rate | UnsetType | None = UNSET
+    concurrency: PositiveCount | UnsetType | None = UNSET
+
+
+class TaskName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whose breaker."""
+
+    task: str
+
+
+class BreakerChange(TaskName, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Other numbers for it. What is left out stays."""
+
+    failures: PositiveCount | UnsetType = UNSET
+    cool_down: timedelta | UnsetType = UNSET
+    growth: float | UnsetType = UNSET
+    longest: timedelta | UnsetType = UNSET
+
+
+async def queues(visit: PageRequest, asked: Names) -> Part:
+    """Those with settings."""
+    return page_by_name(await visit.admin.queues(), asked, name=lambda one: one.queue)
+
+
+async def queue(visit: PageRequest, asked: QueueName) -> QueueRecord:
+    """One of them."""
+    return await visit.admin.queue(asked.queue)
+
+
+async def pause_queue(visit: PageRequest, asked: QueueName) -> QueueRecord:
+    """Claim nothing from it."""
+    await visit.orders.pause(asked.queue)
+    return await visit.admin.queue(asked.queue)
+
+
+async def resume_queue(visit: PageRequest, asked: QueueName) -> QueueRecord:
+    """Claim from it again."""
+    await visit.orders.resume(asked.queue)
+    return await visit.admin.queue(asked.queue)
+
+
+async def warm_queue(visit: PageRequest, asked: QueueName) -> QueueRecord:
+    """End its cool-down."""
+    await visit.orders.warm(asked.queue)
+    return await visit.admin.queue(asked.queue)
+
+
+async def set_queue(visit: PageRequest, asked: QueueChange) -> QueueRecord:
+    """Other settings."""
+    return await visit.orders.set_queue(
+        asked.queue,
+        max_running=asked.max_running,
+        backoff=asked.backoff,
+        cool_down=asked.cool_down,
+        keep_succeeded=asked.keep_succeeded,
+        keep_failed=asked.keep_failed,
+    )
+
+
+async def quiet_worker(visit: PageRequest, asked: WorkerName) -> WorkerRecord:
+    """It takes nothing new."""
+    await visit.orders.quiet_workers(asked.worker)
+    return await _worker(visit, asked.worker)
+
+
+async def resume_worker(visit: PageRequest, asked: WorkerName) -> WorkerRecord:
+    """It goes on."""
+    await visit.orders.resume_workers(asked.worker)
+    return await _worker(visit, asked.worker)
+
+
+async def stop_worker(visit: PageRequest, asked: WorkerName) -> WorkerRecord:
+    """It leaves in order."""
+    await visit.orders.stop_workers(asked.worker)
+    return await _worker(visit, asked.worker)
+
+
+async def _worker(visit: PageRequest, name: str) -> WorkerRecord:
+    return next(one for one in await visit.admin.workers() if one.start.id == name)
+
+
+async def limits(visit: PageRequest, asked: Names) -> Part:
+    """All of them."""
+    found = await visit.admin.limits()
+    return page_by_name(found, asked, name=lambda one: one.spec.name, line=limit_body)
+
+
+async def set_limit(visit: PageRequest, asked: LimitChange) -> LimitSpec:
+    """Other numbers."""
+    return await visit.orders.set_limit(asked.limit, rate=asked.rate, concurrency=asked.concurrency)
+
+
+async def fill_limit(visit: PageRequest, asked: Budget) -> Sequence[LimitBody]:
+    """As if nothing had started yet."""
+    await visit.orders.reset_limit(asked.limit, asked.key)
+    return await _limit(visit, asked.limit)
+
+
+async def drain_limit(visit: PageRequest, asked: Budget) -> Sequence[LimitBody]:
+    """As if all of it were spent."""
+    await visit.orders.drain_limit(asked.limit, asked.key)
+    return await _limit(visit, asked.limit)
+
+
+async def _limit(visit: PageRequest, name: str) -> Sequence[LimitBody]:
+    return [limit_body(one) for one in await visit.admin.limits() if one.spec.name == name]
+
+
+async def breakers(visit: PageRequest, asked: Names) -> Part:
+    """All of them."""
+    return page_by_name(await visit.admin.breakers(), asked, name=lambda one: one.task)
+
+
+async def close_breaker(visit: PageRequest, asked: TaskName) -> Sequence[BreakerReport]:
+    """Its jobs start again."""
+    await visit.orders.reset_breaker(asked.task)
+    return [report for report in await visit.admin.breakers() if report.task == asked.task]
+
+
+async def set_breaker(visit: PageRequest, asked: BreakerChange) -> Breaker:
+    """Other numbers."""
+    return await visit.orders.set_breaker(
+        asked.task,
+        failures=asked.failures,
+        cool_down=asked.cool_down,
+        growth=asked.growth,
+        longest=asked.longest,
+    )
+
+
+def _read(path: str, answer: Any, told: Any, title: str, **line: Any) -> Endpoint:
+    return Endpoint(method="GET", path=path, answer=answer, told=told, title=title, **line)
+
+
+def _list(path: str, answer: Any, told: Any, title: str) -> Endpoint:
+    return _read(path, answer, told, title, asked=Names)
+
+
+def _order(path: str, answer: Any, told: Any, title: str, **line: Any) -> Endpoint:
+    line = {"role": Role.OPERATOR, **line}
+    return Endpoint(method="POST", path=path, answer=answer, told=told, title=title, **line)
+
+
+_QUEUE: dict[str, Any] = {"told": QueueRecord, "asked": QueueName}
+_WORKER: dict[str, Any] = {"told": WorkerRecord, "asked": WorkerName}
+_BUDGET: dict[str, Any] = {"told": Sequence[LimitBody], "asked": Budget, "refusals": (404,)}
+
+OPERATIONS = (
+    _list("/queues", queues, Sequence[QueueRecord], "Queues with settings, paused or cooled down"),
+    _read("/queues/one", queue, title="What is set for a queue", **_QUEUE),
+    _order("/queues/pause", pause_queue, title="Claim nothing from a queue", **_QUEUE),
+    _order("/queues/resume", resume_queue, title="Claim from a queue again", **_QUEUE),
+    _order("/queues/warm", warm_queue, title="End a queue's cool-down", **_QUEUE),
+    _order(
+        "/queues/set",
+        set_queue,
+        QueueRecord,
+        "Change what holds for a queue",
+        asked=QueueChange,
+        role=Role.ADMIN,
+    ),
+    _order("/workers/quiet", quiet_worker, title="Let a worker take nothing new", **_WORKER),
+    _order("/workers/resume", resume_worker, title="Let a quiet worker go on", **_WORKER),
+    _order("/workers/stop", stop_worker, title="Let a worker leave in order", **_WORKER),
+    _list("/limits", limits, Sequence[LimitBody], "Limits and their budgets in use"),
+    _order("/limits/fill", fill_limit, title="Fill the bucket of a rate", **_BUDGET),
+    _order("/limits/drain", drain_limit, title="Empty the bucket of a rate", **_BUDGET),
+    _order(
+        "/limits/set",
+        set_limit,
+        LimitSpec,
+        "Change a limit for the whole cluster",
+        asked=LimitChange,
+        role=Role.ADMIN,
+        refusals=(404,),
+    ),
+    _list("/breakers", breakers, Sequence[BreakerReport], "Breakers of tasks, and their states"),
+    _order(
+        "/breakers/close",
+        close_breaker,
+        Sequence[BreakerReport],
+        "Close a breaker: its jobs start again at once",
+        asked=TaskName,
+        refusals=(404,),
+    ),
+    _order(
+        "/breakers/set",
+        set_breaker,
+        Breaker,
+        "Change a breaker for the whole cluster",
+        asked=BreakerChange,
+        role=Role.ADMIN,
+        refusals=(404,),
+    ),
+)

@@ -1,0 +1,193 @@
+"""Schedules: how they stand, and orders for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from windlass._core.schedule.rules import Rule
+from windlass._web.api.endpoint import Endpoint, Part
+from windlass._web.api.filters import Instant
+from windlass._web.api.records import ScheduleBody, schedule_body
+from windlass._web.api.truncation import Names, fit_answer, schedule_line
+from windlass._web.request import PageRequest
+from windlass._web.security.roles import Role
+
+__all__ = ["SCHEDULES"]
+
+Active = Annotated[int, Meta(ge=1, le=1000)]
+
+
+class SchedulesQuery(Names, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which of them."""
+
+    removed: Annotated[bool, Meta(description="Also those that were removed.")] = False
+
+
+class ScheduleName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which schedule."""
+
+    schedule: str
+
+
+class Removal(ScheduleName, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How."""
+
+    cancel_runs: Annotated[bool, Meta(description="Cancel what is active of it.")] = False
+
+
+class ScheduleChange(ScheduleName, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What should hold, whatever the code says. What is left out stays."""
+
+    rule: Rule | UnsetType = UNSET
+    missed: Literal["skip", "one", "all"] | UnsetType = UNSET
+    most_missed: Annotated[int, Meta(ge=1, le=10_000)] | UnsetType = UNSET
+    overlap: Literal["skip", "queue", "allow"] | Active | UnsetType = UNSET
+    jitter: timedelta | UnsetType = UNSET
+    starts: Instant | UnsetType | None = UNSET
+    ends: Instant | UnsetType | None = UNSET
+
+
+class Preview(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A rule to look at before it is used."""
+
+    rule: Rule
+    most: Annotated[int, Meta(ge=1, le=100)] = 5
+
+
+class Triggered(msgspec.Struct, frozen=True):
+    """What was started."""
+
+    job: str | None
+    """Null: a chore of Windlass itself, which makes no job."""
+    created: bool = True
+    """False: no job was made, for this one holds the unique key of its job."""
+
+
+class Forgotten(msgspec.Struct, frozen=True):
+    """What is gone."""
+
+    schedule: str
+
+
+async def schedules(visit: PageRequest, asked: SchedulesQuery) -> Part:
+    """By name."""
+    found, after = await visit.admin.schedule_page(
+        after=asked.after or "", limit=asked.size, removed=asked.removed
+    )
+    lines = fit_answer(schedule_line(one) for one in found)
+    return Part(lines, found[len(lines) - 1].name if len(lines) < len(found) else after)
+
+
+async def schedule(visit: PageRequest, asked: ScheduleName) -> ScheduleBody:
+    """One of them."""
+    return schedule_body(await visit.admin.schedule(asked.schedule))
+
+
+async def preview_schedule(visit: PageRequest, asked: Preview) -> Sequence[datetime]:
+    """When it would fire."""
+    return await visit.admin.preview(asked.rule, asked.most)
+
+
+async def run_schedule(visit: PageRequest, asked: ScheduleName) -> Triggered:
+    """Beside its slots."""
+    made = await visit.orders.trigger_schedule(asked.schedule)
+    return Triggered(None) if made is None else Triggered(made.id, made.created)
+
+
+async def pause_schedule(visit: PageRequest, asked: ScheduleName) -> ScheduleBody:
+    """Until it is resumed."""
+    return schedule_body(await visit.orders.pause_schedule(asked.schedule))
+
+
+async def resume_schedule(visit: PageRequest, asked: ScheduleName) -> ScheduleBody:
+    """From the next slot on."""
+    return schedule_body(await visit.orders.resume_schedule(asked.schedule))
+
+
+async def change_schedule(visit: PageRequest, asked: ScheduleChange) -> ScheduleBody:
+    """Over every restart and deploy."""
+    given: dict[str, Any] = {
+        name: getattr(asked, name)
+        for name in asked.__struct_fields__
+        if name != "schedule" and getattr(asked, name) is not UNSET
+    }
+    return schedule_body(await visit.orders.change_schedule(asked.schedule, **given))
+
+
+async def reset_schedule(visit: PageRequest, asked: ScheduleName) -> ScheduleBody:
+    """What the code says."""
+    return schedule_body(await visit.orders.reset_schedule(asked.schedule))
+
+
+async def remove_schedule(visit: PageRequest, asked: Removal) -> Forgotten:
+    """It fires no more."""
+    await visit.orders.remove_schedule(asked.schedule, cancel_runs=asked.cancel_runs)
+    return Forgotten(asked.schedule)
+
+
+async def forget_schedule(visit: PageRequest, asked: ScheduleName) -> Forgotten:
+    """Altogether."""
+    await visit.orders.delete_schedule(asked.schedule)
+    return Forgotten(asked.schedule)
+
+
+def _order(verb: str, answer: Any, told: Any, title: str, **line: Any) -> Endpoint:
+    line = {"asked": ScheduleName, "role": Role.OPERATOR, "refusals": (404, 409), **line}
+    path = f"/schedules/{verb}"
+    return Endpoint(method="POST", path=path, answer=answer, told=told, title=title, **line)
+
+
+SCHEDULES = (
+    Endpoint(
+        method="GET",
+        path="/schedules",
+        answer=schedules,
+        asked=SchedulesQuery,
+        told=Sequence[ScheduleBody],
+        title="Every schedule with its next slots and last runs",
+        heavy=True,
+    ),
+    Endpoint(
+        method="GET",
+        path="/schedules/one",
+        answer=schedule,
+        asked=ScheduleName,
+        told=ScheduleBody,
+        title="One schedule",
+        refusals=(404,),
+    ),
+    _order(
+        "preview",
+        preview_schedule,
+        Sequence[datetime],
+        "When a rule would fire next",
+        asked=Preview,
+        refusals=(),
+    ),
+    _order("run", run_schedule, Triggered, "Run a schedule now, beside its slots"),
+    _order("pause", pause_schedule, ScheduleBody, "Fire nothing until it is resumed"),
+    _order("resume", resume_schedule, ScheduleBody, "Fire again, from the next slot on"),
+    _order(
+        "change",
+        change_schedule,
+        ScheduleBody,
+        "Change a schedule, whatever the code says",
+        asked=ScheduleChange,
+        role=Role.ADMIN,
+    ),
+    _order("reset", reset_schedule, ScheduleBody, "Back to what the code says", role=Role.ADMIN),
+    _order(
+        "remove",
+        remove_schedule,
+        Forgotten,
+        "Fire no more, also when code that declares it starts again",
+        asked=Removal,
+        role=Role.ADMIN,
+    ),
+    _order("forget", forget_schedule, Forgotten, "Forget a schedule altogether", role=Role.ADMIN),
+)

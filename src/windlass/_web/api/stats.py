@@ -1,0 +1,323 @@
+"""Numbers, workers and records: what is only read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from windlass._admin.doctor.doctor import Finding
+from windlass._admin.overview import JobList
+from windlass._admin.plugins import PluginReport
+from windlass._admin.storage import StorageReport
+from windlass._core.stats.series import Activity, Series
+from windlass._storage.protocol.actions import AuditRecord
+from windlass._storage.protocol.admin import ErrorGroup, ErrorLook, QueueCounts
+from windlass._storage.protocol.workers import WorkerRecord
+from windlass._web.api.endpoint import Endpoint, Nothing, Part
+from windlass._web.api.filters import Cursor, Instant, Size
+from windlass._web.api.records import SnapshotBody, snapshot_body
+from windlass._web.api.truncation import (
+    Names,
+    brief_text,
+    fit_answer,
+    page_by_name,
+    schedule_line,
+)
+from windlass._web.request import PageRequest
+from windlass._web.security.cost_limits import ANSWER, ROWS
+from windlass._web.security.roles import Role
+
+__all__ = ["STATS"]
+
+_HOUR = timedelta(hours=1)
+_ERROR = 500
+"""Characters of an error in a list of hundreds."""
+_TASKS = 20
+"""Tasks, and queues, that are named of a group of errors."""
+PageNumber = Annotated[int, Meta(ge=1, le=10_000)]
+
+
+class Me(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks."""
+
+    name: str
+    role: Role
+    token: str
+    """For the header X-Windlass-Token of whatever changes something, where a cookie says who asks;
+    empty where a bearer token does."""
+
+
+class SnapshotQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which page of each list."""
+
+    page_size: Annotated[int, Meta(ge=1, le=100)] = 25
+    enqueued: PageNumber = 1
+    running: PageNumber = 1
+    completed: PageNumber = 1
+    failed: PageNumber = 1
+
+
+class Between(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A span of time; without any, the last hour."""
+
+    since: Instant | None = None
+    until: Instant | None = None
+    queue: str | None = None
+
+
+class SeriesQuery(Between, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One line of it, or all."""
+
+    task: str | None = None
+    step: Annotated[int, Meta(ge=60, le=86_400, description="Seconds.")] | None = None
+
+
+class ActivityQuery(Names, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Grouped by one or the other; a span of time, without any the last hour."""
+
+    since: Instant | None = None
+    until: Instant | None = None
+    queue: str | None = None
+    by: Literal["queue", "task"] = "task"
+
+
+class ErrorQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which failed jobs."""
+
+    queue: str | None = None
+    task: str | None = None
+    since: Instant | None = None
+    size: Annotated[Size, Meta(description="How many groups at most.")] = ROWS
+
+
+class AuditQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which records."""
+
+    subject: Annotated[str | None, Meta(description="Such as `queue mail` or `job 0192…`.")] = None
+    before: (
+        Annotated[Cursor, Meta(description="The number of the last record of the page before.")]
+        | None
+    ) = None
+    size: Size = 50
+
+
+class WorkerQuery(Names, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which workers."""
+
+    ended_within: Annotated[
+        int, Meta(ge=0, le=31_536_000, description="Seconds; ended ones before are left out.")
+    ] = 86_400
+
+
+async def who_asks(visit: PageRequest, _: Nothing) -> Me:
+    """For whoever wants to know what they may do."""
+    entry = visit.entry
+    if entry is None:  # the gate lets nobody through to here
+        message = "nobody asks"
+        raise LookupError(message)
+    token = entry.token if entry.by_cookie else ""
+    return Me(name=entry.person.name, role=entry.person.role, token=token)
+
+
+async def snapshot(visit: PageRequest, asked: SnapshotQuery) -> SnapshotBody:
+    """Everything at once; a store that is away is told as such, unlike by the admin's own."""
+    await visit.admin.now()
+    told = await visit.admin.snapshot(
+        page_size=asked.page_size,
+        enqueued=asked.enqueued,
+        running=asked.running,
+        completed=asked.completed,
+        failed=asked.failed,
+    )
+    schedules = (schedule_line(report) for report in told.schedules[:ROWS])
+    brief = msgspec.structs.replace(
+        told,
+        enqueued=_brief(told.enqueued),
+        running=_brief(told.running),
+        completed=_brief(told.completed),
+        failed=_brief(told.failed),
+    )
+    return snapshot_body(brief, fit_answer(schedules, ANSWER // 2))
+
+
+def _brief(jobs: JobList) -> JobList:
+    """Errors by their first words: there may be four hundred of them."""
+    lines = [
+        line
+        if line.last_error is None
+        else msgspec.structs.replace(line, last_error=brief_text(line.last_error, _ERROR))
+        for line in jobs.jobs
+    ]
+    return msgspec.structs.replace(jobs, jobs=lines)
+
+
+async def counts(visit: PageRequest, asked: Names) -> Part:
+    """By queue."""
+    return page_by_name(await visit.admin.counts(), asked, name=lambda one: one.queue)
+
+
+async def series(visit: PageRequest, asked: SeriesQuery) -> Series:
+    """What happened over time."""
+    since, until = await _span(visit, asked)
+    step = None if asked.step is None else timedelta(seconds=asked.step)
+    return await visit.admin.series(since, until, step=step, queue=asked.queue, task=asked.task)
+
+
+async def activity(visit: PageRequest, asked: ActivityQuery) -> Part:
+    """What happened, by name."""
+    since, until = await _span(visit, asked)
+    found = await visit.admin.activity(since, until, by=asked.by, queue=asked.queue)
+    return page_by_name(found, asked, name=lambda one: one.name)
+
+
+async def _span(visit: PageRequest, asked: Between | ActivityQuery) -> tuple[datetime, datetime]:
+    until = asked.until or await visit.admin.now()
+    if asked.since is not None:
+        return asked.since, until
+    try:
+        return until - _HOUR, until
+    except OverflowError:
+        return until, until
+
+
+async def errors(visit: PageRequest, asked: ErrorQuery) -> ErrorLook:
+    """What fails, by class and place."""
+    look = await visit.admin.errors(queue=asked.queue, task=asked.task, since=asked.since)
+    groups = fit_answer(_group_line(group) for group in look.groups[: asked.size])
+    return ErrorLook(groups, complete=look.complete and len(groups) == len(look.groups))
+
+
+def _group_line(group: ErrorGroup) -> ErrorGroup:
+    """Thousands of tasks may have failed by the same error."""
+    return msgspec.structs.replace(group, tasks=group.tasks[:_TASKS], queues=group.queues[:_TASKS])
+
+
+async def workers(visit: PageRequest, asked: WorkerQuery) -> Part:
+    """Those that live, and those that have ended lately."""
+    found = await visit.admin.workers(ended_within=timedelta(seconds=asked.ended_within))
+    return page_by_name(found, asked, name=lambda one: one.start.id)
+
+
+async def tasks(visit: PageRequest, asked: Names) -> Part:
+    """Names."""
+    known = {task.name for task in visit.dashboard.app.tasks}
+    return page_by_name({*known, *await visit.admin.tasks()}, asked, name=str)
+
+
+async def audits(visit: PageRequest, asked: AuditQuery) -> Sequence[AuditRecord]:
+    """Who ordered what."""
+    return fit_answer(
+        await visit.admin.audits(limit=asked.size, before=asked.before, subject=asked.subject)
+    )
+
+
+async def storage(visit: PageRequest, _: Nothing) -> StorageReport:
+    """How it is."""
+    return await visit.admin.storage()
+
+
+async def plugins(visit: PageRequest, _: Nothing) -> Sequence[PluginReport]:
+    """What this process has installed."""
+    return await visit.admin.plugins()
+
+
+async def doctor(visit: PageRequest, _: Nothing) -> Sequence[Finding]:
+    """What hurts."""
+    return await visit.admin.doctor(tasks=visit.dashboard.app.tasks)
+
+
+STATS = (
+    Endpoint(method="GET", path="/me", answer=who_asks, told=Me, title="Who asks, and their role"),
+    Endpoint(
+        method="GET",
+        path="/snapshot",
+        answer=snapshot,
+        asked=SnapshotQuery,
+        told=SnapshotBody,
+        title="A list of jobs for each state, and the schedules",
+        heavy=True,
+    ),
+    Endpoint(
+        method="GET",
+        path="/counts",
+        answer=counts,
+        asked=Names,
+        told=Sequence[QueueCounts],
+        title="How many jobs of each queue are where, to ten thousand each",
+        heavy=True,
+    ),
+    Endpoint(
+        method="GET",
+        path="/series",
+        answer=series,
+        asked=SeriesQuery,
+        told=Series,
+        title="Throughput, waits and runs over time",
+        heavy=True,
+    ),
+    Endpoint(
+        method="GET",
+        path="/activity",
+        answer=activity,
+        asked=ActivityQuery,
+        told=Sequence[Activity],
+        title="Outcomes, waits and runs of each task or queue",
+        heavy=True,
+    ),
+    Endpoint(
+        method="GET",
+        path="/errors",
+        answer=errors,
+        asked=ErrorQuery,
+        told=ErrorLook,
+        title="Failed jobs by exception and place, the most recent first",
+        heavy=True,
+    ),
+    Endpoint(
+        method="GET",
+        path="/workers",
+        answer=workers,
+        asked=WorkerQuery,
+        told=Sequence[WorkerRecord],
+        title="Workers that live, and those that have ended lately",
+    ),
+    Endpoint(
+        method="GET",
+        path="/tasks",
+        answer=tasks,
+        asked=Names,
+        told=Sequence[str],
+        title="Names of tasks that this process or the workers know",
+    ),
+    Endpoint(
+        method="GET",
+        path="/audits",
+        answer=audits,
+        asked=AuditQuery,
+        told=Sequence[AuditRecord],
+        title="Who ordered what, the newest first",
+    ),
+    Endpoint(
+        method="GET", path="/storage", answer=storage, told=StorageReport, title="The storage"
+    ),
+    Endpoint(
+        method="GET",
+        path="/plugins",
+        answer=plugins,
+        told=Sequence[PluginReport],
+        title="Plugins of this process",
+    ),
+    Endpoint(
+        method="POST",
+        path="/doctor",
+        answer=doctor,
+        told=Sequence[Finding],
+        role=Role.OPERATOR,
+        title="Check the storage, the workers and what waits",
+        heavy=True,
+    ),
+)

@@ -1,0 +1,349 @@
+"""Orders for jobs: one, those that were ticked, or all that match. Always asked first."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from windlass._admin.jobs.actions import NEEDS, edit_of
+from windlass._admin.jobs.bulk import BulkReport, filter_in_words
+from windlass._core.job.ids import is_full_id, short_id
+from windlass._storage.protocol.actions import (
+    Cancel,
+    Delete,
+    Discard,
+    Edit,
+    JobAction,
+    Requeue,
+    RunNow,
+)
+from windlass._storage.protocol.job_list import JobFilter, ListOrder
+from windlass._storage.protocol.jobs import CancelAnswer
+from windlass._system.seams import new_job_id
+from windlass._web.pages.jobs.filters import JobPageQuery, parse_query
+from windlass._web.render.confirmation import ActionNotice, ActionPage, Confirmation
+from windlass._web.request import PageRequest
+from windlass._web.security.cost_limits import COUNT_TIMEOUT
+from windlass.errors import InvalidArgument, JobNotFound, KeyConflict, WrongState
+
+__all__ = ["CANCEL", "COPY", "DELETE", "DISCARD", "EDIT", "REQUEUE", "RUN_NOW", "JobActionPage"]
+
+MAX_JOBS = 10_000
+"""Jobs of one order: a request must end while somebody still waits for it."""
+_TICKED = 200
+
+
+class JobConfirmation(Confirmation, frozen=True, kw_only=True):
+    """What is asked, and for which jobs."""
+
+    facts: Sequence[str] = ()
+    upto: int | None = None
+    """All that match, as far as they are stored now: newer ones were not counted."""
+    edits: bool = False
+
+
+class JobActionPage(msgspec.Struct, frozen=True, kw_only=True):
+    """One verb, for one job or many."""
+
+    verb: str
+    """Requeue"""
+    told: str
+    """requeued"""
+    words: str
+    """What it does, to one or many."""
+    sample: JobAction
+    """What it is, without what a form says of it."""
+    one: Callable[[PageRequest, JobAction, str], Awaitable[str]]
+    """Does it for one job; "" or what came of it instead."""
+    read: Callable[[PageRequest], Awaitable[JobAction]] | None = None
+    """What the form says; None: there is nothing to say."""
+    danger: bool = False
+
+    @property
+    def kind(self) -> type[Any]:
+        return type(self.sample)
+
+    def of(self, what: str) -> str:
+        """Requeue 3 jobs, run 3 jobs now."""
+        verb, _, rest = self.verb.partition(" ")
+        return f"{verb} {what} {rest}".rstrip()
+
+    async def __call__(self, visit: PageRequest) -> Response:
+        if not _ids(visit) and not _all(visit):
+            words = "Tick the jobs first, or choose all that match."
+            return visit.go(await _back(visit), notice=words, bad=True)
+        action = ActionPage(ask=self._ask, act=self._act, template="jobs_confirm.html")
+        return await action(visit)
+
+    # --- the question ---
+
+    async def _ask(self, visit: PageRequest) -> Confirmation:
+        back = await _back(visit)
+        if visit.method != "GET":  # only the way back is needed
+            return Confirmation(title="", sentence="", button="", back=back)
+        if _all(visit):
+            return await self._ask_all(visit, back)
+        ids = _ids(visit)
+        what = f"{len(ids):,} jobs" if len(ids) > 1 else await _called(visit, ids[0])
+        return JobConfirmation(
+            title=f"{self.of(what)}?",
+            sentence=self.words,
+            facts=[_only(self.kind, len(ids))],
+            button=self.of("job" if len(ids) == 1 else f"{len(ids):,} jobs"),
+            back=back,
+            danger=self.danger,
+            edits=self.kind is Edit,
+        )
+
+    async def _ask_all(self, visit: PageRequest, back: str) -> Confirmation:
+        asked = parse_query(visit, await visit.admin.now())
+        # Of all jobs: what is stored from now on is not meant.
+        newest = await visit.admin.find(JobFilter(order=ListOrder.NEWEST), limit=1)
+        report = BulkReport(matched=0, dry_run=True)
+        if asked.words:
+            report = await visit.admin.order_all(
+                self.sample, asked.wanted, dry_run=True, most=MAX_JOBS, within=COUNT_TIMEOUT
+            )
+        number = f"{report.matched:,}{'' if report.exact else ' or more'}"
+        facts = [f"Jobs with {filter_in_words(asked.wanted)}.", _only(self.kind, 2)]
+        if not report.exact:
+            facts.append(f"At most {MAX_JOBS:,} of them, the newest; say it again for the rest.")
+        if not asked.words:
+            facts = ["Choose a state, a queue or any other filter first: nothing was chosen."]
+        return JobConfirmation(
+            title=f"{self.of(f'all {number} matching jobs')}?",
+            sentence=self.words,
+            facts=facts,
+            button=self.of(f"{number} jobs"),
+            back=back,
+            danger=self.danger,
+            upto=newest[0].seq + 1 if newest else None,
+            edits=self.kind is Edit,
+        )
+
+    # --- the answer ---
+
+    async def _act(self, visit: PageRequest) -> ActionNotice:
+        order = self.sample if self.read is None else await self.read(visit)
+        if _all(visit):
+            return await self._act_all(visit, order)
+        ids, done, instead, wrong = _ids(visit), 0, "", 0
+        for job in ids:
+            try:
+                instead = await self.one(visit, order, job)
+                done += 1
+            except (JobNotFound, WrongState, KeyConflict):
+                if len(ids) == 1:
+                    raise
+                wrong += 1
+        if len(ids) == 1:
+            notice = instead or f"The job is {self.told}."
+        else:
+            notice = f"{_jobs(done)} {self.told}."
+        if wrong:
+            notice += f" {_jobs(wrong)} left as they were: not {NEEDS[self.kind]}, or the key held."
+        return ActionNotice(notice, await _back(visit, gone=self.kind is Delete))
+
+    async def _act_all(self, visit: PageRequest, order: JobAction) -> ActionNotice:
+        asked = parse_query(visit, await visit.admin.now())
+        upto = (await visit.form()).get("upto", "")
+        if not upto.isascii() or not upto.isdigit() or len(upto) > 18:
+            message = "this form does not say for which jobs it was; go back and choose again"
+            raise InvalidArgument(message)
+        wanted = msgspec.structs.replace(asked.wanted, before=int(upto), order=None)
+        report = await visit.orders.order_all(order, wanted, most=MAX_JOBS)
+        notice = f"{_jobs(report.done)} {self.told}."
+        if report.requested:
+            notice += f" {_jobs(report.requested)} that run were asked to end."
+        if report.conflicts:
+            notice += f" {_jobs(report.conflicts)} left: other jobs hold their keys."
+        if report.matched >= MAX_JOBS:
+            notice += " There may be more: say it again for the rest."
+        return ActionNotice(notice, asked.path())
+
+
+def _jobs(number: int) -> str:
+    return "1 job" if number == 1 else f"{number:,} jobs"
+
+
+def _only(kind: type[Any], many: int) -> str:
+    """Which of them it is for."""
+    if kind is Delete:
+        return "Those that run are asked to end instead." if many > 1 else "It cannot be undone."
+    if many == 1:
+        return f"For a job that is {NEEDS[kind]}."
+    return f"Only those that are {NEEDS[kind]}; the others stay as they are."
+
+
+# --- which jobs -----------------------------------------------------------------------------------
+
+
+def _all(visit: PageRequest) -> bool:
+    return visit.asked("scope") == "all"
+
+
+def _ids(visit: PageRequest) -> list[str]:
+    """Those that were ticked, each once; a shortened id may name one."""
+    ids = list(dict.fromkeys(visit.request.query_params.getlist("job")))[:_TICKED]
+    if len(ids) > 1 and not all(map(is_full_id, ids)):
+        message = "an order for several jobs takes their whole ids, or a filter: tick them anew"
+        raise InvalidArgument(message)
+    return ids
+
+
+async def _called(visit: PageRequest, job_id: str) -> str:
+    job = await visit.admin.get(job_id)
+    return f"{job.task} {short_id(job.id)}"
+
+
+async def _back(visit: PageRequest, *, gone: bool = False) -> str:
+    """The page of the one job, where it came from there, or the list with its filters."""
+    ids = _ids(visit)
+    if visit.asked("from") == "job" and len(ids) == 1 and not gone:
+        return f"/jobs/{(await visit.admin.get(ids[0])).id}"
+    if visit.asked("from") == "job":
+        return "/jobs"
+    asked: JobPageQuery = parse_query(visit, await visit.admin.now())
+    return asked.path()
+
+
+# --- the verbs ------------------------------------------------------------------------------------
+
+
+async def _requeue(visit: PageRequest, _: JobAction, job: str) -> str:
+    await visit.orders.requeue(job)
+    return "The job waits again."
+
+
+async def _discard(visit: PageRequest, _: JobAction, job: str) -> str:
+    await visit.orders.discard(job)
+    return ""
+
+
+async def _cancel(visit: PageRequest, order: JobAction, job: str) -> str:
+    match await visit.orders.cancel(job):
+        case CancelAnswer.REQUESTED:
+            return "The job runs: its worker was asked to end it."
+        case CancelAnswer.UNKNOWN:
+            raise JobNotFound(job)
+        case CancelAnswer.TOO_LATE:
+            raise WrongState(job, (await visit.admin.get(job)).state, "cancel", NEEDS[type(order)])
+        case _:
+            return ""
+
+
+async def _run_now(visit: PageRequest, order: JobAction, job: str) -> str:
+    if not await visit.orders.run_now(job):
+        raise WrongState(job, (await visit.admin.get(job)).state, "run now", NEEDS[type(order)])
+    return "The job is due now."
+
+
+async def _delete(visit: PageRequest, _: JobAction, job: str) -> str:
+    if await visit.orders.delete(job):
+        return ""
+    return "The job runs and was asked to end: delete it when it has."
+
+
+async def _edit(visit: PageRequest, order: JobAction, job: str) -> str:
+    if isinstance(order, Edit):
+        await visit.orders.edit(job, due=order.due, priority=order.priority, queue=order.queue)
+    return ""
+
+
+async def _edit_of(visit: PageRequest) -> Edit:
+    form = {name: value.strip() for name, value in (await visit.form()).items()}
+    priority, due = form.get("priority", ""), form.get("due", "")
+    if priority and (len(priority) > 9 or not priority.removeprefix("-").isdecimal()):
+        message = f"a priority is a whole number, not {priority[:20]!r}"
+        raise InvalidArgument(message)
+    return edit_of(
+        due=_due(due) if due else None,
+        priority=int(priority) if priority else None,
+        queue=form.get("queue") or None,
+    )
+
+
+def _due(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):  # the latter: its offset leads beyond the calendar
+        message = f"{text[:60]!r} is no instant: write 2030-12-24T08:00, which is UTC"
+        raise InvalidArgument(message) from None
+
+
+REQUEUE = JobActionPage(
+    verb="Requeue",
+    told="requeued",
+    words="Back into the queue, ready at once, with a fresh budget of attempts.",
+    sample=Requeue(),
+    one=_requeue,
+)
+DISCARD = JobActionPage(
+    verb="Discard",
+    told="discarded",
+    words="Nobody has to look at this any more. While it is kept, it can still be requeued.",
+    sample=Discard("discarded by an operator"),
+    one=_discard,
+)
+CANCEL = JobActionPage(
+    verb="Cancel",
+    told="cancelled",
+    words="What waits will not start. What runs is asked to end, and may take a moment to do so.",
+    sample=Cancel(),
+    one=_cancel,
+    danger=True,
+)
+RUN_NOW = JobActionPage(
+    verb="Run now",
+    told="due now",
+    words="What waits for its time waits no longer: the next free slot takes it. Limits, "
+    "pauses and breakers hold as before.",
+    sample=RunNow(),
+    one=_run_now,
+)
+DELETE = JobActionPage(
+    verb="Delete",
+    told="deleted",
+    words="Arguments, result, errors, history and log are gone with it. Only the record of this "
+    "order stays.",
+    sample=Delete(),
+    one=_delete,
+    danger=True,
+)
+EDIT = JobActionPage(
+    verb="Edit",
+    told="changed",
+    words="What is left empty stays as it is.",
+    sample=Edit(),
+    read=_edit_of,
+    one=_edit,
+)
+
+
+# --- a copy: what only one job can be asked for ---------------------------------------------------
+
+
+async def _ask_copy(visit: PageRequest) -> Confirmation:
+    job = visit.needed("job")
+    return Confirmation(
+        title=f"Run {await _called(visit, job)} once more?",
+        sentence="A new job with the same arguments is made and is ready at once. This one stays "
+        "as it is.",
+        button="Run a copy",
+        back=f"/jobs/{job}",
+        key=new_job_id(),
+    )
+
+
+async def _copy(visit: PageRequest) -> ActionNotice:
+    key = (await visit.form()).get("key") or None
+    new = await visit.orders.requeue(visit.needed("job"), as_new=True, key=key)
+    return ActionNotice("This is the new job.", f"/jobs/{new.id}")
+
+
+COPY = ActionPage(ask=_ask_copy, act=_copy)

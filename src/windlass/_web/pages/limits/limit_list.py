@@ -1,0 +1,186 @@
+"""Limits and breakers: how they stand, and what they hold back."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+from starlette.responses import Response
+
+from windlass._core.limits.limit import Rate, tokens_free
+from windlass._observe.log import brief
+from windlass._storage.protocol.limits import LimitState
+from windlass._web.render.confirmation import ActionNotice, ActionPage, Confirmation
+from windlass._web.render.paging import page_rows
+from windlass._web.render.templates import compact_number
+from windlass._web.request import PageRequest
+from windlass.admin import LimitReport
+
+if TYPE_CHECKING:
+    from windlass.admin import Admin
+
+__all__ = ["CLOSE", "EMPTY", "FILL", "limits", "read_live_state"]
+
+_PAGE = "/limits"
+_SHOWN = 20
+_BUDGETS = 200
+"""Of all limits of a page together: of those with keys the fullest."""
+
+
+class LimitRow(msgspec.Struct, frozen=True):
+    """One limit as its card shows it."""
+
+    report: LimitReport
+    now: datetime
+    most: int = _SHOWN
+    """Budgets that are shown of it."""
+    declared_keyed: bool = False
+    """Whether a task of this app gives it a key."""
+
+    @property
+    def name(self) -> str:
+        return self.report.spec.name
+
+    @property
+    def rate(self) -> str:
+        """In words."""
+        return "" if self.report.spec.rate is None else rate_in_words(self.report.spec.rate)
+
+    @property
+    def keyed(self) -> bool:
+        """Whether its numbers hold for each key, not for all jobs together."""
+        return self.declared_keyed or any(one.key for one in self.report.budgets)
+
+    @property
+    def rule(self) -> str:
+        """All of it in words."""
+        most = self.report.spec.concurrency
+        parts = ["" if most is None else f"{compact_number(most)} at once", self.rate]
+        words = ", ".join(part for part in parts if part)
+        return f"{words}, for each key" if self.keyed and words else words
+
+    @property
+    def running(self) -> int:
+        """Under all of its keys."""
+        return sum(one.running for one in self.report.budgets)
+
+    @property
+    def budgets(self) -> list[LimitState]:
+        """Those that hold most, first. One that nobody draws on yet can be emptied, too."""
+        at_rest = [] if self.keyed else [LimitState(name=self.name, key="", running=0)]
+        found = sorted(self.report.budgets or at_rest, key=lambda one: (-one.running, one.key))
+        return found[: self.most]
+
+    @property
+    def more(self) -> int:
+        """How many are not shown."""
+        return max(len(self.report.budgets) - self.most, 0)
+
+    def spent(self, budget: LimitState) -> bool:
+        """Whether the bucket of its rate is not full."""
+        return budget.spent_until is not None and budget.spent_until > self.now
+
+    def free(self, budget: LimitState) -> int:
+        """How many may start now as far as the rate goes."""
+        rate = self.report.spec.rate
+        return 0 if rate is None else tokens_free(rate, budget.spent_until, self.now)
+
+
+async def limits(visit: PageRequest) -> Response:
+    """The page."""
+    now = await visit.admin.now()
+    shown = page_rows(visit, await visit.admin.limits())
+    breakers = page_rows(visit, await visit.admin.breakers(), word="breakers")
+    each = min(max(_BUDGETS // max(len(shown.rows), 1), 1), _SHOWN)
+    keyed = keyed_limits(visit)
+    return await visit.render(
+        "limits.html",
+        now=now,
+        rows=[LimitRow(one, now, each, one.spec.name in keyed) for one in shown.rows],
+        shown=shown,
+        breakers=breakers.rows,
+        shown_breakers=breakers,
+    )
+
+
+def keyed_limits(visit: PageRequest) -> frozenset[str]:
+    """The limits to which tasks of this app give a key."""
+    tasks = visit.dashboard.app.tasks
+    return frozenset(one.name for task in tasks for one in task.settings.limits if one.key)
+
+
+async def read_live_state(admin: Admin) -> object:
+    """What the page is made of."""
+    return await admin.limits(), await admin.breakers()
+
+
+def rate_in_words(rate: Rate) -> str:
+    """``10 per 1 s, bursts of 5``."""
+    per = brief(rate.per)
+    burst = f", bursts of {rate.burst:,}" if rate.burst > 1 else ""
+    return f"{rate.n:,g} per {per}{burst}"
+
+
+# --- orders ---------------------------------------------------------------------------------------
+
+
+def _budget(visit: PageRequest) -> tuple[str, str, str]:
+    """The limit, the key, and both in words."""
+    name, key = visit.needed("limit"), visit.asked("key")
+    return name, key, f"{name}, key {key}" if key else name
+
+
+async def _ask_fill(visit: PageRequest) -> Confirmation:
+    _, _, called = _budget(visit)
+    return Confirmation(
+        title=f"Fill the bucket of {called}?",
+        sentence="Jobs may start as if none had started yet, up to the whole burst.",
+        button="Fill bucket",
+        back=_PAGE,
+    )
+
+
+async def _fill(visit: PageRequest) -> ActionNotice:
+    name, key, called = _budget(visit)
+    await visit.orders.reset_limit(name, key)
+    return ActionNotice(f"The bucket of {called} is full.", _PAGE)
+
+
+async def _ask_empty(visit: PageRequest) -> Confirmation:
+    _, _, called = _budget(visit)
+    return Confirmation(
+        title=f"Empty the bucket of {called}?",
+        sentence="Nothing under it starts before it has filled again at its own rate. Right when "
+        "somebody upstream counts otherwise and has had enough.",
+        button="Empty bucket",
+        back=_PAGE,
+    )
+
+
+async def _empty(visit: PageRequest) -> ActionNotice:
+    name, key, called = _budget(visit)
+    await visit.orders.drain_limit(name, key)
+    return ActionNotice(f"The bucket of {called} is empty.", _PAGE)
+
+
+async def _ask_close(visit: PageRequest) -> Confirmation:
+    task = visit.needed("task")
+    return Confirmation(
+        title=f"Close the breaker of {task}?",
+        sentence="All its waiting jobs may start at once. If what it calls is still broken, the "
+        "breaker opens again after as many failures as before.",
+        button="Close breaker",
+        back=_PAGE,
+    )
+
+
+async def _close(visit: PageRequest) -> ActionNotice:
+    task = visit.needed("task")
+    await visit.orders.reset_breaker(task)
+    return ActionNotice(f"The breaker of {task} is closed.", _PAGE)
+
+
+FILL = ActionPage(ask=_ask_fill, act=_fill)
+EMPTY = ActionPage(ask=_ask_empty, act=_empty)
+CLOSE = ActionPage(ask=_ask_close, act=_close)

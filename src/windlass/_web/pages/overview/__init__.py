@@ -1,0 +1,4 @@
+"""The first page: is everything all right, and if not, where to look.
+
+Reads only.
+"""

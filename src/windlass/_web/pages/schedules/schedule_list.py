@@ -1,0 +1,255 @@
+"""Schedules: what fires when, how it went, and what people order."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+from starlette.responses import Response
+
+from windlass._core.schedule.schedule import ScheduleRun
+from windlass._core.stats.rollup import minute_of
+from windlass._web.render.confirmation import ActionNotice, ActionPage, Confirmation
+from windlass._web.render.forms import page_path
+from windlass._web.render.paging import page_rows
+from windlass._web.request import PageRequest
+from windlass.admin import ScheduleReport
+
+if TYPE_CHECKING:
+    from windlass.admin import Admin
+
+__all__ = [
+    "FORGET",
+    "PAUSE",
+    "REMOVE",
+    "RESET",
+    "RESUME",
+    "RUN",
+    "ScheduleListRow",
+    "page_of",
+    "read_live_state",
+    "schedules",
+]
+
+_PAGE = "/schedules"
+_COLOURS = {
+    "succeeded": "green",
+    "failed": "red",
+    "running": "blue",
+    "waiting": "blue",
+    "cancelled": "grey",
+    "discarded": "grey",
+    "gone": "grey",
+}
+_ORDER = ("broken", "held", "active", "paused", "ended", "removed")
+
+
+class RunCell(msgspec.Struct, frozen=True):
+    """One run of the history strip."""
+
+    run: ScheduleRun
+    colour: str
+    words: str
+
+
+class ScheduleListRow(msgspec.Struct, frozen=True):
+    """One schedule as the pages show it."""
+
+    report: ScheduleReport
+    now: datetime
+
+    @property
+    def name(self) -> str:
+        return self.report.name
+
+    @property
+    def task(self) -> str:
+        plan = self.report.plan
+        return "" if plan is None or plan.job is None else plan.job.task
+
+    @property
+    def last(self) -> ScheduleRun | None:
+        return self.report.runs[0] if self.report.runs else None
+
+    @property
+    def late(self) -> bool:
+        """Whether its slot has come and nobody has fired it."""
+        return self.report.next_at is not None and self.report.next_at < self.now
+
+    @property
+    def cells(self) -> Sequence[RunCell]:
+        """Its runs, oldest first, as one reads a line."""
+        return [_cell(run) for run in reversed(self.report.runs)]
+
+    @property
+    def problem(self) -> str:
+        """As a sentence."""
+        said = self.report.problem
+        return f"{said[:1].upper()}{said[1:]}{'' if said.endswith('.') else '.'}" if said else ""
+
+    @property
+    def editable(self) -> bool:
+        return self.report.plan is not None and self.report.state != "removed"
+
+
+def _cell(run: ScheduleRun) -> RunCell:
+    outcome = run.outcome or "waiting"
+    by = f", by {run.by}" if run.by else ""
+    # A chore makes no job: what it did is told in its own words.
+    of_chore = "red" if outcome.startswith("failed") else "green"
+    if run.job is None and outcome.startswith("left out"):
+        of_chore = "grey"
+    colour = of_chore if run.job is None else _COLOURS.get(outcome, "grey")
+    return RunCell(run, colour, f"{outcome}{by}")
+
+
+async def schedules(visit: PageRequest) -> Response:
+    """The page."""
+    now = await visit.admin.now()
+    removed = visit.asked("removed") == "yes"
+    states = await visit.admin.schedule_states()
+    gone = sum(state == "removed" for _, state in states)
+    shown = sorted(
+        (_ORDER.index(state), name) for name, state in states if (state == "removed") is removed
+    )
+    part = page_rows(visit, [name for _, name in shown])
+    reports = {one.name: one for one in await visit.admin.schedules(names=part.rows)}
+    return await visit.render(
+        "schedules.html",
+        now=now,
+        rows=[ScheduleListRow(reports[name], now) for name in part.rows if name in reports],
+        part=part,
+        removed=removed,
+        tabs=[
+            (f"Current {len(states) - gone:,}", visit.url(_PAGE), not removed),
+            (f"Removed {gone:,}", visit.url(_PAGE, removed="yes"), removed),
+        ],
+        any_removed=bool(gone),
+    )
+
+
+async def read_live_state(admin: Admin) -> object:
+    """What has changed, fired or ended; where a breaker stands follows, once a minute at least."""
+    return await admin.schedule_marks(), minute_of(await admin.now())
+
+
+def page_of(schedule: str) -> str:
+    """Everything about one schedule."""
+    return page_path("/schedules/one", schedule=schedule)
+
+
+# --- orders ---------------------------------------------------------------------------------------
+
+
+def _back(visit: PageRequest) -> str:
+    return page_of(visit.needed("schedule")) if visit.asked("back") == "schedule" else _PAGE
+
+
+def _order(
+    title: str,
+    button: str,
+    *,
+    sentence: str,
+    act: Callable[[Admin, str], Awaitable[str]],
+    danger: bool = False,
+    gone: bool = False,
+) -> ActionPage:
+    """``act`` says what was done; ``gone``: afterwards the schedule has no page."""
+
+    async def ask(visit: PageRequest) -> Confirmation:
+        name = visit.needed("schedule")
+        return Confirmation(
+            title=title.format(name=name),
+            sentence=sentence,
+            button=button,
+            back=_back(visit),
+            danger=danger,
+        )
+
+    async def carry_out(visit: PageRequest) -> ActionNotice:
+        notice = await act(visit.orders, visit.needed("schedule"))
+        return ActionNotice(notice, _PAGE if gone else _back(visit))
+
+    return ActionPage(ask=ask, act=carry_out)
+
+
+async def _run(admin: Admin, name: str) -> str:
+    job = await admin.trigger_schedule(name)
+    if job is None:
+        return f"Schedule {name} runs now."
+    if not job.created:
+        return f"Schedule {name} made no job: job {job.id} holds its unique key."
+    return f"Schedule {name} runs now: job {job.id}."
+
+
+async def _pause(admin: Admin, name: str) -> str:
+    await admin.pause_schedule(name)
+    return f"Schedule {name} is paused."
+
+
+async def _resume(admin: Admin, name: str) -> str:
+    await admin.resume_schedule(name)
+    return f"Schedule {name} fires again from its next slot on."
+
+
+async def _reset(admin: Admin, name: str) -> str:
+    await admin.reset_schedule(name)
+    return f"Schedule {name} is as the code says."
+
+
+async def _remove(admin: Admin, name: str) -> str:
+    await admin.remove_schedule(name)
+    return f"Schedule {name} is removed."
+
+
+async def _forget(admin: Admin, name: str) -> str:
+    await admin.delete_schedule(name)
+    return f"Schedule {name} is forgotten."
+
+
+RUN = _order(
+    "Run {name} now?",
+    "Run now",
+    sentence="One run beside its slots. The next slot comes as planned.",
+    act=_run,
+)
+PAUSE = _order(
+    "Pause schedule {name}?",
+    "Pause schedule",
+    sentence="It fires nothing until it is resumed, over every restart. What runs goes on; slots "
+    "that come meanwhile are not made up for.",
+    act=_pause,
+)
+RESUME = _order(
+    "Resume schedule {name}?",
+    "Resume schedule",
+    sentence="It fires again, from its next slot on.",
+    act=_resume,
+)
+RESET = _order(
+    "Reset schedule {name} to the code?",
+    "Reset to code",
+    sentence="What people changed here is given up: its rule and its numbers are those of the code "
+    "again. One that was removed comes back.",
+    act=_reset,
+)
+REMOVE = _order(
+    "Remove schedule {name}?",
+    "Remove schedule",
+    sentence="It fires no more, also when code that declares it starts again. It stays in the list "
+    "of removed ones, from where it can be brought back. What runs goes on.",
+    act=_remove,
+    danger=True,
+    gone=True,
+)
+FORGET = _order(
+    "Forget schedule {name}?",
+    "Forget schedule",
+    sentence="All that is stored of it goes, its history too. Code that declares it makes it anew "
+    "when it starts.",
+    act=_forget,
+    danger=True,
+    gone=True,
+)

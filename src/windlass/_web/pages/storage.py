@@ -1,0 +1,94 @@
+"""Storage: where jobs live, how it is, and what to do where it is not well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+import msgspec
+from starlette.responses import Response
+
+from windlass._admin.doctor.finding import Finding, count_by_level, format_bytes
+from windlass._admin.doctor.storage_checks import check_health
+from windlass._observe.log import brief
+from windlass._storage.protocol.workers import WorkerRecord, WorkerState
+from windlass._web.request import PageRequest
+
+__all__ = ["checks", "storage"]
+
+_PAGE = "/storage"
+_BYTES = frozenset({"size", "wal", "free_disk", "maxmemory", "append_only_file"})
+_SECONDS = frozenset({"oldest_snapshot"})
+_LEVELS = {"bad": 0, "warn": 1, "ok": 2}
+_SKEWED = timedelta(seconds=2)
+"""What the doctor warns of."""
+
+
+class ClockSkew(msgspec.Struct, frozen=True):
+    """How far a worker's clock was from the store's when it registered."""
+
+    worker: WorkerRecord
+    off: timedelta
+
+    @property
+    def large(self) -> bool:
+        return abs(self.off) >= _SKEWED
+
+    @property
+    def words(self) -> str:
+        if abs(self.off) < timedelta(milliseconds=1):
+            return "less than 1 ms"
+        side = "ahead" if self.off > timedelta(0) else "behind"
+        return f"{brief(abs(self.off))} {side}"
+
+
+async def storage(visit: PageRequest) -> Response:
+    """The page, with what can be judged without asking anybody else."""
+    return await _page(visit, None)
+
+
+async def checks(visit: PageRequest) -> Response:
+    """All checks. An order, for it opens a second connection and sends a hint through it."""
+    if visit.method == "GET":
+        return visit.go(_PAGE)
+    found = await visit.admin.doctor(tasks=visit.dashboard.app.tasks)
+    return await _page(visit, found)
+
+
+async def _page(visit: PageRequest, checked: Sequence[Finding] | None) -> Response:
+    report = await visit.admin.storage()
+    found = list(check_health(report.facts)) if checked is None else checked
+    return await visit.render(
+        "storage.html",
+        now=report.at,
+        report=report,
+        facts=_facts(report.facts),
+        checked=checked is not None,
+        findings=sorted(found, key=lambda one: _LEVELS[one.level]),
+        worst=min((one.level for one in found), key=_LEVELS.__getitem__, default="ok"),
+        summary=count_by_level(found),
+        skews=_skews(await visit.admin.workers(ended_within=timedelta(0))),
+    )
+
+
+def _facts(facts: Mapping[str, float | str]) -> list[tuple[str, str]]:
+    """In units that people read."""
+    return [(name.replace("_", " "), _fact(name, value)) for name, value in facts.items()]
+
+
+def _fact(name: str, value: float | str) -> str:
+    if isinstance(value, str):
+        return value or "–"
+    if name in _BYTES:
+        return format_bytes(value)
+    return brief(timedelta(seconds=value)) if name in _SECONDS else f"{value:,g}"
+
+
+def _skews(workers: Sequence[WorkerRecord]) -> list[ClockSkew]:
+    """The worst first."""
+    found = [
+        ClockSkew(worker, worker.start.clock - worker.started_at)
+        for worker in workers
+        if worker.state is WorkerState.LIVE and worker.start.clock is not None
+    ]
+    return sorted(found, key=lambda one: -abs(one.off))

@@ -1,0 +1,217 @@
+"""Workers: who works, who has gone silent, who is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+from starlette.responses import Response
+
+from windlass._core.job.job import JobRecord
+from windlass._core.job.state import State
+from windlass._observe.log import brief
+from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.workers import HEARD, Duty, Standing, WorkerRecord
+from windlass._web.jobs import find_page
+from windlass._web.render.confirmation import ActionNotice, ActionPage, Confirmation
+from windlass._web.render.forms import page_path
+from windlass._web.render.paging import page_rows
+from windlass._web.request import PageRequest
+
+if TYPE_CHECKING:
+    from windlass.admin import Admin
+
+__all__ = ["QUIET", "RESUME", "STOP", "read_live_state", "worker", "workers"]
+
+_SHOWN = timedelta(days=1)
+"""How long those that have ended stay on the page."""
+_JOBS = 100
+_PAST = 10
+_ORDER = tuple(Standing)
+_PAGE = "/workers"
+
+
+class WorkerListRow(msgspec.Struct, frozen=True):
+    """One worker as its row shows it."""
+
+    record: WorkerRecord
+    now: datetime
+
+    @property
+    def state(self) -> Standing:
+        return self.record.standing(self.now)
+
+    @property
+    def works(self) -> bool:
+        """Whether it may still be running something."""
+        return self.state in HEARD or self.state is Standing.SILENT
+
+    @property
+    def why(self) -> str:
+        """How one that is not simply live came to be so."""
+        lease = brief(self.record.start.lease)
+        match self.state:
+            case Standing.LIVE:
+                return ""
+            case Standing.QUIET:
+                return "it was told to take nothing new; what it runs goes on"
+            case Standing.STOPPING:
+                return "it was told to stop, and leaves when what it runs has ended"
+            case Standing.SILENT:
+                return f"not heard of within its lease of {lease}; others take over what it holds"
+            case Standing.DEAD:
+                return (
+                    f"it went without a word, or was not heard of within its lease of {lease}; "
+                    f"what it ran went to others"
+                )
+            case Standing.GONE:
+                return "it stopped, and said so"
+
+    @property
+    def orders(self) -> Sequence[str]:
+        """What can be asked of it now, also if it hears of it later."""
+        if not self.works or self.record.duty is Duty.STOP:
+            return ()
+        return ("resume" if self.record.duty is Duty.QUIET else "quiet", "stop")
+
+    @property
+    def lived(self) -> timedelta:
+        """How long it worked, or has so far."""
+        return (self.record.ended_at or self.now) - self.record.started_at
+
+
+class WorkerTotals(msgspec.Struct, frozen=True):
+    """All of them together."""
+
+    live: int
+    resting: int
+    """Of those: told to take nothing new, or to stop."""
+    silent: int
+    dead: int
+    slots: int
+    running: int
+    free: int
+    """Slots of those that take something new."""
+    versions: tuple[str, ...]
+
+
+async def workers(visit: PageRequest) -> Response:
+    """The page."""
+    now = await visit.admin.now()
+    rows = [WorkerListRow(record, now) for record in await visit.admin.workers(ended_within=_SHOWN)]
+    rows.sort(key=lambda row: (_ORDER.index(row.state), row.record.start.host, row.record.start.id))
+    shown = page_rows(visit, rows)
+    return await visit.render(
+        "workers.html", now=now, rows=shown.rows, shown=shown, crew=_crew(rows)
+    )
+
+
+async def read_live_state(admin: Admin) -> object:
+    """What the page is made of, heartbeats included."""
+    return await admin.workers(ended_within=_SHOWN)
+
+
+async def worker(visit: PageRequest) -> Response:
+    """One of them: what it runs, and what it could."""
+    wanted = visit.needed("worker")
+    now = await visit.admin.now()
+    known = await visit.admin.workers()
+    record = next((one for one in known if one.start.id == wanted), None)
+    if record is None:
+        notice = f"No worker {wanted} is known: those that ended are forgotten after a while."
+        return visit.go("/workers", notice=notice, bad=True)
+    row = WorkerListRow(record, now)
+    running = JobFilter(states=[State.RUNNING], worker=wanted)
+    jobs: Sequence[JobRecord] = await find_page(visit.admin, running, _JOBS) if row.works else ()
+    past = JobFilter(states=[state for state in State if state is not State.RUNNING], worker=wanted)
+    return await visit.render(
+        "worker.html",
+        now=now,
+        row=row,
+        jobs=jobs,
+        past=await find_page(visit.admin, past, _PAST),
+    )
+
+
+def _crew(rows: Iterable[WorkerListRow]) -> WorkerTotals:
+    rows = list(rows)
+    states = [row.state for row in rows]
+    live = [row.record for row in rows if row.state in HEARD]
+    return WorkerTotals(
+        live=len(live),
+        resting=len(live) - states.count(Standing.LIVE),
+        silent=states.count(Standing.SILENT),
+        dead=states.count(Standing.DEAD),
+        slots=sum(record.start.slots for record in live),
+        running=sum(record.running for record in live),
+        free=sum(
+            max(record.start.slots - record.running, 0)
+            for record in live
+            if record.duty is Duty.WORK
+        ),
+        versions=tuple(sorted({record.start.version for record in live})),
+    )
+
+
+# --- orders ---------------------------------------------------------------------------------------
+
+
+def _back(visit: PageRequest) -> str:
+    """The page it was ordered on."""
+    if visit.asked("back") != "worker":
+        return _PAGE
+    return page_path("/workers/one", worker=visit.needed("worker"))
+
+
+def _order(
+    verb: str,
+    *,
+    sentence: str,
+    told: str,
+    act: Callable[[Admin, str], Awaitable[None]],
+    danger: bool = False,
+) -> ActionPage:
+    async def ask(visit: PageRequest) -> Confirmation:
+        wanted = visit.needed("worker")
+        known = {one.start.id: one.start for one in await visit.admin.workers()}
+        place = f" on {known[wanted].host}" if wanted in known else ""
+        return Confirmation(
+            title=f"{verb} worker {wanted}{place}?",
+            sentence=sentence,
+            button=f"{verb} worker",
+            back=_back(visit),
+            danger=danger,
+        )
+
+    async def carry_out(visit: PageRequest) -> ActionNotice:
+        wanted = visit.needed("worker")
+        await act(visit.orders, wanted)
+        return ActionNotice(told.format(worker=wanted), _back(visit))
+
+    return ActionPage(ask=ask, act=carry_out)
+
+
+QUIET = _order(
+    "Quiet",
+    sentence="It takes nothing new; what it runs goes on. It stays, and Resume lets it go on. It "
+    "hears of this with its next heartbeat, within seconds.",
+    told="Worker {worker} is asked to take nothing new.",
+    act=lambda admin, worker: admin.quiet_workers(worker),
+)
+RESUME = _order(
+    "Resume",
+    sentence="It takes jobs again, from its next heartbeat on.",
+    told="Worker {worker} is asked to go on.",
+    act=lambda admin, worker: admin.resume_workers(worker),
+)
+STOP = _order(
+    "Stop",
+    sentence="It takes nothing new and leaves once what it runs has ended; what takes longer than "
+    "its grace period is interrupted and given back with its attempt. It cannot be taken back. "
+    "What keeps its process alive, such as systemd or Kubernetes, may start another.",
+    told="Worker {worker} is asked to stop.",
+    act=lambda admin, worker: admin.stop_workers(worker),
+    danger=True,
+)

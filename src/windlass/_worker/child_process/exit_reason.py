@@ -1,0 +1,81 @@
+"""How a child process came to its end, in words that are stored with the job it was running."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+
+__all__ = ["ExitReason", "ProcessMemory", "memory_of"]
+
+_HINTS = {  # by name: clients on systems without these signals import this, too
+    "SIGSEGV": " (a crash in native code)",
+    "SIGBUS": " (a crash in native code)",
+    "SIGILL": " (a crash in native code)",
+    "SIGABRT": " (native code gave up)",
+    "SIGKILL": " (out of memory, or somebody's kill -9)",
+}
+
+
+class ProcessMemory(msgspec.Struct, frozen=True):
+    """What a process uses, in KiB."""
+
+    now: int
+    peak: int
+
+
+def memory_of(pid: int) -> ProcessMemory | None:
+    """The memory of another process; None where the system does not say, or it is dead."""
+    if sys.platform != "linux":
+        return None
+    try:
+        text = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    kib = {
+        name: int(rest.split()[0])
+        for name, _, rest in (line.partition(":") for line in text.splitlines())
+        if name in ("VmRSS", "VmHWM")
+    }
+    if len(kib) < 2:
+        return None  # a zombie has none left
+    return ProcessMemory(now=kib["VmRSS"], peak=kib["VmHWM"])
+
+
+class ExitReason(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of it."""
+
+    code: int | None
+    """As `subprocess` counts: negative is a signal. None: somebody else collected it."""
+    peak: int | None
+    """Most memory it ever used, in KiB."""
+    limit: int | None = None
+    """The memory limit in MiB that it was ended for."""
+    silent: bool = False
+    """It closed the line to its worker and was ended for that."""
+
+    @property
+    def words(self) -> str:
+        """One sentence, without its end."""
+        if self.limit is not None:
+            said = f"was ended because it used more than child_memory_limit={self.limit} MiB"
+        elif self.silent:
+            said = "closed the line to its worker, and was ended"
+        elif self.code is None:
+            said = "has ended (its exit code was collected by somebody else)"
+        elif self.code < 0:
+            name = _name(-self.code)
+            said = f"was killed by {name}{_HINTS.get(name, '')}"
+        else:
+            said = f"ended with exit code {self.code} before the job did"
+        peak = "" if self.peak is None else f"; its peak memory was {self.peak / 1024:.0f} MiB"
+        return f"the child process {said}{peak}"
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,361 @@
+"""Free slots → claim → runner. Wakes on hints, falls back to polling, cures lost answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from windlass._core.job.job import Claim, ClaimedJob, JobId, JobRecord
+from windlass._core.job.state import State
+from windlass._core.job.transition import Transition, release
+from windlass._storage.protocol.jobs import Applied, ClaimReply, Verdict, Want
+from windlass._storage.protocol.storage import Storage
+from windlass._worker.claim.slots import Slots
+from windlass._worker.registration import Registration
+from windlass.errors import SchemaTooNew, StorageReplaced
+
+__all__ = ["Claimer"]
+
+log = logging.getLogger("windlass")
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.05, 5.0
+_SUSPECT_LOOK = 1.0
+"""A worker that drains for a suspect looks this often whether it is still there."""
+
+
+class ClaimerHost(Protocol):
+    """What a claimer needs to know about, and do to, the rest of its worker."""
+
+    def start(self, jobs: Sequence[ClaimedJob]) -> None:
+        """Run what was just claimed."""
+        ...
+
+    def holds(self, claim: Claim) -> bool:
+        """Whether this claim runs, or waits to be stored, in this process."""
+        ...
+
+    @property
+    def head_start(self) -> timedelta:
+        """How long jobs that a worker could not run are left to the others."""
+        ...
+
+    def has_room(self) -> bool:
+        """Whether outcomes are being stored as fast as they come."""
+        ...
+
+    def all_stored(self, then: Callable[[], None]) -> bool:
+        """Whether every outcome is stored; if not, call ``then`` once when they are."""
+        ...
+
+    def given_back(
+        self, jobs: Sequence[ClaimedJob], releases: Sequence[Transition], applied: Applied
+    ) -> None:
+        """Claims that were stored and given back, not run, and what the store answered for them."""
+        ...
+
+    async def expired(self, jobs: Sequence[JobId]) -> None:
+        """A claim met jobs whose time had passed, and discarded them."""
+        ...
+
+    def buried(self) -> None:
+        """The store takes this worker for dead."""
+        ...
+
+
+class Claimer:
+    """Keeps the slots full and holds nothing beyond them."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        slots: Slots,
+        identity: Registration,
+        home: ClaimerHost,
+        *,
+        queues: Sequence[str],
+        poll: timedelta,
+        chance: Callable[[], float],
+        most: int | None = None,
+    ) -> None:
+        """Claims nothing until it is run or stepped, and never more than ``most`` jobs."""
+        self._storage = storage
+        self._slots = slots
+        self._identity = identity
+        self._queues = queues
+        self._home = home
+        self._poll = poll.total_seconds()
+        self._chance = chance
+        self._most = most
+        self._wake = asyncio.Event()
+        self._hint = False
+        self._dry = False
+        self._next_at: float | None = None
+        """When something may become claimable by itself, in the loop's seconds."""
+        self._solo_due = False
+        self._next_look = 0.0
+        self._solo: Claim | None = None
+        self._after_solo = False
+        self._holding: Sequence[Claim] = ()
+        self.quiet: bool = False
+        """Set to take nothing more."""
+        self.resting: bool = False
+        """Set by `rest`: nothing for now."""
+        self.claimed: int = 0
+        """Jobs taken since the start."""
+
+    # --- what wakes it ---
+
+    def hint(self) -> None:
+        """Something changed in the store."""
+        self._hint = True
+        self._wake.set()
+
+    def slot_freed(self) -> None:
+        """Room appeared. On a dry queue that is no reason to ask again."""
+        if not self._dry or self._solo_due:
+            self._wake.set()
+
+    def ended(self, claim: Claim) -> None:
+        """A run ended here."""
+        if claim == self._solo:
+            self._solo = None
+            self._after_solo = True
+
+    def compare(self, holding: Sequence[Claim]) -> None:
+        """What the store says this worker holds; looked at between two claims, never during one."""
+        self._holding = holding
+        if any(not self._home.holds(claim) for claim in holding):
+            self._wake.set()
+
+    def stop(self) -> None:
+        """Take nothing more."""
+        self.quiet = True
+        self._wake.set()
+
+    def rest(self, *, resting: bool) -> None:
+        """Take nothing until told otherwise, or go on."""
+        if resting is not self.resting:
+            self.resting, self._dry = resting, False
+            self._wake.set()
+
+    # --- what it does ---
+
+    async def run(self) -> None:
+        """Claim until told to be quiet, or the store is lost for good or too new."""
+        undo = self._storage.wakeups.subscribe(self.hint, self._queues)
+        pause = _FIRST_WAIT
+        failing = False
+        try:
+            while not self.quiet:
+                try:
+                    await self._turn()
+                except (StorageReplaced, SchemaTooNew):
+                    raise
+                except Exception as error:  # noqa: BLE001 -- an outage is waited out
+                    if not failing:
+                        log.warning("cannot claim jobs, trying on: %s", error)
+                    failing = True
+                    await self._wait_out(pause * (0.5 + self._chance()))
+                    pause = min(pause * 2, _LONGEST_WAIT)
+                    continue
+                if failing:
+                    log.info("claiming again")
+                failing, pause = False, _FIRST_WAIT
+        finally:
+            undo()
+
+    async def _wait_out(self, seconds: float) -> None:
+        """Sleep, but not through a stop."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self.quiet:
+                    self._wake.clear()
+                    await self._wake.wait()
+
+    async def _turn(self) -> None:
+        self._wake.clear()  # first: whatever happens from here on ends the sleep below
+        if self._next_at is not None and self._next_at <= asyncio.get_running_loop().time():
+            self._next_at = None  # this is the look that it was for
+        if self._holding:
+            await self._give_back_strays()
+        if self.resting:
+            await self._wake.wait()
+            return
+        if not self._dry or await self._worth_it():
+            took = await self.step()
+            if took and not self._dry:
+                # Let what was just started run: what ends at once leaves room for the next claim.
+                await asyncio.sleep(0)
+                if self._slots.free and self._home.has_room():
+                    return
+        await self._sleep()
+
+    async def step(self) -> int:
+        """One claim; the number of jobs started."""
+        solo = self._solo_due
+        took = await self._claim(solo=solo)
+        if not took and self._solo_due is not solo and not self._slots.used:
+            # None of this kind, jobs that run alone or the others: ask once for the other kind.
+            took = await self._claim(solo=self._solo_due)
+        return took
+
+    async def _claim(self, *, solo: bool) -> int:
+        if self._solo is not None or not self._home.has_room():
+            return 0
+        if solo and self._slots.used:
+            if await self._suspect_waits():
+                return 0  # drain first: the suspect runs alone
+            solo = False
+        wants, total = self._slots.wants()
+        if self._most is not None:
+            total = min(total, self._most - self.claimed)
+        if total <= 0 or not self._outcomes_are_safe(solo=solo):
+            return 0
+        self._hint = False
+        worker, asked = self._identity.id, asyncio.get_running_loop().time()
+        reply = await self._storage.jobs.claim(
+            worker, wants, total=total, solo=solo, head_start=self._home.head_start
+        )
+        if not reply.live:
+            if worker == self._identity.id:
+                self._home.buried()
+            self._dry = False
+            return 0
+        if worker != self._identity.id or self.quiet or self.resting:
+            # Answered under a former identity, or too late: nobody here may start it.
+            await self._release(reply.jobs, worker)
+            await self._home.expired(reply.expired)
+            return 0
+        for job in reply.jobs:
+            self._slots.take(job.queue)
+            if job.solo:
+                self._solo = job.claim
+        self._home.start(reply.jobs)
+        self._learn(reply, total)
+        # One that asked for a suspect alone has not looked what the others wait for.
+        self._expect(asked, reply.at, reply.next_at, besides=solo)
+        self.claimed += len(reply.jobs)
+        if reply.expired:  # last: what was claimed must not wait for it
+            await self._home.expired(reply.expired)
+        return len(reply.jobs)
+
+    def _outcomes_are_safe(self, *, solo: bool) -> bool:
+        """Whether a job that ends this process would cost no other job its outcome.
+
+        An outcome that is not stored is lost with the process. Before a suspect those of the
+        others must be stored; after it the suspect's, which would be a loss while it ran alone.
+        """
+        if (solo or self._after_solo) and not self._home.all_stored(self._wake.set):
+            return False
+        self._after_solo = False
+        return True
+
+    async def _suspect_waits(self) -> bool:
+        """Whether what this worker drains for is still there: others may have taken it."""
+        now = asyncio.get_running_loop().time()
+        if now < self._next_look or not self._slots.free:
+            # Every change in a busy store wakes us, and the look takes the write lock.
+            self._next_at = self._next_look
+            return True
+        self._next_look = self._next_at = now + _SUSPECT_LOOK
+        worker, wants = self._identity.id, [Want(queue, 1) for queue in self._queues]
+        reply = await self._storage.jobs.claim(worker, wants, total=0)
+        await self._home.expired(reply.expired)
+        if not reply.live and worker == self._identity.id:
+            self._home.buried()
+        if not reply.live or reply.solo_due:
+            return True
+        self._solo_due = self._dry = False
+        return False
+
+    def _learn(self, reply: ClaimReply, total: int) -> None:
+        # Having asked for a suspect says nothing about the others, nor does a queue's full pool.
+        few = len(reply.jobs) < total and not self._slots.some_pool_full
+        self._dry = few and not self._hint and not self._solo_due
+        self._solo_due = reply.solo_due and not self._solo_due
+
+    def _expect(self, asked: float, now: datetime, then: datetime | None, *, besides: bool) -> None:
+        """Look again at ``then``, told by a store that was ``asked`` and whose clock said ``now``.
+
+        Counted from the question, not from the answer: too early costs a look, too late is lost
+        for good where a rate has no burst. ``besides``: what was known to come holds, too.
+        """
+        known = self._next_at if besides else None
+        if then is not None:
+            told = asked + (then - now).total_seconds()
+            known = told if known is None else min(known, told)
+        self._next_at = known
+
+    async def _worth_it(self) -> bool:
+        """A read-only look before any write lock is asked for."""
+        if self._solo_due and self._slots.used == 0:
+            return True
+        asked = asyncio.get_running_loop().time()
+        outlook = await self._storage.jobs.outlook(self._queues)
+        if outlook.claimable:
+            return True
+        self._expect(asked, outlook.at, outlook.next_at, besides=True)
+        self._hint = False
+        return False
+
+    async def _sleep(self) -> None:
+        seconds = self._poll
+        if self._next_at is not None and self._slots.free:
+            seconds = min(seconds, self._next_at - asyncio.get_running_loop().time())
+        try:
+            async with asyncio.timeout(max(seconds, 0.0005)):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def _give_back_strays(self) -> None:
+        """Cure a lost claim answer: what the store says we hold and nobody here knows."""
+        holding, self._holding = self._holding, ()
+        strays = [claim for claim in holding if not self._home.holds(claim)]
+        if not strays:
+            return
+        by = self._identity.id
+        found = await self._storage.admin.get([claim.job for claim in strays])
+        jobs = [
+            _claimed(job, claim, by)
+            for claim, job in zip(strays, found, strict=True)
+            if job is not None and (job.state, job.claim_number) == (State.RUNNING, claim.number)
+        ]
+        given = await self._release(jobs, by)
+        if given:
+            log.info("gave back %d claims whose answer was lost", given)
+
+    async def _release(self, jobs: Sequence[ClaimedJob], worker: str) -> int:
+        """Give back what was never run here, which is as suspect as before; how many."""
+        if not jobs:
+            return 0
+        releases = [release(job, by=worker, started=False) for job in jobs]
+        applied = await self._storage.jobs.apply(releases)
+        self._home.given_back(jobs, releases, applied)
+        return sum(1 for answer in applied.answers if answer.verdict is Verdict.APPLIED)
+
+
+def _claimed(job: JobRecord, claim: Claim, worker: str) -> ClaimedJob:
+    """A stored job as the answer to its claim would have had it, as far as events need it."""
+    return ClaimedJob(
+        claim=claim,
+        task=job.task,
+        queue=job.queue,
+        payload=job.payload,
+        attempt=job.attempt,
+        max_attempts=job.max_attempts,
+        budget=job.budget,
+        due=job.due,
+        started_at=job.started_at or job.due,
+        worker=worker,
+        lost=job.lost,
+        solo=job.solo,
+        tenant=job.tenant,
+        principal=job.principal,
+        correlation_id=job.correlation_id,
+        tags=job.tags,
+    )

@@ -1,0 +1,119 @@
+"""Promotion of due jobs and retention of ended ones, both in chunks.
+
+Chunks are short transactions, so that claims get their turn between two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+
+from windlass._client.job_events import publish_expired_events
+from windlass._core.job.state import State
+from windlass._observe.bus import Bus
+from windlass._settings.settings import Settings
+from windlass._storage.protocol.maintenance import MaintenanceStore
+from windlass._storage.protocol.storage import Storage
+from windlass._worker.claim.queue_settings import QueueSettingsCache
+from windlass._worker.liveness.leader import Leader
+
+__all__ = ["CHUNK_SIZE", "Promoter", "Pruner", "run_in_chunks"]
+
+_KEEP_WORKERS = timedelta(days=1)
+_KEEP_MINUTES = timedelta(hours=48)
+"""Older rollups are kept by the hour: what charts of days and weeks show."""
+_ROUNDS = 100
+
+CHUNK_SIZE = 500
+
+
+class Promoter:
+    """Marks due jobs ready ahead of the claims that would. It only shortens the wait."""
+
+    def __init__(self, store: MaintenanceStore, leader: Leader) -> None:
+        """Works only while leading."""
+        self._store = store
+        self._leader = leader
+
+    async def step(self) -> int:
+        """Promote what is due; how many."""
+        if not self._leader.leading:
+            return 0
+        return await run_in_chunks(self._store.promote)
+
+
+async def run_in_chunks(bite: Callable[[int], Awaitable[int]]) -> int:
+    """Go on until a bite comes back short: no single transaction holds the store for long."""
+    total = 0
+    while True:
+        done = await bite(CHUNK_SIZE)
+        total += done
+        if done < CHUNK_SIZE:
+            return total
+
+
+class Pruner:
+    """Retention: deletes what is old enough, in bites."""
+
+    def __init__(
+        self, storage: Storage, settings: Settings, queues: QueueSettingsCache, bus: Bus
+    ) -> None:
+        """``queues`` knows which of them keep their jobs otherwise."""
+        self._storage = storage
+        self._store = storage.maintenance
+        self._bus = bus
+        self._queues = queues
+        self._settings = settings
+
+    async def tidy(self) -> str:
+        """Checkpoints, vacuum, statistics: whatever the backend needs now and then."""
+        await self._store.tidy()
+        return "done"
+
+    async def retention(self) -> str:
+        """One round, in words."""
+        removed = await self.step()
+        return f"{removed:,} job{'' if removed == 1 else 's'} removed"
+
+    async def step(self) -> int:
+        """One round of expiry and retention; how many jobs went."""
+        settings, store = self._settings, self._store
+        removed = await run_in_chunks(self._expire)
+        quiet = settings.keep_succeeded, self._queues.keep_succeeded
+        failed = settings.keep_failed, self._queues.keep_failed
+        keep = {
+            State.SUCCEEDED: quiet,
+            State.CANCELLED: quiet,
+            State.DISCARDED: quiet,
+            State.FAILED: failed,
+        }
+        for state, (age, apart) in keep.items():
+            removed += await self._prune(state, age, apart)
+        await run_in_chunks(
+            lambda n: store.prune_rollups(older_than=settings.keep_rollups, limit=n)
+        )
+        await self._compact()
+        await run_in_chunks(lambda n: store.prune_events(older_than=settings.keep_events, limit=n))
+        await run_in_chunks(lambda n: store.prune_audits(older_than=settings.keep_audit, limit=n))
+        await run_in_chunks(lambda n: store.prune_workers(older_than=_KEEP_WORKERS, limit=n))
+        return removed
+
+    async def _expire(self, limit: int) -> int:
+        """Told of at once: retention may delete them in the same round."""
+        expired = await self._store.expire(limit)
+        await publish_expired_events(self._storage, self._bus, expired)
+        return len(expired)
+
+    async def _compact(self) -> None:
+        """What a bite saves says little about what is left, so until one saves nothing."""
+        for _ in range(_ROUNDS):
+            if not await self._store.compact_rollups(older_than=_KEEP_MINUTES, limit=CHUNK_SIZE):
+                return
+
+    async def _prune(self, state: State, age: timedelta, apart: Mapping[str, timedelta]) -> int:
+        async def bite(limit: int) -> int:
+            return await self._store.prune(
+                state=state, older_than=age, limit=limit, apart=apart or None
+            )
+
+        return await run_in_chunks(bite)

@@ -1,0 +1,196 @@
+"""Jobs of dead workers → Lost → the same decide and apply as every other outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from windlass._core.job.event import WorkerChanged
+from windlass._core.job.job import AttemptError, ClaimedJob
+from windlass._core.job.outcome import Lost, Policy
+from windlass._core.job.state import Verb
+from windlass._core.job.transition import Transition
+from windlass._observe.bus import Bus
+from windlass._storage.protocol.jobs import Applied
+from windlass._storage.protocol.storage import Storage
+from windlass._worker.finish.decide_safely import decide_safely
+from windlass._worker.finish.finisher import side_events, transition_event
+from windlass._worker.finish.follow_ups import apply_one, fallback_transitions
+from windlass._worker.liveness.store_contact import StoreContact
+from windlass._worker.registration import Registration
+from windlass.errors import StorageError
+
+__all__ = ["Reaper"]
+
+log = logging.getLogger("windlass")
+
+_CHUNK_SIZE = 200
+_KILLED = "its process has ended (killed or crashed)"
+_SILENT = "it has not been heard of for longer than its lease"
+_GONE = "it is gone, and left this job running"
+_CAUSES_KEPT = 1000
+_Ended = tuple[ClaimedJob, Transition]
+
+
+class Reaper:
+    """Buries the dead and gives their jobs back, under the same retry rule as a failure."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        identity: Registration,
+        presence: StoreContact,
+        *,
+        policy: Callable[[ClaimedJob], Policy],
+        bus: Bus,
+        chance: Callable[[], float],
+        follow: Callable[[ClaimedJob, Transition], Transition] = lambda _, failed: failed,
+    ) -> None:
+        """``policy`` gives a job's rules; ``follow`` adds the one that is told of its failure."""
+        self._follow = follow
+        self._storage = storage
+        self._identity = identity
+        self._presence = presence
+        self._policy = policy
+        self._bus = bus
+        self._chance = chance
+        self._reaping = asyncio.Lock()
+        self._causes: dict[str, str] = {}
+        """Why each of the workers that were buried here was."""
+
+    async def watch(self) -> int:
+        """Bury the provably dead, without waiting for any lease, then reap; how many came back.
+
+        Every worker does this every second: on one machine a death is noticed at once.
+        """
+        await self._bury(self._storage.workers.bury, await self._proven(), _KILLED)
+        return await self.reap()
+
+    async def step(self) -> int:
+        """Bury whoever has been silent for too long, then reap; how many jobs came back."""
+        workers = self._storage.workers
+        if self._presence.may_judge:
+            overdue = await workers.overdue()
+            # Asked again: the answer may have taken as long as an outage, and then everybody is
+            # overdue who has not been as quick as we were.
+            if self._presence.may_judge:
+                await self._bury(workers.bury_overdue, overdue, _SILENT)
+        return await self.reap()
+
+    async def _proven(self) -> Sequence[str]:
+        """Deaths that need no waiting: on this machine, a lock that can be taken."""
+        ours, prove = self._identity.id, self._storage.prove_dead
+        return [
+            start.id
+            for start in await self._storage.workers.live()
+            if start.id != ours and prove(start)
+        ]
+
+    async def _bury(
+        self,
+        bury: Callable[[Sequence[str]], Awaitable[Sequence[str]]],
+        workers: Sequence[str],
+        why: str,
+    ) -> None:
+        others = [worker for worker in workers if worker != self._identity.id]
+        if not others:
+            return
+        for worker in await bury(others):
+            self._remember(worker, why)
+            log.warning("worker %s is dead: %s; its jobs are given back", worker, why)
+            self._bus.publish(WorkerChanged(worker=worker, what="buried", detail=why))
+
+    def _remember(self, worker: str, why: str) -> None:
+        if len(self._causes) >= _CAUSES_KEPT:
+            del self._causes[next(iter(self._causes))]
+        self._causes[worker] = why
+
+    async def reap(self) -> int:
+        """Every running job whose owner is not live, in bites; how many were given back."""
+        # Both loops of a worker come here. One after the other: an orphan that both have seen would
+        # be told of twice, for the second is answered like a repeat of the first.
+        async with self._reaping:
+            return await self._reap()
+
+    async def _reap(self) -> int:
+        reaped = 0
+        while orphans := await self._storage.workers.orphans(_CHUNK_SIZE):
+            lost: Sequence[Transition] = [self._lost(job) for job in orphans]
+            followed = await self._followed(orphans, lost)
+            accepted = await self._apply(list(zip(orphans, followed, strict=True)))
+            reaped += accepted
+            if accepted == 0 or len(orphans) < _CHUNK_SIZE:
+                break
+        return reaped
+
+    async def _followed(
+        self, orphans: Sequence[ClaimedJob], lost: Sequence[Transition]
+    ) -> Sequence[Transition]:
+        """With the jobs that follow those that have failed for good: few, if any."""
+        failed = [
+            job.claim.job
+            for job, end in zip(orphans, lost, strict=True)
+            if end.verb is Verb.FAIL and job.on_failure is not None
+        ]
+        if not failed:
+            return lost
+        # Orphans come without their payloads, which whoever is told wants to see.
+        found = await self._storage.admin.get(failed)
+        payloads = {job.id: job.payload for job in found if job is not None}
+        return [
+            self._follow(msgspec.structs.replace(job, payload=payloads[job.claim.job]), end)
+            if job.claim.job in payloads
+            else end
+            for job, end in zip(orphans, lost, strict=True)
+        ]
+
+    async def _apply(self, lost: Sequence[_Ended]) -> int:
+        """Store these, and publish what was accepted; how many. Strangers in a batch do not meet:
+        one that cannot be stored is found by halving.
+        """
+        try:
+            applied = await self._storage.jobs.apply([transition for _, transition in lost])
+        except StorageError:
+            raise
+        except Exception as error:  # noqa: BLE001 -- of one of them alone
+            if len(lost) > 1:
+                half = len(lost) // 2
+                return await self._apply(lost[:half]) + await self._apply(lost[half:])
+            return await self._apply_less(*lost[0], error)
+        return self._tell(lost, applied)
+
+    async def _apply_less(self, job: ClaimedJob, end: Transition, error: Exception) -> int:
+        for told in (end, *fallback_transitions(end)):
+            try:
+                stored, applied = await apply_one(self._storage.jobs.apply, told)
+            except StorageError:
+                raise
+            except Exception as worse:  # noqa: BLE001 -- and less is tried
+                error = worse
+                continue
+            if told is not end:
+                words = "the end of lost job %s cannot be stored as it is: %s"
+                log.error(words, job.claim.job, error)
+            return self._tell([(job, stored)], applied)
+        log.error("lost job %s cannot be given back, trying on: %s", job.claim.job, error)
+        return 0
+
+    def _tell(self, lost: Sequence[_Ended], applied: Applied) -> int:
+        """Publish what was accepted; how many."""
+        accepted = 0
+        for (job, transition), answer in zip(lost, applied.answers, strict=True):
+            if answer.verb is not None:
+                accepted += 1
+                self._bus.publish(transition_event(job, transition, answer, applied.at))
+                for event in side_events(job, transition, answer, applied.at):
+                    self._bus.publish(event)
+        return accepted
+
+    def _lost(self, job: ClaimedJob) -> Transition:
+        why = self._causes.get(job.worker, _GONE)
+        error = AttemptError("WorkerLost", f"worker {job.worker}: {why}")
+        by = f"reaper:{self._identity.id}"
+        return decide_safely(job, Lost(error), self._policy, by=by, chance=self._chance)

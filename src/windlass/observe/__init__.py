@@ -1,1 +1,0 @@
-"""Listeners to events. A failing listener never fails a job."""

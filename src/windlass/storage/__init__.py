@@ -1,1 +1,0 @@
-"""Where jobs live: the contract every backend keeps, and the backends."""

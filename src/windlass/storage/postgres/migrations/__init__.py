@@ -1,1 +1,0 @@
-"""Schema changes of the PostgreSQL backend, in the order of their numbers."""

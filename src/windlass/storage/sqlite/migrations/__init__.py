@@ -1,1 +1,0 @@
-"""The schema, as numbered SQL files that are applied in order."""

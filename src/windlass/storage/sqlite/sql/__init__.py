@@ -1,1 +1,0 @@
-"""The backend's statements, by name: see `windlass.storage.queries`."""

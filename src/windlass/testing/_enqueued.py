@@ -1,0 +1,59 @@
+"""What has been enqueued and not run yet, with its arguments as they were given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from windlass._app.app import Windlass
+from windlass._core.job.job import JobId, JobRecord
+from windlass._core.job.state import State
+from windlass._storage.protocol.admin import AdminStore
+from windlass._storage.protocol.job_list import JobFilter
+from windlass._tasks.task import Task
+
+__all__ = ["Enqueued", "all_jobs", "enqueued", "enqueued_sync"]
+
+_PAGE = 10_000
+
+
+async def all_jobs(admin: AdminStore, wanted: JobFilter) -> list[JobRecord]:
+    """Newest first."""
+    page = await admin.find(wanted, limit=_PAGE)
+    jobs = [*page]
+    while page.next is not None:
+        page = await admin.find(replace(wanted, before=page.next), limit=_PAGE)
+        jobs += page
+    return jobs
+
+
+class Enqueued(msgspec.Struct, frozen=True):
+    """One waiting job."""
+
+    id: JobId
+    task: str
+    arguments: Mapping[str, Any]
+    """By name; what was left to its default is left out."""
+    job: JobRecord
+    """The whole record: queue, priority, due, tags …"""
+
+
+async def enqueued(app: Windlass, task: Task[..., Any] | None = None) -> list[Enqueued]:
+    """The waiting jobs, in the order they were enqueued; of one task, or of all."""
+    wanted = JobFilter(states=[State.WAITING], task=None if task is None else task.name)
+    jobs = await all_jobs((await app.storage()).admin, wanted)
+    return [_shown(app, job) for job in reversed(jobs)]
+
+
+def enqueued_sync(app: Windlass, task: Task[..., Any] | None = None) -> list[Enqueued]:
+    """`enqueued`, for tests without an event loop."""
+    return app.blocking.run(enqueued(app, task), instead="enqueued(app)")
+
+
+def _shown(app: Windlass, job: JobRecord) -> Enqueued:
+    codec = app.tasks[job.task].codec
+    args, kwargs = codec.decode(job.payload)
+    return Enqueued(job.id, job.task, codec.named(args, kwargs), job)

@@ -1,0 +1,192 @@
+"""Inline mode: a job runs before the call that enqueued it returns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from windlass._app.app import Windlass
+from windlass._client.client import Client
+from windlass._core.job.job import JobId, JobRecord, NewJob
+from windlass._core.job.state import TERMINAL, State
+from windlass._storage.open import StorageOpener
+from windlass._storage.protocol.actions import AuditNote, RunNow
+from windlass._system.seams import new_job_id
+from windlass._tasks.handle import Job
+from windlass._tasks.task import Call
+from windlass.errors import JobFailed, WindlassError
+from windlass.testing._clock import VirtualClock
+from windlass.testing._drain import NeverEmpty
+from windlass.testing._isolation import (
+    MemoryOpener,
+    PlainContext,
+    open_isolated_memory,
+    opener_of,
+    override_storage,
+)
+from windlass.testing._stepper import Stepper, make_stepper
+
+__all__ = ["TooDeep", "inline"]
+
+R = TypeVar("R")
+
+Errors = Literal["raise", "keep"]
+
+_DEEPEST = 50
+_MOST_RUNS = 1000
+_DEPTH: ContextVar[int] = ContextVar("windlass_inline_depth", default=0)
+
+
+class TooDeep(WindlassError):
+    """Inline jobs enqueue one another without end."""
+
+
+def inline(app: Windlass, *, errors: Errors = "raise") -> PlainContext[None]:
+    """Run every job of ``app`` to its end before the call that enqueues it returns.
+
+    The job is stored, claimed, decoded, run, decided and stored again like any other; only the
+    waiting is left out: delays, retries' waits, limits, breakers, cool-downs and queues do not
+    matter. A job that fails raises `JobFailed` from the enqueueing call, after the job that its
+    ``on_failure`` names has run; with ``errors="keep"``, only from ``job.result()``.
+
+    An app that is not isolated yet is isolated for as long. With ``connection=`` a job runs at
+    once, too: your transaction has not ended then, and is not waited for.
+    """
+    return PlainContext("inline", lambda: _inline(app, errors))
+
+
+@contextmanager
+def _inline(app: Windlass, errors: Errors) -> Iterator[None]:
+    kept = app._opener.scheme == "memory"  # noqa: SLF001
+    opener = opener_of(app) if kept else open_isolated_memory(app, VirtualClock())
+    with override_storage(app, opener, partial(InlineClient, app, errors)), _at_once(opener):
+        yield
+
+
+@contextmanager
+def _at_once(opener: StorageOpener) -> Iterator[None]:
+    before = isinstance(opener, MemoryOpener) and opener.inline
+    try:
+        if isinstance(opener, MemoryOpener):
+            opener.inline = True
+        yield
+    finally:
+        if isinstance(opener, MemoryOpener):
+            opener.inline = before
+
+
+class InlineClient(Client):
+    """A client whose jobs have ended when it answers."""
+
+    def __init__(self, app: Windlass, errors: Errors, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._app = app
+        self._errors = errors
+
+    async def enqueue(self, call: Call[R], job_id: JobId | None = None) -> Job[R]:
+        (job,) = await self.enqueue_many([call], None if job_id is None else [job_id])
+        return job
+
+    async def enqueue_many(
+        self, calls: Sequence[Call[R]], ids: Sequence[JobId] | None = None
+    ) -> list[Job[R]]:
+        depth = _DEPTH.get()
+        if depth >= _DEEPEST:
+            message = (
+                f"{depth} inline jobs have enqueued one another. A task that enqueues itself "
+                f"never ends in inline mode: use windlass.testing._drain for it."
+            )
+            raise TooDeep(message)
+        jobs = await super().enqueue_many(calls, ids)
+        entered = _DEPTH.set(depth + 1)
+        try:
+            async with make_stepper(self._app) as stepper:
+                created = [job.id for job in jobs if job.created or job.replaced]
+                await _run_to_their_end(stepper, created)
+                await _run_what_follows(stepper, created)
+                if self._errors == "raise":
+                    await _raise_failures(stepper, created)
+        finally:
+            _DEPTH.reset(entered)
+        return jobs
+
+    def _new_many(self, calls: Sequence[Call[Any]], ids: Sequence[JobId]) -> list[NewJob]:
+        """Without limits: they say when a job may start, and here nothing waits."""
+        return [_unlimited(new) for new in super()._new_many(calls, ids)]
+
+
+def _unlimited(new: NewJob) -> NewJob:
+    then = new.on_failure
+    if then is not None:
+        then = msgspec.structs.replace(then, limits=())
+    return msgspec.structs.replace(new, limits=(), on_failure=then)
+
+
+async def _run_to_their_end(stepper: Stepper, ids: Sequence[JobId]) -> None:
+    changed = asyncio.Event()
+    undo = stepper.storage.wakeups.subscribe(changed.set)
+    try:
+        while unfinished := await _unfinished(stepper, ids):
+            changed.clear()
+            if await _run_one(stepper, unfinished):
+                if len(stepper.runs) >= _MOST_RUNS * len(ids):
+                    raise NeverEmpty(_endless(stepper))
+                continue
+            unfinished = await _unfinished(stepper, ids)
+            if all(job.state is State.WAITING for job in unfinished):
+                return  # held back, by a paused queue or a limit: it stays waiting
+            await changed.wait()  # another call of this test has claimed it and runs it
+    finally:
+        undo()
+
+
+async def _run_what_follows(stepper: Stepper, ids: Sequence[JobId]) -> None:
+    """The jobs that are told of failures, and those that are told of theirs."""
+    while ids:
+        failed = [job for job in await stepper.storage.admin.get(ids) if job and job.on_failure]
+        tasks = sorted({job.on_failure.task for job in failed if job.on_failure})
+        told = [job for task in tasks for job in await stepper.waiting_of(task)]
+        ids = [job.id for job in told if job.parent in ids]
+        await _run_to_their_end(stepper, ids)
+
+
+async def _run_one(stepper: Stepper, unfinished: Sequence[JobRecord]) -> int:
+    waiting = [job for job in unfinished if job.state is State.WAITING]
+    now = await stepper.storage.now()
+    later = [job.id for job in waiting if job.due > now]
+    if later:
+        await stepper.storage.orders.order(RunNow(), later, _note())
+    for record in await stepper.storage.queues.queues():
+        if record.cool_until is not None:
+            await stepper.storage.queues.warm(record.queue)
+    return await stepper.step(sorted({job.queue for job in waiting}))
+
+
+def _note() -> AuditNote:
+    return AuditNote(id=new_job_id(), who="inline", what="jobs.run-now")
+
+
+async def _unfinished(stepper: Stepper, ids: Sequence[JobId]) -> list[JobRecord]:
+    jobs = await stepper.storage.admin.get(ids)
+    return [job for job in jobs if job is not None and job.state not in TERMINAL]
+
+
+async def _raise_failures(stepper: Stepper, ids: Sequence[JobId]) -> None:
+    for job in await stepper.storage.admin.get(ids):
+        if job is not None and job.state is State.FAILED and job.error is not None:
+            failure = JobFailed(job.id, job.error.kind, job.error.message)
+            failure.add_note(job.error.traceback)
+            raise failure
+
+
+def _endless(stepper: Stepper) -> str:
+    return (
+        f"{len(stepper.runs)} runs and the job has not ended: {stepper.runs[-1].task} keeps asking "
+        f"to be run later. Inline mode does not wait; use windlass.testing._drain for it."
+    )

@@ -1,0 +1,195 @@
+"""An app on its own memory and its own clock, for as long as a test lasts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ContextDecorator, contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import msgspec
+
+from windlass._app.app import Windlass
+from windlass._client.client import Client
+from windlass._storage.memory import MemoryDatabase
+from windlass._storage.open import TRANSACTIONAL, StorageOpener, check_url
+from windlass._storage.protocol.transactions import UserInsertStore
+from windlass._storage.timings import Timings
+from windlass._system.seams import Seams
+from windlass.errors import ConfigError
+from windlass.testing._clock import VirtualClock
+
+if TYPE_CHECKING:
+    from windlass.testing._transactions import IsolatedTransactions
+
+__all__ = [
+    "PlainContext",
+    "isolated",
+    "open_isolated_memory",
+    "opener_of",
+    "override_storage",
+    "virtual_clock",
+]
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+def _middle() -> float:
+    """Chance held still: a spread backoff waits exactly what its curve says."""
+    return 0.5
+
+
+class PlainContext(AbstractContextManager[T_co], ContextDecorator):
+    """What ``with`` enters, also in a coroutine; ``async with`` is told so."""
+
+    def __init__(self, name: str, enter: Callable[[], AbstractContextManager[T_co]]) -> None:
+        """``name``: of the function that users call; ``enter``: makes what is entered."""
+        self._name = name
+        self._enter = enter
+        self._entered: list[AbstractContextManager[T_co]] = []
+
+    def __enter__(self) -> T_co:
+        """Enter it; several times, if it decorates a function that calls itself."""
+        context = self._enter()
+        found = context.__enter__()
+        self._entered.append(context)
+        return found
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        """Leave what was entered last."""
+        return self._entered.pop().__exit__(kind, error, trace)
+
+    if not TYPE_CHECKING:  # a type checker says so by itself
+
+        async def __aenter__(self) -> NoReturn:
+            """Refuse: there is nothing to wait for."""
+            message = (
+                f"{self._name}(app) is a plain context manager, also in async tests: write "
+                f"`with {self._name}(app):` instead of `async with`"
+            )
+            raise TypeError(message)
+
+        async def __aexit__(self, *error: object) -> None:
+            """Never reached; without it Python does not ask for ``__aenter__``."""
+
+
+def isolated(app: Windlass, *, clock: VirtualClock | None = None) -> PlainContext[VirtualClock]:
+    """Put ``app`` on a fresh memory store whose clock moves only when told to.
+
+    Whatever its URL says, nothing is opened and no file is touched. Jobs enqueued with
+    ``connection=`` are there once your transaction commits, as in production. At the end everything
+    that was enqueued is gone, and the app's storage and ``app.state`` are what they were.
+
+    ``with isolated(app) as clock:``, in async tests, too.
+    """
+    return PlainContext("isolated", lambda: _isolated(app, clock))
+
+
+@contextmanager
+def _isolated(app: Windlass, clock: VirtualClock | None) -> Iterator[VirtualClock]:
+    clock = VirtualClock() if clock is None else clock
+    state = app.state
+    try:
+        with override_storage(app, open_isolated_memory(app, clock), Client):
+            yield clock
+    finally:
+        app.state = state
+
+
+class MemoryOpener(StorageOpener):
+    """Opens one memory store, which jobs of the user's transactions reach when these commit."""
+
+    def __init__(self, app: Windlass, clock: VirtualClock) -> None:
+        """The settings are those of ``app``, but for the URL."""
+        super().__init__(msgspec.structs.replace(app.settings, url="memory://"), clock)
+        self._memory = MemoryDatabase(clock=clock)
+        self._transactions: IsolatedTransactions | None = None
+        self._transactional = check_url(app.settings.url) in TRANSACTIONAL
+        self.inline = False
+        """Jobs run before the call that enqueues them returns: no transaction is waited for."""
+        self.timings = _LoopYield(self)
+
+    def transactions(self) -> UserInsertStore | None:
+        """Jobs on connections of the user's, if the app's own storage can have them."""
+        if self.inline or not self._transactional or self._memory is None:
+            return None
+        if self._transactions is None:
+            # Only here: it needs the PostgreSQL driver, as connection= does.
+            from windlass.testing._transactions import IsolatedTransactions  # noqa: PLC0415
+
+            self._transactions = IsolatedTransactions(self._memory)
+        return self._transactions
+
+    def waits(self) -> bool:
+        """Whether the end of a transaction may have been told and not been heard yet."""
+        return self._transactions is not None and self._transactions.waits()
+
+
+class _LoopYield(Timings):
+    """Lets the event loop turn once before the store is asked, where there may be news."""
+
+    def __init__(self, opener: MemoryOpener) -> None:
+        super().__init__()
+        self._opener = opener
+
+    def around(self, operation: Any, *, reads: bool) -> Any:
+        """``operation``, timed, after the news."""
+        timed = super().around(operation, reads=reads)
+
+        async def after_news(*args: Any, **named: Any) -> Any:
+            if self._opener.waits():
+                await asyncio.sleep(0)
+            return await timed(*args, **named)
+
+        return after_news
+
+
+def open_isolated_memory(app: Windlass, clock: VirtualClock) -> MemoryOpener:
+    """Opens a memory store that nobody else uses."""
+    return MemoryOpener(app, clock)
+
+
+@contextmanager
+def override_storage(
+    app: Windlass, opener: StorageOpener, make_client: Callable[..., Client]
+) -> Iterator[None]:
+    """Give the app this storage and this client; what the block started is stopped at its end."""
+    blocking_before = app.blocking.loop
+    try:
+        seams = Seams(chance=_middle, wall=opener.clock.now)
+        with app._arranged(opener, seams, make_client):  # noqa: SLF001
+            yield
+    finally:
+        if app.blocking.loop is not blocking_before:
+            app.blocking.stop()
+
+
+def opener_of(app: Windlass) -> StorageOpener:
+    """What opens the app's storages now; refused unless they live in memory."""
+    opener = app._opener  # noqa: SLF001
+    if opener.scheme != "memory":
+        message = (
+            f"{app!r} is not isolated: a test would run the jobs of its real storage. Wrap "
+            f"the test in `with windlass.testing.isolated(app):`, use the fixture "
+            f"windlass_isolated, or give the app the URL memory://."
+        )
+        raise ConfigError(message)
+    return opener
+
+
+def virtual_clock(app: Windlass) -> VirtualClock:
+    """The clock an isolated app lives by."""
+    clock = opener_of(app).clock
+    if not isinstance(clock, VirtualClock):
+        message = (
+            f"{app!r} lives by the machine's clock, which no test can move. Wrap the test in "
+            f"`with windlass.testing.isolated(app):`."
+        )
+        raise ConfigError(message)
+    return clock

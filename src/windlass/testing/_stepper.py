@@ -1,0 +1,168 @@
+"""The worker's own engine, stepped by hand: what drains and inline mode run jobs with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import msgspec
+
+from windlass._app.app import Windlass
+from windlass._client.job_events import publish_expired_events
+from windlass._core.job.event import Event, JobMoved
+from windlass._core.job.job import JobRecord
+from windlass._core.job.state import State, Verb
+from windlass._settings.settings import WorkerSettings
+from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.storage import Storage
+from windlass._worker.engine import Engine, WorkerDependencies
+from windlass._worker.run.runner import StopCause
+from windlass.errors import WindlassError
+from windlass.testing._enqueued import all_jobs
+from windlass.testing._isolation import opener_of
+
+__all__ = ["PATIENCE", "Stepper", "StillRunning", "make_stepper"]
+
+PATIENCE = timedelta(seconds=60)
+"""Real time one job may take: a test that hangs tells nobody why."""
+
+_UNWIND = 1.0
+
+
+class StillRunning(WindlassError):
+    """A job did not end while a test was running it."""
+
+
+class Stepper:
+    """Claims and runs due jobs one at a time, and remembers how every run ended."""
+
+    def __init__(self, around: WorkerDependencies, patience: timedelta) -> None:
+        self._around = around
+        self._patience = patience
+        self._engine: Engine | None = None
+        self._served: tuple[str, ...] = ()
+        self._workers: set[str] = set()
+        self.runs: list[JobMoved] = []
+
+    @property
+    def storage(self) -> Storage:
+        """Where the jobs are."""
+        return self._around.storage
+
+    def note(self, event: Event) -> None:
+        """Listens to the app's events; other workers' runs are not ours."""
+        match event:
+            case JobMoved(worker=worker, verb=verb) if worker in self._workers:
+                if verb is not Verb.CLAIM:
+                    self.runs.append(event)
+
+    async def expire(self, limit: int) -> int:
+        """Discard jobs past their expiry; how many."""
+        expired = await self.storage.maintenance.expire(limit)
+        await publish_expired_events(self.storage, self._around.bus, expired)
+        return len(expired)
+
+    async def step(self, queues: Sequence[str]) -> int:
+        """Run one due job of these queues to its end; 0 when there is none."""
+        if not queues:
+            return 0
+        engine = await self._serving(queues)
+        # Twice: that a job may only run alone is learnt by one claim and obeyed by the next.
+        return await self._step(engine) or await self._step(engine)
+
+    async def _step(self, engine: Engine) -> int:
+        scope = asyncio.timeout(self._patience.total_seconds())
+        try:
+            async with scope:
+                return await engine.step()
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            raise StillRunning(_stuck(engine, self._patience)) from None
+
+    async def waiting(self, queues: Sequence[str] | None) -> list[JobRecord]:
+        """The waiting jobs a drain may wait for, those of paused queues left out."""
+        paused = {count.queue for count in await self.storage.admin.counts() if count.paused}
+        wanted = JobFilter(states=[State.WAITING])
+        jobs = await all_jobs(self.storage.admin, wanted)
+        return [
+            job
+            for job in jobs
+            if job.queue not in paused and (queues is None or job.queue in queues)
+        ]
+
+    async def waiting_of(self, task: str) -> Sequence[JobRecord]:
+        """The waiting jobs of one task."""
+        wanted = JobFilter(states=[State.WAITING], task=task)
+        return await all_jobs(self.storage.admin, wanted)
+
+    async def _serving(self, queues: Sequence[str]) -> Engine:
+        """An engine for at least these queues, with its slot free."""
+        engine = self._engine
+        if engine is not None and set(queues) <= set(self._served) and engine.slots.free:
+            return engine
+        # A slot stays taken when a thread outlives its timeout; the next job needs another.
+        await self.close()
+        self._served = tuple(dict.fromkeys((*queues, *self._served)))
+        settings = WorkerSettings(shared=self._served, slots=1)
+        engine = self._engine = Engine(self._around, settings, _buried)
+        engine.progress.bind(asyncio.get_running_loop())
+        await engine.identity.register()
+        self._workers.add(engine.identity.id)
+        return engine
+
+    async def close(self) -> None:
+        """Interrupt what is still running, give it back, and say goodbye to the store."""
+        engine, self._engine = self._engine, None
+        if engine is None:
+            return
+        bodies = [run.body for run in engine.runner.active.values() if run.body is not None]
+        for claim in list(engine.runner.active):
+            engine.runner.stop(claim, StopCause.INTERRUPT)
+        for body in bodies:
+            # A plain function's run waits for its thread; nobody waits for it here.
+            if not body.cancelling():
+                body.cancel()
+        if bodies:
+            await asyncio.wait(bodies, timeout=_UNWIND)
+        while not engine.finisher.idle:
+            await engine.finisher.flush()
+        await self.storage.workers.leave(engine.identity.id, [])
+        engine.identity.let_go()
+        engine.runner.close()
+        await engine.progress.close()
+
+
+@asynccontextmanager
+async def make_stepper(app: Windlass, patience: timedelta = PATIENCE) -> AsyncIterator[Stepper]:
+    """A stepper for an isolated app."""
+    opener_of(app)
+    app.load()
+    # In this process whatever run_in says: what a test has replaced is replaced nowhere else.
+    around = msgspec.structs.replace(await app.surroundings(), locate=None)
+    stepper = Stepper(around, patience)
+    deaf = app.bus.subscribe(stepper.note)
+    try:
+        yield stepper
+    finally:
+        try:
+            await stepper.close()
+        finally:
+            deaf()
+
+
+def _stuck(engine: Engine, patience: timedelta) -> str:
+    active = engine.runner.active
+    running = ", ".join(f"{run.job.task} ({claim.job})" for claim, run in active.items())
+    return (
+        f"{running or 'a job'} is still running after {patience.total_seconds():g} s. Jobs run one "
+        f"at a time here, so a handler that waits for another job's result waits for ever: use "
+        f"`async with app.worker():` for such a test."
+    )
+
+
+def _buried() -> None:
+    message = "the worker that runs this test's jobs was buried; bury only workers you started"
+    raise WindlassError(message)

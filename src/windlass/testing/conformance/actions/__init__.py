@@ -1,0 +1,4 @@
+"""Actions of operators on jobs, with their audit records.
+
+Every test here fails on a planted broken store.
+"""

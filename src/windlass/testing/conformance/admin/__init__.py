@@ -1,0 +1,4 @@
+"""`AdminStore`: lists, counts, error groups, ids and statistics.
+
+Every test here fails on a planted broken store.
+"""

@@ -1,0 +1,163 @@
+"""`Transition.then`: which verbs bring it, and what becomes of its unique key."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from windlass._core.job.state import State, Verb
+from windlass._core.job.transition import Transition, release, retry, snooze, succeed, throttle
+from windlass._core.job.unique import OnConflict, UniqueKey, Window
+from windlass._storage.protocol.jobs import Verdict
+from windlass._storage.protocol.storage import Storage
+from windlass.testing._clock import VirtualClock
+from windlass.testing.conformance.steps import (
+    HOUR,
+    MINUTE,
+    OOPS,
+    a_job,
+    add,
+    at_most,
+    claim,
+    end,
+    ended,
+    ids,
+    keyed,
+    limited,
+    look,
+    started,
+    total,
+)
+
+__all__ = ["SuccessJobConformance"]
+
+
+class SuccessJobConformance:
+    """What follows a run that went well, or will go on."""
+
+    async def test_a_success_is_followed_in_the_same_step(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        running, then = await started(storage), a_job(delay=MINUTE)
+        answer = await ended(storage, replace(succeed(running, by="w1", result=b"7"), then=then))
+        assert answer.verb is Verb.SUCCEED
+        job = await look(storage, running)
+        assert (job.state, job.result) == (State.SUCCEEDED, b"7")
+        assert (await look(storage, then)).due == clock.now() + MINUTE
+
+    async def test_a_success_wins_over_a_cancel_request_and_is_followed(
+        self, storage: Storage
+    ) -> None:
+        running, then = await started(storage), a_job()
+        await storage.jobs.cancel([running.claim.job])
+        await ended(storage, replace(succeed(running, by="w1", result=None), then=then))
+        assert ids(await claim(storage, 10)) == [then.id]
+
+    async def test_what_gives_way_to_a_cancel_request_is_followed_by_nothing(
+        self, storage: Storage
+    ) -> None:
+        running = [await started(storage) for _ in range(4)]
+        await storage.jobs.cancel([job.claim.job for job in running])
+        transitions = [
+            retry(running[0], by="w1", error=OOPS, delay=HOUR),
+            snooze(running[1], by="w1", delay=HOUR),
+            throttle(running[2], by="w1", delay=HOUR),
+            release(running[3], by="w1", delay=HOUR),
+        ]
+        answers = await end(storage, *(replace(one, then=a_job()) for one in transitions))
+        assert {answer.verb for answer in answers} == {Verb.CANCEL}
+        assert await total(storage) == 4
+
+    async def test_many_successes_alike_are_each_followed(self, storage: Storage) -> None:
+        running = [await started(storage) for _ in range(5)]
+        thens = [a_job() for _ in range(5)]
+        await end(
+            storage,
+            *(
+                replace(succeed(job, by="w1", result=None), then=then if number % 2 else None)
+                for number, (job, then) in enumerate(zip(running, thens, strict=True))
+            ),
+        )
+        for job in running:
+            assert (await look(storage, job)).state is State.SUCCEEDED
+        assert ids(await claim(storage, 10)) == [thens[1].id, thens[3].id]
+
+    async def test_a_repeated_success_is_followed_once(self, storage: Storage) -> None:
+        running, then = await started(storage), a_job()
+        transition = replace(succeed(running, by="w1", result=None), then=then)
+        await ended(storage, transition)
+        for again in (transition, replace(transition, then=a_job())):
+            (answer,) = await end(storage, again)
+            assert (answer.verdict, answer.verb) == (Verdict.REPEATED, Verb.SUCCEED)
+        assert await total(storage) == 2
+
+    async def test_it_takes_the_key_that_the_success_gave_back(self, storage: Storage) -> None:
+        for window in (Window.UNTIL_FINISHED, Window.UNTIL_STARTED):
+            key = f"k {window}"
+            running, then = await started(storage, keyed(key, window)), keyed(key, window)
+            await ended(storage, replace(succeed(running, by="w1", result=None), then=then))
+            assert (await look(storage, then)).key_held
+            assert not (await look(storage, running)).key_held
+            (answer,) = await storage.jobs.insert([keyed(key, window)])
+            assert (answer.id, answer.created) == (then.id, False)
+            await claim(storage, 10)
+
+    async def test_it_takes_the_key_and_the_unit_of_a_success_that_is_not_kept(
+        self, storage: Storage
+    ) -> None:
+        await at_most(storage, db=1)
+        running = await started(storage, replace(limited("db"), unique=UniqueKey("k")))
+        then = replace(limited("db"), unique=UniqueKey("k"))
+        await ended(storage, replace(succeed(running, by="w1", result=None, keep=False), then=then))
+        assert await total(storage) == 1
+        assert (await look(storage, then)).key_held
+        assert ids(await claim(storage, 10)) == [then.id]
+
+    async def test_it_takes_a_key_that_another_end_of_the_call_gave_back(
+        self, storage: Storage
+    ) -> None:
+        for turn in (1, -1):
+            holder = await started(storage, keyed("k"))
+            running, then = await started(storage), keyed("k")
+            transitions = [
+                succeed(holder, by="w1", result=None),
+                replace(succeed(running, by="w1", result=None), then=then),
+            ]
+            await end(storage, *transitions[::turn])
+            assert (await look(storage, then)).key_held
+            await storage.jobs.cancel([then.id])
+
+    async def test_it_is_left_out_while_its_key_is_held(self, storage: Storage) -> None:
+        (holder,) = await add(storage, keyed("k", delay=HOUR))
+        running = await started(storage)
+        await ended(storage, replace(succeed(running, by="w1", result=None), then=keyed("k")))
+        assert (await look(storage, running)).state is State.SUCCEEDED
+        assert await total(storage) == 2
+        assert (await look(storage, holder)).key_held
+
+    async def test_a_run_that_goes_on_keeps_its_key_from_what_follows(
+        self, storage: Storage
+    ) -> None:
+        running = await started(storage, keyed("k"))
+        then = replace(snooze(running, by="w1", delay=HOUR), then=keyed("k"))
+        await ended(storage, then)
+        assert await total(storage) == 1
+        assert (await look(storage, running)).key_held
+
+    async def test_a_held_key_stops_no_end_whatever_is_said_about_conflicts(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        (holder,) = await add(storage, keyed("k", delay=HOUR, payload=b'"first"'))
+        due = clock.now() + HOUR
+        transitions: list[Transition] = []
+        for conflict in OnConflict:
+            for task in ("conform", "other"):
+                running = await started(storage)
+                unique = UniqueKey("k", on_conflict=conflict)
+                then = a_job(task=task, unique=unique, payload=b'"second"')
+                done = succeed(running, by="w1", result=None)
+                transitions.append(replace(done, then=then))
+        answers = await end(storage, *transitions)
+        assert {answer.verdict for answer in answers} == {Verdict.APPLIED}
+        job = await look(storage, holder)
+        assert (job.payload, job.due) == (b'"first"', due)
+        assert await total(storage) == 1 + len(transitions)

@@ -1,0 +1,269 @@
+"""`Storage` and `Wakeups`: what holds for the backend as a whole."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from windlass._core.job.outcome import GaveUp, Succeeded
+from windlass._core.job.unique import OnConflict, UniqueKey
+from windlass._core.limits.limit import LimitSpec
+from windlass._storage.protocol.storage import Storage
+from windlass.testing._clock import VirtualClock
+from windlass.testing.conformance.steps import (
+    HOUR,
+    MINUTE,
+    OOPS,
+    a_job,
+    a_worker,
+    add,
+    claim,
+    enlist,
+    happened,
+    keyed,
+    limited,
+    requeue,
+    run_now,
+    started,
+)
+
+__all__ = ["QueueWakeupConformance", "StorageConformance", "WakeupConformance"]
+
+PATIENCE = 5.0
+"""Seconds a hint may take. It comes at once; the time bounds a store that sends none."""
+QUIET = 0.03
+"""Seconds without a hint after which none is under way any more."""
+
+
+@asynccontextmanager
+async def woken(storage: Storage, *queues: str) -> AsyncIterator[None]:
+    """What is done inside wakes a subscriber; one for these queues, if some are named."""
+    async with _subscribed(storage, queues) as called:
+        yield
+        assert await _comes(called, PATIENCE), "nobody was woken"
+
+
+async def left_alone(storage: Storage, act: Callable[[], Awaitable[object]], *queues: str) -> bool:
+    """Whether what is done does not wake a subscriber, for these queues if some are named."""
+    for _ in range(3):  # one hint may be that of a connection that begins to listen
+        async with _subscribed(storage, queues) as called:
+            await act()
+            if not await _comes(called, 2 * QUIET):
+                return True
+    return False
+
+
+@asynccontextmanager
+async def _subscribed(storage: Storage, queues: tuple[str, ...]) -> AsyncIterator[asyncio.Event]:
+    called = asyncio.Event()
+    unsubscribe = storage.wakeups.subscribe(called.set, queues or None)
+    try:
+        # Hints of what was done before may still be under way, and would prove nothing.
+        while await _comes(called, QUIET):
+            called.clear()
+        yield called
+    finally:
+        unsubscribe()
+
+
+async def _comes(called: asyncio.Event, patience: float) -> bool:
+    try:
+        async with asyncio.timeout(patience):
+            return await called.wait()
+    except TimeoutError:
+        return False
+
+
+class WakeupConformance:
+    """Hints: everybody polls too, but nobody should have to."""
+
+    async def test_a_new_job_wakes(self, storage: Storage) -> None:  # ENQ-10
+        async with woken(storage):
+            await add(storage, a_job())
+
+    async def test_a_new_job_wakes_who_serves_its_queue(self, storage: Storage) -> None:  # ENQ-10
+        async with woken(storage, "bulk", "mail"):
+            await add(storage, a_job(queue="mail"))
+        async with woken(storage, "mail"):
+            await add(storage, a_job(queue="mail", delay=MINUTE))
+
+    async def test_a_batch_wakes_every_queue_it_is_for(self, storage: Storage) -> None:  # ENQ-10
+        queues = [f"q{number}" for number in range(40)]
+        for some in (queues, queues[:3]):
+            async with woken(storage, "q0"), woken(storage, "q1"), woken(storage, some[-1]):
+                await storage.jobs.insert([a_job(queue=queue) for queue in some])
+
+    async def test_a_replaced_job_wakes_who_serves_its_holders_queue(
+        self, storage: Storage
+    ) -> None:
+        await add(storage, keyed("only one", queue="slow", delay=HOUR))
+        unique = UniqueKey("only one", on_conflict=OnConflict.REPLACE)
+        async with woken(storage, "slow"):
+            (answer,) = await storage.jobs.insert([a_job(queue="fast", unique=unique)])
+            assert answer.replaced
+
+    async def test_a_resumed_queue_wakes_who_serves_it(self, storage: Storage) -> None:
+        await storage.admin.pause("mail")
+        async with woken(storage, "mail"):
+            await storage.admin.resume("mail")
+
+    async def test_a_deduplicated_job_wakes_nobody(self, storage: Storage) -> None:  # ENQ-10
+        await add(storage, keyed("only one"))
+
+        async def again() -> None:
+            (answer,) = await storage.jobs.insert([keyed("only one")])
+            assert not answer.created
+
+        assert await left_alone(storage, again)
+        assert await left_alone(storage, again, "default")
+
+    async def test_a_freed_limit_wakes_other_queues_too(self, storage: Storage) -> None:
+        await storage.limits.define([LimitSpec(name="db", concurrency=1)])
+        running = await started(storage, limited("db"))
+        await add(storage, limited("db", queue="bulk"))
+        async with woken(storage, "bulk"):
+            await happened(storage, running, Succeeded())
+
+    async def test_who_waits_for_any_change_hears_of_every_queue(self, storage: Storage) -> None:
+        async with woken(storage):
+            await add(storage, a_job(queue="mail"))
+
+    async def test_an_ended_claim_wakes(self, storage: Storage) -> None:
+        running = await started(storage)
+        async with woken(storage):
+            await happened(storage, running, Succeeded())
+
+    async def test_a_cancel_request_wakes(self, storage: Storage) -> None:
+        running = await started(storage)
+        async with woken(storage):
+            await storage.jobs.cancel([running.claim.job])
+
+    async def test_a_requeue_wakes(self, storage: Storage) -> None:  # H-16
+        running = await started(storage)
+        await happened(storage, running, GaveUp(OOPS))
+        async with woken(storage):
+            await requeue(storage, running.claim.job)
+
+    async def test_making_a_job_due_wakes(self, storage: Storage) -> None:  # H-16
+        jobs = await add(storage, a_job(delay=HOUR))
+        async with woken(storage):
+            await run_now(storage, *jobs)
+
+    async def test_resuming_a_queue_wakes(self, storage: Storage) -> None:
+        await storage.admin.pause("default")
+        async with woken(storage):
+            await storage.admin.resume("default")
+
+    async def test_promotion_wakes(self, storage: Storage, clock: VirtualClock) -> None:
+        await add(storage, a_job(delay=MINUTE))
+        clock.advance(MINUTE)
+        async with woken(storage):
+            await storage.maintenance.promote(10)
+
+    async def test_an_expired_job_wakes_who_waits_for_its_result(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await add(storage, a_job(expires=MINUTE))
+        clock.advance(HOUR)
+        async with woken(storage):
+            await storage.maintenance.expire(10)
+
+    async def test_an_expired_job_that_a_claim_meets_wakes_who_waits_for_its_result(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:
+        await enlist(storage)
+        await add(storage, a_job(expires=MINUTE))
+        clock.advance(HOUR)
+        async with woken(storage):
+            assert await claim(storage) == []
+
+    async def test_subscribers_are_called_on_their_own_event_loop(self, storage: Storage) -> None:
+        threads: list[int] = []
+        unsubscribe = storage.wakeups.subscribe(lambda: threads.append(threading.get_ident()))
+        async with woken(storage):
+            await add(storage, a_job())
+        unsubscribe()
+        assert set(threads) == {threading.get_ident()}
+
+    async def test_leaving_wakes(self, storage: Storage) -> None:
+        await started(storage)
+        async with woken(storage):
+            await storage.workers.leave("w1", [])
+
+    async def test_a_raised_limit_wakes(self, storage: Storage) -> None:
+        await storage.limits.define([LimitSpec(name="db", concurrency=1)])
+        async with woken(storage):
+            await storage.limits.define([LimitSpec(name="db", concurrency=2)])
+
+    async def test_every_subscriber_is_woken_and_again_each_time(self, storage: Storage) -> None:
+        async with woken(storage), woken(storage):
+            await add(storage, a_job())
+        async with woken(storage):
+            await add(storage, a_job())
+
+    async def test_who_unsubscribed_is_not_called(self, storage: Storage) -> None:
+        calls: list[None] = []
+        unsubscribe = storage.wakeups.subscribe(lambda: calls.append(None))
+        unsubscribe()
+        unsubscribe()
+        async with woken(storage):
+            await add(storage, a_job())
+        assert calls == []
+
+
+class QueueWakeupConformance:
+    """Hints that name queues: who serves others is left alone."""
+
+    async def test_a_new_job_leaves_the_workers_of_other_queues_alone(
+        self, storage: Storage
+    ) -> None:  # ENQ-10
+        async def store() -> None:
+            await storage.jobs.insert([a_job(queue="mail"), a_job(queue="post", delay=HOUR)])
+
+        assert await left_alone(storage, store, "bulk", "reports")
+
+    async def test_a_resumed_queue_leaves_the_workers_of_others_alone(
+        self, storage: Storage
+    ) -> None:
+        async def resume() -> None:
+            await storage.admin.pause("mail")
+            await storage.admin.resume("mail")
+
+        assert await left_alone(storage, resume, "bulk")
+
+
+class StorageConformance:
+    """The backend itself."""
+
+    async def test_the_clock_is_the_storages_own(
+        self, storage: Storage, clock: VirtualClock
+    ) -> None:  # guarantee 9
+        clock.advance(HOUR)
+        assert await storage.now() == clock.now()
+
+    async def test_it_describes_itself_in_one_line(self, storage: Storage) -> None:
+        assert storage.describe()
+        assert "\n" not in storage.describe()
+
+    async def test_it_says_how_it_is(self, storage: Storage) -> None:  # DBH-1
+        await add(storage, a_job())
+        health = await storage.health()
+        assert health.get("durability")
+        assert all(isinstance(value, str | int | float) for value in health.values())
+        assert "size" not in health or float(health["size"]) > 0
+
+    async def test_the_death_of_a_worker_that_lives_is_never_proven(self, storage: Storage) -> None:
+        boot_id, device, inode = storage.hold_worker_lock("w1")
+        start = msgspec.structs.replace(
+            a_worker("w1"), boot_id=boot_id, lock_device=device, lock_inode=inode
+        )
+        assert not storage.prove_dead(start)
+        storage.release_worker_lock("w1")
+
+    async def test_closing_again_is_harmless(self, storage: Storage) -> None:
+        await storage.close()
+        await storage.close()

@@ -1,0 +1,4 @@
+"""`WorkerStore` and `LeaderStore`: registration, heartbeats, duties, death and leadership.
+
+Every test here fails on a planted broken store.
+"""

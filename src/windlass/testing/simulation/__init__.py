@@ -1,1 +1,0 @@
-"""Deterministic simulation: many processes, virtual time and faults, from one seed."""

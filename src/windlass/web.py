@@ -1,0 +1,15 @@
+"""The dashboard: pages over ``app.admin``, closed until somebody is let in."""
+
+from windlass.errors import MissingDependency
+
+try:
+    import jinja2
+    import starlette
+except ImportError as _missing:
+    raise MissingDependency("The dashboard", "windlass[web]") from _missing
+
+from windlass._web.security.roles import Person, Role
+
+__all__ = ["Person", "Role"]
+
+del jinja2, starlette

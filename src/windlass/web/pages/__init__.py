@@ -1,1 +1,0 @@
-"""One file for each page: what it asks ``visit.admin``, and what its template is given."""

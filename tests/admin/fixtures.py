@@ -1,0 +1,47 @@
+"""An admin over a storage that is open already."""
+
+from __future__ import annotations
+
+from windlass._core.job.job import JobId, JobRecord
+from windlass._core.job.outcome import GaveUp
+from windlass._observe.bus import Bus
+from windlass._settings.settings import load_settings
+from windlass._storage.protocol.storage import Storage
+from windlass._system.seams import Seams
+from windlass.admin import Admin
+from windlass.testing.conformance.steps import OOPS, a_job, claim, enlist, happened
+
+BOOM = GaveUp(OOPS)
+
+
+def admin_of(storage: Storage, bus: Bus | None = None) -> Admin:
+    """``app.admin`` without the app."""
+
+    async def opened() -> Storage:
+        return storage
+
+    return Admin(opened, bus or Bus(), load_settings("memory://", {}), Seams().new_job_ids)
+
+
+async def fail_all(storage: Storage, queue: str = "default") -> list[JobId]:
+    """Run whatever is ready on a queue, to its failure."""
+    await enlist(storage)
+    failed = []
+    for job in await claim(storage, 100, queue=queue):
+        await happened(storage, job, BOOM)
+        failed.append(job.claim.job)
+    return failed
+
+
+async def a_failed_job(storage: Storage, **asked: object) -> JobId:
+    """One that waits for a person."""
+    new = a_job(**asked)
+    await storage.jobs.insert([new])
+    await fail_all(storage, new.queue)
+    return new.id
+
+
+async def stored(storage: Storage, job: str) -> JobRecord:
+    (found,) = await storage.admin.get([JobId(job)])
+    assert found is not None
+    return found

@@ -1,0 +1,53 @@
+"""What is left when nothing is ready."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from tests.cli.processes import windlass
+from tests.cli.shop import Shop
+from windlass._cli.worker_process.messages import remaining_in_words
+from windlass._storage.protocol.admin import QueueCounts
+
+NOW = datetime(2025, 3, 4, 5, 6, 7, tzinfo=UTC)
+
+
+def test_nothing_is_left_only_when_nothing_waits() -> None:
+    assert (
+        remaining_in_words([QueueCounts(queue="a", succeeded=5)], None, NOW)
+        == "nothing is left to do"
+    )
+
+
+def test_what_waits_for_later_is_told_with_the_next_time() -> None:
+    counts = [QueueCounts(queue="a", scheduled=1), QueueCounts(queue="b", scheduled=1)]
+    due = NOW + timedelta(hours=1)
+    assert remaining_in_words(counts, due, NOW) == (
+        f"nothing is ready; 2 jobs wait for later, the next at {due.astimezone():%H:%M:%S}"
+    )
+    far = NOW + timedelta(days=3)
+    assert remaining_in_words(counts[:1], far, NOW) == (
+        f"nothing is ready; 1 job waits for later, the next at {far.astimezone():%Y-%m-%d %H:%M:%S}"
+    )
+
+
+def test_what_waits_in_a_paused_queue_is_told() -> None:
+    counts = [QueueCounts(queue="a", ready=1000, paused=True)]
+    assert (
+        remaining_in_words(counts, None, NOW)
+        == "nothing is ready; 1,000 jobs wait in a paused queue"
+    )
+
+
+def test_a_worker_that_ends_says_what_waits_for_later(shop: Shop) -> None:
+    shop.enqueue("add", 1, 2)
+    late = shop.enqueue("add", 1, 2, delay=3600)
+    due = shop.job(late).due.astimezone()
+    said = f"nothing is ready; 1 job waits for later, the next at {due:%H:%M:%S}"
+    ended = windlass("worker", "shop:app", "--until-empty", cwd=shop.folder)
+    assert f"{said}: 1 succeeded in " in ended.stderr
+    ended = windlass("worker", "shop:app", "--until-empty", "--processes", "2", cwd=shop.folder)
+    assert ended.returncode == 0
+    assert ended.stderr.count("ended in order after ") == 2
+    assert said in ended.stderr
+    assert "nothing is left to do" not in ended.stderr

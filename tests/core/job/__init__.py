@@ -1,0 +1,1 @@
+"""Tests of job records, states, transitions and outcomes."""

@@ -1,0 +1,1 @@
+"""Tests of limits, breakers, backoff and cool-downs as values."""

@@ -1,0 +1,1 @@
+"""Tests of schedule rules and time zones."""

@@ -1,0 +1,1 @@
+"""Tests of payloads, instants and redaction."""

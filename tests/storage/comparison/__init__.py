@@ -1,0 +1,1 @@
+"""The same random steps on a backend and on the memory backend: all answers agree."""

@@ -1,0 +1,70 @@
+"""Broken stores: for every conformance test one that fails it."""
+
+from tests.storage.mutants import journal, newer_schema, storage
+from tests.storage.mutants.actions import actions, audit
+from tests.storage.mutants.admin import admin, find, ids, secret, sort
+from tests.storage.mutants.copy import copy
+from tests.storage.mutants.jobs import (
+    apply,
+    cancel,
+    claim,
+    first_start,
+    follow_ups,
+    history,
+    insert,
+    lost_jobs,
+    outlook,
+    repeated_ids,
+    solo_runs,
+    success_jobs,
+    unknown_tasks,
+)
+from tests.storage.mutants.limits import breakers, budgets, limits
+from tests.storage.mutants.maintenance import activity
+from tests.storage.mutants.queues import cooldown, cooldown_end, retention, settings
+from tests.storage.mutants.schedules import fire, schedules
+from tests.storage.mutants.table import TABLE, broken_storage
+from tests.storage.mutants.unique_keys import replace
+from tests.storage.mutants.workers import duties, workers
+
+MUTANTS = (
+    activity,
+    admin,
+    duties,
+    actions,
+    outlook,
+    copy,
+    ids,
+    journal,
+    find,
+    audit,
+    breakers,
+    cancel,
+    claim,
+    cooldown,
+    budgets,
+    apply,
+    fire,
+    follow_ups,
+    cooldown_end,
+    history,
+    insert,
+    retention,
+    limits,
+    lost_jobs,
+    unknown_tasks,
+    storage,
+    repeated_ids,
+    replace,
+    schedules,
+    secret,
+    settings,
+    solo_runs,
+    sort,
+    first_start,
+    success_jobs,
+    newer_schema,
+    workers,
+)
+
+__all__ = ["MUTANTS", "TABLE", "broken_storage"]

@@ -1,0 +1,307 @@
+"""Hints name the queues they are about, also between processes, and between versions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import asyncpg
+import pytest
+import redis.asyncio
+
+from windlass import Windlass
+from windlass._storage.postgres import open_postgres
+from windlass._storage.postgres.io.notify import Notifier, decode_notification, encode_notification
+from windlass._storage.protocol.jobs import Outlook
+from windlass._storage.protocol.storage import Storage
+from windlass._storage.redis import open_redis
+from windlass._storage.sqlite import open_sqlite
+from windlass._storage.sqlite.io.wakeups import SqliteWakeups
+from windlass.testing.conformance.steps import a_job, add, keyed
+
+PATIENCE, QUIET = 10.0, 0.1
+
+
+class Ears:
+    """Counts hints: of any change, and of the queue ``mail``."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.any, self.mail = asyncio.Event(), asyncio.Event()
+        storage.wakeups.subscribe(self.any.set)
+        storage.wakeups.subscribe(self.mail.set, ["mail"])
+
+    async def begin(self, speak: Callable[[], Awaitable[object]]) -> None:
+        """Wait until hints arrive, and all that are under way have."""
+        async with asyncio.timeout(PATIENCE):
+            while not await _within(self.mail, QUIET):
+                await speak()
+        while await _within(self.any, QUIET):
+            self.any.clear()
+        self.mail.clear()
+
+    async def hear(self, *, mail: bool) -> None:
+        """One hint came, about the queue or not."""
+        await asyncio.wait_for(self.any.wait(), PATIENCE)
+        self.any.clear()
+        assert await _within(self.mail, QUIET) is mail
+        self.mail.clear()
+
+
+async def _within(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False
+
+
+class Pair(Protocol):
+    """Two storages on one database, and a way to say something there as another Windlass would."""
+
+    here: Storage
+    there: Storage
+
+    async def say(self, text: str) -> None: ...
+
+
+class _Postgres:
+    def __init__(self, here: Storage, there: Storage, url: str, channel: str) -> None:
+        self.here, self.there, self._url, self._channel = here, there, url, channel
+
+    async def say(self, text: str) -> None:
+        connection = await asyncpg.connect(self._url)
+        await connection.execute("SELECT pg_notify($1, $2)", self._channel, text)
+        await connection.close()
+
+
+class _Redis:
+    def __init__(self, here: Storage, there: Storage, url: str, stream: str) -> None:
+        self.here, self.there, self._url, self._stream = here, there, url, stream
+
+    async def say(self, text: str) -> None:
+        fields: dict[Any, Any] = {"w": ""} | ({"q": text} if text else {})
+        async with redis.asyncio.Redis.from_url(self._url) as line:
+            await line.xadd(self._stream, fields)
+
+
+@asynccontextmanager
+async def _on_postgres(request: pytest.FixtureRequest) -> AsyncIterator[Pair]:
+    url, schema = request.getfixturevalue("clean_schema")
+    async with AsyncExitStack() as stack:
+        here, there = [await open_postgres(url, schema=schema) for _ in range(2)]
+        stack.push_async_callback(here.close)
+        stack.push_async_callback(there.close)
+        yield _Postgres(here, there, url, here._db.channel)
+
+
+@asynccontextmanager
+async def _on_redis(request: pytest.FixtureRequest) -> AsyncIterator[Pair]:
+    url = request.getfixturevalue("redis_url")
+    async with AsyncExitStack() as stack:
+        here, there = [await open_redis(url) for _ in range(2)]
+        stack.push_async_callback(here.close)
+        stack.push_async_callback(there.close)
+        yield _Redis(here, there, url, here._db.prefix + "wake")
+
+
+@pytest.fixture(params=[_on_postgres, _on_redis], ids=["postgres", "redis"])
+async def pair(request: pytest.FixtureRequest) -> AsyncIterator[Pair]:
+    async with request.param(request) as pair:
+        yield pair
+
+
+async def test_another_process_wakes_the_workers_of_its_queue_and_no_others(pair: Pair) -> None:
+    ears = Ears(pair.here)
+    await ears.begin(lambda: add(pair.there, a_job(queue="mail")))
+    await add(pair.there, a_job(queue="mail"))
+    await ears.hear(mail=True)
+    await add(pair.there, a_job(queue="bulk"))
+    await ears.hear(mail=False)
+    await pair.there.jobs.insert([a_job(queue="bulk"), a_job(queue="mail")])
+    await ears.hear(mail=True)
+    await pair.there.jobs.insert([a_job(queue=f"bulk-{number}") for number in range(200)])
+    await ears.hear(mail=True)  # more than a hint carries: any of them
+    await pair.there.admin.resume("bulk")
+    await ears.hear(mail=False)
+    await pair.there.jobs.cancel([])
+    await ears.hear(mail=True)
+
+
+async def test_a_job_that_another_process_did_not_store_wakes_nobody(pair: Pair) -> None:
+    ears = Ears(pair.here)
+    await add(pair.there, keyed("only one", queue="mail"))
+    await ears.begin(lambda: add(pair.there, a_job(queue="mail")))
+    await pair.there.jobs.insert([keyed("only one", queue="mail")])
+    assert not await _within(ears.any, QUIET)
+
+
+@pytest.mark.parametrize("said", ["", "0123", "not a list", "\N{SNOWMAN}"])
+async def test_a_hint_that_names_no_queues_is_about_any(pair: Pair, said: str) -> None:
+    """As those of an older Windlass, or of one yet to come."""
+    ears = Ears(pair.here)
+    await ears.begin(lambda: add(pair.there, a_job(queue="mail")))
+    await pair.say(said)
+    await ears.hear(mail=True)
+
+
+async def test_a_reader_that_fell_behind_takes_the_hints_for_any(redis_url: str) -> None:
+    storage, other = await open_redis(redis_url), await open_redis(redis_url)
+    ears = Ears(storage)
+    await ears.begin(lambda: add(other, a_job(queue="mail")))
+    await asyncio.gather(*(other.jobs.insert([a_job(queue="bulk")]) for _ in range(1_000)))
+    await add(other, a_job(queue="mail"))
+    await asyncio.gather(*(other.jobs.insert([a_job(queue="bulk")]) for _ in range(1_000)))
+    await asyncio.wait_for(ears.mail.wait(), PATIENCE)
+    await storage.close()
+    await other.close()
+
+
+async def test_within_one_process_a_file_tells_its_queues(tmp_path: Path) -> None:
+    storage = await open_sqlite(tmp_path / "jobs.db")
+    deaf = SqliteWakeups(storage._db, lambda: None)  # the watcher cannot tell queues
+    any_, mail = asyncio.Event(), asyncio.Event()
+    deaf.subscribe(any_.set)
+    undo = deaf.subscribe(mail.set, ["mail"])
+    await add(storage, a_job(queue="bulk"))
+    await asyncio.wait_for(any_.wait(), PATIENCE)
+    await asyncio.sleep(0)
+    assert not mail.is_set()
+    await add(storage, a_job(queue="mail"))
+    await asyncio.wait_for(mail.wait(), PATIENCE)
+    undo()
+    await storage.close()
+
+
+# --- what is sent, and when -------------------------------------------------------------------
+
+
+class Sent:
+    """A server that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[Sequence[str] | None] = []
+        self.notifier = Notifier(self._send)
+
+    async def _send(self, text: str) -> None:
+        sender, queues = decode_notification(text)
+        assert sender == self.notifier.sender
+        self.told.append(None if queues is None else sorted(queues))
+
+
+def test_a_hint_says_its_sender_and_queues() -> None:
+    assert decode_notification(encode_notification("me", {"b", 'a "name", with all'})) == (
+        "me",
+        ['a "name", with all', "b"],
+    )
+    assert decode_notification(encode_notification("me", None)) == ("me", None)
+    assert decode_notification("") == ("", None)
+
+
+def test_a_hint_about_very_many_queues_is_about_any() -> None:
+    assert decode_notification(
+        encode_notification("me", {f"queue-{number}" for number in range(1_000)})
+    ) == ("me", None)
+    assert len(encode_notification("me", {"x" * 20_000})) < 100
+
+
+async def test_each_queue_is_told_at_once_and_again_after_a_pause() -> None:
+    sent = Sent()
+    sent.notifier.wake({"mail"})
+    await asyncio.sleep(0)
+    assert sent.told == [["mail"]]
+    sent.notifier.wake({"mail"})
+    sent.notifier.wake({"mail"})
+    sent.notifier.wake({"bulk"})  # is not kept waiting by the pause of another
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert sent.told == [["mail"], ["bulk"]]
+    await sent.notifier.close()
+    assert sent.told[2:] == [["mail"]]
+
+
+async def test_many_queues_share_their_hints() -> None:
+    sent = Sent()
+    for number in range(100):
+        sent.notifier.wake({f"q{number}"})
+        await asyncio.sleep(0)
+    await sent.notifier.close()
+    assert len(sent.told) < 20
+    named = {queue for told in sent.told for queue in told or ()}
+    assert named == {f"q{number}" for number in range(100)}
+
+
+async def test_after_a_hint_about_any_nothing_more_is_told_until_the_pause_is_over() -> None:
+    sent = Sent()
+    sent.notifier.wake()
+    await asyncio.sleep(0)
+    sent.notifier.wake({"mail"})
+    sent.notifier.wake({"bulk"})
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert sent.told == [None]
+    await sent.notifier.close()
+    assert sent.told == [None, ["bulk", "mail"]]
+
+
+async def test_a_hint_about_any_waits_for_the_pause_of_another() -> None:
+    sent = Sent()
+    sent.notifier.wake({"mail"})
+    await asyncio.sleep(0)
+    for _ in range(3):
+        sent.notifier.wake()
+        await asyncio.sleep(0)
+    assert sent.told == [["mail"]]
+    await sent.notifier.close()
+    assert sent.told == [["mail"], None]
+
+
+async def test_nothing_changed_is_told_to_nobody() -> None:
+    sent = Sent()
+    sent.notifier.wake(set())
+    await sent.notifier.close()
+    assert sent.told == []
+
+
+# --- workers ----------------------------------------------------------------------------------
+
+
+async def test_an_idle_worker_is_not_disturbed_by_jobs_of_other_queues() -> None:
+    app = Windlass("memory://", poll=3600)
+
+    @app.task(name="send", queue="mail")
+    async def send() -> str:
+        return "sent"
+
+    @app.task(name="copy", queue="bulk")
+    async def copy() -> None: ...
+
+    looks: list[Sequence[str]] = []
+    looked = asyncio.Event()
+    async with app:
+        storage = await app.storage()
+        outlook = storage.jobs.outlook
+
+        async def counted(queues: Sequence[str]) -> Outlook:
+            looks.append(queues)
+            looked.set()
+            return await outlook(queues)
+
+        async with app.worker(queues=["mail"]):
+            assert await (await send.enqueue()).result(timeout=PATIENCE) == "sent"
+            await _turns(100)  # what its end has stirred up
+            storage.jobs.outlook = counted  # type: ignore[method-assign]
+            for _ in range(20):
+                await copy.enqueue()
+                await _turns(5)
+            assert looks == []
+            await send.enqueue()
+            await asyncio.wait_for(looked.wait(), PATIENCE)
+
+
+async def _turns(count: int) -> None:
+    """Let the event loop go round."""
+    for _ in range(count):
+        await asyncio.sleep(0)

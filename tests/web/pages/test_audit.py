@@ -1,0 +1,73 @@
+"""Audit: who ordered what."""
+
+from __future__ import annotations
+
+import re
+
+from tests.web.fixtures import opened
+from tests.web.page_text import links, words
+from tests.web.security.hostile_texts import HOSTILE
+from windlass._core.job.state import State
+from windlass._storage.protocol.actions import Cancel
+from windlass._storage.protocol.job_list import JobFilter
+from windlass._web.security.roles import Role
+from windlass.testing.conformance.steps import a_job
+
+
+async def test_orders_are_shown_with_who_what_and_on_how_many() -> None:
+    async with opened() as room, await room.logged_in(Role.VIEWER) as viewer:
+        assert "No order yet" in (await viewer.get("/audit")).text
+        ada = room.app.admin.acting("ada")
+        await ada.pause("mail")
+        await ada.set_queue("money", max_running=3)
+        page = (await viewer.get("/audit")).text
+        read = words(page)
+        assert "set queues max_running=3 queue money only this 1 ada" in read
+        assert "pause queues queue mail only this 1 ada" in read
+        assert read.index("set queues") < read.index("pause queues")
+        assert links(page, "/queues/one?queue=mail")
+        (only,) = links(page, "/audit?subject=queue+mail")
+        narrowed = words((await viewer.get(only)).text)
+        assert "pause queues queue mail 1 ada" in narrowed
+        assert "set queues" not in narrowed
+        assert "No order" in (await viewer.get("/audit?subject=queue+nobody")).text
+
+
+async def test_an_order_for_many_is_one_row_however_many_parts_it_had() -> None:
+    async with opened() as room, await room.logged_in() as admin:
+        storage = await room.app.storage()
+        await storage.jobs.insert([a_job(queue="mail") for _ in range(450)])
+        wanted = JobFilter(states=[State.WAITING], queue="mail")
+        report = await room.app.admin.acting("ada").order_all(Cancel(), wanted)
+        assert report.done == 450
+        assert len(await room.app.admin.audits()) > 1
+        page = words((await admin.get("/audit")).text)
+        assert page.count("cancel jobs") == 1
+        assert re.search(r"450 in \d+ parts ada", page)
+        assert "bulk" not in page
+
+
+async def test_older_orders_follow_page_by_page() -> None:
+    async with opened() as room, await room.logged_in() as admin:
+        for n in range(60):
+            await room.app.admin.pause(f"q{n}")
+        first = (await admin.get("/audit")).text
+        assert "queue q59" in first
+        assert "queue q9 " not in words(first)
+        (older,) = links(first, "/audit?before=")
+        second = (await admin.get(older)).text
+        assert "queue q9 " in words(second)
+        assert "queue q59" not in second
+        assert "No older ones" in second
+        assert (await admin.get("/audit?before=x")).status_code == 400
+
+
+async def test_hostile_names_and_words_are_text() -> None:
+    async with opened() as room, await room.logged_in() as admin:
+        for text in HOSTILE:
+            name = "".join(c if c.isprintable() and c != " " else "_" for c in text)[:128]
+            await room.app.admin.acting(text[:100].strip() or "x").pause(name)
+        page = (await admin.get("/audit")).text
+        assert "<script>alert" not in page
+        assert "<img" not in page
+        assert (await admin.get("/audit", params={"subject": HOSTILE[0]})).status_code == 200

@@ -1,0 +1,1 @@
+"""Tests of access, bounds and hostile input."""

@@ -1,0 +1,1 @@
+"""Tests of claiming: slots, limits, unknown tasks and jobs that run alone."""

@@ -1,0 +1,1 @@
+"""Tests of what follows a run: outcomes, retries, follow-ups and events."""

@@ -1,0 +1,1 @@
+"""Tests of heartbeats, dead workers, maintenance, shutdown and lost storage."""

@@ -1,0 +1,1 @@
+"""Tests of one run: executors, cancellation, timeouts, logs, progress and middleware."""

@@ -1,0 +1,1 @@
+"""Tests of the scheduler: slots, deploys, edge cases and scheduled runs."""
