@@ -16,7 +16,7 @@ import pytest
 from windlass import Backoff, Context, Task, Windlass
 from windlass._core.job.event import Event, JobEnqueued
 from windlass._core.job.state import State
-from windlass.errors import InvalidArgument, PayloadError
+from windlass.errors import InvalidArgument, KeyConflict, PayloadError
 from windlass.testing import VirtualClock
 
 
@@ -286,6 +286,20 @@ async def test_listeners_hear_of_new_jobs_and_not_of_reused_ones(app: Windlass) 
     (told,) = heard
     assert isinstance(told, JobEnqueued)
     assert (told.job, told.task, told.queue) == (job.id, work.name, "mail")
+
+
+async def test_a_refused_batch_stores_nothing_and_emits_no_event(app: Windlass) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    holder = await work.options(key="k").enqueue()
+    heard: list[Event] = []
+    app.on_transition(heard.append)
+    twice = work.options(key="k", on_conflict="raise")
+    with pytest.raises(KeyConflict):
+        await app.enqueue_many([work.call(), twice.call(), work.call()])
+    assert heard == []
+    assert [job.id for job in await app.admin.find()] == [holder.id]
 
 
 async def test_a_task_stays_callable_as_the_plain_function(app: Windlass) -> None:

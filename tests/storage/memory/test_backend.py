@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from windlass import Windlass
 from windlass._core.job.job import JobId
 from windlass._core.job.state import Shown, State
 from windlass._storage.memory import MemoryDatabase, MemoryStorage
@@ -122,6 +123,18 @@ def shortsighted(clock: VirtualClock) -> MemoryStorage:
     storage = MemoryStorage(MemoryDatabase(clock))
     storage.admin.__class__ = Shortsighted
     return storage
+
+
+async def test_a_new_app_has_no_jobs_of_an_earlier_app() -> None:
+    for _ in range(2):
+        async with Windlass("memory://") as app:
+
+            @app.task(name="work")
+            async def work() -> None: ...
+
+            assert await app.admin.counts() == []
+            await work.enqueue()
+            await work.options(delay=60).enqueue()
 
 
 async def test_a_bounded_look_says_how_far_it_came_and_the_next_goes_on_from_there() -> None:

@@ -89,6 +89,16 @@ class WakesForNothing(MemoryJobs):
         return answers
 
 
+@fails(WakeupConformance.test_a_refused_batch_wakes_no_worker)
+class WakesBeforeItStores(MemoryJobs):
+    """Workers are woken before the batch is stored, whether it can be or not."""
+
+    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        self._db.wake({job.queue for job in jobs})
+        with nobody_listens(self._db):
+            return await super().insert(jobs)
+
+
 @fails(WakeupConformance.test_a_replaced_job_wakes_who_serves_its_holders_queue)
 class WakesTheWrongQueue(MemoryJobs):
     """A replaced job wakes the queue that was asked for, not the one it waits in."""

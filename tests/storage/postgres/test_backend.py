@@ -37,8 +37,10 @@ from windlass.testing.conformance.steps import (
     a_job,
     add,
     at_most,
+    claim,
     claim_one,
     enlist,
+    ids,
     limited,
     look,
     run_now,
@@ -331,6 +333,18 @@ async def test_a_statement_timeout_that_is_too_short_is_named(
             await storage.admin.counts()
     assert await storage.admin.counts() == []
     await storage.close()
+
+
+async def test_a_claim_passes_over_a_job_that_another_transaction_has_locked(
+    postgres_url: str, storage: PostgresStorage
+) -> None:
+    await enlist(storage)
+    locked, free = await add(storage, a_job(), a_job())
+    with psycopg.connect(postgres_url) as other:
+        other.execute("SELECT 1 FROM windlass.jobs WHERE id = %s FOR UPDATE", (locked,))
+        async with asyncio.timeout(5):
+            assert ids(await claim(storage, 2)) == [free]
+    assert ids(await claim(storage, 2)) == [locked]
 
 
 async def test_an_order_does_not_wait_for_ever_for_a_stranger(

@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
+import pytest
 
 from windlass._core.job.outcome import GaveUp, Succeeded
 from windlass._core.job.unique import OnConflict, UniqueKey
 from windlass._core.limits.limit import LimitSpec
 from windlass._storage.protocol.storage import Storage
+from windlass.errors import LimitUnknown
 from windlass.testing._clock import VirtualClock
 from windlass.testing.conformance.steps import (
     HOUR,
@@ -120,6 +122,14 @@ class WakeupConformance:
 
         assert await left_alone(storage, again)
         assert await left_alone(storage, again, "default")
+
+    async def test_a_refused_batch_wakes_no_worker(self, storage: Storage) -> None:  # ENQ-8
+        async def refused() -> None:
+            with pytest.raises(LimitUnknown):
+                await storage.jobs.insert([a_job(), limited("undefined")])
+
+        assert await left_alone(storage, refused)
+        assert await left_alone(storage, refused, "default")
 
     async def test_a_freed_limit_wakes_other_queues_too(self, storage: Storage) -> None:
         await storage.limits.define([LimitSpec(name="db", concurrency=1)])
