@@ -20,7 +20,6 @@ TO_REWRITE = dict.fromkeys(
         "docs/index.md",
         "docs/limits.md",
         "docs/middleware.md",
-        "docs/operating/monitoring.md",
         "docs/guides/plugins.md",
         "docs/operating/postgresql.md",
         "docs/queues.md",
