@@ -13,7 +13,6 @@ TO_REWRITE = dict.fromkeys(
         "CHANGELOG.md",
         "README.md",
         "docs/inside/benchmarks.md",
-        "docs/operating/dashboard.md",
         "docs/executors.md",
         "docs/failures.md",
         "docs/reference/guarantees.md",
