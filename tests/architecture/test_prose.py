@@ -19,7 +19,6 @@ TO_REWRITE = dict.fromkeys(
         "docs/index.md",
         "docs/limits.md",
         "docs/middleware.md",
-        "docs/guides/plugins.md",
         "docs/queues.md",
         "docs/schedules.md",
         "docs/reference/settings.md",
