@@ -219,7 +219,7 @@ class BlockingClient:
         instead: str = "the coroutine itself",
         anywhere: bool = False,
     ) -> R:
-        """Run any of the app's coroutines, such as ``app.admin.counts()``, and wait for it.
+        """Run any of the app's coroutines, such as ``app.uninstall(name)``, and wait for it.
 
         ``anywhere``: also on an event loop, which is blocked meanwhile.
         """
