@@ -314,3 +314,50 @@ work.enqueue_sync()
 print(counts.ready)
 """
     assert run(tmp_path, "-c", program) == "stored by the child\n3"
+
+
+def test_the_admin_has_a_blocking_twin() -> None:
+    app = Windlass("memory://")
+
+    @app.task(queue="mail")
+    def send(to: str) -> None: ...
+
+    admin = app.blocking.admin
+    job = send.enqueue_sync("ada@example.org")
+    admin.queues.pause("mail")
+    assert admin.queues.get("mail").paused
+    assert [cause.code for cause in admin.jobs.explain(job.id).causes][:1] == ["queue_paused"]
+    assert admin.jobs.cancel(job.id) is CancelAnswer.CANCELLED
+    assert admin.jobs.get(job.id).state is State.CANCELLED
+    with pytest.raises(JobNotFound):
+        admin.jobs.get("0" * 32)
+    app.blocking.close()
+
+
+def test_the_blocking_admin_acts_under_the_name_it_is_given() -> None:
+    app = Windlass("memory://")
+    app.blocking.admin.acting("ada").queues.pause("mail")
+    app.blocking.admin.queues.resume("mail")
+    told = [(one.note.who, one.note.what) for one in app.blocking.admin.audit.list()]
+    assert told == [("api", "queues.resume"), ("ada", "queues.pause")]
+    app.blocking.close()
+
+
+async def test_the_blocking_admin_names_what_to_await_on_an_event_loop() -> None:
+    app = Windlass("memory://")
+    with pytest.raises(BlockingCallOnLoop, match=r"await app\.admin\.queues\.counts\(\.\.\.\)"):
+        app.blocking.admin.queues.counts()
+
+
+def test_the_blocking_admin_is_loaded_when_it_is_used(tmp_path: Path) -> None:
+    script = """
+import sys
+from windlass import Windlass
+
+app = Windlass("memory://")
+app.blocking.wake()
+assert "windlass._app.blocking_admin" not in sys.modules
+app.blocking.admin
+assert "windlass._app.blocking_admin" in sys.modules
+"""
+    run(tmp_path, "-c", script)

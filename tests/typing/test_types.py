@@ -448,6 +448,31 @@ def test_flow_control_is_typed(tmp_path: Path) -> None:
     check(tmp_path, FLOW)
 
 
+BLOCKING = """
+from collections.abc import Sequence
+from windlass import Every, Rate
+from windlass.admin import BulkReport, JobFilter, LimitReport, QueueAdmin, QueueCounts, Requeue
+
+admin = app.blocking.admin.acting("ada")
+part: QueueAdmin = app.admin.queues
+counts: Sequence[QueueCounts] = admin.queues.counts()
+limit: LimitReport = admin.limits.get("api")
+done: BulkReport = admin.jobs.bulk(Requeue(), JobFilter(queue="mail"), most=5)
+admin.limits.set("api", rate=Rate(5, 1))
+admin.workers.stop("w1", "w2")
+admin.schedules.create("x", Every(60), send.call("a", subject="b"), overlap=3)
+admin.schedules.create("x", Every(60), send.call("a", subject="b"), overlapp=3)  # E: call-arg
+admin.queues.set("mail", max_running="many")  # E: arg-type
+admin.queues.pause("mail", by="ada")  # E: call-arg
+admin.jobs.get(5)  # E: arg-type
+(admin.queues.pause("mail")).paused  # E: func-returns-value
+"""
+
+
+def test_the_blocking_admin_is_typed(tmp_path: Path) -> None:
+    check(tmp_path, BLOCKING)
+
+
 SCHEDULES = """
 from windlass import Cron, Every, Manual, Once
 from windlass._storage.protocol.jobs import Inserted

@@ -24,7 +24,8 @@ class Admin:
     """``app.admin``: everything that the command line and the dashboard can do.
 
     Each action leaves an audit record. Say under which name:
-    ``app.admin.acting("alice").queues.pause("mail")``.
+    ``app.admin.acting("alice").queues.pause("mail")``. From code without an event loop:
+    ``app.blocking.admin.queues.pause("mail")``.
     """
 
     def __init__(self, session: AdminSession) -> None:
