@@ -57,7 +57,7 @@ class _App:
     async def is_drained(self) -> bool:
         """Say whether no job is ready or running."""
         admin: Any = self.windlass.admin
-        # A commit from before ``app.admin`` had parts has ``app.admin.counts()``.
+        # Older commits have ``counts`` on ``app.admin`` itself.
         counts = admin.counts if hasattr(admin, "counts") else admin.queues.counts
         return not any(queue.ready or queue.running for queue in await counts())
 
