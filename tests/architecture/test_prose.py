@@ -31,7 +31,6 @@ TO_REWRITE = dict.fromkeys(
         "docs/reference/settings.md",
         "docs/storages.md",
         "docs/tasks.md",
-        "docs/guides/testing.md",
         "docs/throttling.md",
         "docs/transactions.md",
         "docs/unique.md",
