@@ -28,7 +28,6 @@ TO_REWRITE = dict.fromkeys(
         "docs/queues.md",
         "docs/redis.md",
         "docs/schedules.md",
-        "docs/reference/settings.md",
         "docs/storages.md",
         "docs/tasks.md",
         "docs/throttling.md",

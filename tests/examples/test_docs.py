@@ -149,7 +149,7 @@ def test_every_setting_is_documented_with_its_default() -> None:
         ("tasks.md", set(TaskOptions.__struct_fields__)),
         ("tasks.md", set(inspect.signature(Task.options).parameters) - {"self"}),
         ("tasks.md", {name for name in dir(Context) if not name.startswith("_")} - {"claimed"}),
-        ("workers.md", set(WorkerSettings.__struct_fields__) - {"shared"}),
+        ("operating/workers.md", set(WorkerSettings.__struct_fields__) - {"shared"}),
         ("guides/testing.md", set(testing.__all__) - {"Drained", "Enqueued"}),
     ],
     ids=["options of a task", "options of a call", "the context", "a worker", "testing"],
