@@ -17,7 +17,6 @@ TO_REWRITE = dict.fromkeys(
         "docs/doctor.md",
         "docs/executors.md",
         "docs/failures.md",
-        "docs/index.md",
         "docs/limits.md",
         "docs/middleware.md",
         "docs/monitoring.md",
