@@ -12,7 +12,6 @@ TO_REWRITE = dict.fromkeys(
     [
         "CHANGELOG.md",
         "README.md",
-        "docs/inside/benchmarks.md",
         "docs/dashboard.md",
         "docs/doctor.md",
         "docs/executors.md",
