@@ -11,7 +11,6 @@ from tests.architecture.prose.texts import every_page, markdown
 TO_REWRITE = dict.fromkeys(
     [
         "CHANGELOG.md",
-        "README.md",
         "docs/dashboard.md",
         "docs/doctor.md",
         "docs/executors.md",
