@@ -21,7 +21,6 @@ TO_REWRITE = dict.fromkeys(
         "docs/guides/middleware.md",
         "docs/guides/queues.md",
         "docs/guides/schedules.md",
-        "docs/guides/tasks.md",
         "docs/guides/throttling.md",
         "docs/guides/transactions.md",
         "docs/guides/unique.md",
