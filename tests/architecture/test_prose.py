@@ -22,7 +22,6 @@ TO_REWRITE = dict.fromkeys(
         "docs/guides/schedules.md",
         "docs/guides/throttling.md",
         "docs/guides/transactions.md",
-        "docs/guides/unique.md",
         "docs/guarantees.md",
         "docs/index.md",
         "docs/monitoring.md",
