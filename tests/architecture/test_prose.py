@@ -19,7 +19,6 @@ TO_REWRITE = dict.fromkeys(
         "docs/guides/limits.md",
         "docs/guides/middleware.md",
         "docs/guides/queues.md",
-        "docs/guides/schedules.md",
         "docs/guides/throttling.md",
         "docs/guides/transactions.md",
         "docs/guarantees.md",
