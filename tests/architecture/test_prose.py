@@ -18,7 +18,6 @@ TO_REWRITE = dict.fromkeys(
         "docs/guides/executors.md",
         "docs/guides/limits.md",
         "docs/guides/middleware.md",
-        "docs/guides/queues.md",
         "docs/guides/throttling.md",
         "docs/guides/transactions.md",
         "docs/guarantees.md",
