@@ -16,7 +16,6 @@ TO_REWRITE = dict.fromkeys(
         "docs/dashboard.md",
         "docs/doctor.md",
         "docs/guides/executors.md",
-        "docs/guides/limits.md",
         "docs/guides/middleware.md",
         "docs/guides/throttling.md",
         "docs/guides/transactions.md",
