@@ -17,7 +17,6 @@ TO_REWRITE = dict.fromkeys(
         "docs/doctor.md",
         "docs/guides/executors.md",
         "docs/guides/middleware.md",
-        "docs/guides/throttling.md",
         "docs/guides/transactions.md",
         "docs/guarantees.md",
         "docs/index.md",
