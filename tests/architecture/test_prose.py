@@ -15,7 +15,6 @@ TO_REWRITE = dict.fromkeys(
         "docs/benchmarks.md",
         "docs/dashboard.md",
         "docs/doctor.md",
-        "docs/guides/transactions.md",
         "docs/guarantees.md",
         "docs/index.md",
         "docs/monitoring.md",
