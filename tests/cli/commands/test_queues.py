@@ -54,7 +54,7 @@ def test_what_is_set_is_stored_shown_and_taken_away_again(everywhere: Desk) -> N
     )
     told = desk("queues", "set", "default", *everything, "--json").json
     assert set(told) == FIELDS
-    record = desk.run(desk.app.admin.queue("default"))
+    record = desk.run(desk.app.admin.queues.get("default"))
     assert record.settings == QueueSettings(
         max_running=5,
         backoff=Backoff.exponential(5, factor=2, cap=3600),
@@ -66,10 +66,10 @@ def test_what_is_set_is_stored_shown_and_taken_away_again(everywhere: Desk) -> N
     options = {name.replace("_", "-"): told[name] for name in QueueSettings.__struct_fields__}
     again = [f"--{name}={value}" for name, value in options.items()]
     assert desk("queues", "set", "other", *again, "--json").code == 0
-    assert desk.run(desk.app.admin.queue("other")).settings == record.settings
+    assert desk.run(desk.app.admin.queues.get("other")).settings == record.settings
 
     assert desk("queues", "set", "default", "--max-running=none", "--backoff=none").code == 0
-    left = desk.run(desk.app.admin.queue("default")).settings
+    left = desk.run(desk.app.admin.queues.get("default")).settings
     assert (left.max_running, left.backoff) == (None, None)
     assert left.cool_down == Backoff.waits([1, 60])
 
@@ -79,12 +79,12 @@ def test_a_queue_is_paused_and_resumed(everywhere: Desk) -> None:
     desk.fetch.enqueue_sync("a")
     said = desk("queues", "pause", "default")
     assert said.out == "Queue default is paused. 1 ready, 0 scheduled, 0 running.\n"
-    assert desk.run(desk.app.admin.queue("default")).paused
+    assert desk.run(desk.app.admin.queues.get("default")).paused
     ((*figures, lag, state),) = desk("queues", "list").rows
     assert (figures, state) == (["default", "1", "0", "0", "0", "0", "0"], "paused")
     assert re.fullmatch(r"[\d.]+ m?s", lag)
     assert desk("queues", "resume", "default", "--json").json["paused"] is False
-    assert not desk.run(desk.app.admin.queue("default")).paused
+    assert not desk.run(desk.app.admin.queues.get("default")).paused
 
 
 def test_a_queue_is_shown_in_words(desk: Desk) -> None:
