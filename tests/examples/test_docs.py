@@ -149,9 +149,12 @@ def test_every_setting_is_documented_with_its_default() -> None:
 @pytest.mark.parametrize(
     ("page", "names"),
     [
-        ("tasks.md", set(TaskOptions.__struct_fields__)),
-        ("tasks.md", set(inspect.signature(Task.options).parameters) - {"self"}),
-        ("tasks.md", {name for name in dir(Context) if not name.startswith("_")} - {"claimed"}),
+        ("guides/tasks.md", set(TaskOptions.__struct_fields__)),
+        ("guides/tasks.md", set(inspect.signature(Task.options).parameters) - {"self"}),
+        (
+            "guides/tasks.md",
+            {name for name in dir(Context) if not name.startswith("_")} - {"claimed"},
+        ),
         ("operating/workers.md", set(WorkerSettings.__struct_fields__) - {"shared"}),
         ("guides/testing.md", set(testing.__all__) - {"Drained", "Enqueued"}),
     ],

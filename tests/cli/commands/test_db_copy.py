@@ -56,7 +56,7 @@ def test_everything_is_copied_and_again_nothing_is(move: Move) -> None:
     assert "4, 0 of them copied now" in said.out
     assert "the same on both sides" in said.out
     new = Windlass(move.url)
-    stored = new.blocking.run(new.admin.find(limit=9))
+    stored = new.blocking.run(new.admin.jobs.find(limit=9))
     assert {job.id for job in stored} >= set(ids)
     new.blocking.run(new.close())
     new.blocking.stop()

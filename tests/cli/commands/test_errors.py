@@ -93,7 +93,7 @@ def test_orders_are_listed_with_who_gave_them(everywhere: Desk) -> None:
     assert desk("audit").out == "Nothing was ordered here.\n"
     desk("queues", "pause", "mail")
     job = desk.fetch.enqueue_sync("a").id
-    desk.run(desk.app.admin.acting("alice").cancel(job))
+    desk.run(desk.app.admin.acting("alice").jobs.cancel(job))
     newest, oldest = desk("audit", "--json").json
     assert set(newest) == {"number", "at", "who", "what", "subject", "count", "detail"}
     assert (newest["who"], newest["what"], newest["subject"]) == (
