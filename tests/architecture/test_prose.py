@@ -11,15 +11,6 @@ from tests.architecture.prose.texts import every_page, markdown
 TO_REWRITE = dict.fromkeys(
     [
         "CHANGELOG.md",
-        "docs/dashboard.md",
-        "docs/doctor.md",
-        "docs/monitoring.md",
-        "docs/operating.md",
-        "docs/plugins.md",
-        "docs/postgresql.md",
-        "docs/redis.md",
-        "docs/storages.md",
-        "docs/workers.md",
         "help",
         "templates",
         "windlass",

@@ -129,7 +129,7 @@ def test_a_copy_that_was_interrupted_is_run_again(move_file: Move, tmp_path: Pat
 
 
 def test_the_page_tells_every_option() -> None:
-    text = (ROOT / "docs" / "storages.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "operating" / "storages.md").read_text(encoding="utf-8")
     assert "windlass db copy" in text
     options = [name for option in copy.params for name in option.opts]
     assert [name for name in options if name.startswith("--") and name not in text] == []
