@@ -10,22 +10,6 @@ from tests.architecture.prose.texts import every_page, markdown
 
 TO_REWRITE = dict.fromkeys(
     [
-        "README.md",
-        "docs/inside/benchmarks.md",
-        "docs/executors.md",
-        "docs/failures.md",
-        "docs/reference/guarantees.md",
-        "docs/index.md",
-        "docs/limits.md",
-        "docs/middleware.md",
-        "docs/queues.md",
-        "docs/schedules.md",
-        "docs/reference/settings.md",
-        "docs/tasks.md",
-        "docs/guides/testing.md",
-        "docs/throttling.md",
-        "docs/transactions.md",
-        "docs/unique.md",
         "help",
         "templates",
         "windlass",

@@ -10,11 +10,14 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
+import click
 import pytest
 
 from tests.architecture.source import ROOT
 from tests.examples import pages, run_page
 from windlass import Windlass, testing
+from windlass._cli import exit_codes
+from windlass._cli.main import cli
 from windlass._settings.settings import Settings, WorkerSettings, load_settings, parse_duration
 from windlass._tasks.context import Context
 from windlass._tasks.task import Task, TaskOptions
@@ -146,9 +149,12 @@ def test_every_setting_is_documented_with_its_default() -> None:
 @pytest.mark.parametrize(
     ("page", "names"),
     [
-        ("tasks.md", set(TaskOptions.__struct_fields__)),
-        ("tasks.md", set(inspect.signature(Task.options).parameters) - {"self"}),
-        ("tasks.md", {name for name in dir(Context) if not name.startswith("_")} - {"claimed"}),
+        ("guides/tasks.md", set(TaskOptions.__struct_fields__)),
+        ("guides/tasks.md", set(inspect.signature(Task.options).parameters) - {"self"}),
+        (
+            "guides/tasks.md",
+            {name for name in dir(Context) if not name.startswith("_")} - {"claimed"},
+        ),
         ("operating/workers.md", set(WorkerSettings.__struct_fields__) - {"shared"}),
         ("guides/testing.md", set(testing.__all__) - {"Drained", "Enqueued"}),
     ],
@@ -159,6 +165,24 @@ def test_every_name_is_documented(page: str, names: set[str]) -> None:
         word for block in pages.blocks(DOCS / page) for word in re.findall(r"\w+", block.code)
     }
     assert names - shown == set()
+
+
+def test_every_command_and_exit_code_is_in_the_reference() -> None:
+    text = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
+    context = click.Context(cli)
+    for name in cli.list_commands(context):
+        rows = re.search(rf"^\| `{name}` .*\n(?:\| \| .*\n)*", text, re.MULTILINE)
+        assert rows, name
+        command = cli.get_command(context, name)
+        subcommands = command.commands if isinstance(command, click.Group) else {}
+        assert [one for one in subcommands if f"`{one}`" not in rows[0]] == []
+    table = text.partition("## Exit codes")[2]
+    codes = {
+        int(code)
+        for cell in re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE)
+        for code in cell.split(", ")
+    }
+    assert codes == {getattr(exit_codes, name) for name in exit_codes.__all__} | {130}
 
 
 def test_the_worker_takes_what_the_page_says() -> None:

@@ -203,7 +203,7 @@ def test_a_queue_that_rests_says_how_long_and_is_warmed(desk: Desk) -> None:
     ("page", "group"), [("queues", queues), ("limits", limits), ("throttling", breakers)]
 )
 def test_a_page_tells_every_command_and_every_option(page: str, group: click.Group) -> None:
-    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "guides" / f"{page}.md").read_text(encoding="utf-8")
     for name, command in group.commands.items():
         assert re.search(rf"`{name}\b|\b{group.name} {name}\b", text), name
         options = [name for option in command.params for name in option.opts]
@@ -211,5 +211,5 @@ def test_a_page_tells_every_command_and_every_option(page: str, group: click.Gro
 
 
 def test_the_page_tells_every_field() -> None:
-    text = (ROOT / "docs" / "queues.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "guides" / "queues.md").read_text(encoding="utf-8")
     assert [field for field in FIELDS if f"`{field}`" not in text] == []

@@ -491,7 +491,7 @@ def test_an_app_is_named_before_the_schedule(tmp_path: Path) -> None:
 
 
 def test_the_page_tells_every_command_every_option_and_every_field() -> None:
-    text = (ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "guides" / "schedules.md").read_text(encoding="utf-8")
     assert isinstance(schedules, click.Group)
     for name, command in schedules.commands.items():
         assert re.search(rf"`{name}\b", text), name
