@@ -17,7 +17,7 @@ PACKAGE := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
 BENCH := $(VENV)/.installed-bench
 DOCS := $(VENV)/.installed-docs
-CHECKED := $(wildcard src tests examples benchmarks)
+CHECKED := $(wildcard src tests examples benchmarks scripts)
 
 # Tests start hundreds of interpreters: none of them is to compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
@@ -25,7 +25,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Installing is meant to be one line on the screen; errors still show.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip -qq
 
-.PHONY: help demo test lint format bench docs simulate kill-loop soak test-all-pythons \
+.PHONY: help demo test lint format generate bench docs simulate kill-loop soak test-all-pythons \
     test-lowest django-suite venv clean
 
 help:
@@ -33,6 +33,7 @@ help:
 	@echo "make test               every test on this Python      (ARGS='-k claim', WORKERS=4)"
 	@echo "make lint               ruff, mypy --strict, pyright and the import contracts"
 	@echo "make format             what ruff can put right by itself"
+	@echo "make generate           app.blocking.admin, from the classes of app.admin"
 	@echo "make bench              the benchmarks                 (ARGS='--json')"
 	@echo "make docs               the documentation, into site/"
 	@echo "make simulate           the deterministic simulation   (SEEDS=$(SEEDS))"
@@ -59,6 +60,9 @@ lint: $(DEV)
 format: $(DEV)
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
+
+generate: $(DEV)
+	$(PY) scripts/blocking_admin.py
 
 bench: $(BENCH)
 	@$(PY) -m benchmarks $(ARGS)

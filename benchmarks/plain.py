@@ -54,6 +54,13 @@ class _App:
         for start in range(0, len(calls), CHUNK):
             await self.windlass.enqueue_many(calls[start : start + CHUNK])
 
+    async def is_drained(self) -> bool:
+        """Say whether no job is ready or running."""
+        admin: Any = self.windlass.admin
+        # Older commits have ``counts`` on ``app.admin`` itself.
+        counts = admin.counts if hasattr(admin, "counts") else admin.queues.counts
+        return not any(queue.ready or queue.running for queue in await counts())
+
     def calls(self, count: int) -> list[Any]:
         return [
             self.noop.call(f"{number}@example.com", "Your order is on its way", "shipped", number)
@@ -82,7 +89,7 @@ async def drain(url: str, jobs: int, slots: int) -> None:
     """
     app = _App(url)
     async with app.windlass:
-        await app.windlass.admin.counts()  # opens the store
+        await app.is_drained()  # opens the store
         answer("ready")
         asked = requests()
         await anext(asked)
@@ -91,8 +98,7 @@ async def drain(url: str, jobs: int, slots: int) -> None:
             await app.ran(jobs)
             while True:
                 now, by_now = time.perf_counter(), time.process_time()
-                queues = await app.windlass.admin.counts()
-                if not any(queue.ready or queue.running for queue in queues):
+                if await app.is_drained():
                     break
                 await asyncio.sleep(_LOOK)
             answer({"seconds": now - began, "processor": by_now - used, "runs": app.runs})

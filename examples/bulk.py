@@ -29,7 +29,7 @@ async def main() -> None:
         site = await index_site.enqueue(5)
         for follow_up in await site.result(timeout=30):
             await app.job(follow_up).result(timeout=30)
-        for counts in await app.admin.counts():
+        for counts in await app.admin.queues.counts():
             print(f"{counts.queue}: {counts.succeeded} succeeded, {counts.failed} failed")
 
 

@@ -27,7 +27,7 @@ def send_receipt(order: int) -> str:
 
 async def work() -> list[str]:
     async with app.worker():
-        jobs = [app.job(job.id) for job in await app.admin.find()]
+        jobs = [app.job(job.id) for job in await app.admin.jobs.find()]
         return [await job.result(timeout=10) for job in jobs]
 
 

@@ -25,11 +25,11 @@ async def report(region: str) -> str:
 async def main() -> None:
     async with app, app.worker():  # any number of workers: one job per slot
         await asyncio.wait_for(seen.wait(), 10)
-        await app.admin.pause_schedule("poll", by="ada")  # holds over restarts
-        await app.admin.create_schedule("report-jp", Manual(), report.call("jp"), by="ada")
-        job = await app.admin.trigger_schedule("report-jp", by="ada")
+        await app.admin.acting("ada").schedules.pause("poll")  # holds over restarts
+        await app.admin.acting("ada").schedules.create("report-jp", Manual(), report.call("jp"))
+        job = await app.admin.acting("ada").schedules.trigger("report-jp")
         print(await app.job(job.id).result(timeout=10) if job else "")
-        for schedule in await app.admin.schedules():
+        for schedule in await app.admin.schedules.list():
             print(f"{schedule.name}: {schedule.words}, {schedule.state}")
 
 

@@ -118,7 +118,7 @@ async def build_schedules(url: str, number: int) -> str:
     app = bench.windlass
     async with app:
         storage = await app.storage()
-        await app.admin.create_schedule("a", Every(3600), bench.nap.call(0.0))
+        await app.admin.schedules.create("a", Every(3600), bench.nap.call(0.0))
         (row,) = [row for row in await storage.schedules.rows() if row.name == "a"]
         state = msgspec.json.decode(row.body, type=ScheduleState)
         begun = datetime(2030, 1, 1, tzinfo=UTC)
@@ -176,9 +176,9 @@ _Questions = dict[str, Callable[[], Awaitable[Any]]]
 def _of_jobs(app: Any, browser: httpx.AsyncClient) -> _Questions:
     oldest = msgspec.structs.replace(_FAILED, order=ListOrder.FINISHED)
     return {
-        "recent failures": lambda: _full(app.admin.find(_FAILED, limit=8), 8),
-        "failed jobs": lambda: _full(app.admin.find(_FAILED, limit=50), 50),
-        "failed jobs, the first first": lambda: _full(app.admin.find(oldest, limit=50), 50),
+        "recent failures": lambda: _full(app.admin.jobs.find(_FAILED, limit=8), 8),
+        "failed jobs": lambda: _full(app.admin.jobs.find(_FAILED, limit=50), 50),
+        "failed jobs, the first first": lambda: _full(app.admin.jobs.find(oldest, limit=50), 50),
         "page of failed jobs": lambda: _opened(browser, "/jobs?state=failed"),
         "overview": lambda: _opened(browser, "/overview"),
     }
@@ -187,7 +187,7 @@ def _of_jobs(app: Any, browser: httpx.AsyncClient) -> _Questions:
 def _of_schedules(app: Any, browser: httpx.AsyncClient) -> _Questions:
     return {
         "page of schedules": lambda: _opened(browser, "/schedules"),
-        "snapshot": app.admin.snapshot,
+        "snapshot": app.admin.overview.snapshot,
     }
 
 

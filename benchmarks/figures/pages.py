@@ -112,19 +112,19 @@ async def look(url: str, rounds: int) -> dict[str, list[float]]:
     app = App(url).windlass
     async with app:
         admin = app.admin
-        now = await admin.now()
+        now = await admin.storage.now()
         failed = JobFilter(states=[State.FAILED])
         return await _timed(
             {
-                "counts": admin.counts,
-                "snapshot": admin.snapshot,
-                "find by state": lambda: admin.find(failed),
-                "find by queue": lambda: admin.find(JobFilter(queue=_QUEUE), limit=1000),
-                "count by task": lambda: admin.count(JobFilter(task="noop"), most=1000),
-                "search": lambda: admin.search("nowhere@example.com"),
-                "errors": admin.errors,
-                "series of a day": lambda: admin.series(now - timedelta(days=1), now),
-                "storage": admin.storage,
+                "counts": admin.queues.counts,
+                "snapshot": admin.overview.snapshot,
+                "find by state": lambda: admin.jobs.find(failed),
+                "find by queue": lambda: admin.jobs.find(JobFilter(queue=_QUEUE), limit=1000),
+                "count by task": lambda: admin.jobs.count(JobFilter(task="noop"), most=1000),
+                "search": lambda: admin.jobs.search("nowhere@example.com"),
+                "errors": admin.errors.groups,
+                "series of a day": lambda: admin.stats.series(now - timedelta(days=1), now),
+                "storage": admin.storage.report,
             },
             rounds,
         )
@@ -145,7 +145,7 @@ async def claim_during_order(url: str, most: int) -> tuple[list[float], list[flo
         await claim()  # prepares its statements
         alone = [await claim() for _ in range(50)]
         wanted = JobFilter(states=[State.WAITING], task="noop")
-        ordering = asyncio.create_task(app.admin.order_all(Edit(priority=5), wanted, most=most))
+        ordering = asyncio.create_task(app.admin.jobs.bulk(Edit(priority=5), wanted, most=most))
         during: list[float] = []
         while not ordering.done():
             during.append(await claim())

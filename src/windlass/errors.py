@@ -385,7 +385,7 @@ class JobFailed(ResultError):
         super().__init__(
             job_id,
             f"Job {job_id} failed with {why}{stop} Its attempts and tracebacks are in "
-            f"app.admin.history({job_id!r}); app.admin.requeue runs it again.",
+            f"app.admin.jobs.history({job_id!r}); app.admin.jobs.requeue runs it again.",
         )
         self.kind: str = kind
         self.text: str = text

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from windlass._admin.jobs.redaction import KeyMasks
+from windlass._admin.session import AdminSession
 from windlass._core.job.job import JobId, JobRecord
 from windlass._core.job.outcome import GaveUp
 from windlass._observe.bus import Bus
 from windlass._settings.settings import load_settings
 from windlass._storage.protocol.storage import Storage
 from windlass._system.seams import Seams
+from windlass._tasks.task import TaskRegistry
 from windlass.admin import Admin
 from windlass.testing.conformance.steps import OOPS, a_job, claim, enlist, happened
 
@@ -20,7 +23,17 @@ def admin_of(storage: Storage, bus: Bus | None = None) -> Admin:
     async def opened() -> Storage:
         return storage
 
-    return Admin(opened, bus or Bus(), load_settings("memory://", {}), Seams().new_job_ids)
+    return Admin(
+        AdminSession(
+            storage=opened,
+            bus=bus or Bus(),
+            settings=load_settings("memory://", {}),
+            new_ids=Seams().new_job_ids,
+            masks=KeyMasks(opened),
+            tasks=TaskRegistry(),
+            plugins={},
+        )
+    )
 
 
 async def fail_all(storage: Storage, queue: str = "default") -> list[JobId]:

@@ -6,11 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from windlass import Windlass
 from windlass._admin.copy.checks import JobChecksum
 from windlass._admin.copy.copy import CopyProgress, CopyRefused, CopyReport, copy
 from windlass._core.job.job import FollowUp, JobRecord, LimitUse, Progress
@@ -322,6 +324,29 @@ async def test_a_difference_is_found_out(
         (problem,) = report.problems
         assert problem.startswith("the jobs are not the same, their checksums differ.")
         assert "empty the target" in problem
+
+
+async def test_an_app_copies_its_storage_to_another_url(tmp_path: Path) -> None:
+    url, parts = f"sqlite:///{tmp_path}/new.db", list[str]()
+    async with Windlass("memory://") as app, Windlass(url) as other:
+
+        @app.task(queue="mail")
+        async def send(to: str) -> None: ...
+
+        job = await send.enqueue("ada@example.org")
+        await app.admin.queues.set("mail", max_running=3)
+        report = await app.admin.storage.copy(url, progress=lambda far: parts.append(far.part))
+        assert (report.jobs, report.new, report.queues, report.problems) == (1, 1, 1, ())
+        assert {"jobs", "check"} <= set(parts)
+        assert (await other.admin.jobs.get(job.id)).queue == "mail"
+        assert (await other.admin.queues.get("mail")).settings.max_running == 3
+        assert (await app.admin.storage.copy(url)).new == 0
+
+
+async def test_a_copy_to_a_storage_that_does_not_last_is_refused(tmp_path: Path) -> None:
+    async with Windlass(f"sqlite:///{tmp_path}/jobs.db") as app:
+        with pytest.raises(CopyRefused, match="memory:// ends with this call"):
+            await app.admin.storage.copy("memory://")
 
 
 def test_a_checksum_does_not_depend_on_order_but_on_everything_else() -> None:

@@ -160,7 +160,7 @@ async def test_an_app_at_work_is_in_order() -> None:
             storage = await app.storage()
             await enlisted(storage, "w1", queues=["mail"], tasks=["mail"], lease=HOUR)
             await stored(storage, "mail", "mail", b'{"to":"ada","copies":1}')
-            found = await app.admin.doctor(tasks=app.tasks)
+            found = await app.admin.doctor.check(tasks=app.tasks)
             assert {one.level for one in found} == {"ok"}
             names = [one.name for one in found]
             assert names == ["storage", "workers", "queues", "tasks", "payloads"]
@@ -179,8 +179,8 @@ async def test_jobs_without_workers_tasks_or_fitting_arguments_are_found() -> No
             strange = await stored(storage, "forgotten", "mail")
             elsewhere = await stored(storage, "serve", "mail")
             unfit = await stored(storage, "mail", "mail", b'{"to":"ada"}')
-            await app.admin.pause("mail")
-            found = await app.admin.doctor(tasks=app.tasks)
+            await app.admin.queues.pause("mail")
+            found = await app.admin.doctor.check(tasks=app.tasks)
 
     deserted = named(found, "queue_without_worker")
     assert deserted.level == "bad"
@@ -212,7 +212,7 @@ async def test_jobs_that_were_given_back_because_they_do_not_fit_are_named() -> 
             (running,) = (await storage.jobs.claim("w1", [Want("mail", 1)], total=1)).jobs
             why = AttemptError("PayloadError", "Misfit: unknown field `loud`")
             await storage.jobs.apply([release(running, by="w1", delay=15 * SECOND, missed=why)])
-            found = await app.admin.doctor(tasks=app.tasks)
+            found = await app.admin.doctor.check(tasks=app.tasks)
     misfit = named(found, "misfit")
     assert misfit.level == "warn"
     assert "1 job of task 'mail' on queue 'mail' waits because its arguments" in misfit.text
@@ -228,8 +228,8 @@ async def test_a_queue_whose_workers_are_quiet_is_found_with_the_way_back() -> N
             storage = await app.storage()
             await enlisted(storage, "w1", queues=["mail"], tasks=["mail"], lease=HOUR)
             await stored(storage, "mail", "mail", b'{"to":"ada","copies":1}')
-            await app.admin.quiet_workers("w1")
-            found = await app.admin.doctor(tasks=app.tasks)
+            await app.admin.workers.quiet("w1")
+            found = await app.admin.doctor.check(tasks=app.tasks)
     deserted = named(found, "queue_without_worker")
     assert "whose workers take nothing new" in deserted.text
     assert "windlass workers resume w1" in deserted.fix
@@ -242,7 +242,7 @@ async def test_a_worker_that_does_not_say_what_it_has_may_have_anything() -> Non
             storage = await app.storage()
             await enlisted(storage, "old", queues=["mail"], lease=HOUR)
             await stored(storage, "forgotten", "mail")
-            found = await app.admin.doctor()
+            found = await app.admin.doctor.check()
             assert "unknown_task" not in {one.name for one in found}
 
 
@@ -251,8 +251,8 @@ async def test_a_task_of_the_app_is_known_to_whoever_starts_the_missing_worker()
     with isolated(app):
         async with app:
             await stored(await app.storage(), "mail", "mail", b'{"to":"ada","copies":1}')
-            alone = {one.name for one in await app.admin.doctor(tasks=TaskRegistry())}
-            named_by_app = {one.name for one in await app.admin.doctor()}
+            alone = {one.name for one in await app.admin.doctor.check(tasks=TaskRegistry())}
+            named_by_app = {one.name for one in await app.admin.doctor.check()}
     assert {"queue_without_worker", "unknown_task"} <= alone
     assert "queue_without_worker" in named_by_app
     assert "unknown_task" not in named_by_app

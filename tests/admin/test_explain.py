@@ -1,4 +1,4 @@
-"""``app.admin.explain``: every cause on every backend."""
+"""``app.admin.jobs.explain``: every cause on every backend."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.admin.fixtures import admin_of
 from windlass._admin.explain import capabilities, facts
 from windlass._core.job.job import AttemptError, FollowUp, LimitUse, Progress
 from windlass._core.job.outcome import (
@@ -24,14 +25,12 @@ from windlass._core.job.unique import Window
 from windlass._core.limits.breaker import Breaker
 from windlass._core.limits.limit import LimitSpec, Rate
 from windlass._core.limits.queue_settings import QueueSettings
-from windlass._observe.bus import Bus
-from windlass._settings.settings import load_settings
 from windlass._storage.protocol.jobs import CancelAnswer
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.protocol.workers import Duty
-from windlass._system.seams import Seams, new_job_id
+from windlass._system.seams import new_job_id
 from windlass._tasks.limits import breaker_name
-from windlass.admin import Admin, Cause, Explanation
+from windlass.admin import Cause, Explanation
 from windlass.errors import JobNotFound
 from windlass.testing._clock import START, VirtualClock
 from windlass.testing.conformance.steps import (
@@ -63,11 +62,7 @@ def old(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def explain(storage: Storage, job: str) -> Explanation:
-    async def opened() -> Storage:
-        return storage
-
-    settings = load_settings("memory://", {})
-    told = await Admin(opened, Bus(), settings, Seams().new_job_ids).explain(job)
+    told = await admin_of(storage).jobs.explain(job)
     assert told.causes
     for cause in told.causes:
         assert cause.sentence.endswith(".")
@@ -499,12 +494,7 @@ async def test_a_clock_that_is_off_is_a_remark(storage: Storage) -> None:
 async def test_whoever_paused_a_queue_is_named(storage: Storage) -> None:
     await enlist(storage)
     (job,) = await add(storage, a_job())
-
-    async def opened() -> Storage:
-        return storage
-
-    admin = Admin(opened, Bus(), load_settings("memory://", {}), Seams().new_job_ids)
-    await admin.acting("ada\x1b[31m").pause("default")
+    await admin_of(storage).acting("ada\x1b[31m").queues.pause("default")
     cause = await why(storage, job, "queue_paused")
     assert "is paused, by ada\\x1b[31m at 2030-01-01 00:00:00 UTC, 0 ms ago:" in cause.sentence
     assert cause.evidence["since"] == START

@@ -54,19 +54,23 @@ async def seen(app: Windlass) -> str:
     """Everything that people can see of the two jobs."""
     check, unlock = await filled(app)
     admin = app.admin
-    found = list(await admin.find())
-    told: list[object] = [found, await admin.limits(), [await admin.get(job.id) for job in found]]
-    told += [await admin.explain(check), await admin.explain(unlock)]
+    found = list(await admin.jobs.find())
+    told: list[object] = [
+        found,
+        await admin.limits.list(),
+        [await admin.jobs.get(job.id) for job in found],
+    ]
+    told += [await admin.jobs.explain(check), await admin.jobs.explain(unlock)]
     with pytest.raises(KeyConflict) as conflict:
         await filled(app)
     storage = await app.storage()
     (stored,) = await storage.admin.get([JobId(check)])
     assert stored is not None
     await storage.limits.drain("tries", stored.limits[0].key)
-    ((budget,),) = [limit.budgets for limit in await admin.limits()]
-    await admin.drain_limit("tries", budget.key)
-    told += [await admin.limits()]
-    told += [await admin.explain(check), str(conflict.value), await admin.audits()]
+    ((budget,),) = [limit.budgets for limit in await admin.limits.list()]
+    await admin.limits.drain("tries", budget.key)
+    told += [await admin.limits.list()]
+    told += [await admin.jobs.explain(check), str(conflict.value), await admin.audit.list()]
     return repr(told) + msgspec.json.encode(told).decode()
 
 
@@ -88,41 +92,41 @@ async def test_each_installation_shows_another_key_and_always_the_same(app: Wind
 
 
 async def _keys(app: Windlass) -> list[str]:
-    if not await app.admin.find():
+    if not await app.admin.jobs.find():
         await filled(app)
-    return [job.key or "" for job in await app.admin.find()]
+    return [job.key or "" for job in await app.admin.jobs.find()]
 
 
 async def test_a_key_as_it_is_shown_finds_its_jobs_and_a_guess_does_not(app: Windlass) -> None:
     check, _ = await filled(app)
-    (job,) = [job for job in await app.admin.find() if job.id == check]
+    (job,) = [job for job in await app.admin.jobs.find() if job.id == check]
     (stored,) = await (await app.storage()).admin.get([job.id])
     assert stored is not None
     assert stored.key != job.key
-    assert [one.id for one in await app.admin.find(JobFilter(key=job.key))] == [check]
-    assert (await app.admin.count(JobFilter(key=job.key))).number == 1
-    assert list(await app.admin.find(JobFilter(key=stored.key))) == []
-    assert (await app.admin.count(JobFilter(key=stored.key))).number == 0
+    assert [one.id for one in await app.admin.jobs.find(JobFilter(key=job.key))] == [check]
+    assert (await app.admin.jobs.count(JobFilter(key=job.key))).number == 1
+    assert list(await app.admin.jobs.find(JobFilter(key=stored.key))) == []
+    assert (await app.admin.jobs.count(JobFilter(key=stored.key))).number == 0
     other = msgspec.structs.replace(JobFilter(key=job.key), task="unlock")
-    assert list(await app.admin.find(other)) == []
+    assert list(await app.admin.jobs.find(other)) == []
     for order, most in ((RunNow(), None), (RunNow(), 5), (Cancel(), None)):
-        report = await app.admin.order_all(order, JobFilter(key=job.key), most=most)
+        report = await app.admin.jobs.bulk(order, JobFilter(key=job.key), most=most)
         assert (report.matched, report.done) == (1, 1)
 
 
 async def test_a_budget_is_filled_by_its_key_as_it_is_shown(app: Windlass) -> None:
     check, _ = await filled(app)
     storage = await app.storage()
-    (stored,) = await storage.admin.get([(await app.admin.get(check)).id])
+    (stored,) = await storage.admin.get([(await app.admin.jobs.get(check)).id])
     assert stored is not None
     await storage.limits.drain("tries", stored.limits[0].key)
-    ((budget,),) = [report.budgets for report in await app.admin.limits()]
+    ((budget,),) = [report.budgets for report in await app.admin.limits.list()]
     assert budget.spent_until is not None
-    await app.admin.reset_limit("tries", budget.key)
+    await app.admin.limits.reset("tries", budget.key)
     (state,) = await storage.limits.states("tries")
     assert state.spent_until != budget.spent_until
     with pytest.raises(InvalidArgument, match="no budget that is shown as"):
-        await app.admin.reset_limit("tries", "user-secret:@" + "0" * 20)
+        await app.admin.limits.reset("tries", "user-secret:@" + "0" * 20)
 
 
 async def test_a_copy_shows_the_same_keys(app: Windlass, storage: Storage) -> None:
@@ -144,8 +148,8 @@ async def test_no_template_lets_a_digest_through(template: str) -> None:
         async def pay(name: str, pin: Secret[str]) -> None: ...
 
         job = await pay.enqueue("ada", PIN)
-        key = (await app.admin.get(job.id)).key or ""
-        assert [one.id for one in await app.admin.find(JobFilter(key=key))] == [job.id]
+        key = (await app.admin.jobs.get(job.id)).key or ""
+        assert [one.id for one in await app.admin.jobs.find(JobFilter(key=key))] == [job.id]
     assert hashlib.sha256(PIN.encode()).hexdigest()[:8] not in key.replace("\\", "")
     assert ":@" in key
 
@@ -160,7 +164,7 @@ async def test_a_digest_that_holds_the_secret_itself_is_not_shown_around_it() ->
         async def unlock(pin: Secret[str]) -> None: ...
 
         job = await unlock.enqueue(pin)
-        told = [await app.admin.get(job.id), *(await app.admin.explain(job.id)).causes]
+        told = [await app.admin.jobs.get(job.id), *(await app.admin.jobs.explain(job.id)).causes]
     assert digest.partition(pin)[0] not in repr(told)
     assert "unlock/secret:@" in repr(told)
 
@@ -181,13 +185,17 @@ async def test_a_handler_that_names_a_key_does_not_show_its_digest(app: Windlass
         with pytest.raises(JobFailed):
             await job.result(timeout=10)
     admin = app.admin
-    told = [await admin.get(job.id), await admin.history(job.id), await admin.logs(job.id)]
-    told += [await admin.errors(), await admin.explain(job.id)]
+    told = [
+        await admin.jobs.get(job.id),
+        await admin.jobs.history(job.id),
+        await admin.jobs.logs(job.id),
+    ]
+    told += [await admin.errors.groups(), await admin.jobs.explain(job.id)]
     shown = repr(told)
     assert "held: unlock/secret:***" in shown
     assert "no way in: unlock/secret:***" in shown
     assert not [digest for digest in DIGESTS if digest in shown]
-    assert not await admin.search(next(iter(sorted(DIGESTS, key=len)))[:8])
+    assert not await admin.jobs.search(next(iter(sorted(DIGESTS, key=len)))[:8])
 
 
 def test_without_a_secret_nothing_is_shown() -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from windlass import Windlass
-from windlass._admin.jobs import read
+from windlass._admin.jobs import ids
 from windlass._core.job.ids import id_patterns_of, short_id
 from windlass._core.job.job import JobId
 from windlass._core.job.state import State
@@ -44,24 +44,24 @@ async def app() -> AsyncIterator[Windlass]:
 )
 async def test_a_shortened_id_names_its_job(app: Windlass, given: str) -> None:
     await add(await app.storage(), a_job(id=ONE), a_job(id=OTHER))
-    assert await app.admin.resolve(given) == OTHER
-    assert (await app.admin.get(given)).id == OTHER
+    assert await app.admin.jobs.resolve(given) == OTHER
+    assert (await app.admin.jobs.get(given)).id == OTHER
 
 
 async def test_every_question_and_order_about_one_job_takes_it(app: Windlass) -> None:
     admin, name = app.admin, short_id(OTHER)
     await add(await app.storage(), a_job(id=OTHER), a_job(id=ONE, parent=OTHER))
-    assert (await admin.explain(name)).job.id == OTHER
-    assert await admin.history(name) == []
-    assert await admin.logs(name) == []
-    assert (await admin.edit(name, priority=3)).id == OTHER
-    assert await admin.run_now(name)
-    await admin.cancel(name)
-    assert (await admin.requeue(name)).state is State.WAITING
-    assert [job.id for job in await admin.find(JobFilter(parent=JobId(name)))] == [ONE]
-    assert (await admin.count(JobFilter(parent=JobId(name)))).number == 1
-    assert await admin.delete(name)
-    records = await admin.audits(subject=f"job {OTHER}")
+    assert (await admin.jobs.explain(name)).job.id == OTHER
+    assert await admin.jobs.history(name) == []
+    assert await admin.jobs.logs(name) == []
+    assert (await admin.jobs.edit(name, priority=3)).id == OTHER
+    assert await admin.jobs.run_now(name)
+    await admin.jobs.cancel(name)
+    assert (await admin.jobs.requeue(name)).state is State.WAITING
+    assert [job.id for job in await admin.jobs.find(JobFilter(parent=JobId(name)))] == [ONE]
+    assert (await admin.jobs.count(JobFilter(parent=JobId(name)))).number == 1
+    assert await admin.jobs.delete(name)
+    records = await admin.audit.list(subject=f"job {OTHER}")
     assert {record.note.subject for record in records} == {f"job {OTHER}"}
     assert len(records) == 5
 
@@ -70,9 +70,9 @@ async def test_of_several_that_may_be_meant_none_is_taken(app: Windlass) -> None
     await add(await app.storage(), a_job(id=ONE), a_job(id=TWO), a_job(id=OTHER))
     for given in (short_id(ONE), "0192f3a19c4e07", "0d9c4e07"):
         with pytest.raises(AmbiguousId, match="whole id") as told:
-            await app.admin.cancel(given)
+            await app.admin.jobs.cancel(given)
         assert sorted(told.value.candidates) == [ONE, TWO]
-    assert (await app.admin.get(ONE)).state is State.WAITING
+    assert (await app.admin.jobs.get(ONE)).state is State.WAITING
 
 
 async def test_the_end_of_an_id_is_looked_for_among_the_newest_and_it_says_so(
@@ -81,17 +81,17 @@ async def test_the_end_of_an_id_is_looked_for_among_the_newest_and_it_says_so(
     storage = await app.storage()
     await add(storage, a_job(id=OTHER), *(a_job() for _ in range(6)))
     monkeypatch.setattr(MemoryAdmin, "look", 3)
-    monkeypatch.setattr(read, "NEWEST", 6)
+    monkeypatch.setattr(ids, "NEWEST", 6)
     with pytest.raises(JobNotFound, match="None of the newest 6 jobs has an id that ends with"):
-        await app.admin.get(OTHER[-8:])
-    monkeypatch.setattr(read, "NEWEST", 7)
-    assert (await app.admin.get(OTHER[-8:])).id == OTHER
+        await app.admin.jobs.get(OTHER[-8:])
+    monkeypatch.setattr(ids, "NEWEST", 7)
+    assert (await app.admin.jobs.get(OTHER[-8:])).id == OTHER
     with pytest.raises(JobNotFound, match="Check the id"):
-        await app.admin.get("0192f3a1…123456")
+        await app.admin.jobs.get("0192f3a1…123456")
 
 
 async def test_what_is_too_short_is_answered_with_the_forms_that_are_taken(app: Windlass) -> None:
-    for question in (app.admin.get, app.admin.history, app.admin.cancel):
+    for question in (app.admin.jobs.get, app.admin.jobs.history, app.admin.jobs.cancel):
         with pytest.raises(JobNotFound, match=r"32 hex .* 0192f3a1…9c4e07, or its last eight"):
             await question("102259")
 

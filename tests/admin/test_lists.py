@@ -60,12 +60,12 @@ async def test_lists_come_in_the_order_that_suits_their_states(
     first = await a_failed_job(storage, queue="a")
     clock.advance(MINUTE)
     await a_failed_job(storage, queue="b")
-    latest = [job.id for job in await admin.find(JobFilter(states=[State.FAILED]))]
+    latest = [job.id for job in await admin.jobs.find(JobFilter(states=[State.FAILED]))]
     assert latest[-1] == first
     assert last in latest[:2]
-    scheduled = await admin.find(JobFilter(shown=[Shown.SCHEDULED]))
+    scheduled = await admin.jobs.find(JobFilter(shown=[Shown.SCHEDULED]))
     assert [job.id for job in scheduled] == [soon, late]
-    assert (await admin.count(JobFilter(states=[State.FAILED], queue="b"))).number == 2
+    assert (await admin.jobs.count(JobFilter(states=[State.FAILED], queue="b"))).number == 2
 
 
 async def test_pages_of_a_snapshot_repeat_no_job_and_say_where_they_end(
@@ -74,7 +74,7 @@ async def test_pages_of_a_snapshot_repeat_no_job_and_say_where_they_end(
     monkeypatch.setattr(overview, "MAX_PAGE", 4)
     jobs = await add(storage, *(a_job() for _ in range(7)))
     admin = admin_of(storage)
-    pages = [(await admin.snapshot(page_size=2, enqueued=n)).enqueued for n in range(1, 5)]
+    pages = [(await admin.overview.snapshot(page_size=2, enqueued=n)).enqueued for n in range(1, 5)]
     met = [line.id for page in pages for line in page.jobs]
     assert met == jobs[:2:-1]
     assert [(page.total, page.exact, page.beyond) for page in pages] == [
@@ -83,7 +83,7 @@ async def test_pages_of_a_snapshot_repeat_no_job_and_say_where_they_end(
         (4, False, True),
         (4, False, True),
     ]
-    rest = await admin.find(JobFilter(states=[State.WAITING], before=pages[1].next))
+    rest = await admin.jobs.find(JobFilter(states=[State.WAITING], before=pages[1].next))
     assert [job.id for job in rest] == jobs[2::-1]
 
 
@@ -116,7 +116,7 @@ async def test_many_breakers_take_as_many_reads_as_one(
             [LimitSpec(name=breaker_name(task), breaker=Breaker()) for task in tasks]
         )
         reads.clear()
-        assert [one.task for one in await admin.breakers()] == tasks
+        assert [one.task for one in await admin.breakers.list()] == tasks
         assert reads == {"specs": 1, "breakers": 1}
 
 
@@ -132,24 +132,24 @@ async def test_a_page_of_schedules_takes_as_many_reads_as_one_schedule(
     admin, reads = admin_of(storage), _reads(storage, monkeypatch)
     seen = []
     for n in range(130):
-        await admin.create_schedule(f"s{n:03}", Every(3600), report.call())
-        await admin.trigger_schedule(f"s{n:03}")
+        await admin.schedules.create(f"s{n:03}", Every(3600), report.call())
+        await admin.schedules.trigger(f"s{n:03}")
         if n in {0, 129}:
             reads.clear()
-            reports = await admin.schedules()
+            reports = await admin.schedules.list()
             assert [one.runs[0].outcome for one in reports] == ["waiting"] * (n + 1)
             assert reports[0].breaker == BreakerState()
             seen.append(dict(reads))
     assert seen[0] == seen[1] == {"rows": 1, "get": 1, "breakers": 1}
-    told = await admin.snapshot()
+    told = await admin.overview.snapshot()
     assert [one.name for one in told.schedules] == [f"s{n:03}" for n in range(100)]
     assert told.schedules_after == "s099"
-    rest, after = await admin.schedule_page(after="s099")
+    rest, after = await admin.schedules.page(after="s099")
     assert ([one.name for one in rest], after) == ([f"s{n}" for n in range(100, 130)], None)
-    await admin.remove_schedule("s001")
-    some, after = await admin.schedule_page(limit=2)
+    await admin.schedules.remove("s001")
+    some, after = await admin.schedules.page(limit=2)
     assert ([one.name for one in some], after) == (["s000", "s002"], "s002")
-    assert [name for name, state in await admin.schedule_states() if state == "active"][
+    assert [name for name, state in await admin.schedules.states() if state == "active"][
         -1
     ] == "s129"
 
@@ -157,11 +157,11 @@ async def test_a_page_of_schedules_takes_as_many_reads_as_one_schedule(
 async def test_a_key_without_its_task_is_refused_with_how_it_is_written(storage: Storage) -> None:
     await add(storage, keyed("send/42"), keyed("/42"))
     admin = admin_of(storage)
-    for ask in (admin.find, admin.count):
+    for ask in (admin.jobs.find, admin.jobs.count):
         with pytest.raises(InvalidArgument, match=r"TASK/KEY, such as send_digest/42, or /KEY"):
             await ask(JobFilter(key="42"))
     for key in ("send/42", "/42"):
-        assert [job.key for job in await admin.find(JobFilter(key=key))] == [key]
+        assert [job.key for job in await admin.jobs.find(JobFilter(key=key))] == [key]
 
 
 async def test_who_keeps_looking_at_schedules_decodes_only_what_has_changed(
@@ -174,18 +174,18 @@ async def test_who_keeps_looking_at_schedules_decodes_only_what_has_changed(
 
     admin = admin_of(storage)
     for n in range(3):
-        await admin.create_schedule(f"s{n}", Every(3600), report.call())
+        await admin.schedules.create(f"s{n}", Every(3600), report.call())
 
     def counting(row: ScheduleRow) -> Any:
         decoded[row.name] += 1
         return read_schedule(row)
 
     monkeypatch.setattr(schedules, "decoded", counting)
-    first = await admin.schedule_marks()
+    first = await admin.schedules.fingerprint()
     assert decoded == {"s0": 1, "s1": 1, "s2": 1}
-    assert await admin.schedule_marks() == first
+    assert await admin.schedules.fingerprint() == first
     assert decoded.total() == 3
-    await admin.trigger_schedule("s1")
+    await admin.schedules.trigger("s1")
     decoded.clear()
-    assert await admin.schedule_marks() != first
+    assert await admin.schedules.fingerprint() != first
     assert decoded == {"s1": 1}

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tests.admin.fixtures import a_failed_job, admin_of, fail_all
-from windlass._admin import stats
+from windlass._admin import queues
 from windlass._core.job.state import Shown, State
 from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
@@ -40,7 +40,7 @@ async def test_a_series_has_a_point_for_every_step_and_merges_what_falls_into_it
         await ran(storage, clock, seconds)
     clock.advance(5 * MINUTE)
     await ran(storage, clock, 1)
-    told = await admin_of(storage).series(begin, begin + 10 * MINUTE, step=5 * MINUTE)
+    told = await admin_of(storage).stats.series(begin, begin + 10 * MINUTE, step=5 * MINUTE)
     assert told.step == 5 * MINUTE
     assert [point.at for point in told.points] == [begin, begin + 5 * MINUTE]
     first, second = told.points
@@ -63,27 +63,27 @@ async def test_a_series_is_of_one_queue_or_task_where_asked(
     await ran(storage, clock, 1, task="shop.bill")
     admin = admin_of(storage)
     until = begin + 2 * MINUTE
-    mail = await admin.series(begin, until, task="shop.mail")
+    mail = await admin.stats.series(begin, until, task="shop.mail")
     assert sum(point.counts.get("succeed", 0) for point in mail.points) == 1
-    none = await admin.series(begin, until, queue="elsewhere")
+    none = await admin.stats.series(begin, until, queue="elsewhere")
     assert not any(point.counts for point in none.points)
-    told = await admin.activity(begin, until, by="task")
+    told = await admin.stats.activity(begin, until, by="task")
     assert [one.name for one in told] == ["shop.bill", "shop.mail"]
 
 
 async def test_a_series_of_too_many_points_is_refused(storage: Storage) -> None:
     admin = admin_of(storage)
-    now = await admin.now()
+    now = await admin.storage.now()
     with pytest.raises(InvalidArgument, match="widen the step"):
-        await admin.series(now - timedelta(hours=40), now, step=MINUTE)
+        await admin.stats.series(now - timedelta(hours=40), now, step=MINUTE)
     with pytest.raises(InvalidArgument, match="whole minutes"):
-        await admin.series(now - HOUR, now, step=90)
+        await admin.stats.series(now - HOUR, now, step=90)
 
 
 async def test_what_lies_days_back_comes_by_the_hour(storage: Storage) -> None:
     admin = admin_of(storage)
-    now = await admin.now()
-    assert (await admin.series(now - timedelta(days=3), now, step=MINUTE)).step == HOUR
+    now = await admin.storage.now()
+    assert (await admin.stats.series(now - timedelta(days=3), now, step=MINUTE)).step == HOUR
 
 
 async def test_lag_is_how_long_the_oldest_ready_job_has_been_due(
@@ -93,19 +93,19 @@ async def test_lag_is_how_long_the_oldest_ready_job_has_been_due(
     await add(storage, a_job(delay=HOUR, queue="later"), a_job(queue="mail"))
     clock.advance(30 * SECOND)
     await add(storage, a_job(queue="mail", priority=-9))
-    assert await admin_of(storage).lags() == {"mail": 30 * SECOND}
+    assert await admin_of(storage).queues.lags() == {"mail": 30 * SECOND}
 
 
 async def test_counting_stops_where_it_is_told_to(storage: Storage) -> None:
     await add(storage, *[a_job(task="t") for _ in range(5)])
     admin = admin_of(storage)
     for wanted in (JobFilter(), JobFilter(task="t"), JobFilter(states=[State.WAITING])):
-        all_of_them = await admin.count(wanted)
+        all_of_them = await admin.jobs.count(wanted)
         assert (all_of_them.number, all_of_them.exact) == (5, True)
-        some = await admin.count(wanted, most=3)
+        some = await admin.jobs.count(wanted, most=3)
         assert (some.number, some.exact) == (3, False)
-    assert (await admin.count(JobFilter(shown=[Shown.SCHEDULED]))).number == 0
-    hurried = await admin.count(JobFilter(task="shop.mail"), within=0)
+    assert (await admin.jobs.count(JobFilter(shown=[Shown.SCHEDULED]))).number == 0
+    hurried = await admin.jobs.count(JobFilter(task="shop.mail"), within=0)
     assert not hurried.exact
 
 
@@ -113,30 +113,30 @@ async def test_a_group_of_errors_leads_to_its_jobs(storage: Storage) -> None:
     await a_failed_job(storage, task="t")
     await a_failed_job(storage, task="u")
     admin = admin_of(storage)
-    (group,) = (await admin.errors()).groups
+    (group,) = (await admin.errors.groups()).groups
     assert (group.count, list(group.tasks)) == (2, ["t", "u"])
-    jobs = await admin.find(
+    jobs = await admin.jobs.find(
         JobFilter(states=[State.FAILED], error=group.kind, frame=group.frame or None)
     )
     assert len(jobs) == 2
-    assert (await admin.errors(task="t")).groups[0].count == 1
+    assert (await admin.errors.groups(task="t")).groups[0].count == 1
 
 
 async def test_text_is_found_in_arguments_and_errors(storage: Storage) -> None:
     (told,) = await add(storage, a_job(payload=b'{"to":"Anna@example.org"}'))
     failed = await a_failed_job(storage, queue="q")
     admin = admin_of(storage)
-    assert [job.id for job in await admin.search("anna@EXAMPLE")] == [told]
-    (error,) = (await admin.errors()).groups
-    assert [job.id for job in await admin.search(error.text)] == [failed]
-    assert not await admin.search("anna", JobFilter(queue="q"))
+    assert [job.id for job in await admin.jobs.search("anna@EXAMPLE")] == [told]
+    (error,) = (await admin.errors.groups()).groups
+    assert [job.id for job in await admin.jobs.search(error.text)] == [failed]
+    assert not await admin.jobs.search("anna", JobFilter(queue="q"))
     with pytest.raises(InvalidArgument, match="what to search for"):
-        await admin.search("")
+        await admin.jobs.search("")
 
 
 async def test_a_search_that_finds_nothing_has_gone_through_everything(storage: Storage) -> None:
     await add(storage, *[a_job() for _ in range(30)])
-    page = await admin_of(storage).search("nowhere")
+    page = await admin_of(storage).jobs.search("nowhere")
     assert (len(page), page.next) == (0, None)
 
 
@@ -148,8 +148,8 @@ async def test_tasks_are_known_by_what_ran_and_what_waits(
     await add(storage, a_job(task="a", queue="mail"))
     clock.advance(2 * MINUTE)
     admin = admin_of(storage)
-    assert await admin.tasks() == ["a", "b"]
-    assert await admin.tasks(queue="mail") == ["a"]
+    assert await admin.stats.tasks() == ["a", "b"]
+    assert await admin.stats.tasks(queue="mail") == ["a"]
 
 
 async def test_the_snapshot_shows_one_job_of_each_list(
@@ -161,7 +161,7 @@ async def test_the_snapshot_shows_one_job_of_each_list(
     await a_failed_job(storage, principal="42", correlation_id="r-1")
     running = await started(storage)
     (waiting,) = await add(storage, a_job())
-    told = await admin_of(storage).snapshot()
+    told = await admin_of(storage).overview.snapshot()
     assert [line.id for line in told.enqueued.jobs] == [waiting]
     assert [line.id for line in told.running.jobs] == [running.claim.job]
     assert told.completed.total == told.failed.total == 1
@@ -176,14 +176,14 @@ async def test_the_snapshot_shows_one_job_of_each_list(
 async def test_the_pages_of_a_list_are_numbered_and_clamped(storage: Storage) -> None:
     jobs = await add(storage, *[a_job() for _ in range(7)])
     admin = admin_of(storage)
-    told = await admin.snapshot(page_size=3, enqueued=2)
+    told = await admin.overview.snapshot(page_size=3, enqueued=2)
     assert [line.id for line in told.enqueued.jobs] == [jobs[3], jobs[2], jobs[1]]
     assert (told.enqueued.pages, told.enqueued.total) == (3, 7)
-    beyond = (await admin.snapshot(page_size=3, enqueued=9)).enqueued
+    beyond = (await admin.overview.snapshot(page_size=3, enqueued=9)).enqueued
     assert (list(beyond.jobs), beyond.total) == ([], 7)
-    clamped = await admin.snapshot(page_size=0, enqueued=-4)
+    clamped = await admin.overview.snapshot(page_size=0, enqueued=-4)
     assert (clamped.page_size, clamped.enqueued.page) == (1, 1)
-    assert (await admin.snapshot(page_size=1_000)).page_size == 100
+    assert (await admin.overview.snapshot(page_size=1_000)).page_size == 100
 
 
 async def test_lists_have_a_window(storage: Storage, clock: VirtualClock) -> None:
@@ -192,28 +192,28 @@ async def test_lists_have_a_window(storage: Storage, clock: VirtualClock) -> Non
     await add(storage, a_job())
     await fail_all(storage)
     clock.advance(timedelta(hours=25))
-    told = await admin_of(storage).snapshot()
+    told = await admin_of(storage).overview.snapshot()
     assert (told.completed.total, told.failed.total) == (0, 1)
     clock.advance(timedelta(days=6))
-    assert (await admin_of(storage).snapshot()).failed.total == 0
+    assert (await admin_of(storage).overview.snapshot()).failed.total == 0
 
 
 async def test_counts_go_as_far_as_is_quick_for_so_many_queues(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stats, "_CAPS", (2, 3, 5))
-    monkeypatch.setattr(stats, "_COUNTED", 10)
+    monkeypatch.setattr(queues, "_CAPS", (2, 3, 5))
+    monkeypatch.setattr(queues, "_COUNTED", 10)
     admin = admin_of(storage)
 
     async def ready(**of: int) -> list[int]:
         await add(storage, *(a_job(queue=queue) for queue in of for _ in range(of[queue])))
-        return [one.ready for one in await admin.counts()]
+        return [one.ready for one in await admin.queues.counts()]
 
     assert await ready(a=1, b=1) == [1, 1]
     assert await ready(a=7) == [5, 1]  # one is cut off, as late as may be
     assert await ready(b=7) == [5, 5]
     assert await ready(c=9) == [3, 3, 3]  # three are, so sooner
     assert await ready(d=9, e=9, f=9, g=9) == [2] * 7
-    assert {one.cap for one in await admin.counts()} == {2}
-    assert [one.ready for one in await admin.counts(cap=None)] == [8, 8, 9, 9, 9, 9, 9]
-    assert [one.ready for one in await admin.counts(cap=4)] == [4] * 7
+    assert {one.cap for one in await admin.queues.counts()} == {2}
+    assert [one.ready for one in await admin.queues.counts(cap=None)] == [8, 8, 9, 9, 9, 9, 9]
+    assert [one.ready for one in await admin.queues.counts(cap=4)] == [4] * 7

@@ -11,20 +11,20 @@ from windlass.testing.conformance.steps import enlist
 
 
 async def duties(app: Windlass) -> dict[str, Duty]:
-    return {row.start.id: row.duty for row in await app.admin.workers()}
+    return {row.start.id: row.duty for row in await app.admin.workers.list()}
 
 
 async def test_orders_reach_the_workers_that_are_named_and_are_on_record() -> None:
     async with Windlass("memory://") as app:
         await enlist(await app.storage(), "w1", "w2", "w3")
         admin = app.admin.acting("alice")
-        await admin.quiet_workers("w1", "w2")
-        await admin.resume_workers("w2")
-        await admin.stop_workers("w3")
+        await admin.workers.quiet("w1", "w2")
+        await admin.workers.resume("w2")
+        await admin.workers.stop("w3")
         assert await duties(app) == {"w1": Duty.QUIET, "w2": Duty.WORK, "w3": Duty.STOP}
         told = [
             (one.note.who, one.note.what, one.note.subject, one.note.detail, one.count)
-            for one in await app.admin.audits()
+            for one in await app.admin.audit.list()
         ]
         assert told == [
             ("alice", "workers.stop", "worker w3", "", 1),
@@ -40,22 +40,22 @@ async def test_whoever_is_not_live_is_refused_and_nobody_else_is_asked() -> None
         await storage.workers.bury(["buried"])
         said = r"Worker .buried. is dead\. .*windlass workers list"
         with pytest.raises(InvalidArgument, match=said):
-            await app.admin.quiet_workers("worker-1", "buried")
+            await app.admin.workers.quiet("worker-1", "buried")
         with pytest.raises(InvalidArgument, match=r"not known\. Did you mean 'worker-1'"):
-            await app.admin.stop_workers("worker-2")
+            await app.admin.workers.stop("worker-2")
         assert (await duties(app))["worker-1"] is Duty.WORK
 
 
 async def test_a_stop_cannot_be_taken_back_and_says_so() -> None:
     async with Windlass("memory://") as app:
         await enlist(await app.storage(), "w1")
-        await app.admin.stop_workers("w1")
+        await app.admin.workers.stop("w1")
         with pytest.raises(InvalidArgument, match="told to stop, and that is not taken back"):
-            await app.admin.resume_workers("w1")
-        await app.admin.stop_workers("w1")
+            await app.admin.workers.resume("w1")
+        await app.admin.workers.stop("w1")
 
 
 async def test_naming_nobody_is_refused() -> None:
     async with Windlass("memory://") as app:
         with pytest.raises(InvalidArgument, match="name a worker"):
-            await app.admin.stop_workers()
+            await app.admin.workers.stop()

@@ -89,7 +89,7 @@ def test_every_question_has_a_blocking_form() -> None:
             app.blocking.result(broken)
         with pytest.raises(JobNotFound):
             app.blocking.refresh(app.job("0" * 32))
-        (counts,) = app.blocking.run(app.admin.counts())
+        (counts,) = app.blocking.run(app.admin.queues.counts())
         assert (counts.succeeded, counts.failed, counts.cancelled) == (1, 1, 1)
 
 
@@ -122,7 +122,7 @@ def test_many_threads_share_one_background_loop(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    (counts,) = app.blocking.run(app.admin.counts())
+    (counts,) = app.blocking.run(app.admin.queues.counts())
     assert counts.ready == 200
     assert threading.active_count() <= before + 3  # the loop, the writer, the watcher
     app.blocking.run(app.close())
@@ -142,11 +142,11 @@ async def test_on_a_running_loop_the_blocking_form_names_what_to_await() -> None
         (lambda: app.blocking.result(job), r"await job\.result\("),
         (lambda: app.blocking.refresh(job), r"await job\.refresh\("),
         (lambda: app.blocking.cancel(job), r"await job\.cancel\("),
-        (lambda: app.blocking.run(app.admin.counts()), "await the coroutine itself"),
+        (lambda: app.blocking.run(app.admin.queues.counts()), "await the coroutine itself"),
     ]:
         with pytest.raises(BlockingCallOnLoop, match=instead):
             call()
-    (counts,) = await app.admin.counts()
+    (counts,) = await app.admin.queues.counts()
     assert counts.ready == 1
 
 
@@ -159,7 +159,7 @@ def test_closing_on_the_blocking_loop_and_using_it_again(tmp_path: Path) -> None
     work.enqueue_sync()
     app.blocking.close()
     work.enqueue_sync()
-    (counts,) = app.blocking.run(app.admin.counts())
+    (counts,) = app.blocking.run(app.admin.queues.counts())
     assert counts.ready == 2
     app.blocking.run(app.close())
 
@@ -189,7 +189,7 @@ async def test_closing_on_an_event_loop_leaves_the_calls_of_other_threads_alone(
     for thread in threads:
         await asyncio.to_thread(thread.join, 30)
         assert not thread.is_alive()
-    (counts,) = await app.admin.counts()
+    (counts,) = await app.admin.queues.counts()
     assert counts.ready == len(stored) + 10
     await app.close()
     await asyncio.to_thread(app.blocking.close)
@@ -218,7 +218,7 @@ def test_closing_the_blocking_side_lets_calls_finish_and_the_next_one_starts_aga
     for thread in threads:
         thread.join(30)
         assert not thread.is_alive()
-    (counts,) = app.blocking.run(app.admin.counts())
+    (counts,) = app.blocking.run(app.admin.queues.counts())
     assert counts.ready == len(stored)
     app.blocking.close()
     assert app.blocking.loop is None
@@ -310,7 +310,54 @@ if not child:
 assert os.waitpid(child, 0)[1] == 0
 app.blocking._lock.release()
 work.enqueue_sync()
-(counts,) = app.blocking.run(app.admin.counts())
+(counts,) = app.blocking.run(app.admin.queues.counts())
 print(counts.ready)
 """
     assert run(tmp_path, "-c", program) == "stored by the child\n3"
+
+
+def test_the_admin_has_a_blocking_twin() -> None:
+    app = Windlass("memory://")
+
+    @app.task(queue="mail")
+    def send(to: str) -> None: ...
+
+    admin = app.blocking.admin
+    job = send.enqueue_sync("ada@example.org")
+    admin.queues.pause("mail")
+    assert admin.queues.get("mail").paused
+    assert [cause.code for cause in admin.jobs.explain(job.id).causes][:1] == ["queue_paused"]
+    assert admin.jobs.cancel(job.id) is CancelAnswer.CANCELLED
+    assert admin.jobs.get(job.id).state is State.CANCELLED
+    with pytest.raises(JobNotFound):
+        admin.jobs.get("0" * 32)
+    app.blocking.close()
+
+
+def test_the_blocking_admin_acts_under_the_name_it_is_given() -> None:
+    app = Windlass("memory://")
+    app.blocking.admin.acting("ada").queues.pause("mail")
+    app.blocking.admin.queues.resume("mail")
+    told = [(one.note.who, one.note.what) for one in app.blocking.admin.audit.list()]
+    assert told == [("api", "queues.resume"), ("ada", "queues.pause")]
+    app.blocking.close()
+
+
+async def test_the_blocking_admin_names_what_to_await_on_an_event_loop() -> None:
+    app = Windlass("memory://")
+    with pytest.raises(BlockingCallOnLoop, match=r"await app\.admin\.queues\.counts\(\.\.\.\)"):
+        app.blocking.admin.queues.counts()
+
+
+def test_the_blocking_admin_is_loaded_when_it_is_used(tmp_path: Path) -> None:
+    script = """
+import sys
+from windlass import Windlass
+
+app = Windlass("memory://")
+app.blocking.wake()
+assert "windlass._app.blocking_admin" not in sys.modules
+app.blocking.admin
+assert "windlass._app.blocking_admin" in sys.modules
+"""
+    run(tmp_path, "-c", script)

@@ -37,7 +37,7 @@ def enqueue(app: Windlass, number: int) -> str:
 
 
 async def ready(app: Windlass) -> int:
-    return sum(counts.ready for counts in await app.admin.counts())
+    return sum(counts.ready for counts in await app.admin.queues.counts())
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -189,7 +189,7 @@ for number in range(1, 4):
     children.append(child)
 codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 work.enqueue_sync(99)
-(counts,) = app.blocking.run(app.admin.counts())
+(counts,) = app.blocking.run(app.admin.queues.counts())
 print(codes, counts.ready)
 """
 

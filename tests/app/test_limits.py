@@ -254,7 +254,7 @@ async def test_every_way_to_enqueue_counts(app: Windlass) -> None:
 
 
 async def numbers(app: Windlass) -> dict[str, LimitSpec]:
-    return {report.spec.name: report.spec for report in await app.admin.limits()}
+    return {report.spec.name: report.spec for report in await app.admin.limits.list()}
 
 
 def deploy(url: str, rate: Rate, **more: Any) -> tuple[Windlass, Task[..., Any]]:
@@ -283,7 +283,7 @@ async def test_what_an_operator_sets_survives_restarts_and_ends_with_a_deploy(ur
     async with first:
         await task.enqueue()
         assert (await numbers(first))["api"].rate == odd
-        changed = await first.admin.set_limit("api", rate=Rate(7, 1))
+        changed = await first.admin.limits.set("api", rate=Rate(7, 1))
         assert changed == LimitSpec(name="api", rate=Rate(7, 1), concurrency=4)
     again, task = deploy(url, odd, concurrency=4)
     async with again:
@@ -299,12 +299,12 @@ async def test_what_an_operator_sets_survives_restarts_and_ends_with_a_deploy(ur
 async def test_a_limit_is_set_only_to_what_a_task_could_ask_for(app: Windlass) -> None:
     await limited(app, Limit("api", RATE)).enqueue()
     with pytest.raises(LimitUnknown, match="Did you mean 'api'"):
-        await app.admin.set_limit("apy", concurrency=2)
+        await app.admin.limits.set("apy", concurrency=2)
     with pytest.raises(LimitUnknown):
-        await app.admin.set_limit("nothing", concurrency=2)
+        await app.admin.limits.set("nothing", concurrency=2)
     for wrong in ({}, {"concurrency": 0}, {"rate": 5}):
         with pytest.raises(InvalidArgument):
-            await app.admin.set_limit("api", **wrong)  # type: ignore[arg-type]
+            await app.admin.limits.set("api", **wrong)  # type: ignore[arg-type]
 
 
 async def test_limits_are_reported_with_their_budgets(app: Windlass) -> None:
@@ -312,12 +312,19 @@ async def test_limits_are_reported_with_their_budgets(app: Windlass) -> None:
     job = await task.enqueue("acme")
     async with app.worker():
         await job.result(timeout=20)
-        (report,) = await app.admin.limits()
+        (report,) = await app.admin.limits.list()
         assert report.spec == LimitSpec(name="api", rate=RATE)
         assert [budget.key for budget in report.budgets] == ["acme"]
 
 
 # --- orders --------------------------------------------------------------------------------------
+
+
+async def test_one_limit_is_reported_by_its_name(app: Windlass) -> None:
+    await limited(app, Limit("api", RATE)).enqueue()
+    assert [await app.admin.limits.get("api")] == await app.admin.limits.list()
+    with pytest.raises(LimitUnknown, match="Did you mean 'api'"):
+        await app.admin.limits.get("apu")
 
 
 def both_of(app: Windlass, name: str = "work") -> Any:
@@ -330,12 +337,12 @@ def both_of(app: Windlass, name: str = "work") -> Any:
 async def test_one_part_of_a_limit_is_taken_away_and_the_other_stays() -> None:
     async with Windlass("memory://") as app:
         await both_of(app).enqueue()
-        assert await app.admin.set_limit("api", concurrency=None) == LimitSpec(
+        assert await app.admin.limits.set("api", concurrency=None) == LimitSpec(
             name="api", rate=Rate(5, per=10, burst=4)
         )
         with pytest.raises(InvalidArgument, match="limit nothing"):
-            await app.admin.set_limit("api", rate=None)
-        assert await app.admin.set_limit("api", rate=None, concurrency=9) == LimitSpec(
+            await app.admin.limits.set("api", rate=None)
+        assert await app.admin.limits.set("api", rate=None, concurrency=9) == LimitSpec(
             name="api", concurrency=9
         )
 
@@ -344,26 +351,26 @@ async def test_a_bucket_is_emptied_and_filled_by_hand() -> None:
     clock = VirtualClock()
     async with Windlass("memory://", clock=clock) as app:
         await both_of(app).enqueue()
-        await app.admin.drain_limit("api")
-        (report,) = await app.admin.limits()
+        await app.admin.limits.drain("api")
+        (report,) = await app.admin.limits.list()
         assert [state.spent_until for state in report.budgets] == [
             clock.now() + timedelta(seconds=8)
         ]
-        await app.admin.reset_limit("api")
-        (report,) = await app.admin.limits()
+        await app.admin.limits.reset("api")
+        (report,) = await app.admin.limits.list()
         assert [state.spent_until for state in report.budgets] == [None]
 
 
 async def test_orders_for_what_is_no_limit_are_refused() -> None:
     async with Windlass("memory://") as app:
         await both_of(app).enqueue()
-        for order in (app.admin.drain_limit, app.admin.reset_limit):
+        for order in (app.admin.limits.drain, app.admin.limits.reset):
             with pytest.raises(InvalidArgument, match="key must be text"):
                 await order("api", 7)  # type: ignore[arg-type]
-        await app.admin.set_limit("api", rate=None)
+        await app.admin.limits.set("api", rate=None)
         with pytest.raises(InvalidArgument, match="no bucket to drain"):
-            await app.admin.drain_limit("api")
-        for order in (app.admin.drain_limit, app.admin.reset_limit):
+            await app.admin.limits.drain("api")
+        for order in (app.admin.limits.drain, app.admin.limits.reset):
             with pytest.raises(LimitUnknown, match="Did you mean 'api'"):
                 await order("apo")
 

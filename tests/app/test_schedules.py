@@ -96,33 +96,33 @@ def report_of(app: Windlass) -> Task[[str], None]:
 
 
 async def test_behind_an_overdue_slot_stand_those_that_follow_it(app: Windlass) -> None:
-    await app.admin.create_schedule("eu", Every(HOUR), report_of(app).call("eu"))
+    await app.admin.schedules.create("eu", Every(HOUR), report_of(app).call("eu"))
     storage = await app.storage()
     (row,) = await storage.schedules.rows()
     overdue = Every(HOUR).slot(Every(HOUR).number(await storage.now()) - 3)
     late = ScheduleWrite(name="eu", revision=row.revision, body=row.body, next_at=overdue)
     await storage.schedules.write([late])
-    found = await app.admin.schedule("eu")
+    found = await app.admin.schedules.get("eu")
     assert list(found.upcoming) == [overdue + HOUR * number for number in range(5)]
 
 
 async def test_the_slots_ahead_end_where_the_schedule_does(app: Windlass) -> None:
     now = await (await app.storage()).now()
     call = report_of(app).call("eu")
-    made = await app.admin.create_schedule("eu", Every(HOUR), call, ends=now + 2 * HOUR)
+    made = await app.admin.schedules.create("eu", Every(HOUR), call, ends=now + 2 * HOUR)
     assert len(made.upcoming) == 2
-    once = await app.admin.create_schedule("once", Once(now + HOUR), call)
+    once = await app.admin.schedules.create("once", Once(now + HOUR), call)
     assert list(once.upcoming) == [now + HOUR]
 
 
 async def test_a_schedule_whose_dates_are_over_has_ended(app: Windlass) -> None:
     over = await (await app.storage()).now() - HOUR
     call = report_of(app).call("eu")
-    made = await app.admin.create_schedule("late", Every(60), call, ends=over)
+    made = await app.admin.schedules.create("late", Every(60), call, ends=over)
     assert (made.state, made.next_at, list(made.upcoming)) == ("ended", None, [])
-    again = await app.admin.change_schedule("late", ends=over + 2 * HOUR)
+    again = await app.admin.schedules.change("late", ends=over + 2 * HOUR)
     assert again.state == "active"
-    assert (await app.admin.create_schedule("hand", Manual(), call)).state == "active"
+    assert (await app.admin.schedules.create("hand", Manual(), call)).state == "active"
 
 
 async def test_a_declaration_that_vanished_is_told_before_its_slot_comes() -> None:
@@ -132,10 +132,10 @@ async def test_a_declaration_that_vanished_is_told_before_its_slot_comes() -> No
         book = Schedules(storage.schedules, storage.now, new_job_ids)
         yearly = Schedule(rule=Cron("0 0 1 1 *"), job=JOB)
         await book.declare({"yearly": yearly}, by="code")
-        assert not (await app.admin.schedule("yearly")).problem
+        assert not (await app.admin.schedules.get("yearly")).problem
         clock.advance(DECLARED_FOR + MINUTE)
-        assert "no running process" in (await app.admin.schedule("yearly")).problem
-        (report,) = await app.admin.schedules()
+        assert "no running process" in (await app.admin.schedules.get("yearly")).problem
+        (report,) = await app.admin.schedules.list()
         assert "no running process" in report.problem
 
 
@@ -144,16 +144,16 @@ async def test_changed_arguments_are_shown_beside_those_of_the_code(app: Windlas
     app.schedule(Manual(), name="eu")(report.call("eu"))
     async with app.worker():
         pass
-    found = await app.admin.change_schedule("eu", call=report.call("us"), by="ann")
+    found = await app.admin.acting("ann").schedules.change("eu", call=report.call("us"))
     assert found.changed == {"arguments": ('{"region":"eu"}', '{"region":"us"}')}
 
 
 async def test_a_preview_stores_nothing(app: Windlass) -> None:
-    slots = await app.admin.preview(Cron("0 8 * * *", "Europe/Berlin"), 3)
+    slots = await app.admin.schedules.preview(Cron("0 8 * * *", "Europe/Berlin"), 3)
     assert len(slots) == 3
     assert slots == sorted(slots)
-    assert await app.admin.preview(Manual()) == []
-    assert await app.admin.schedules() == []
+    assert await app.admin.schedules.preview(Manual()) == []
+    assert await app.admin.schedules.list() == []
 
 
 # --- whose word holds -----------------------------------------------------------------------------
@@ -242,22 +242,22 @@ async def test_a_schedule_that_follows_its_runs_ends_at_its_end(stage: Stage) ->
 
 async def test_runs_wait_their_turn_from_when_somebody_says_so(app: Windlass) -> None:
     call = report_of(app).call("eu")
-    await app.admin.create_schedule("eu", Manual(), call, overlap="allow")
+    await app.admin.schedules.create("eu", Manual(), call, overlap="allow")
     changes: list[tuple[Overlap, int]] = [("queue", 2), ("allow", 1)]
     for overlap, limits in changes:
-        await app.admin.change_schedule("eu", overlap=overlap)
-        job = await app.admin.trigger_schedule("eu")
+        await app.admin.schedules.change("eu", overlap=overlap)
+        job = await app.admin.schedules.trigger("eu")
         assert job is not None
-        assert len((await app.admin.get(job.id)).limits) == limits
-    assert (await app.admin.schedule("eu")).changed == {}
+        assert len((await app.admin.jobs.get(job.id)).limits) == limits
+    assert (await app.admin.schedules.get("eu")).changed == {}
 
 
 async def test_another_call_leaves_the_breaker_as_it_was(app: Windlass) -> None:
     report = report_of(app)
-    await app.admin.create_schedule("bare", Manual(), report.call("eu"), breaker=False)
-    await app.admin.create_schedule("usual", Manual(), report.call("eu"))
+    await app.admin.schedules.create("bare", Manual(), report.call("eu"), breaker=False)
+    await app.admin.schedules.create("usual", Manual(), report.call("eu"))
     for name, breaker in (("bare", False), ("usual", True)):
-        found = await app.admin.change_schedule(name, call=report.call("us"))
+        found = await app.admin.schedules.change(name, call=report.call("us"))
         assert (found.breaker is not None) is breaker
 
 
@@ -367,7 +367,7 @@ async def test_two_who_create_the_same_schedule_do_not_overwrite_each_other(
 ) -> None:
     call = report_of(app).call("eu")
     made = await asyncio.gather(
-        *(app.admin.create_schedule("eu", Every(60), call, by=who) for who in ("ann", "bob")),
+        *(app.admin.acting(who).schedules.create("eu", Every(60), call) for who in ("ann", "bob")),
         return_exceptions=True,
     )
     assert [isinstance(one, ScheduleExists) for one in made].count(True) == 1
@@ -375,26 +375,26 @@ async def test_two_who_create_the_same_schedule_do_not_overwrite_each_other(
 
 async def test_a_removed_name_is_free_and_a_deleted_one_is_forgotten(app: Windlass) -> None:
     call = report_of(app).call("eu")
-    await app.admin.create_schedule("eu", Every(60), call)
-    await app.admin.remove_schedule("eu")
-    assert [found.state for found in await app.admin.schedules(removed=True)] == ["removed"]
-    page, _ = await app.admin.schedule_page(removed=True)
+    await app.admin.schedules.create("eu", Every(60), call)
+    await app.admin.schedules.remove("eu")
+    assert [found.state for found in await app.admin.schedules.list(removed=True)] == ["removed"]
+    page, _ = await app.admin.schedules.page(removed=True)
     assert [found.state for found in page] == ["removed"]
-    await app.admin.create_schedule("eu", Every(30), call)
-    await app.admin.delete_schedule("eu")
-    assert await app.admin.schedules(removed=True) == []
+    await app.admin.schedules.create("eu", Every(30), call)
+    await app.admin.schedules.delete("eu")
+    assert await app.admin.schedules.list(removed=True) == []
 
 
 async def test_the_audit_names_who_ordered_as_they_were_named(app: Windlass) -> None:
     task, admin = report_of(app), app.admin
-    await admin.create_schedule("made", Every(3600), task.call("eu"), by="ada")
-    await admin.change_schedule("made", rule=Every(60), by="ben")
-    await admin.pause_schedule("made", by="cy")
-    await admin.resume_schedule("made", by="dee")
-    await admin.trigger_schedule("made", by="eve")
-    await admin.remove_schedule("made", by="fay")
-    await admin.acting("gus").delete_schedule("made")
-    told = [(one.note.what, one.note.who) for one in reversed(await admin.audits())]
+    await admin.acting("ada").schedules.create("made", Every(3600), task.call("eu"))
+    await admin.acting("ben").schedules.change("made", rule=Every(60))
+    await admin.acting("cy").schedules.pause("made")
+    await admin.acting("dee").schedules.resume("made")
+    await admin.acting("eve").schedules.trigger("made")
+    await admin.acting("fay").schedules.remove("made")
+    await admin.acting("gus").schedules.delete("made")
+    told = [(one.note.what, one.note.who) for one in reversed(await admin.audit.list())]
     assert told == [
         ("schedules.create", "ada"),
         ("schedules.change", "ben"),

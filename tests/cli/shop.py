@@ -80,7 +80,7 @@ class Shop:
         return (self.folder / f"begun-{job_id}").exists()
 
     def job(self, job_id: str) -> JobRecord:
-        return self.app.blocking.run(self.app.admin.get(job_id))
+        return self.app.blocking.run(self.app.admin.jobs.get(job_id))
 
     def result(self, job_id: str) -> Any:
         return self.app.blocking.result(self.app.job(job_id), 30)

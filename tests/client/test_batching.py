@@ -49,7 +49,7 @@ def app() -> Windlass:
 
 
 async def stored(app: Windlass) -> int:
-    return sum(counts.ready for counts in await app.admin.counts())
+    return sum(counts.ready for counts in await app.admin.queues.counts())
 
 
 async def test_calls_made_while_a_flush_is_under_way_are_merged(app: Windlass) -> None:

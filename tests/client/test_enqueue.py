@@ -251,7 +251,7 @@ async def test_a_call_that_does_not_fit_stores_none_of_its_neighbours(app: Windl
 
     with pytest.raises(PayloadError):
         await app.enqueue_many([work.call(1), work.call("two")])  # type: ignore[arg-type]
-    assert await app.admin.find() == []
+    assert await app.admin.jobs.find() == []
 
 
 async def test_a_follow_up_remembers_where_it_came_from(app: Windlass) -> None:
@@ -266,7 +266,7 @@ async def test_a_follow_up_remembers_where_it_came_from(app: Windlass) -> None:
     async with app.worker():
         asked = parent.options(correlation_id="request-1", tenant="acme")
         job = await asked.enqueue()
-        follow_up = await app.admin.get(await job.result(timeout=10))
+        follow_up = await app.admin.jobs.get(await job.result(timeout=10))
     assert (follow_up.parent, follow_up.correlation_id, follow_up.tenant) == (
         job.id,
         "request-1",
@@ -310,7 +310,7 @@ async def test_a_task_stays_callable_as_the_plain_function(app: Windlass) -> Non
 
     assert double(4) == 8
     assert double.__doc__ == "Twice as much."
-    assert await app.admin.find() == []
+    assert await app.admin.jobs.find() == []
 
 
 async def test_three_hundred_single_enqueues_are_all_stored(app: Windlass) -> None:
@@ -321,7 +321,7 @@ async def test_three_hundred_single_enqueues_are_all_stored(app: Windlass) -> No
 
     jobs = [await work.enqueue(number) for number in range(300)]
     assert len({job.id for job in jobs}) == 300
-    (counts,) = await app.admin.counts()
+    (counts,) = await app.admin.queues.counts()
     assert counts.ready == 300
 
 
@@ -342,7 +342,7 @@ async def test_what_is_no_call_is_refused_and_nothing_is_stored(app: Windlass, w
 
     with pytest.raises(InvalidArgument, match=r"calls made by task\.call\("):
         await app.enqueue_many([work.call(), wrong])
-    assert await app.admin.find() == []
+    assert await app.admin.jobs.find() == []
 
 
 async def test_more_calls_than_one_transaction_should_hold_are_refused(app: Windlass) -> None:
@@ -351,7 +351,7 @@ async def test_more_calls_than_one_transaction_should_hold_are_refused(app: Wind
 
     with pytest.raises(InvalidArgument, match="in slices of at most 100,000"):
         await app.enqueue_many([work.call()] * 100_001)
-    assert await app.admin.find() == []
+    assert await app.admin.jobs.find() == []
 
 
 async def test_an_identity_read_from_an_argument_is_cut_to_what_may_be_given(

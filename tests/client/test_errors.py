@@ -137,7 +137,7 @@ async def test_arguments_that_do_not_fit_are_refused_before_anything_is_stored(
 
     with pytest.raises(PayloadError, match="work"):
         await work.enqueue(*args, **kwargs)
-    assert await app.admin.find() == []
+    assert await app.admin.jobs.find() == []
 
 
 async def test_the_context_cannot_be_given(app: Windlass) -> None:

@@ -113,7 +113,7 @@ async def test_failing_again_after_a_requeue_counts_on(app: Windlass, clock: Vir
     job = await work.enqueue()
     await drain(app)
     assert (await job.refresh()).attempt == 1
-    await app.admin.requeue(job.id)
+    await app.admin.jobs.requeue(job.id)
     await drain(app)
     record = await job.refresh()
     assert (record.state, record.attempt) == (State.FAILED, 2)
@@ -132,7 +132,7 @@ async def test_a_retry_comes_back_as_the_same_job(app: Windlass, clock: VirtualC
 
     job = await work.enqueue()
     await drain(app)
-    (counts,) = await app.admin.counts()
+    (counts,) = await app.admin.queues.counts()
     assert (counts.scheduled, counts.running, counts.failed) == (1, 0, 0)
     error = (await job.refresh()).error
     assert error is not None
@@ -151,7 +151,7 @@ async def test_a_final_failure_leaves_nothing_to_run(app: Windlass, clock: Virtu
     await work.enqueue()
     drained = await drain_all(app)
     assert (drained.ran, drained.failed) == (1, 1)
-    (counts,) = await app.admin.counts()
+    (counts,) = await app.admin.queues.counts()
     assert (counts.ready, counts.scheduled, counts.running, counts.failed) == (0, 0, 0, 1)
 
 
@@ -166,10 +166,10 @@ async def test_a_job_that_waits_for_its_retry_is_not_a_failed_one(
 
     job = await work.enqueue()
     await drain(app)
-    assert await app.admin.find(JobFilter(states=[State.FAILED])) == []
+    assert await app.admin.jobs.find(JobFilter(states=[State.FAILED])) == []
     with pytest.raises(WrongState, match="it is waiting"):
-        await app.admin.requeue(job.id)
-    (counts,) = await app.admin.counts()
+        await app.admin.jobs.requeue(job.id)
+    (counts,) = await app.admin.queues.counts()
     assert (counts.ready, counts.scheduled) == (0, 1)
 
 
@@ -214,7 +214,7 @@ async def test_a_crash_is_final_and_nothing_is_run_again(
     record = await job.refresh()
     assert (record.state, record.attempt) == (State.FAILED, 1)
     assert record.error is not None
-    (counts,) = await app.admin.counts()
+    (counts,) = await app.admin.queues.counts()
     assert (counts.ready, counts.scheduled, counts.running, counts.failed) == (0, 0, 0, 1)
 
 
@@ -281,7 +281,7 @@ async def test_every_job_is_found_in_its_own_list_and_can_be_operated_on(
 
     async def snapshot() -> None:
         for state in State:
-            found = await app.admin.find(JobFilter(states=[state]))
+            found = await app.admin.jobs.find(JobFilter(states=[state]))
             listed[state] = [job.id for job in found]
 
     @app.task
@@ -305,13 +305,13 @@ async def test_every_job_is_found_in_its_own_list_and_can_be_operated_on(
         "cancelled": [],
         "discarded": [],
     }
-    record = await app.admin.get(failed.id)
+    record = await app.admin.jobs.get(failed.id)
     assert (record.principal, record.correlation_id) == ("42", "r-1")
     assert record.error is not None
     assert record.error.message == "no"
 
-    await app.admin.discard(failed.id)
-    assert await app.admin.cancel(waiting.id) == "cancelled"
+    await app.admin.jobs.discard(failed.id)
+    assert await app.admin.jobs.cancel(waiting.id) == "cancelled"
     clock.advance(60)
     assert (await drain(app)).ran == 0
     await snapshot()
@@ -329,12 +329,12 @@ async def test_a_requeued_job_keeps_name_and_payload_and_gets_a_new_budget(
 
     job = await work.enqueue("ada")
     await drain(app)
-    await app.admin.requeue(job.id)
+    await app.admin.jobs.requeue(job.id)
     record = await job.refresh()
     assert (record.state, record.task) == (State.WAITING, work.name)
     assert msgspec.json.decode(record.payload) == {"name": "ada"}
     assert record.max_attempts - record.attempt == 1
-    (counts,) = await app.admin.counts()
+    (counts,) = await app.admin.queues.counts()
     assert (counts.ready, counts.failed) == (1, 0)
 
 
@@ -350,8 +350,8 @@ async def test_of_two_requeues_at_once_exactly_one_succeeds(
     job = await work.enqueue()
     await drain(app)
     answers = await asyncio.gather(
-        app.admin.requeue(job.id), app.admin.requeue(job.id), return_exceptions=True
+        app.admin.jobs.requeue(job.id), app.admin.jobs.requeue(job.id), return_exceptions=True
     )
     assert sorted(type(answer).__name__ for answer in answers) == ["JobRecord", "WrongState"]
-    (counts,) = await app.admin.counts()
+    (counts,) = await app.admin.queues.counts()
     assert (counts.ready, counts.failed) == (1, 0)

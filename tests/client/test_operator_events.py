@@ -37,9 +37,9 @@ async def test_cancelling_requeueing_and_discarding_are_told_like_every_other_tr
         failed = await hopeless.enqueue()
         await drain(app)
         moves.clear()
-        await app.admin.requeue(failed.id)
+        await app.admin.jobs.requeue(failed.id)
         await drain(app)
-        await app.admin.discard(failed.id)
+        await app.admin.jobs.discard(failed.id)
         verbs = [move.verb for move in moves]
         assert verbs == [Verb.REQUEUE, Verb.CLAIM, Verb.FAIL, Verb.DISCARD]
 

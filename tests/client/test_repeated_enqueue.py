@@ -28,7 +28,7 @@ def mail_of(app: Windlass) -> Task[..., None]:
 
 
 async def count(app: Windlass) -> int:
-    return len(await app.admin.find())
+    return len(await app.admin.jobs.find())
 
 
 class LosesAnswers(Wrapped):
@@ -89,14 +89,14 @@ async def test_an_enqueue_that_is_cancelled_after_it_was_stored_says_its_id(
     async with app:
         for enqueue in (mail.enqueue, lambda: app.enqueue_many([mail.call()])):
             told.clear()
-            await app.admin.enqueue(mail.call())
+            await app.admin.jobs.enqueue(mail.call())
             clock.advance(timedelta(seconds=1))
             storing = asyncio.create_task(enqueue())
             await told.wait()
             storing.cancel()
             with pytest.raises(asyncio.CancelledError) as caught:
                 await storing
-            assert [job.id for job in await app.admin.find(limit=1)] == [*ids_of(caught.value)]
+            assert [job.id for job in await app.admin.jobs.find(limit=1)] == [*ids_of(caught.value)]
 
 
 async def test_callers_of_one_flush_have_ids_of_their_own(app: Windlass) -> None:
@@ -109,7 +109,7 @@ async def test_callers_of_one_flush_have_ids_of_their_own(app: Windlass) -> None
             LosesAnswers.of(app).failures = 0
             found = [ids_of(error) for error in errors if isinstance(error, StorageUnavailable)]
             assert len({*found}) == 9
-            stored = {job.id: job.payload for job in await app.admin.find()}
+            stored = {job.id: job.payload for job in await app.admin.jobs.find()}
             assert {ids[0] for ids in found} == {*stored}
 
 
@@ -242,9 +242,9 @@ async def test_orders_take_ids_too(app: Windlass) -> None:
     mail = mail_of(app)
     one = uuid.uuid4()
     for _ in range(2):
-        assert (await app.admin.enqueue(mail.call(), id=one)).id == one.hex
+        assert (await app.admin.jobs.enqueue(mail.call(), id=one)).id == one.hex
     with pytest.raises(IdConflict):
-        await app.admin.enqueue(mail.call("bob"), id=one)
+        await app.admin.jobs.enqueue(mail.call("bob"), id=one)
     assert await count(app) == 1
 
 
@@ -264,7 +264,7 @@ async def test_a_repeated_id_is_told_of_once(app: Windlass) -> None:
         for _ in range(2):
             await mail.options(id=given).enqueue()
             await app.enqueue_many([mail.call()], ids=[given])
-            await app.admin.enqueue(mail.call(), id=given)
+            await app.admin.jobs.enqueue(mail.call(), id=given)
         assert heard == ["JobEnqueued"]
 
 
@@ -276,7 +276,7 @@ async def test_callers_who_repeat_one_id_at_once_tell_of_it_once(app: Windlass) 
         await asyncio.gather(
             *(mail.options(id=given).enqueue() for _ in range(3)),
             *(app.enqueue_many([mail.call()], ids=[given]) for _ in range(3)),
-            *(app.admin.enqueue(mail.call(), id=given) for _ in range(3)),
+            *(app.admin.jobs.enqueue(mail.call(), id=given) for _ in range(3)),
         )
     assert heard == ["JobEnqueued"]
 
@@ -303,5 +303,5 @@ async def test_a_uuid_with_dashes_names_the_same_job(app: Windlass) -> None:
         for name in (given, str(given), str(given).upper(), given.hex):
             assert (await app.job(name).refresh()).id == job.id
             assert mail.job(name).id == job.id
-        assert (await app.admin.get(str(given))).id == job.id
-        assert (await app.admin.cancel(str(given))).value == "cancelled"
+        assert (await app.admin.jobs.get(str(given))).id == job.id
+        assert (await app.admin.jobs.cancel(str(given))).value == "cancelled"

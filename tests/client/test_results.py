@@ -122,7 +122,7 @@ async def test_a_discarded_job_raises_with_the_reason(app: Windlass) -> None:
         job = await work.enqueue()
         with pytest.raises(JobFailed):
             await job.result(timeout=10)
-    await app.admin.discard(job.id, reason="not worth it")
+    await app.admin.jobs.discard(job.id, reason="not worth it")
     with pytest.raises(JobDiscarded, match="not worth it") as caught:
         await job.result(timeout=10)
     assert not isinstance(caught.value, JobExpired)

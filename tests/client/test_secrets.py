@@ -35,13 +35,13 @@ async def test_a_job_names_its_secrets_beside_its_tags_and_whatever_follows_does
             assert (await one.refresh()).tags == ("vip", "secret:card")
             assert (await many[0].refresh()).tags == ("secret:card",)
             (await drain(app)).of(told).raise_errors()
-            (followed, _) = await app.admin.find(JobFilter(task="told"))
+            (followed, _) = await app.admin.jobs.find(JobFilter(task="told"))
             assert followed.tags == ("alarm", "secret:card")
             shown = msgspec.json.decode(followed.payload)["failure"]
             assert shown["arguments"] == {"card": "***", "to": "ada"}
             assert shown["error_message"] == "*** of ada"
             async with app.worker():
-                (report,) = [r for r in await app.admin.schedules() if r.name == "plan"]
+                (report,) = [r for r in await app.admin.schedules.list() if r.name == "plan"]
             assert report.plan is not None
             assert report.plan.job is not None
             assert report.plan.job.tags == ("secret:card", "schedule:plan")

@@ -29,7 +29,7 @@ def sync_of(app: Windlass, unique: Any, name: str = "sync") -> Task[..., None]:
 
 
 async def stored(app: Windlass) -> list[JobRecord]:
-    return sorted(await app.admin.find(), key=lambda job: job.seq)
+    return sorted(await app.admin.jobs.find(), key=lambda job: job.seq)
 
 
 # --- keys ----------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ def test_a_slot_is_fired_when_it_comes_and_not_at_the_next_poll(
 async def _create(scene: Scene) -> None:
     shop = scene.shop()
     async with shop.app as app:
-        await app.admin.create_schedule(
+        await app.admin.schedules.create(
             NAME,
             Every(PERIOD),
             shop.call("work", 0.01),
@@ -91,8 +91,10 @@ async def _create(scene: Scene) -> None:
 async def _remove(scene: Scene) -> int:
     """How often it has fired by its own account, of which nothing follows any more."""
     async with scene.shop().app as app:
-        await app.admin.remove_schedule(NAME)
-        (report,) = [one for one in await app.admin.schedules(removed=True) if one.name == NAME]
+        await app.admin.schedules.remove(NAME)
+        (report,) = [
+            one for one in await app.admin.schedules.list(removed=True) if one.name == NAME
+        ]
         assert report.left_out == 0
         return report.fired
 

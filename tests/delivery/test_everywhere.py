@@ -152,7 +152,7 @@ async def test_what_may_run_three_at_a_time_does(shop: Shop, held_by: str) -> No
     limits = [Limit("db", concurrency=3)] if held_by == "limit" else []
     note = shop.task(seconds=0.2, limits=limits)
     if held_by == "queue":
-        await shop.app.admin.set_queue("default", max_running=3)
+        await shop.app.admin.queues.set("default", max_running=3)
     await shop.app.enqueue_many([note.call()] * 15)
     async with shop.at_work(slots=5), shop.app.worker(slots=5):
         await shop.until(lambda: len(shop.starts) == 15)

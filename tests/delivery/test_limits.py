@@ -96,7 +96,7 @@ def test_a_unit_that_comes_back_is_used_at_once(store: str, workers: int) -> Non
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_queue_that_may_run_three_always_does(store: str, workers: int) -> None:
     async def scenario(world: World) -> None:
-        await world.app.admin.set_queue("default", max_running=3)
+        await world.app.admin.queues.set("default", max_running=3)
         await enqueue(world, speaker(world, seconds=1.0), 30)
         async with working(world.app, slots=5):
             if workers == 1:

@@ -34,7 +34,7 @@ def test_what_is_overdue_in_a_paused_queue_delays_nobody_else(store: str) -> Non
     async def scenario(world: World) -> None:
         held, speak = speaker(world, queue="held"), speaker(world, queue="default")
         await held.options(delay=1).enqueue("held")
-        await world.app.admin.pause("held")
+        await world.app.admin.queues.pause("held")
         async with working(world.app, queues=["held", "default"], slots=2):
             await world.until(5)
             await speak.options(delay=10).enqueue("later")

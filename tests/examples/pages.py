@@ -1,4 +1,4 @@
-"""The code blocks of a page: files where they have a title, else one story told in order."""
+"""The code blocks of a page: files where they have a title, else one program in their order."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ FENCE = re.compile(
 
 
 SERVER = "//localhost/shop"
-"""The server that the pages speak of: whoever runs them puts a real one in its place."""
+"""The PostgreSQL server that pages name. `run_page` replaces it with a real one."""
 
 
 class Block(NamedTuple):
-    """One block: the file it belongs to, or None for the story; and where it stands."""
+    """One block, its first line, and the file it belongs to: None for the page's own program."""
 
     title: str | None
     code: str

@@ -1,8 +1,8 @@
-"""Run a page's blocks one after the other: ``python story.py page.md``, in the page's folder.
+"""Run a page's blocks in order: ``python run_page.py page.md``, in the folder of its files.
 
 Blocks share their names, as in one long session. A block that awaits runs on the event loop, any
 other on a thread without one, as the code that it shows would. A page that speaks of PostgreSQL at
-``localhost/shop`` is told with the server that ``WINDLASS_TEST_POSTGRES`` names.
+``localhost/shop`` runs with the server that ``WINDLASS_TEST_POSTGRES`` names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.examples.pages import SERVER, blocks  # noqa: E402 -- found by the li
 from windlass import Windlass  # noqa: E402
 
 
-async def tell(page: Path) -> None:
+async def run_blocks(page: Path) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     server = "//" + os.environ.get("WINDLASS_TEST_POSTGRES", SERVER).partition("//")[2]
     for block in blocks(page):
@@ -43,4 +43,4 @@ async def tell(page: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(tell(Path(sys.argv[1])))
+    asyncio.run(run_blocks(Path(sys.argv[1])))

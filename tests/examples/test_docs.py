@@ -10,19 +10,26 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
+import click
 import pytest
 
 from tests.architecture.source import ROOT
 from tests.examples import pages, run_page
 from windlass import Windlass, testing
+from windlass._cli import exit_codes
+from windlass._cli.main import cli
 from windlass._settings.settings import Settings, WorkerSettings, load_settings, parse_duration
 from windlass._tasks.context import Context
 from windlass._tasks.task import Task, TaskOptions
 
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
-TOLD = [page for page in PAGES if any(block.title is None for block in pages.blocks(page))]
-WRITTEN = [page for page in PAGES if pages.files(page)]
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+WITH_BLOCKS = [page for page in PAGES if any(block.title is None for block in pages.blocks(page))]
+WITH_FILES = [page for page in PAGES if pages.files(page)]
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix().removeprefix("docs/")
 
 
 def run(folder: Path, *command: str, **environment: str) -> str:
@@ -46,8 +53,8 @@ def write_files(page: Path, folder: Path) -> dict[str, str]:
     return files
 
 
-@pytest.mark.parametrize("page", TOLD, ids=lambda page: page.name)
-def test_the_story_of_a_page_can_be_lived(
+@pytest.mark.parametrize("page", WITH_BLOCKS, ids=name_of)
+def test_the_blocks_of_a_page_run_in_order(
     page: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     write_files(page, tmp_path)
@@ -57,7 +64,7 @@ def test_the_story_of_a_page_can_be_lived(
     run(tmp_path, str(run_page.__file__), str(page), **environment)
 
 
-@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", WITH_FILES, ids=name_of)
 def test_the_files_of_a_page_work(page: Path, tmp_path: Path) -> None:
     files = write_files(page, tmp_path)
     for name, text in files.items():
@@ -79,7 +86,7 @@ def test_the_files_of_a_page_work(page: Path, tmp_path: Path) -> None:
         assert int(passed[1]) > count if inherited else int(passed[1]) == count
 
 
-def test_a_story_that_goes_wrong_is_noticed(tmp_path: Path) -> None:
+def test_a_block_that_fails_is_noticed(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     for code in ("assert False", "import asyncio\nawait asyncio.sleep(0)\nassert False"):
         page.write_text(f"# Title\n\n```python\n{code}\n```\n")
@@ -90,10 +97,10 @@ def test_a_story_that_goes_wrong_is_noticed(tmp_path: Path) -> None:
 def test_every_page_is_in_the_navigation() -> None:
     site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     listed = re.findall(r"^ +- [^:\n]+: (\S+\.md)$", site, re.MULTILINE)
-    assert sorted(listed) == sorted(page.name for page in DOCS.glob("*.md"))
+    assert sorted(listed) == sorted(map(name_of, DOCS.rglob("*.md")))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text()):
         linked = page.parent / target if target else page
@@ -120,7 +127,7 @@ def named(page: str) -> set[str]:
 def test_every_setting_is_documented_with_its_default() -> None:
     rows = re.findall(
         r"^\| `(\w+)` \| ([^|]+) \|",
-        (DOCS / "settings.md").read_text(encoding="utf-8"),
+        (DOCS / "reference" / "settings.md").read_text(encoding="utf-8"),
         re.MULTILINE,
     )
     told = {name: default.strip().strip("`") for name, default in rows}
@@ -142,11 +149,14 @@ def test_every_setting_is_documented_with_its_default() -> None:
 @pytest.mark.parametrize(
     ("page", "names"),
     [
-        ("tasks.md", set(TaskOptions.__struct_fields__)),
-        ("tasks.md", set(inspect.signature(Task.options).parameters) - {"self"}),
-        ("tasks.md", {name for name in dir(Context) if not name.startswith("_")} - {"claimed"}),
-        ("workers.md", set(WorkerSettings.__struct_fields__) - {"shared"}),
-        ("testing.md", set(testing.__all__) - {"Drained", "Enqueued"}),
+        ("guides/tasks.md", set(TaskOptions.__struct_fields__)),
+        ("guides/tasks.md", set(inspect.signature(Task.options).parameters) - {"self"}),
+        (
+            "guides/tasks.md",
+            {name for name in dir(Context) if not name.startswith("_")} - {"claimed"},
+        ),
+        ("operating/workers.md", set(WorkerSettings.__struct_fields__) - {"shared"}),
+        ("guides/testing.md", set(testing.__all__) - {"Drained", "Enqueued"}),
     ],
     ids=["options of a task", "options of a call", "the context", "a worker", "testing"],
 )
@@ -155,6 +165,24 @@ def test_every_name_is_documented(page: str, names: set[str]) -> None:
         word for block in pages.blocks(DOCS / page) for word in re.findall(r"\w+", block.code)
     }
     assert names - shown == set()
+
+
+def test_every_command_and_exit_code_is_in_the_reference() -> None:
+    text = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
+    context = click.Context(cli)
+    for name in cli.list_commands(context):
+        rows = re.search(rf"^\| `{name}` .*\n(?:\| \| .*\n)*", text, re.MULTILINE)
+        assert rows, name
+        command = cli.get_command(context, name)
+        subcommands = command.commands if isinstance(command, click.Group) else {}
+        assert [one for one in subcommands if f"`{one}`" not in rows[0]] == []
+    table = text.partition("## Exit codes")[2]
+    codes = {
+        int(code)
+        for cell in re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE)
+        for code in cell.split(", ")
+    }
+    assert codes == {getattr(exit_codes, name) for name in exit_codes.__all__} | {130}
 
 
 def test_the_worker_takes_what_the_page_says() -> None:

@@ -24,7 +24,7 @@ Work = Callable[..., None]
 def stored(app: Windlass, task: Any) -> list[str]:
     """The jobs of a task, newest first."""
     wanted = JobFilter(task=task.name)
-    return [job.id for job in app.blocking.run(app.admin.find(wanted))]
+    return [job.id for job in app.blocking.run(app.admin.jobs.find(wanted))]
 
 
 def django(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -115,7 +115,7 @@ def test_options_and_several_calls_are_stored_together(app: Windlass, shop: Any)
         enqueue_on_commit(shop.receipt.options(queue="reports"), 1)
         on_commit(shop.receipt.call(2), shop.receipt.call(3), using="default")
     third, second, first = stored(app, shop.receipt)[: -len(before) or None]
-    kept = [app.blocking.run(app.admin.get(job)) for job in (first, second, third)]
+    kept = [app.blocking.run(app.admin.jobs.get(job)) for job in (first, second, third)]
     assert [job.payload for job in kept] == [b'{"order":%d}' % n for n in (1, 2, 3)]
     assert kept[0].queue == "reports"
 
@@ -160,15 +160,15 @@ app = get_app()
 @app.task
 def receipt(order: int) -> None: ...
 
-app.blocking.run(app.admin.counts())  # makes the tables
+app.blocking.run(app.admin.queues.counts())  # makes the tables
 for order in (1, 2):
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute("select 1")
         receipt.options(connection=connection.connection).enqueue_sync(order)
-        print(len(app.blocking.run(app.admin.find())))
+        print(len(app.blocking.run(app.admin.jobs.find())))
         transaction.set_rollback(order == 2)
-print(*[job.payload.decode() for job in app.blocking.run(app.admin.find())])
+print(*[job.payload.decode() for job in app.blocking.run(app.admin.jobs.find())])
 connection.close()
 """
     ran = run(tmp_path, "-c", program, postgres_url)

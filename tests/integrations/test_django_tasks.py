@@ -107,7 +107,7 @@ def test_secrets_are_whole_for_the_project_and_masked_for_people(
         result = shop.pay.get_backend().get_result(asked.id)
         assert (result.args, result.kwargs) == (asked.args, asked.kwargs)
         assert result.return_value == value
-        shown = str(app.blocking.run(app.admin.get(asked.id)))
+        shown = str(app.blocking.run(app.admin.jobs.get(asked.id)))
         assert "canary" not in shown
         assert "yranac" not in shown
 
@@ -121,10 +121,10 @@ def test_from_async_code_it_is_the_same(shop: Any, work: Work) -> None:
 def test_queue_priority_and_time_reach_the_job(app: Windlass, shop: Any) -> None:
     later = datetime.now(UTC) + timedelta(days=1)
     result = shop.add_later.using(queue_name="reports", priority=-5, run_after=later).enqueue(1, 2)
-    job = app.blocking.run(app.admin.get(result.id))
+    job = app.blocking.run(app.admin.jobs.get(result.id))
     # Higher comes first there, lower comes first here.
     assert (job.queue, job.priority, job.due) == ("reports", 5, later)
-    plain = app.blocking.run(app.admin.get(shop.add_later.enqueue(1, 2).id))
+    plain = app.blocking.run(app.admin.jobs.get(shop.add_later.enqueue(1, 2).id))
     assert (plain.queue, plain.priority, plain.task) == (
         "mail",
         -10,
@@ -214,10 +214,10 @@ def test_results_that_do_not_exist_are_told_from_those_of_another_task(shop: Any
 def test_arguments_that_are_no_json_are_refused_and_nothing_is_stored(
     app: Windlass, shop: Any
 ) -> None:
-    before = len(app.blocking.run(app.admin.find(limit=1000)))
+    before = len(app.blocking.run(app.admin.jobs.find(limit=1000)))
     with pytest.raises(TypeError):
         shop.add.enqueue(object())
-    assert len(app.blocking.run(app.admin.find(limit=1000))) == before
+    assert len(app.blocking.run(app.admin.jobs.find(limit=1000))) == before
 
 
 def test_a_queue_that_the_settings_do_not_name_is_refused(shop: Any) -> None:

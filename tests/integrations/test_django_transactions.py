@@ -46,7 +46,7 @@ def add(a, b):
 app = get_app()
 
 def stored():
-    return [job.id for job in app.blocking.run(app.admin.find())]
+    return [job.id for job in app.blocking.run(app.admin.jobs.find())]
 
 def rolled_back(enqueue):
     try:
@@ -152,7 +152,7 @@ def orders(shop: Any, app: Windlass) -> Iterator[list[str]]:
 
 def stored(app: Windlass, shop: Any) -> set[str]:
     wanted = JobFilter(task=shop.add.module_path)
-    return {job.id for job in app.blocking.run(app.admin.find(wanted, limit=1000))}
+    return {job.id for job in app.blocking.run(app.admin.jobs.find(wanted, limit=1000))}
 
 
 def test_rolled_back_leaves_no_job(app: Windlass, shop: Any, orders: list[str]) -> None:

@@ -48,7 +48,7 @@ def fastapi(app: Windlass, **options: Any) -> FastAPI:
 
     @server.get("/waiting")
     async def waiting(admin: Annotated[Admin, Depends(get_admin)]) -> int:
-        return len(await admin.find())
+        return len(await admin.jobs.find())
 
     return server
 
@@ -70,23 +70,23 @@ async def test_without_a_worker_the_jobs_wait_for_one_elsewhere(app: Windlass) -
     async with client(fastapi(app)) as world:
         job = (await world.post("/double/21")).json()
         assert (await world.get("/waiting")).json() == 1
-        assert (await app.admin.get(job)).state == "waiting"
+        assert (await app.admin.jobs.get(job)).state == "waiting"
 
 
 async def test_the_app_is_open_while_the_server_runs_and_closed_after(app: Windlass) -> None:
     async with client(fastapi(app, worker=True)):
         assert len(app._links) == 1
-        (worker,) = await app.admin.workers()
+        (worker,) = await app.admin.workers.list()
         assert worker.ended_at is None
     assert app._links == {}
     async with app:
-        (worker,) = await app.admin.workers()
+        (worker,) = await app.admin.workers.list()
         assert worker.ended_at is not None
 
 
 async def test_the_worker_serves_the_queues_it_is_told(app: Windlass) -> None:
     async with client(fastapi(app, worker=True, queues={"mail": 2})):
-        (worker,) = await app.admin.workers()
+        (worker,) = await app.admin.workers.list()
         assert list(worker.start.queues) == ["mail"]
 
 
@@ -111,7 +111,7 @@ async def test_a_lifespan_of_ones_own_runs_inside_and_may_enqueue_to_its_end(
     async with client(fastapi(app, inner=own)):
         assert told == ["begin"]
     async with app:
-        assert (await app.admin.get(told[1])).state == "waiting"
+        assert (await app.admin.jobs.get(told[1])).state == "waiting"
 
 
 async def test_requests_see_the_state_of_the_inner_lifespan_and_the_app(app: Windlass) -> None:

@@ -144,17 +144,17 @@ async def run_it_all(app: Windlass) -> dict[str, str]:
         seen["stored history"] = repr(await (await app.storage()).admin.history(jobs[0].id))
         admin = app.admin
         for job in jobs:
-            for read in (admin.get, admin.history, admin.logs, admin.explain):
+            for read in (admin.jobs.get, admin.jobs.history, admin.jobs.logs, admin.jobs.explain):
                 seen[f"admin {read.__name__} {job.id}"] = repr(await read(job.id))
-        seen["find"] = repr(await admin.find(JobFilter(), limit=50))
-        seen["search"] = repr(await admin.search("canary", limit=50))
-        seen["errors"] = repr(await admin.errors())
-        seen["schedules"] = repr(await admin.schedules())
-        seen["limits"] = repr(await admin.limits())
+        seen["find"] = repr(await admin.jobs.find(JobFilter(), limit=50))
+        seen["search"] = repr(await admin.jobs.search("canary", limit=50))
+        seen["errors"] = repr(await admin.errors.groups())
+        seen["schedules"] = repr(await admin.schedules.list())
+        seen["limits"] = repr(await admin.limits.list())
         now = await (await app.storage()).now()
         hour = timedelta(hours=1)
         await app._settle()
-        seen["events"] = repr(await admin.events(now - hour, now + hour))
+        seen["events"] = repr(await admin.storage.events(now - hour, now + hour))
         assert "started" in seen["events"]
         seen["ids"] = " ".join(job.id for job in jobs)
     return seen
@@ -225,10 +225,10 @@ async def test_a_search_tells_no_secret_letter_by_letter() -> None:
     with isolated(app):
         await pay.enqueue(41, ANNOTATED, NAMED)
         for guess in (ANNOTATED, NAMED[:3], f'"password":"{NAMED[:1]}'):
-            assert list(await app.admin.search(guess)) == []
+            assert list(await app.admin.jobs.search(guess)) == []
             wanted = JobFilter(text=guess)
-            assert (await app.admin.count(wanted)).number == 0
-            assert (await app.admin.order_all(RunNow(), wanted)).matched == 0
+            assert (await app.admin.jobs.count(wanted)).number == 0
+            assert (await app.admin.jobs.bulk(RunNow(), wanted)).matched == 0
         for seen in ('"AMOUNT":41', "password"):
-            assert len(await app.admin.search(seen)) == 1
-            assert (await app.admin.order_all(RunNow(), JobFilter(text=seen))).matched == 1
+            assert len(await app.admin.jobs.search(seen)) == 1
+            assert (await app.admin.jobs.bulk(RunNow(), JobFilter(text=seen))).matched == 1

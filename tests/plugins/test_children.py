@@ -12,7 +12,7 @@ async def test_a_child_process_leads_no_further_than_the_worker_does() -> None:
         async with app, app.worker(queues=["default"], slots=1):
             job = await app.tasks["heavy.probe"].enqueue()
             said = await job.result(timeout=30)
-            (made,) = await app.admin.find(JobFilter(task="heavy.note"))
+            (made,) = await app.admin.jobs.find(JobFilter(task="heavy.note"))
     assert said == [
         "not_granted",
         "not_granted",

@@ -93,7 +93,7 @@ async def test_bounds_hold_over_all_workers_and_a_breaker_over_all_runs(cluster:
 
         async def all_ended() -> bool:
             nonlocal seen
-            report = await app.admin.plugin("some")
+            report = await app.admin.plugins.get("some")
             assert report.running is not None
             seen = max(seen, report.running)
             return all([(await job.refresh()).state is State.SUCCEEDED for job in jobs])
@@ -101,11 +101,11 @@ async def test_bounds_hold_over_all_workers_and_a_breaker_over_all_runs(cluster:
         await until(all_ended)
 
         async def is_open() -> bool:
-            states = {one.task: one.state for one in await app.admin.breakers()}
+            states = {one.task: one.state for one in await app.admin.breakers.list()}
             return states["some.tick"] == "open"
 
         await until(is_open)
-        states = {one.task: one.state for one in await app.admin.breakers()}
+        states = {one.task: one.state for one in await app.admin.breakers.list()}
     assert cluster.most == {"some.single": 1, "some.several": 2, "all": 2}
     assert seen <= 2
     assert states == {
@@ -113,7 +113,7 @@ async def test_bounds_hold_over_all_workers_and_a_breaker_over_all_runs(cluster:
         "some.several": "closed",
         "some.tick": "open",
     }, "each task of a plugin has a breaker of its own"
-    runs = await app.admin.find(JobFilter(task="some.tick"), limit=100)
+    runs = await app.admin.jobs.find(JobFilter(task="some.tick"), limit=100)
     assert 2 <= len([run for run in runs if run.state is State.FAILED]) <= 4
 
 
@@ -122,23 +122,23 @@ async def test_what_is_uninstalled_is_held_for_every_process(cluster: Cluster) -
     async with at_work(cluster):
 
         async def has_fired() -> bool:
-            return bool((await app.admin.schedule("some.tick")).fired)
+            return bool((await app.admin.schedules.get("some.tick")).fired)
 
         await until(has_fired)
         await app.uninstall("some")
-        report = await other.admin.schedule("some.tick")
+        report = await other.admin.schedules.get("some.tick")
         assert (report.state, report.problem) == ("held", UNINSTALLED)
         assert report.runs
     fired = report.fired
     async with at_work(cluster):  # the other one has it, and starts anew
         if other is not app:
-            assert (await other.admin.schedule("some.tick")).state == "active"
+            assert (await other.admin.schedules.get("some.tick")).state == "active"
         else:
-            assert (await app.admin.schedule("some.tick")).state == "held"
+            assert (await app.admin.schedules.get("some.tick")).state == "held"
             app.install(cluster.plugin, grants=GRANTS)
 
         async def goes_on() -> bool:
-            report = await app.admin.schedule("some.tick")
+            report = await app.admin.schedules.get("some.tick")
             return report.fired + report.left_out > fired
 
         await until(goes_on)
@@ -163,14 +163,14 @@ async def test_a_due_run_that_nobody_can_run_fails_and_opens_its_breaker(cluster
     async with poor, poor.worker(), asyncio.timeout(40):
 
         async def failed() -> bool:
-            for job in await app.admin.find(JobFilter(task="lost.tick"), limit=100):
+            for job in await app.admin.jobs.find(JobFilter(task="lost.tick"), limit=100):
                 if job.state is State.FAILED:
                     assert job.error is not None
                     assert job.error.kind == "PluginUnknown"
                     return True
-                await app.admin.run_now(job.id)  # it comes back in a quarter of a minute
+                await app.admin.jobs.run_now(job.id)  # it comes back in a quarter of a minute
             return False
 
         await until(failed)
-        (breaker,) = [one for one in await app.admin.breakers() if one.task == "lost.tick"]
+        (breaker,) = [one for one in await app.admin.breakers.list() if one.task == "lost.tick"]
         assert (breaker.state, breaker.failures) == ("open", 1)

@@ -31,7 +31,7 @@ def ticking(world: World, **options: Any) -> Some:
 
 
 async def jobs_of(app: Windlass, task: str) -> list[Any]:
-    return [*reversed(await app.admin.find(JobFilter(task=task), limit=1000))]
+    return [*reversed(await app.admin.jobs.find(JobFilter(task=task), limit=1000))]
 
 
 # --- coming and going -----------------------------------------------------------------------------
@@ -50,13 +50,13 @@ def test_a_plugin_that_comes_late_works_at_once_and_stops_when_it_goes() -> None
             await app.uninstall("some")
             await world.until(20)
             assert len(world.seen) == 4, "it stops at once"
-            report = await app.admin.schedule("some.tick")
+            report = await app.admin.schedules.get("some.tick")
             assert (report.state, report.problem) == ("held", UNINSTALLED)
             assert (report.fired, len(report.runs)) == (3, 3), "its history stays"
             assert (await job.refresh()).state is State.SUCCEEDED
             app.install(ticking(world), grants=EVERYTHING)
             await world.until(22.5)
-            assert (await app.admin.schedule("some.tick")).state == "active"
+            assert (await app.admin.schedules.get("some.tick")).state == "active"
             assert len(world.seen) > 4, "installed again, it goes on"
 
     simulate(scenario)
@@ -98,7 +98,7 @@ def test_one_that_is_replaced_in_a_moment_is_declared_anew() -> None:
             await app.uninstall("some")
             app.install(ticking(world, timeout=9), grants=EVERYTHING)
             await world.until(5.5)
-            assert (await app.admin.schedule("some.tick")).state == "active"
+            assert (await app.admin.schedules.get("some.tick")).state == "active"
             job = (await jobs_of(app, "some.tick"))[-1]
             assert job.timeout == timedelta(seconds=9)
             assert [at for at, _ in world.seen] == [1.0, 2.0, 3.0, 4.0, 5.0]
@@ -118,10 +118,10 @@ def test_other_processes_that_still_have_it_do_not_bring_it_back_but_a_new_start
             await app.uninstall("some")
             await world.until(200)
             assert {at for at, _ in world.seen} == {1.0, 2.0}
-            assert (await app.admin.schedule("some.tick")).state == "held"
+            assert (await app.admin.schedules.get("some.tick")).state == "held"
             async with working(other):
                 await world.until(203.5)
-            assert (await app.admin.schedule("some.tick")).state == "active"
+            assert (await app.admin.schedules.get("some.tick")).state == "active"
 
     simulate(scenario)
 
@@ -133,8 +133,8 @@ def test_a_person_who_resumes_it_is_obeyed() -> None:
         async with working(app):
             await world.until(1.5)
             await app.uninstall("some")
-            await app.admin.resume_schedule("some.tick")
-            assert (await app.admin.schedule("some.tick")).state == "active"
+            await app.admin.schedules.resume("some.tick")
+            assert (await app.admin.schedules.get("some.tick")).state == "active"
 
     simulate(scenario)
 
@@ -180,7 +180,7 @@ def test_a_worker_says_that_it_does_not_serve_the_queue_of_a_late_plugin() -> No
             assert "'mail'" in line
             assert "--queue mail" in line
             job = await world.app.tasks["some.send"].enqueue()
-            explained = await world.app.admin.explain(job.id)
+            explained = await world.app.admin.jobs.explain(job.id)
             assert explained.causes[0].code == "no_worker"
 
     simulate(scenario)
@@ -197,7 +197,7 @@ async def test_other_numbers_of_a_plugin_that_comes_again_hold() -> None:
         for most in (2, 5):
             app.install(Some(say), grants=msgspec.structs.replace(EVERYTHING, max_running=most))
             await app.tasks["some.work"].enqueue()
-            (report,) = await app.admin.limits()
+            (report,) = await app.admin.limits.list()
             assert (report.spec.name, report.spec.concurrency) == ("some", most)
             await app.uninstall("some")
 
@@ -214,7 +214,7 @@ def test_a_due_run_without_its_plugin_fails_and_counts_against_its_breaker() -> 
         running = world.loop.create_task(before.run())
         await world.until(3)
         first = (await jobs_of(app, "some.tick"))[-1]
-        explained = await app.admin.explain(first.id)
+        explained = await app.admin.jobs.explain(first.id)
         assert explained.causes[0].code == "unknown_task"
         assert explained.causes[0].evidence["plugin"] == "some"
         assert "install plugin some" in explained.causes[0].fix
@@ -224,12 +224,12 @@ def test_a_due_run_without_its_plugin_fails_and_counts_against_its_breaker() -> 
         failed = [job for job in runs if job.state is State.FAILED]
         assert len(failed) == 2, "then the breaker is open, and slots are left out"
         assert {job.error.kind for job in failed} == {"PluginUnknown"}
-        (breaker,) = await app.admin.breakers()
+        (breaker,) = await app.admin.breakers.list()
         assert (breaker.task, breaker.state, breaker.failures) == ("some.tick", "open", 2)
-        explained = await app.admin.explain(failed[0].id)
+        explained = await app.admin.jobs.explain(failed[0].id)
         assert explained.causes[0].code == "failed"
         assert "Plugin 'some'" in explained.causes[0].sentence
-        report = await app.admin.schedule("some.tick")
+        report = await app.admin.schedules.get("some.tick")
         assert report.failures == 2
         assert "breaker" in report.runs[0].outcome
         waiting = await by_hand.refresh()
@@ -275,7 +275,7 @@ def test_a_chore_runs_by_the_clock_with_the_services_that_were_granted() -> None
         async with working(world.app):
             world.app.install(Some(say), grants=EVERYTHING)
             await world.until(25)
-            report = await world.app.admin.schedule("some.sweep.up")
+            report = await world.app.admin.schedules.get("some.sweep.up")
             await world.app.uninstall("some")
             await world.until(60)
             return [len(mailer.sent), report.runs[0].outcome, report.plan]
@@ -317,7 +317,7 @@ def test_a_chore_at_work_does_not_hold_up_the_end_of_its_worker(
             assert world.loop.time() < 17.5
             record = await job.refresh()
             assert (record.state, record.attempt) == (State.WAITING, 0)
-            (row,) = await world.app.admin.workers()
+            (row,) = await world.app.admin.workers.list()
             assert row.state is WorkerState.GONE
 
     with caplog.at_level("INFO", "windlass"):
@@ -338,21 +338,21 @@ def test_a_chore_whose_plugin_the_leader_lacks_says_so() -> None:
             await world.until(1)
             world.app.chores.pop("some.sweep")
             await world.until(11)
-            return (await world.app.admin.schedule("some.sweep")).runs[0].outcome
+            return (await world.app.admin.schedules.get("some.sweep")).runs[0].outcome
 
     assert "has no plugin 'some'" in simulate(scenario)
 
 
 def test_our_own_upkeep_is_a_plugin_that_can_be_uninstalled() -> None:
     async def scenario(world: World) -> Any:
-        (report,) = await world.app.admin.plugins()
+        (report,) = await world.app.admin.plugins.list()
         assert (report.name, report.grants.chores) == ("windlass", True)
         assert "small and quick" in report.documentation
         async with working(world.app):
             await world.until(61)
             await world.app.uninstall("windlass")
             await world.until(200)
-            return await world.app.admin.schedules()
+            return await world.app.admin.schedules.list()
 
     for report in simulate(scenario):
         assert (report.state, report.fired) == ("held", 1)

@@ -78,7 +78,7 @@ def test_removing_the_schedule_of_a_plugin_halts_it_over_every_installation() ->
         scheduled(world, succeeds, Every(0.05))
         async with working(world.app):
             await world.until(0.15)
-            await world.app.admin.remove_schedule("some.job")
+            await world.app.admin.schedules.remove("some.job")
             await world.until(0.2)
             seen = len(world.seen)
             await world.app.uninstall("some")
@@ -98,7 +98,7 @@ def test_a_breaker_opens_after_ten_failures_in_a_row() -> None:
             await world.until(0.5)
             ran = len(world.seen)
             await world.until(1)
-            return ran, await world.app.admin.breakers()
+            return ran, await world.app.admin.breakers.list()
 
     ran, (breaker,) = simulate(scenario)
     assert 10 <= ran <= 20
@@ -116,7 +116,8 @@ def test_a_flapping_task_does_not_stop_another_of_its_plugin() -> None:
         async with working(world.app):
             await world.until(5)
             return [
-                (await world.app.admin.schedule(name)).fired for name in ("some.bad", "some.good")
+                (await world.app.admin.schedules.get(name)).fired
+                for name in ("some.bad", "some.good")
             ]
 
     bad, good = simulate(scenario)
@@ -132,7 +133,7 @@ async def told(world: World, run: Run, until: float, **options: Any) -> list[Any
     scheduled(world, run, Every(60), **options)
     async with working(world.app):
         await world.until(until)
-        return [*reversed(await world.app.admin.find(JobFilter(task="some.job")))]
+        return [*reversed(await world.app.admin.jobs.find(JobFilter(task="some.job")))]
 
 
 def seconds(world: World) -> list[float]:

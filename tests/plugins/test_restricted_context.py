@@ -219,7 +219,7 @@ def _with_settings(task: Any) -> Any:
 async def test_no_way_leads_past_the_grants(it: Bench, way: str) -> None:
     found = await probed(it, WAYS[way])
     assert isinstance(found, NotGranted), way
-    counts = {count.queue: count for count in await it.app.admin.counts()}
+    counts = {count.queue: count for count in await it.app.admin.queues.counts()}
     assert set(counts) == {"default"}
 
 
@@ -252,7 +252,7 @@ async def test_grants_bind_the_host_as_well_when_it_enqueues(it: Bench) -> None:
         await task.options(queue="vip").enqueue()
     with pytest.raises(NotGranted):
         await it.app.enqueue_many([task.call(), task.options(queue="vip").call()])
-    assert await it.app.admin.counts() == []
+    assert await it.app.admin.queues.counts() == []
 
 
 async def _nothing() -> None: ...

@@ -128,7 +128,7 @@ async def test_a_handler_fails_without_what_it_needs_and_goes_on_without_the_res
         assert (await it.run(needs.call())).state is State.SUCCEEDED
         assert (await it.run(it.app.tasks["some.prefers"].call())).result == b'"sent"'
         assert mailer.sent == ["ada", "bob"]
-        (closed,) = [one for one in await it.app.admin.breakers() if one.task == "some.needs"]
+        (closed,) = [one for one in await it.app.admin.breakers.list() if one.task == "some.needs"]
         assert (closed.failures, closed.state) == (0, "closed")
 
 
@@ -140,7 +140,7 @@ async def test_one_that_is_gone_skips_the_run_at_no_cost() -> None:
         job = await it.run(needs.call())
         assert (job.state, job.attempt, job.error) == (State.WAITING, 0, None)
         assert (job.due - it.clock.now()).total_seconds() == 5
-        report = next(one for one in await it.app.admin.breakers() if one.task == "some.needs")
+        report = next(one for one in await it.app.admin.breakers.list() if one.task == "some.needs")
         assert report.failures == 0
         mailer = Mailer()
         it.app.services.attach("mailer", mailer)

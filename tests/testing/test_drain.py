@@ -215,9 +215,9 @@ async def test_a_paused_queue_is_left_alone(app: Windlass, clock: VirtualClock) 
 
     await work.enqueue()
     await work.options(delay=60).enqueue()
-    await app.admin.pause("default")
+    await app.admin.queues.pause("default")
     assert (await drain_all(app)).ran == 0
-    await app.admin.resume("default")
+    await app.admin.queues.resume("default")
     assert (await drain_all(app)).ran == 2
 
 
@@ -294,7 +294,7 @@ async def test_a_task_nobody_registered_is_put_off(app: Windlass, clock: Virtual
     job = NewJob(id=JobId("0" * 32), task="of.another.version")
     await (await app.storage()).jobs.insert([job])
     assert (await drain(app)).postponed == 1
-    assert (await app.admin.get(job.id)).attempt == 0
+    assert (await app.admin.jobs.get(job.id)).attempt == 0
 
 
 async def test_arguments_go_through_the_codec(app: Windlass, clock: VirtualClock) -> None:
@@ -395,7 +395,7 @@ async def test_a_drain_leaves_no_live_worker_behind(app: Windlass, clock: Virtua
 
     await work.enqueue()
     await drain(app)
-    assert [worker.state for worker in await app.admin.workers()] == ["gone"]
+    assert [worker.state for worker in await app.admin.workers.list()] == ["gone"]
 
 
 def test_without_an_event_loop(app: Windlass, clock: VirtualClock) -> None:

@@ -214,7 +214,7 @@ async def test_a_paused_queue_keeps_its_jobs(app: Windlass) -> None:
     async def work() -> None: ...
 
     with isolated(app):
-        await app.admin.pause("default")
+        await app.admin.queues.pause("default")
         with inline(app):
             job = await work.enqueue()
             assert (await job.refresh()).state is State.WAITING
@@ -245,7 +245,7 @@ async def test_events_and_history_are_those_of_any_job(app: Windlass) -> None:
 
     with inline(app):
         job = await flaky.enqueue()
-        (attempt,) = await app.admin.history(job.id)
+        (attempt,) = await app.admin.jobs.history(job.id)
     assert verbs == ["enqueued", "claim", "retry", "claim", "succeed"]
     assert attempt.error is not None
     assert attempt.error.message == "first"

@@ -74,7 +74,7 @@ async def test_a_drain_follows_settings_of_the_queue(app: Windlass, clock: Virtu
     async def call() -> None:
         raise ConnectionError
 
-    await app.admin.set_queue("default", backoff=Backoff.fixed(77))
+    await app.admin.queues.set("default", backoff=Backoff.fixed(77))
     start = clock.now()
     await call.enqueue()
     await testing.drain_all(app)

@@ -65,7 +65,7 @@ async def test_it_is_gone_when_they_roll_back(
         await theirs.rollback()
         assert not await is_there(job)
     assert orders(postgres_url) == []
-    assert await app.admin.counts() == []
+    assert await app.admin.queues.counts() == []
 
 
 async def test_many_are_all_there_or_none(
@@ -79,10 +79,10 @@ async def test_many_are_all_there_or_none(
         jobs = await theirs.enqueue_many(app, calls)
         await theirs.commit()
     assert len(jobs) == len({job.id for job in jobs}) == 2000
-    stored = await app.admin.get(jobs[1999].id)
+    stored = await app.admin.jobs.get(jobs[1999].id)
     assert stored is not None
     assert stored.payload == calls[1999].payload
-    (counts,) = await app.admin.counts()
+    (counts,) = await app.admin.queues.counts()
     assert counts.ready == 2000
     assert not await is_there(gone[0])
 
@@ -271,7 +271,7 @@ async def test_a_repeated_insert_is_the_first_one(app: Windlass, postgres_url: s
             (answer,) = await storage.transactions.insert(theirs.connection, [job])
             assert (answer.id, answer.created) == (job.id, True)
         await theirs.commit()
-    stored = await app.admin.get(job.id)
+    stored = await app.admin.jobs.get(job.id)
     assert stored is not None
     assert stored.state is State.WAITING
 
@@ -285,7 +285,7 @@ async def test_a_call_with_an_id_is_one_job_in_whatever_transaction(
             bound = greet.options(connection=theirs.connection, id=job_id)
             assert (await theirs.enqueue(bound, "ada")).id == job_id
             await theirs.commit()
-    assert len(await app.admin.find()) == 1
+    assert len(await app.admin.jobs.find()) == 1
     async with driver(postgres_url, None) as theirs:
         bound = greet.options(connection=theirs.connection, id=job_id)
         with pytest.raises(IdConflict) as caught:

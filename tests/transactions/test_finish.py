@@ -66,7 +66,7 @@ async def test_their_writes_and_the_success_are_one(
     async def body(ctx: Context, theirs: Theirs) -> str:
         await theirs.write("one")
         await finish(ctx, theirs, {"paid": 3})
-        seen = await app.admin.get(ctx.job_id)
+        seen = await app.admin.jobs.get(ctx.job_id)
         assert seen.state is State.RUNNING
         await theirs.commit()
         return "not this"
@@ -80,7 +80,7 @@ async def test_their_writes_and_the_success_are_one(
     assert moves == [Verb.CLAIM, Verb.SUCCEED]
     now = await (await app.storage()).now()
     span = timedelta(minutes=2)
-    (rollup,) = await app.admin.rollups(now - span, now + span)
+    (rollup,) = await app.admin.stats.rollups(now - span, now + span)
     assert rollup.counts == {Verb.SUCCEED: 1}
 
 
@@ -378,7 +378,7 @@ async def test_its_key_is_free_and_a_row_that_is_not_kept_is_gone(postgres_url: 
         await work.options(key="k").enqueue()
         async with app.worker():
             await asyncio.wait_for(succeeded.wait(), 20)
-        assert await app.admin.find() == []
+        assert await app.admin.jobs.find() == []
         assert (await work.options(key="k").enqueue()).created
 
 

@@ -203,4 +203,4 @@ async def test_follow_up_work_remembers_its_parent(app: Windlass, postgres_url: 
     job = await first.enqueue()
     async with app.worker():
         for follower in await job.result(timeout=20):
-            assert (await app.admin.get(follower)).parent == job.id
+            assert (await app.admin.jobs.get(follower)).parent == job.id

@@ -436,16 +436,41 @@ def number() -> int:
     return 5
 
 async def orders() -> None:
-    await app.admin.set_queue("mail", max_running=None, backoff=Backoff.fixed(5), keep_failed=60)
-    await app.admin.set_queue("mail", max_running="many")  # E: arg-type
-    await app.admin.set_limit("api", rate=None)
-    await app.admin.set_breaker("sync", failures=3, cool_down=30)
-    print((await app.admin.breakers())[0].state, (await sync.enqueue(1)).replaced)
+    await app.admin.queues.set("mail", max_running=None, backoff=Backoff.fixed(5), keep_failed=60)
+    await app.admin.queues.set("mail", max_running="many")  # E: arg-type
+    await app.admin.limits.set("api", rate=None)
+    await app.admin.breakers.set("sync", failures=3, cool_down=30)
+    print((await app.admin.breakers.list())[0].state, (await sync.enqueue(1)).replaced)
 """
 
 
 def test_flow_control_is_typed(tmp_path: Path) -> None:
     check(tmp_path, FLOW)
+
+
+BLOCKING = """
+from collections.abc import Sequence
+from windlass import Every, Rate
+from windlass.admin import BulkReport, JobFilter, LimitReport, QueueAdmin, QueueCounts, Requeue
+
+admin = app.blocking.admin.acting("ada")
+part: QueueAdmin = app.admin.queues
+counts: Sequence[QueueCounts] = admin.queues.counts()
+limit: LimitReport = admin.limits.get("api")
+done: BulkReport = admin.jobs.bulk(Requeue(), JobFilter(queue="mail"), most=5)
+admin.limits.set("api", rate=Rate(5, 1))
+admin.workers.stop("w1", "w2")
+admin.schedules.create("x", Every(60), send.call("a", subject="b"), overlap=3)
+admin.schedules.create("x", Every(60), send.call("a", subject="b"), overlapp=3)  # E: call-arg
+admin.queues.set("mail", max_running="many")  # E: arg-type
+admin.queues.pause("mail", by="ada")  # E: call-arg
+admin.jobs.get(5)  # E: arg-type
+(admin.queues.pause("mail")).paused  # E: func-returns-value
+"""
+
+
+def test_the_blocking_admin_is_typed(tmp_path: Path) -> None:
+    check(tmp_path, BLOCKING)
 
 
 SCHEDULES = """
@@ -478,21 +503,22 @@ app.schedule(Manual(), jitter=[5])  # E: arg-type
 app.schedule(Manual())(5)  # E: type-var
 
 async def orders() -> None:
-    made = await app.admin.create_schedule("x", Every(60), numbers.call(), by="ada", overlap=3)
+    made = await app.admin.schedules.create("x", Every(60), numbers.call(), overlap=3)
     words: str = made.words
     first: datetime | None = made.next_at
     print([(run.slot, run.outcome) for run in made.runs], made.changed["rule"][0], made.state)
-    await app.admin.create_schedule("x", Every(60), numbers)  # E: arg-type expected "Call[Any]"
-    await app.admin.create_schedule("x", Every(60), numbers.call(), overlapp=3)  # E: call-arg
-    await app.admin.create_schedule("x", Every(60), numbers.call(), missed="some")  # E: arg-type
-    await app.admin.change_schedule("x", rule=Manual(), jitter=timedelta(seconds=5), ends=None)
-    await app.admin.change_schedule("x", rule="@daily")  # E: arg-type
-    await app.admin.change_schedule("x", breaker=False)  # E: call-arg
-    job: Inserted | None = await app.admin.trigger_schedule("x", by="ada")
-    slots: list[datetime] = list(await app.admin.preview(Cron("@daily"), 3))
-    await app.admin.remove_schedule("x", cancel_runs=True)
-    await app.admin.remove_schedule("x", True)  # E: call-arg
-    (await app.admin.delete_schedule("x")).state  # E: func-returns-value
+    await app.admin.schedules.create("x", Every(60), numbers)  # E: arg-type expected "Call[Any]"
+    await app.admin.schedules.create("x", Every(60), numbers.call(), overlapp=3)  # E: call-arg
+    await app.admin.schedules.create("x", Every(60), numbers.call(), missed="some")  # E: arg-type
+    await app.admin.schedules.change("x", rule=Manual(), jitter=timedelta(seconds=5), ends=None)
+    await app.admin.schedules.change("x", rule="@daily")  # E: arg-type
+    await app.admin.schedules.change("x", breaker=False)  # E: call-arg
+    job: Inserted | None = await app.admin.acting("ada").schedules.trigger("x")
+    await app.admin.schedules.trigger("x", by="ada")  # E: call-arg
+    slots: list[datetime] = list(await app.admin.schedules.preview(Cron("@daily"), 3))
+    await app.admin.schedules.remove("x", cancel_runs=True)
+    await app.admin.schedules.remove("x", True)  # E: call-arg
+    (await app.admin.schedules.delete("x")).state  # E: func-returns-value
 """
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
 import httpx
+import msgspec
+import pytest
 from starlette.applications import Starlette
 
 from windlass import Limit, Rate, Windlass
@@ -24,8 +26,20 @@ from windlass._web.security.login_throttle import LoginThrottle
 from windlass._web.security.rate_limit import ActionRateLimit
 from windlass._web.security.roles import Role
 from windlass._web.security.sessions import Sessions
+from windlass.admin import Admin
 
-__all__ = ["A_JOB", "BROWSER", "HOST", "Clock", "Room", "form_token", "opened", "shop", "stocked"]
+__all__ = [
+    "A_JOB",
+    "BROWSER",
+    "HOST",
+    "Clock",
+    "Room",
+    "form_token",
+    "opened",
+    "shop",
+    "stocked",
+    "use_storage",
+]
 
 HOST = "dashboard.test"
 BROWSER = {"sec-fetch-site": "same-origin", "origin": f"http://{HOST}"}
@@ -54,6 +68,15 @@ def shop(url: str = "memory://", **settings: Any) -> Windlass:
     async def pay(order: int) -> None: ...
 
     return app
+
+
+def use_storage(
+    app: Windlass, patch: pytest.MonkeyPatch, storage: Callable[[], Awaitable[Any]]
+) -> None:
+    """Let ``app.admin`` ask another storage."""
+    other = Admin(msgspec.structs.replace(app.admin._session, storage=storage))
+    for name, part in vars(other).items():
+        patch.setattr(app.admin, name, part)
 
 
 class Room:
@@ -131,7 +154,7 @@ async def stocked(room: Room) -> None:
     await room.app.surroundings()  # what a worker does first: it defines what tasks need
     send = room.app.tasks.find("send")
     assert send is not None
-    await room.app.admin.create_schedule("nightly", Cron("0 3 * * *"), send.call("a@example.com"))
+    await room.app.admin.schedules.create("nightly", Cron("0 3 * * *"), send.call("a@example.com"))
     await storage.workers.register(
         WorkerStart(
             id="w1",

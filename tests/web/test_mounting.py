@@ -78,7 +78,7 @@ async def test_every_address_of_a_page_stays_under_the_mount(
                 headers=BROWSER,
             )
             assert done.headers["location"] == "/ops/jobs/queues"
-            assert (await room.app.admin.queue("mail")).paused
+            assert (await room.app.admin.queues.get("mail")).paused
 
 
 async def test_two_dashboards_on_one_host_do_not_share_sessions() -> None:

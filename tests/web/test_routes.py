@@ -56,7 +56,7 @@ def test_no_path_stands_in_the_table_twice() -> None:
 
 
 async def test_every_route_without_credentials_shows_nothing(room: Room) -> None:
-    await room.app.admin.pause("mail")
+    await room.app.admin.queues.pause("mail")
     async with room.client() as stranger:
         for route, method in EVERYWAY:
             if route.role is None:
@@ -110,7 +110,7 @@ async def test_a_viewer_reads_and_is_refused_whatever_changes_something(room: Ro
                     assert answer.status_code in {403, 405}
         override = {**BROWSER, "x-http-method-override": "POST"}
         await viewer.get("/queues/pause?queue=mail&_method=POST", headers=override)
-    assert not (await room.app.admin.queue("mail")).paused
+    assert not (await room.app.admin.queues.get("mail")).paused
 
 
 async def test_reading_changes_nothing(room: Room) -> None:
@@ -162,7 +162,7 @@ async def test_what_another_site_makes_a_browser_send_is_refused(
             assert "cross" in answer.text or "somewhere else" in answer.text
         stream = await admin.get("/live", headers=headers)
         assert stream.status_code == 403
-    assert not (await room.app.admin.queue("mail")).paused
+    assert not (await room.app.admin.queues.get("mail")).paused
 
 
 async def test_a_form_without_the_token_of_its_session_does_nothing(room: Room) -> None:
@@ -172,7 +172,7 @@ async def test_a_form_without_the_token_of_its_session_does_nothing(room: Room) 
             for route in CHANGING:
                 answer = await admin.post(sample(route), data={"token": token}, headers=BROWSER)
                 assert answer.status_code == 403, route.path
-    assert not (await room.app.admin.queue("mail")).paused
+    assert not (await room.app.admin.queues.get("mail")).paused
 
 
 async def test_a_request_without_any_word_of_where_it_comes_from_needs_the_token(
@@ -184,7 +184,7 @@ async def test_a_request_without_any_word_of_where_it_comes_from_needs_the_token
         assert refused.status_code == 403
         taken = await admin.post("/queues/pause?queue=mail", data={"token": token})
         assert taken.status_code == 303
-    assert (await room.app.admin.queue("mail")).paused
+    assert (await room.app.admin.queues.get("mail")).paused
 
 
 async def test_read_only_holds_for_admins_too(room: Room) -> None:

@@ -128,7 +128,7 @@ class Bench:
 
     async def history(self, job: JobRecord) -> list[Attempt]:
         """The ended claims of a job."""
-        return list(await self.app.admin.history(job.id))
+        return list(await self.app.admin.jobs.history(job.id))
 
 
 @asynccontextmanager

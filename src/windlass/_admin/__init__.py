@@ -1,4 +1,4 @@
-"""What operators ask and order: reads, actions, explanations, checks and copies.
+"""``app.admin``: operators' reads and actions, explanations, checks and copies.
 
 The command line, the dashboard and user code all use it. Texts for one of them stay there.
 """

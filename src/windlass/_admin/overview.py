@@ -1,4 +1,4 @@
-"""The first page of a dashboard in one look: a list per state, and the schedules."""
+"""The first page of a dashboard in one call: a list per state, and the schedules."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from windlass._admin.jobs.bulk import BulkActionAdmin
-from windlass._admin.schedules import ScheduleAdmin, ScheduleReport
+from windlass._admin.jobs.jobs import JobAdmin
+from windlass._admin.schedule_reports import ScheduleReport
+from windlass._admin.schedules import ScheduleAdmin
+from windlass._admin.session import AdminSession
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State
 from windlass._storage.protocol.job_list import Cursor, JobFilter, Page
@@ -55,16 +57,16 @@ class JobList(msgspec.Struct, frozen=True, kw_only=True):
     total: int = 0
     """How many there are, up to `Snapshot.history_limit`."""
     exact: bool = True
-    """False: there are so many or more."""
+    """False: there are at least that many."""
     next: Cursor | None = None
-    """Where the list goes on behind this page: ``before`` of `find` with the list's filter; None:
-    nothing further."""
+    """Where the list continues: ``before`` of `JobAdmin.find` with the list's filter; None: this is
+    the end."""
     beyond: bool = False
-    """This page lies behind `Snapshot.history_limit`: it was not looked at. Use `find`."""
+    """This page lies behind `Snapshot.history_limit` and was not read: use `JobAdmin.find`."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Lists of jobs, each in the order that `find` gives it, and the schedules."""
+    """Lists of jobs, each in the order of `JobAdmin.find`, and the schedules."""
 
     enqueued: JobList = JobList()
     running: JobList = JobList()
@@ -75,14 +77,19 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     schedules: Sequence[ScheduleReport] = ()
     """By name, the first 100."""
     schedules_after: str | None = None
-    """Where they go on: ``after`` of `schedule_page`; None: these are all."""
+    """Where they continue: ``after`` of `ScheduleAdmin.page`; None: these are all."""
     page_size: int = PAGE
     history_limit: int = MAX_PAGE
     """How many jobs of a list are counted and can be paged to; the rest is found by filters."""
 
 
-class OverviewAdmin(BulkActionAdmin, ScheduleAdmin):
-    """The part of ``app.admin`` that shows everything at once."""
+class OverviewAdmin:
+    """``app.admin.overview``: everything on one page."""
+
+    def __init__(self, session: AdminSession, jobs: JobAdmin, schedules: ScheduleAdmin) -> None:
+        self._session = session
+        self._jobs = jobs
+        self._schedules = schedules
 
     async def snapshot(
         self,
@@ -93,8 +100,9 @@ class OverviewAdmin(BulkActionAdmin, ScheduleAdmin):
         completed: int = 1,
         failed: int = 1,
     ) -> Snapshot:
-        """One page of each list: its number, from 1. A store that cannot be read gives an empty
-        one: this is for pages that must always come up.
+        """Read one page of each list; the numbers count from 1.
+
+        If the storage cannot be read, the snapshot is empty: a page that shows it always comes up.
         """
         size = min(max(page_size, 1), _LARGEST)
         numbers = {
@@ -105,7 +113,7 @@ class OverviewAdmin(BulkActionAdmin, ScheduleAdmin):
         }
         try:
             lists = {name: await self._list(name, n, size) for name, n in numbers.items()}
-            schedules, after = await self.schedule_page(limit=SCHEDULES)
+            schedules, after = await self._schedules.page(limit=SCHEDULES)
         except StorageError:
             return Snapshot(page_size=size)
         whole = Snapshot(schedules=schedules, schedules_after=after, page_size=size)
@@ -113,10 +121,10 @@ class OverviewAdmin(BulkActionAdmin, ScheduleAdmin):
 
     async def _list(self, name: str, number: int, size: int) -> JobList:
         state, window = _LISTS[name]
-        storage = await self._storage()
+        storage = await self._session.storage()
         since = None if window is None else await storage.now() - window
         wanted = JobFilter(states=[state], finished_from=since)
-        counted = await self.count(wanted, most=MAX_PAGE)
+        counted = await self._jobs.count(wanted, most=MAX_PAGE)
         number = max(number, 1)
         first = (number - 1) * size
         beyond = first >= MAX_PAGE
@@ -132,17 +140,17 @@ class OverviewAdmin(BulkActionAdmin, ScheduleAdmin):
         )
 
     async def _page(self, wanted: JobFilter, *, first: int, size: int) -> Page:
-        """By walking there: the cursor of a numbered page is not known."""
+        """Read page after page up to this one: the cursor of a numbered page is not known."""
         skipped = 0
         while skipped < first:
-            page = await self.find(wanted, limit=first - skipped)
+            page = await self._jobs.find(wanted, limit=first - skipped)
             skipped += len(page)
             if page.next is None:
                 return Page(())
             wanted = msgspec.structs.replace(wanted, before=page.next)
         found: list[JobRecord] = []
         while True:
-            page = await self.find(wanted, limit=size - len(found))
+            page = await self._jobs.find(wanted, limit=size - len(found))
             found += page
             if page.next is None or len(found) >= size:
                 return Page(found, page.next)

@@ -1,8 +1,8 @@
-"""Plugins: what each of them brings, and what it may do."""
+"""Plugins: their tasks and schedules, and their grants."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 import msgspec
@@ -36,7 +36,7 @@ class PluginTaskReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PluginSchedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule as the plugin has it; what holds, `ScheduleAdmin.schedule` says."""
+    """A schedule as the plugin declares it. `ScheduleAdmin.get` says what holds now."""
 
     name: str
     words: str
@@ -52,8 +52,8 @@ class PluginReport(msgspec.Struct, frozen=True, kw_only=True):
     documentation: str
     grants: Grants
     running: int | None
-    """Jobs of it that run now in the whole cluster; None: it has no ``max_running``, so nobody
-    counts."""
+    """Its jobs that run now in the whole cluster; None: it has no ``max_running``, so they are not
+    counted."""
     tasks: Sequence[PluginTaskReport]
     schedules: Sequence[PluginSchedule]
     middleware: int
@@ -62,42 +62,42 @@ class PluginReport(msgspec.Struct, frozen=True, kw_only=True):
     """What it says its handlers ask for."""
 
 
-class PluginAdmin(AdminSession):
-    """The part of ``app.admin`` that is about plugins. They are part of the code: what is told is
-    what this process has installed.
-    """
+class PluginAdmin:
+    """``app.admin.plugins``: the plugins that are installed in this process."""
 
-    installed: Mapping[str, Installed] = {}
-    """Given by the app."""
+    def __init__(self, session: AdminSession) -> None:
+        self._session = session
 
-    async def plugins(self) -> Sequence[PluginReport]:
-        """Every plugin of this app, by name."""
-        return [await self._plugin(self.installed[name]) for name in sorted(self.installed)]
+    async def list(self) -> Sequence[PluginReport]:
+        """List every plugin of this app, by name."""
+        installed = self._session.plugins
+        return [await self._report(installed[name]) for name in sorted(installed)]
 
-    async def plugin(self, name: str) -> PluginReport:
-        """One of them; PluginUnknown."""
-        found = self.installed.get(name)
+    async def get(self, name: str) -> PluginReport:
+        """Return one plugin; PluginUnknown."""
+        installed = self._session.plugins
+        found = installed.get(name)
         if found is None:
-            near = suggestion(name, self.installed)
+            near = suggestion(name, installed)
             offered = " Its package is there, and the settings do not name it."
             message = (
                 f"no plugin {name!r} is installed.{near}{offered if name in installable() else ''} "
-                f"Here: {', '.join(sorted(self.installed))}"
+                f"Here: {', '.join(sorted(installed))}"
             )
             raise PluginUnknown(message)
-        return await self._plugin(found)
+        return await self._report(found)
 
-    async def _plugin(self, plugin: Installed) -> PluginReport:
+    async def _report(self, plugin: Installed) -> PluginReport:
         running = None
         if plugin.grants.max_running is not None:
-            limits = (await self._storage()).limits
+            limits = (await self._session.storage()).limits
             running = sum(state.running for state in await limits.states(plugin.name))
         return PluginReport(
             name=plugin.name,
             documentation=plugin.documentation,
             grants=plugin.grants,
             running=running,
-            tasks=[self._plugin_task(task) for task in plugin.tasks],
+            tasks=[self._task_report(task) for task in plugin.tasks],
             schedules=[
                 PluginSchedule(
                     name=name,
@@ -110,8 +110,8 @@ class PluginAdmin(AdminSession):
             services=plugin.services,
         )
 
-    def _plugin_task(self, task: PluginTask) -> PluginTaskReport:
-        own, usual = task.settings, self._settings
+    def _task_report(self, task: PluginTask) -> PluginTaskReport:
+        own, usual = task.settings, self._session.settings
         return PluginTaskReport(
             name=task.name,
             documentation=task.documentation,

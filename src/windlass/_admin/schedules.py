@@ -1,10 +1,9 @@
-"""Schedules: what people see of them, and what they do to them."""
+"""Schedules: their reports, and operators' changes to them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from types import MappingProxyType
 from typing import Any, Literal, TypedDict, Unpack
 
 import msgspec
@@ -47,7 +46,7 @@ _EDITABLE = ("rule", "missed", "most_missed", "overlap", "jitter", "starts", "en
 
 
 class AuditedScheduleStore:
-    """A `ScheduleStore` whose writes carry the record of one order."""
+    """A `ScheduleStore` whose writes carry the audit record of one action."""
 
     def __init__(self, store: ScheduleStore, note: AuditNote) -> None:
         """``note`` is stored once, with the first write that takes effect."""
@@ -72,7 +71,7 @@ class AuditedScheduleStore:
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """What can be said of a schedule beside its rule, as in ``@app.schedule``."""
+    """Options of a schedule beside its rule, as for ``@app.schedule``."""
 
     missed: Literal["skip", "one", "all"]
     most_missed: int
@@ -83,75 +82,79 @@ class ScheduleOptions(TypedDict, total=False):
 
 
 class ScheduleChanges(ScheduleOptions, total=False):
-    """What can be changed of one."""
+    """Options of a schedule that can be changed."""
 
     rule: Rule
 
 
 def _active(row: ScheduleRow) -> tuple[bytes, tuple[JobId, ...]]:
-    """What a row says, and its runs that had not ended when it was written."""
+    """Return a row's body, and its runs that had not ended when it was written."""
     known = decoded(row)
     runs = known.state.runs if isinstance(known, ScheduleView) else ()
     return row.body, tuple(run.job for run in runs if run.active and run.job is not None)
 
 
-class ScheduleAdmin(AdminSession):
-    """The part of ``app.admin`` that is about schedules."""
+class ScheduleAdmin:
+    """``app.admin.schedules``: list, create, change, pause and trigger schedules."""
 
-    _seen_runs: Mapping[str, tuple[bytes, tuple[JobId, ...]]] = MappingProxyType({})
-    """By name, of the last `schedule_marks`."""
+    def __init__(self, session: AdminSession) -> None:
+        self._session = session
+        self._seen_runs: Mapping[str, tuple[bytes, tuple[JobId, ...]]] = {}
+        """By name, of the last `fingerprint`."""
 
-    async def schedules(
+    async def list(
         self, *, removed: bool = False, names: Sequence[str] | None = None
     ) -> Sequence[ScheduleReport]:
-        """Every schedule, by name; ``removed``: also those that were removed. ``names``: only
-        these, removed or not. A report costs more than its row: where there are thousands, ask
-        `schedule_states` first, and then for a page of them.
+        """List schedules, by name. ``removed``: removed ones, too. ``names``: only these, removed
+        or not.
+
+        A report costs more than its row. Where there are thousands, ask for `states` first, and
+        then for some of them by name.
         """
-        storage = await self._storage()
+        storage = await self._session.storage()
         found = [decoded(row) for row in await storage.schedules.rows(names)]
         chosen = [one for one in found if removed or names is not None or not _removed(one)]
         return await reports_of(storage, chosen, await storage.now())
 
-    async def schedule_page(
+    async def page(
         self, *, after: str = "", limit: int = 100, removed: bool = False
     ) -> tuple[Sequence[ScheduleReport], str | None]:
-        """The first schedules behind a name, by name, and the name to go on after; None: these were
-        the last.
+        """List the first schedules behind a name, by name. The second value is the name to
+        continue after; None: these were the last.
         """
-        storage = await self._storage()
-        chosen: list[ScheduleView | UnreadableSchedule] = []
+        storage = await self._session.storage()
+        chosen: Sequence[ScheduleView | UnreadableSchedule] = ()
         more = True
         while more and len(chosen) <= limit:
             rows = await storage.schedules.page(after, limit + 1)
             found = map(decoded, rows)
-            chosen += [one for one in found if removed or not _removed(one)]
+            chosen = (*chosen, *(one for one in found if removed or not _removed(one)))
             more, after = len(rows) > limit, rows[-1].name if rows else after
         chosen, rest = chosen[:limit], chosen[limit:]
         reports = await reports_of(storage, chosen, await storage.now())
         return reports, chosen[-1].row.name if rest and chosen else None
 
-    async def schedule_states(self) -> Sequence[tuple[str, ScheduleWord]]:
-        """Name and state of every schedule, removed ones too, by name: one read."""
-        rows = await (await self._storage()).schedules.rows()
+    async def states(self) -> Sequence[tuple[str, ScheduleWord]]:
+        """List name and state of every schedule, removed ones included, in one read."""
+        rows = await (await self._session.storage()).schedules.rows()
         return [(row.name, schedule_state_of(decoded(row))) for row in rows]
 
-    async def schedule(self, name: str) -> ScheduleReport:
-        """One of them; ScheduleUnknown."""
-        storage = await self._storage()
+    async def get(self, name: str) -> ScheduleReport:
+        """Return one schedule; ScheduleUnknown."""
+        storage = await self._session.storage()
         for row in await storage.schedules.rows([name]):
             if not _removed(found := decoded(row)):
                 return (await reports_of(storage, [found], await storage.now()))[0]
-        known = await self._book(storage).get(name)
+        known = await self._edits(storage, storage.schedules).get(name)
         return (await reports_of(storage, [known], await storage.now()))[0]
 
-    async def schedule_marks(self) -> Sequence[object]:
-        """Something that compares unequal once any schedule has changed, has fired, or a run of
-        it has ended: for whoever keeps looking, at a small part of the cost of `schedules`.
+    async def fingerprint(self) -> Sequence[object]:
+        """Return a value that compares unequal once a schedule has changed or fired, or one of its
+        runs has ended. It costs a small part of `list`, for a page that asks again and again.
         """
-        storage = await self._storage()
+        storage = await self._session.storage()
         rows = await storage.schedules.rows()
-        # Who keeps looking meets the same rows again: only those that have changed are decoded.
+        # Most rows are the same as at the last call: only those that have changed are decoded.
         seen = self._seen_runs
         active = [
             known if (known := seen.get(row.name)) and known[0] == row.body else _active(row)
@@ -166,137 +169,127 @@ class ScheduleAdmin(AdminSession):
         )
 
     async def preview(self, rule: Rule, most: int = AHEAD) -> Sequence[datetime]:
-        """When a rule would fire next: a look before it is used."""
-        return next_slots(rule, await (await self._storage()).now(), most)
+        """Compute when a rule would fire next. Nothing is stored."""
+        return next_slots(rule, await (await self._session.storage()).now(), most)
 
-    async def create_schedule(
+    async def create(
         self,
         name: str,
         rule: Rule,
         call: Call[Any],
         *,
         breaker: bool = True,
-        by: str = "",
         **options: Unpack[ScheduleOptions],
     ) -> ScheduleReport:
-        """A schedule made at run time: ``options`` as for ``@app.schedule``; ScheduleExists."""
+        """Create a schedule at run time. ``options``: as for ``@app.schedule``; ScheduleExists."""
         check_schedule_name(name)
         given: dict[str, Any] = {**options}
         _check_options(given)
-        storage = await self._storage()
+        storage, settings = await self._session.storage(), self._session.settings
         outline = Schedule(rule=rule, **given)
-        plan, specs = plan_schedule(name, outline, call, self._settings, breaker=breaker)
+        plan, specs = plan_schedule(name, outline, call, settings, breaker=breaker)
         await LimitDefinitions(storage.limits).keep(specs)
-        await self._ordering(storage, "create", name, by=by).create(name, plan, by=by or self._who)
-        return await self.schedule(name)
+        await self._recorded(storage, "create", name).create(name, plan, by=self._session.who)
+        return await self.get(name)
 
-    async def change_schedule(
-        self,
-        name: str,
-        *,
-        call: Call[Any] | None = None,
-        by: str = "",
-        **options: Unpack[ScheduleChanges],
+    async def change(
+        self, name: str, *, call: Call[Any] | None = None, **options: Unpack[ScheduleChanges]
     ) -> ScheduleReport:
-        """Other numbers for a schedule, or another call. They hold, whatever the code says, over
-        every restart and deploy, until `reset_schedule`.
+        """Change a schedule's options or its call. The change overrides the code over every
+        restart and deploy, until `reset`.
         """
         given: dict[str, Any] = {**options}
         _check_options(given)
         if not given and call is None:
             message = f"say what to change of schedule {name!r}: call, {', '.join(_EDITABLE)}"
             raise InvalidArgument(message)
-        storage = await self._storage()
-        book = self._ordering(storage, "change", name, ", ".join(given) or "call", by=by)
-        known = await book.get(name)
+        storage = await self._session.storage()
+        edits = self._recorded(storage, "change", name, ", ".join(given) or "call")
+        known = await edits.get(name)
         outline = msgspec.structs.replace(known.state.plan, **given)
         if call is not None:
             given["job"] = await self._another_job(storage, name, outline, call)
         elif outline.overlap == "queue":
             await LimitDefinitions(storage.limits).keep([turn_limit(name)])
-        await book.change(name, by=by or self._who, **given)
-        return await self.schedule(name)
+        await edits.change(name, by=self._session.who, **given)
+        return await self.get(name)
 
-    async def _another_job(
-        self, storage: Storage, name: str, outline: Schedule, call: Call[Any]
-    ) -> NewJob | None:
-        old = outline.job
-        if old is None:
-            message = f"{name} is a chore of Windlass itself: it makes no calls"
-            raise InvalidArgument(message)
-        breaker = any(use.name == breaker_name(old.task) for use in old.limits)
-        plan, specs = plan_schedule(name, outline, call, self._settings, breaker=breaker)
-        await LimitDefinitions(storage.limits).keep(specs)
-        return plan.job
+    async def pause(self, name: str) -> ScheduleReport:
+        """Pause a schedule until it is resumed. A restart keeps it paused."""
+        edits = self._recorded(await self._session.storage(), "pause", name)
+        await edits.pause(name, by=self._session.who)
+        return await self.get(name)
 
-    async def pause_schedule(self, name: str, *, by: str = "") -> ScheduleReport:
-        """Fire nothing until it is resumed; over every restart."""
-        await self._ordering(await self._storage(), "pause", name, by=by).pause(
-            name, by=by or self._who
-        )
-        return await self.schedule(name)
+    async def resume(self, name: str) -> ScheduleReport:
+        """Let a paused schedule fire again, from the next slot on."""
+        edits = self._recorded(await self._session.storage(), "resume", name)
+        await edits.resume(name, by=self._session.who)
+        return await self.get(name)
 
-    async def resume_schedule(self, name: str, *, by: str = "") -> ScheduleReport:
-        """Fire again, from the next slot on."""
-        await self._ordering(await self._storage(), "resume", name, by=by).resume(
-            name, by=by or self._who
-        )
-        return await self.schedule(name)
+    async def trigger(self, name: str) -> Inserted | None:
+        """Run a schedule now, beside its slots. The answer names the job; None for a chore of
+        Windlass itself, which has no job.
 
-    async def trigger_schedule(self, name: str, *, by: str = "") -> Inserted | None:
-        """Run it now, beside its slots; the answer is the job, None for a chore of our own.
-
-        While another job holds the unique key of its job, nothing is made and nothing is recorded:
-        the answer then is that one, with ``created=False``.
+        While another job holds the unique key, no job is made and no action is recorded. The
+        answer then names that job, with ``created=False``.
         """
-        storage = await self._storage()
-        made = await self._ordering(storage, "trigger", name, by=by).trigger(
-            name, by=by or self._who
-        )
+        storage, bus = await self._session.storage(), self._session.bus
+        edits = self._recorded(storage, "trigger", name)
+        made = await edits.trigger(name, by=self._session.who)
         if made is None:
             return None
         if not made.created:
             return Inserted(made.holder or made.job.id, created=False)
-        if self._bus.heard:
-            self._bus.publish(enqueued_event(made.job))
-        await publish_expired_events(storage, self._bus, made.expired)
+        if bus.heard:
+            bus.publish(enqueued_event(made.job))
+        await publish_expired_events(storage, bus, made.expired)
         return Inserted(made.job.id, created=True)
 
-    async def remove_schedule(self, name: str, *, cancel_runs: bool = False, by: str = "") -> None:
-        """Fire no more, also when code that declares it starts again; ``cancel_runs``: cancel what
-        is waiting or running of it.
+    async def remove(self, name: str, *, cancel_runs: bool = False) -> None:
+        """Remove a schedule. It stays removed when code that declares it starts again.
+
+        ``cancel_runs``: cancel its waiting and running jobs.
         """
-        storage = await self._storage()
-        known = await self._ordering(storage, "remove", name, by=by).remove(
-            name, by=by or self._who
-        )
+        storage = await self._session.storage()
+        edits = self._recorded(storage, "remove", name)
+        known = await edits.remove(name, by=self._session.who)
         active = [run.job for run in known.state.runs if run.active and run.job is not None]
         if cancel_runs and active:
             answers = zip(active, await storage.jobs.cancel(active), strict=True)
             ended = [job for job, answer in answers if answer is CancelAnswer.CANCELLED]
-            await publish_action_events(storage, self._bus, Verb.CANCEL, ended)
+            await publish_action_events(storage, self._session.bus, Verb.CANCEL, ended)
 
-    async def reset_schedule(self, name: str, *, by: str = "") -> ScheduleReport:
-        """Back to what the code says, also if it was removed."""
-        await self._ordering(await self._storage(), "reset", name, by=by).reset(
-            name, by=by or self._who
-        )
-        return await self.schedule(name)
+    async def reset(self, name: str) -> ScheduleReport:
+        """Set a schedule back to the code's values. A removed one fires again."""
+        edits = self._recorded(await self._session.storage(), "reset", name)
+        await edits.reset(name, by=self._session.who)
+        return await self.get(name)
 
-    async def delete_schedule(self, name: str) -> None:
-        """Forget a schedule altogether. Code that declares it brings it back: see `remove`."""
-        await self._ordering(await self._storage(), "delete", name).delete(name)
+    async def delete(self, name: str) -> None:
+        """Delete a schedule with its history. Code that declares it creates it again; `remove` does
+        not allow that.
+        """
+        await self._recorded(await self._session.storage(), "delete", name).delete(name)
 
-    def _book(self, storage: Storage) -> Schedules:
-        return Schedules(storage.schedules, storage.now, self._new_ids)
+    async def _another_job(
+        self, storage: Storage, name: str, outline: Schedule, call: Call[Any]
+    ) -> NewJob | None:
+        old, settings = outline.job, self._session.settings
+        if old is None:
+            message = f"{name} is a chore of Windlass itself: it makes no calls"
+            raise InvalidArgument(message)
+        breaker = any(use.name == breaker_name(old.task) for use in old.limits)
+        plan, specs = plan_schedule(name, outline, call, settings, breaker=breaker)
+        await LimitDefinitions(storage.limits).keep(specs)
+        return plan.job
 
-    def _ordering(
-        self, storage: Storage, verb: str, name: str, detail: str = "", *, by: str = ""
-    ) -> Schedules:
-        """The same, for an order that is recorded with what it writes; ``by``: under this name."""
-        actor = self.acting(by) if by else self
-        note = actor._note(f"schedules.{verb}", f"schedule {name}", detail)  # noqa: SLF001
-        return Schedules(AuditedScheduleStore(storage.schedules, note), storage.now, self._new_ids)
+    def _edits(self, storage: Storage, store: ScheduleStore) -> Schedules:
+        return Schedules(store, storage.now, self._session.new_ids)
+
+    def _recorded(self, storage: Storage, verb: str, name: str, detail: str = "") -> Schedules:
+        """Edit schedules so that the audit record is stored with the first write."""
+        note = self._session.note(f"schedules.{verb}", f"schedule {name}", detail)
+        return self._edits(storage, AuditedScheduleStore(storage.schedules, note))
 
 
 def _check_options(options: Mapping[str, Any]) -> None:

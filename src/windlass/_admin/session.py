@@ -1,62 +1,56 @@
-"""What every part of the admin stands on."""
+"""The session that every part of ``app.admin`` is given: where to ask, and who acts."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
-from typing import Any, Self
+from typing import Any
 
+import msgspec
 from msgspec import UNSET
 
 from windlass._admin.jobs.redaction import KeyMasks
 from windlass._core.job.job import JobId
 from windlass._core.values.names import check_text
 from windlass._observe.bus import Bus
+from windlass._plugins.installation import Installed
 from windlass._settings.settings import Settings
 from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.storage import Storage
+from windlass._tasks.task import TaskRegistry
 from windlass.errors import InvalidArgument
 
 __all__ = ["AdminSession", "check_changes"]
 
 
-class AdminSession:
-    """Asks a storage that is opened on first use; accepted orders are told on the bus."""
+class AdminSession(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the parts of ``app.admin`` need."""
 
-    def __init__(
-        self,
-        storage: Callable[[], Awaitable[Storage]],
-        bus: Bus,
-        settings: Settings,
-        new_ids: Callable[[int], Sequence[JobId]],
-    ) -> None:
-        """``storage`` opens on first use; accepted orders are told on ``bus``."""
-        self._storage = storage
-        self._bus = bus
-        self._settings = settings
-        self._new_ids = new_ids
-        self._who = "api"
-        self._shades = KeyMasks(storage)
+    storage: Callable[[], Awaitable[Storage]]
+    """Opens the storage on first use."""
+    bus: Bus
+    """Gets an event for each action that took effect."""
+    settings: Settings
+    new_ids: Callable[[int], Sequence[JobId]]
+    masks: KeyMasks
+    """Hide the digests of unique keys and limit keys."""
+    tasks: TaskRegistry
+    plugins: Mapping[str, Installed]
+    """The plugins that are installed in this process, by name."""
+    who: str = "api"
+    """The name in the audit record of each action."""
 
-    def acting(self, who: str) -> Self:
-        """The same for somebody else: orders are recorded under the name ``who``."""
-        other = copy.copy(self)
-        other._who = check_text(who, "who")  # noqa: SLF001 -- one of our own
-        return other
+    def acting(self, who: str) -> AdminSession:
+        """Return the same session, whose actions are recorded under the name ``who``."""
+        return msgspec.structs.replace(self, who=check_text(who, "who"))
 
-    async def now(self) -> datetime:
-        """The store's clock, by which every instant it tells is to be read."""
-        return await (await self._storage()).now()
-
-    def _note(self, what: str, subject: str = "", detail: str = "") -> AuditNote:
-        """For the record of one order; a repeat of the very same is recognised by it."""
-        (number,) = self._new_ids(1)
-        return AuditNote(id=number, who=self._who, what=what, subject=subject, detail=detail)
+    def note(self, what: str, subject: str = "", detail: str = "") -> AuditNote:
+        """Make the audit record of one action. A repeat of the action is recognised by its id."""
+        (number,) = self.new_ids(1)
+        return AuditNote(id=number, who=self.who, what=what, subject=subject, detail=detail)
 
 
 def check_changes(given: Mapping[str, object], what: str) -> dict[str, Any]:
-    """Keep what was said; refuse a change that says nothing."""
+    """Keep the options that were given; refuse a change without any."""
     changes = {name: value for name, value in given.items() if value is not UNSET}
     if not changes:
         raise InvalidArgument(f"say what to change of {what}: {', '.join(given)}")

@@ -1,15 +1,17 @@
-"""The storage itself, and the records of who ordered and what happened."""
+"""The storage itself: its clock, its health, its event log, and copies of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 
-from windlass._admin.jobs.read import JobIdAdmin
-from windlass._core.values.hidden_keys import has_digest
-from windlass._storage.protocol.actions import AuditRecord
+from windlass._admin.copy.copy import CopyProgress, CopyRefused, CopyReport, copy
+from windlass._admin.jobs.ids import resolve_id
+from windlass._admin.session import AdminSession
+from windlass._core.values.redaction import redacted_url
+from windlass._storage.open import StorageOpener
 from windlass._storage.protocol.journal import EventRecord
 from windlass._storage.timings import Spread, timings_of
 from windlass._system.seams import monotonic
@@ -18,7 +20,7 @@ __all__ = ["StorageAdmin", "StorageReport"]
 
 
 class StorageReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of where jobs live."""
+    """The storage's place, health and timings."""
 
     description: str
     """Backend, version and place in one line, without secrets."""
@@ -32,12 +34,19 @@ class StorageReport(msgspec.Struct, frozen=True, kw_only=True):
     """How long this process's last reads and writes took, under ``read`` and ``write``."""
 
 
-class StorageAdmin(JobIdAdmin):
-    """The part of ``app.admin`` about the storage and its records."""
+class StorageAdmin:
+    """``app.admin.storage``: clock, health, event log and copies."""
 
-    async def storage(self) -> StorageReport:
-        """How the storage is."""
-        storage = await self._storage()
+    def __init__(self, session: AdminSession) -> None:
+        self._session = session
+
+    async def now(self) -> datetime:
+        """Read the storage's clock. Every instant that the storage tells is by this clock."""
+        return await (await self._session.storage()).now()
+
+    async def report(self) -> StorageReport:
+        """Ask the storage for its health, and measure how long it takes to answer."""
+        storage = await self._session.storage()
         began = monotonic()
         facts = await storage.health()
         at = await storage.now()
@@ -51,29 +60,6 @@ class StorageAdmin(JobIdAdmin):
             timings={} if timings is None else timings.spread(),
         )
 
-    async def audits(
-        self, *, limit: int = 50, before: int | None = None, subject: str | None = None
-    ) -> Sequence[AuditRecord]:
-        """Who ordered what, the newest first. The next page: ``before=`` the last one's number.
-
-        ``subject``: only orders about this, such as ``job 0192f3a1…9c4e07`` or ``queue mail``.
-        """
-        store = (await self._storage()).orders
-        kind, _, name = (subject or "").partition(" ")
-        if kind == "job" and name:
-            subject = f"job {await self.resolve(name)}"
-        size = min(max(limit, 1), 1000)
-        records = await store.audits(limit=size, before=before, subject=subject)
-        return [await self._told(record) for record in records]
-
-    async def _told(self, record: AuditRecord) -> AuditRecord:
-        note = record.note
-        if not has_digest(note.subject) and not has_digest(note.detail):
-            return record
-        texts = [await self._shades.text(text) for text in (note.subject, note.detail)]
-        told = msgspec.structs.replace(note, subject=texts[0], detail=texts[1])
-        return msgspec.structs.replace(record, note=told)
-
     async def events(
         self,
         since: datetime,
@@ -82,7 +68,36 @@ class StorageAdmin(JobIdAdmin):
         limit: int = 1000,
         job_id: str | None = None,
     ) -> Sequence[EventRecord]:
-        """The event log, oldest first, where it is switched on (``event_log=True``)."""
-        store = (await self._storage()).journal
-        job = None if job_id is None else await self.resolve(job_id)
+        """Read the event log, oldest first. It is empty unless ``event_log=True`` is set."""
+        store = (await self._session.storage()).journal
+        job = None if job_id is None else await resolve_id(self._session, job_id)
         return await store.events(since, until, limit=min(max(limit, 1), 10_000), job=job)
+
+    async def copy(
+        self,
+        url: str,
+        *,
+        resume: bool = False,
+        progress: Callable[[CopyProgress], None] | None = None,
+    ) -> CopyReport:
+        """Copy jobs, schedules, limits, settings and history into the storage at ``url``, of any
+        backend. Stop the workers and everything that enqueues first.
+
+        CopyRefused while workers are live on either side, or if the target holds other jobs. You
+        can interrupt it; run it again to continue. ``resume``: the target holds part of this copy,
+        even if it has no record of it.
+        """
+        source = await self._session.storage()
+        settings = msgspec.structs.replace(self._session.settings, url=url)
+        target = await StorageOpener(settings).open()
+        try:
+            if not target.shared:
+                message = f"{redacted_url(url)} ends with this call: name a storage that stays"
+                raise CopyRefused(message)
+            return await copy(source, target, resume=resume, progress=progress or _say_nothing)
+        finally:
+            await target.close()
+
+
+def _say_nothing(_: CopyProgress) -> None:
+    """Ignore the progress of a copy."""

@@ -1,4 +1,4 @@
-"""Workers: who they are, what they run, and what is asked of them."""
+"""Workers: their rows, their jobs, and the commands that operators send them."""
 
 from __future__ import annotations
 
@@ -17,56 +17,60 @@ from windlass.errors import InvalidArgument, suggestion
 __all__ = ["WorkerAdmin"]
 
 
-class WorkerAdmin(AdminSession):
-    """The part of ``app.admin`` that is about workers.
+class WorkerAdmin:
+    """``app.admin.workers``: list workers, see their jobs, pause and stop them.
 
-    They hear of an order with their next heartbeat. A worker that leaves in order gives nothing up:
-    what it runs may end, and what does not end in time is given back with its attempt.
+    A worker gets a command with its next heartbeat. A worker that is stopped loses no job: running
+    jobs may finish, and a job that does not finish in time is given back with its attempt.
     """
 
-    async def workers(self, *, ended_within: timedelta | None = None) -> Sequence[WorkerRecord]:
-        """Every worker's row, newest first; of those that have ended, the ones that did so
-        ``ended_within`` this time (None: all that are kept).
+    def __init__(self, session: AdminSession) -> None:
+        self._session = session
+
+    async def list(self, *, ended_within: timedelta | None = None) -> Sequence[WorkerRecord]:
+        """List workers, the newest first. ``ended_within``: leave out workers that ended longer
+        ago; None keeps all that are stored.
         """
-        storage = await self._storage()
+        storage = await self._session.storage()
         rows = await storage.workers.workers()
         if ended_within is None:
             return rows
         oldest = await storage.now() - ended_within
         return [row for row in rows if row.ended_at is None or row.ended_at >= oldest]
 
-    async def jobs_of(self, worker: str, *, limit: int = 100) -> Page:
-        """What a worker is running."""
+    async def jobs(self, worker: str, *, limit: int = 100) -> Page:
+        """List the jobs that a worker is running."""
         wanted = JobFilter(states=[State.RUNNING], worker=worker)
-        page = await redacted_page(await (await self._storage()).admin.find(wanted, limit=limit))
-        return Page(await self._shades.jobs(page), page.next, page.reached)
+        found = await (await self._session.storage()).admin.find(wanted, limit=limit)
+        page = await redacted_page(found)
+        return Page(await self._session.masks.jobs(page), page.next, page.reached)
 
-    async def quiet_workers(self, *workers: str) -> None:
-        """Let these take nothing new; what they run goes on, and they stay."""
+    async def quiet(self, *workers: str) -> None:
+        """Let these workers claim no more jobs. Running jobs finish, and the workers stay."""
         await self._assign(workers, Duty.QUIET)
 
-    async def resume_workers(self, *workers: str) -> None:
-        """Undo `quiet_workers`."""
+    async def resume(self, *workers: str) -> None:
+        """Let quiet workers claim jobs again."""
         await self._assign(workers, Duty.WORK)
 
-    async def stop_workers(self, *workers: str) -> None:
-        """Let these leave in order, as after SIGTERM. It cannot be taken back."""
+    async def stop(self, *workers: str) -> None:
+        """Shut these workers down, as SIGTERM does. It cannot be taken back."""
         await self._assign(workers, Duty.STOP)
 
     async def _assign(self, workers: Sequence[str], duty: Duty) -> None:
-        """All of them or none: a name that is not a live worker's is refused."""
+        """Send a command to all of them, or to none if one is not a live worker."""
         if not workers:
             message = f"name a worker: {shell_command('workers', 'list')} shows them"
             raise InvalidArgument(message)
-        rows = {row.start.id: row for row in await self.workers()}
+        rows = {row.start.id: row for row in await self.list()}
         for worker in workers:
             _check(worker, rows, duty)
         subject = f"worker {workers[0]}" if len(workers) == 1 else f"{len(workers):,} workers"
         detail = "" if len(workers) == 1 else few(list(workers))
         what = {Duty.WORK: "resume", Duty.QUIET: "quiet", Duty.STOP: "stop"}[duty]
-        audit = self._note(f"workers.{what}", subject, detail)
-        store = (await self._storage()).workers
-        # One that has ended since the look has done what was asked of it, or cannot any more.
+        audit = self._session.note(f"workers.{what}", subject, detail)
+        store = (await self._session.storage()).workers
+        # A worker may have ended since it was read. The store leaves it out.
         await store.assign(workers, duty, audit=audit)
 
 

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import msgspec
 
+from windlass._admin.jobs.redaction import KeyMasks
+from windlass._admin.session import AdminSession
 from windlass._app.observability import Observability
 from windlass._app.producer import Producer
 from windlass._app.sync import BlockingClient
@@ -110,7 +112,17 @@ class Windlass(Producer):
         self.blocking: BlockingClient = BlockingClient(self)
         self._outbox = Outbox(self, self.blocking.start)
         self._seams = seams or Seams(wall=clock.now)
-        self.admin: Admin = Admin(self.storage, self.bus, self.settings, self._seams.new_job_ids)
+        self.admin: Admin = Admin(
+            AdminSession(
+                storage=self.storage,
+                bus=self.bus,
+                settings=self.settings,
+                new_ids=self._seams.new_job_ids,
+                masks=KeyMasks(self.storage),
+                tasks=self.tasks,
+                plugins=self.plugins,
+            )
+        )
         self._opener = StorageOpener(self.settings, clock)
         self._make_client: Callable[..., Client] = Client
         self._links: dict[asyncio.AbstractEventLoop, _AppLoop] = {}
@@ -118,7 +130,6 @@ class Windlass(Producer):
         self._pid = os.getpid()
         self._imported = False
         self._install_own()
-        self.admin.installed, self.admin.registry = self.plugins, self.tasks
         self.watch: Observability = Observability(self.storage, self.bus, self.layers)
 
     def __repr__(self) -> str:

@@ -146,4 +146,4 @@ class Producer(Installer):
 
     async def cancel(self, job: JobId) -> CancelAnswer:
         """Ask for a job's end."""
-        return await self.admin.cancel(job)
+        return await self.admin.jobs.cancel(job)

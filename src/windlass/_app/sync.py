@@ -33,6 +33,9 @@ from windlass.errors import BlockingCallOnLoop
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from windlass._app.blocking_admin.admin import BlockingAdmin
+    from windlass.admin import Admin
+
 __all__ = ["BlockingClient"]
 
 R = TypeVar("R")
@@ -54,6 +57,8 @@ class _App(Protocol):
     def _checked(
         self, calls: Iterable[Call[R]], connection: UserConnection | None, wake: Wake | None
     ) -> list[Call[R]]: ...
+    @property
+    def admin(self) -> Admin: ...
     @property
     def _outbox(self) -> Outbox: ...
     async def _define_for(self, calls: Sequence[Call[Any]]) -> None: ...
@@ -173,6 +178,14 @@ class BlockingClient:
         self._lock = native_lock()
         self._serving: _LoopThread | None = None
 
+    @property
+    def admin(self) -> BlockingAdmin:
+        """``app.admin`` with the same parts, each of whose calls waits for its answer."""
+        # Imported here: a program that only enqueues does not need it.
+        from windlass._app.blocking_admin.admin import BlockingAdmin  # noqa: PLC0415
+
+        return BlockingAdmin(self, self._app.admin)
+
     def enqueue_many(
         self,
         calls: Iterable[Call[R]],
@@ -219,7 +232,7 @@ class BlockingClient:
         instead: str = "the coroutine itself",
         anywhere: bool = False,
     ) -> R:
-        """Run any of the app's coroutines, such as ``app.admin.counts()``, and wait for it.
+        """Run any of the app's coroutines, such as ``app.uninstall(name)``, and wait for it.
 
         ``anywhere``: also on an event loop, which is blocked meanwhile.
         """

@@ -62,7 +62,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     shortened: tuple[str, ...] = ()
     """Which of these fields hold less than there was, because all of it would not have fitted into
-    a payload; ``app.admin.get(job_id)`` has the whole but for secrets."""
+    a payload; ``app.admin.jobs.get(job_id)`` has the whole but for secrets."""
 
 
 # --- where it is written ----------------------------------------------------------------------

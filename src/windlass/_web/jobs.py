@@ -32,7 +32,7 @@ async def resolve_job(visit: PageRequest) -> JobId:
     not looked for.
     """
     job: str = visit.request.path_params["job"]
-    return await visit.admin.resolve(job[:64])
+    return await visit.admin.jobs.resolve(job[:64])
 
 
 async def find_page(
@@ -59,9 +59,9 @@ async def find_page(
 
 async def _step(admin: Admin, wanted: JobFilter, limit: int, within: timedelta | float) -> Page:
     if wanted.text is None:
-        return await admin.find(wanted, limit=limit, within=within)
+        return await admin.jobs.find(wanted, limit=limit, within=within)
     rest = msgspec.structs.replace(wanted, text=None)
-    return await admin.search(wanted.text, rest, limit=limit, within=within)
+    return await admin.jobs.search(wanted.text, rest, limit=limit, within=within)
 
 
 def _weight(job: JobRecord) -> int:

@@ -191,7 +191,7 @@ class PageRequest:
 
     async def render(self, template: str, *, code: int = 200, **context: Any) -> Response:
         """A page for somebody who was let in. ``now`` is the store's unless the page says it."""
-        now: datetime = context.pop("now", None) or await self.admin.now()
+        now: datetime = context.pop("now", None) or await self.admin.storage.now()
         notice = self._notice()
         response = self.dashboard.templates.respond(
             template, self, code=code, now=now, notice=notice, **context

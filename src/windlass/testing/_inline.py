@@ -100,7 +100,7 @@ class InlineClient(Client):
         if depth >= _DEEPEST:
             message = (
                 f"{depth} inline jobs have enqueued one another. A task that enqueues itself "
-                f"never ends in inline mode: use windlass.testing._drain for it."
+                f"never ends in inline mode: use windlass.testing.drain for it."
             )
             raise TooDeep(message)
         jobs = await super().enqueue_many(calls, ids)
@@ -188,5 +188,5 @@ async def _raise_failures(stepper: Stepper, ids: Sequence[JobId]) -> None:
 def _endless(stepper: Stepper) -> str:
     return (
         f"{len(stepper.runs)} runs and the job has not ended: {stepper.runs[-1].task} keeps asking "
-        f"to be run later. Inline mode does not wait; use windlass.testing._drain for it."
+        f"to be run later. Inline mode does not wait; use windlass.testing.drain for it."
     )

@@ -238,7 +238,7 @@ async def _seed(app: Windlass, held: asyncio.Event, cooled: asyncio.Event) -> di
     waiting = await task["later"].options(delay=3600).enqueue(5)
     cancelled = await task["later"].options(delay=3600).enqueue(6)
     await cancelled.cancel()
-    await app.admin.enqueue(task["later"].call(7))
+    await app.admin.jobs.enqueue(task["later"].call(7))
     return {
         "ADDED": added.id,
         "BROKEN": broken.id,

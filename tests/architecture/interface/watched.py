@@ -73,7 +73,7 @@ async def _watch(lines: _Lines) -> Watched:
         await app.tasks["work"].options(key="twice", delay=60).enqueue()
         await app.tasks["work"].options(key="twice", delay=60).enqueue()
         await app.enqueue_many([app.tasks["work"].call(), app.tasks["fail"].call()])
-        await app.admin.set_queue("default", max_running=9)
+        await app.admin.queues.set("default", max_running=9)
         async with app.worker(until_empty=True) as worker:
             for event in _events():
                 app.bus.publish(event)

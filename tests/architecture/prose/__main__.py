@@ -1,4 +1,4 @@
-"""``python -m tests.architecture.prose docs/limits.md README.md``: what the gate says about these.
+"""``python -m tests.architecture.prose docs/guides/limits.md``: what the gate says about pages.
 
 ``help``, ``templates`` and ``docstrings`` name the other texts. Without arguments it reads all.
 """

@@ -42,7 +42,7 @@ def url_in(folder: Path) -> str:
 def counts(url: str) -> dict[str, int]:
     async def look() -> dict[str, int]:
         async with Windlass(url) as app:
-            return {queue.queue: queue.ready for queue in await app.admin.counts()}
+            return {queue.queue: queue.ready for queue in await app.admin.queues.counts()}
 
     return asyncio.run(look())
 

@@ -56,7 +56,7 @@ def test_everything_is_copied_and_again_nothing_is(move: Move) -> None:
     assert "4, 0 of them copied now" in said.out
     assert "the same on both sides" in said.out
     new = Windlass(move.url)
-    stored = new.blocking.run(new.admin.find(limit=9))
+    stored = new.blocking.run(new.admin.jobs.find(limit=9))
     assert {job.id for job in stored} >= set(ids)
     new.blocking.run(new.close())
     new.blocking.stop()
@@ -129,7 +129,7 @@ def test_a_copy_that_was_interrupted_is_run_again(move_file: Move, tmp_path: Pat
 
 
 def test_the_page_tells_every_option() -> None:
-    text = (ROOT / "docs" / "storages.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "operating" / "storages.md").read_text(encoding="utf-8")
     assert "windlass db copy" in text
     options = [name for option in copy.params for name in option.opts]
     assert [name for name in options if name.startswith("--") and name not in text] == []

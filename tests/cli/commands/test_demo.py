@@ -32,7 +32,7 @@ def test_the_demo_ends_as_it_should_and_tells_every_state(tmp_path: Path) -> Non
     assert not (tmp_path / "mine.db").exists()  # the user's own database is none of its business
 
     app = Windlass(f"sqlite:///{kept}")
-    jobs = app.blocking.run(app.admin.find(limit=1000))
+    jobs = app.blocking.run(app.admin.jobs.find(limit=1000))
     app.blocking.run(app.close())
     app.blocking.stop()
     assert len(jobs) == 61
@@ -81,7 +81,7 @@ def test_the_served_demo_shows_its_past_says_that_it_is_one_and_goes_on(tmp_path
 def test_every_demo_has_the_same_past() -> None:
     async def sold(loop: DemoLoop) -> list[tuple[str, str, int]]:
         async with simulate_past(loop, timedelta(minutes=30)) as shop:
-            jobs = await shop.app.admin.find(limit=1000)
+            jobs = await shop.app.admin.jobs.find(limit=1000)
             return [(job.task, job.payload.decode(), job.attempt) for job in jobs][-40:]
 
     def once() -> list[tuple[str, str, int]]:

@@ -90,5 +90,5 @@ def test_the_page_tells_everything_it_looks_at() -> None:
     code = "\n".join(path.read_text(encoding="utf-8") for path in sources)
     names = set(re.findall(r'\b(?:ok|warn|bad|lost|found)\(\s*"(\w+)"', code))
     assert {"wal", "eviction", "autovacuum", "notifications", "clock", "unknown_task"} <= names
-    page = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "operating" / "doctor.md").read_text(encoding="utf-8")
     assert sorted(name for name in names if f"`{name}`" not in page) == []

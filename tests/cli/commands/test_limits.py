@@ -15,10 +15,10 @@ def test_numbers_are_changed_for_everybody(everywhere: Desk) -> None:
     desk.fetch.enqueue_sync("a")
     told = desk("limits", "set", "api", "--rate", "2.5/1m:3", "--concurrency", "4", "--json").json
     assert (told["limit"], told["rate"], told["concurrency"]) == ("api", "2.5/1m:3", 4)
-    (report,) = desk.run(desk.app.admin.limits())
+    (report,) = desk.run(desk.app.admin.limits.list())
     assert (report.spec.rate, report.spec.concurrency) == (Rate(2.5, 60, 3), 4)
     assert desk("limits", "set", "api", "--rate", "none").code == 0
-    (report,) = desk.run(desk.app.admin.limits())
+    (report,) = desk.run(desk.app.admin.limits.list())
     assert (report.spec.rate, report.spec.concurrency) == (None, 4)
 
 
@@ -91,7 +91,7 @@ def test_of_a_limit_with_keys_one_has_to_be_named(desk: Desk) -> None:
 def test_a_key_cannot_steer_the_terminal(desk: Desk) -> None:
     desk.serve.enqueue_sync("a")
     desk("limits", "set", "tenant", "--rate", "10/1m")
-    desk.run(desk.app.admin.drain_limit("tenant", "\x1b[2J[red]x"))
+    desk.run(desk.app.admin.limits.drain("tenant", "\x1b[2J[red]x"))
     told = desk("limits", "show", "tenant").out
     assert "\x1b" not in told
     assert "\\x1b[2J[red]x" in told
@@ -109,7 +109,7 @@ def test_a_breaker_is_seen_changed_and_closed(everywhere: Desk) -> None:
         "The breaker of pay opens after 3 failures in a row, for 1m, then × 2 each time, "
         "at most 1h.\n"
     )
-    (report,) = desk.run(desk.app.admin.breakers())
+    (report,) = desk.run(desk.app.admin.breakers.list())
     assert (report.breaker.failures, report.breaker.cool_down) == (3, timedelta(minutes=1))
     assert desk("breakers", "reset", "pay").out.startswith("The breaker of pay is closed")
 

@@ -170,7 +170,7 @@ def test_without_an_app_there_is_our_own(
 
 
 def test_the_page_names_every_field() -> None:
-    page = (ROOT / "docs/plugins.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/guides/plugins.md").read_text(encoding="utf-8")
     table = page[page.index("| Field of `--json`") :].partition("\n\n")[0]
     named = set(re.findall(r"`(\w+)`", table))
     assert named - {"null", "max_running"} - FIELDS - TASK == {"words", "task"}

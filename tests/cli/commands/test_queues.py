@@ -54,7 +54,7 @@ def test_what_is_set_is_stored_shown_and_taken_away_again(everywhere: Desk) -> N
     )
     told = desk("queues", "set", "default", *everything, "--json").json
     assert set(told) == FIELDS
-    record = desk.run(desk.app.admin.queue("default"))
+    record = desk.run(desk.app.admin.queues.get("default"))
     assert record.settings == QueueSettings(
         max_running=5,
         backoff=Backoff.exponential(5, factor=2, cap=3600),
@@ -66,10 +66,10 @@ def test_what_is_set_is_stored_shown_and_taken_away_again(everywhere: Desk) -> N
     options = {name.replace("_", "-"): told[name] for name in QueueSettings.__struct_fields__}
     again = [f"--{name}={value}" for name, value in options.items()]
     assert desk("queues", "set", "other", *again, "--json").code == 0
-    assert desk.run(desk.app.admin.queue("other")).settings == record.settings
+    assert desk.run(desk.app.admin.queues.get("other")).settings == record.settings
 
     assert desk("queues", "set", "default", "--max-running=none", "--backoff=none").code == 0
-    left = desk.run(desk.app.admin.queue("default")).settings
+    left = desk.run(desk.app.admin.queues.get("default")).settings
     assert (left.max_running, left.backoff) == (None, None)
     assert left.cool_down == Backoff.waits([1, 60])
 
@@ -79,12 +79,12 @@ def test_a_queue_is_paused_and_resumed(everywhere: Desk) -> None:
     desk.fetch.enqueue_sync("a")
     said = desk("queues", "pause", "default")
     assert said.out == "Queue default is paused. 1 ready, 0 scheduled, 0 running.\n"
-    assert desk.run(desk.app.admin.queue("default")).paused
+    assert desk.run(desk.app.admin.queues.get("default")).paused
     ((*figures, lag, state),) = desk("queues", "list").rows
     assert (figures, state) == (["default", "1", "0", "0", "0", "0", "0"], "paused")
     assert re.fullmatch(r"[\d.]+ m?s", lag)
     assert desk("queues", "resume", "default", "--json").json["paused"] is False
-    assert not desk.run(desk.app.admin.queue("default")).paused
+    assert not desk.run(desk.app.admin.queues.get("default")).paused
 
 
 def test_a_queue_is_shown_in_words(desk: Desk) -> None:
@@ -203,7 +203,7 @@ def test_a_queue_that_rests_says_how_long_and_is_warmed(desk: Desk) -> None:
     ("page", "group"), [("queues", queues), ("limits", limits), ("throttling", breakers)]
 )
 def test_a_page_tells_every_command_and_every_option(page: str, group: click.Group) -> None:
-    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "guides" / f"{page}.md").read_text(encoding="utf-8")
     for name, command in group.commands.items():
         assert re.search(rf"`{name}\b|\b{group.name} {name}\b", text), name
         options = [name for option in command.params for name in option.opts]
@@ -211,5 +211,5 @@ def test_a_page_tells_every_command_and_every_option(page: str, group: click.Gro
 
 
 def test_the_page_tells_every_field() -> None:
-    text = (ROOT / "docs" / "queues.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "guides" / "queues.md").read_text(encoding="utf-8")
     assert [field for field in FIELDS if f"`{field}`" not in text] == []

@@ -97,7 +97,7 @@ class Diary:
         self.run(until_empty())
 
     def report(self, name: str) -> Any:
-        return self.run(self.app.admin.schedule(name))
+        return self.run(self.app.admin.schedules.get(name))
 
     def run(self, question: Any) -> Any:
         return self.app.blocking.run(question)
@@ -258,7 +258,7 @@ def test_a_removed_schedule_stays_removed_until_it_is_reset(everywhere: Diary) -
     job = diary("trigger", "by-hand", "--json").json["job"]
     said = diary("remove", "by-hand", "--cancel-runs", "--yes")
     assert said.out == "Schedule by-hand is removed and stays so; `reset` brings it back.\n"
-    assert diary.run(diary.app.admin.get(job)).state is State.CANCELLED
+    assert diary.run(diary.app.admin.jobs.get(job)).state is State.CANCELLED
     diary.work()
     assert "by-hand" not in diary("list").out
     assert diary("show", "by-hand").code == 1
@@ -287,7 +287,7 @@ def test_a_schedule_is_shown_in_words(diary: Diary) -> None:
 
 
 def test_failures_in_a_row_and_an_open_breaker_are_told(diary: Diary) -> None:
-    diary.run(diary.app.admin.set_breaker("report", failures=2))
+    diary.run(diary.app.admin.breakers.set("report", failures=2))
     diary.by_app("set", "by-hand", '--args={"region": "down"}')
     for _ in range(2):
         diary("trigger", "by-hand")
@@ -491,7 +491,7 @@ def test_an_app_is_named_before_the_schedule(tmp_path: Path) -> None:
 
 
 def test_the_page_tells_every_command_every_option_and_every_field() -> None:
-    text = (ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "guides" / "schedules.md").read_text(encoding="utf-8")
     assert isinstance(schedules, click.Group)
     for name, command in schedules.commands.items():
         assert re.search(rf"`{name}\b", text), name

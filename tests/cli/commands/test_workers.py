@@ -88,7 +88,7 @@ def test_without_workers_the_next_step_is_said(everywhere: Desk) -> None:
 
 
 def test_the_page_tells_every_field() -> None:
-    text = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "operating" / "workers.md").read_text(encoding="utf-8")
     assert [field for field in FIELDS if f"`{field}`" not in text] == []
 
 

@@ -130,7 +130,7 @@ def test_many_are_asked_about_with_their_number(
     said = desk("jobs", "discard", "--all", "--queue", "bank", "--reason", "gone")
     assert said.code == (0 if answer == "y" else 130)
     assert "Discard 1 job (queue bank)?" in said.err + "".join(asked)
-    assert desk.run(desk.app.admin.get(job)).state is left
+    assert desk.run(desk.app.admin.jobs.get(job)).state is left
 
 
 def test_jobs_that_another_keeps_from_running_are_told(desk: Desk) -> None:
@@ -158,7 +158,7 @@ def test_a_job_is_edited_deleted_and_made_anew(everywhere: Desk) -> None:
     assert said.code == 0
     assert f"Job {failed} runs again as job " in said.out
     new = said.out.split()[-1].rstrip(".")
-    assert desk.run(desk.app.admin.get(failed)).state is State.FAILED
+    assert desk.run(desk.app.admin.jobs.get(failed)).state is State.FAILED
     moved = desk("jobs", "edit", new, "--due", "2040-01-01T00:00Z", "--to-queue", "later")
     assert moved.out == f"Job {new} is due at 2040-01-01 00:00:00 UTC on later, priority 0.\n"
     assert desk("jobs", "delete", new, failed, "--yes").out.count("is deleted") == 2

@@ -16,7 +16,7 @@ from tests.architecture.source import ROOT
 from tests.cli.fixtures import Desk
 from tests.cli.processes import windlass
 from windlass import GiveUp
-from windlass._admin import stats
+from windlass._admin import queues
 from windlass._cli.commands.workers import workers
 from windlass._cli.jobs.command import jobs
 from windlass._core.job.job import AttemptError, ClaimedJob, NewJob, Progress
@@ -97,7 +97,7 @@ def running(desk: Desk, job: NewJob) -> ClaimedJob:
 
 
 def stored(desk: Desk, job: str) -> State:
-    state: State = desk.run(desk.app.admin.get(job)).state
+    state: State = desk.run(desk.app.admin.jobs.get(job)).state
     return state
 
 
@@ -168,7 +168,7 @@ def test_a_list_is_ordered_by_a_time_and_goes_on_there(everywhere: Desk) -> None
 
 
 def test_jobs_are_counted_exactly(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stats, "_CAPS", (2, 2))
+    monkeypatch.setattr(queues, "_CAPS", (2, 2))
     for _ in range(5):
         desk.fetch.enqueue_sync("a")
     assert desk("jobs", "count", "--state", "waiting").out.strip() == "5"
@@ -266,7 +266,7 @@ def test_a_damaged_payload_does_not_damage_the_answer(desk: Desk) -> None:
 def test_a_job_is_explained(everywhere: Desk) -> None:
     desk = everywhere
     job = desk.serve.enqueue_sync("acme").id
-    desk.run(desk.app.admin.pause("mail"))
+    desk.run(desk.app.admin.queues.pause("mail"))
     told = desk("jobs", "explain", job, "--json").json
     assert set(told) == {"id", "task", "queue", "state", "at", "expected_at", "causes"}
     assert [cause["code"] for cause in told["causes"]] == ["queue_paused", "no_worker"]
@@ -338,7 +338,7 @@ def test_a_waiting_job_is_cancelled_and_a_running_one_is_asked(everywhere: Desk)
     claimed = running(desk, NewJob(id=new_job_id(), task="slow", queue="slow"))
     asked = desk("jobs", "cancel", claimed.claim.job, "--yes")
     assert "its worker is told" in asked.out
-    assert desk.run(desk.app.admin.get(claimed.claim.job)).cancel_requested
+    assert desk.run(desk.app.admin.jobs.get(claimed.claim.job)).cancel_requested
 
 
 def test_a_failed_job_is_discarded_with_a_reason(everywhere: Desk) -> None:
@@ -431,12 +431,12 @@ def windlass_python(code: str, folder: Path) -> str:
 
 # --- the page -------------------------------------------------------------------------------------
 
-PAGE = ROOT / "docs" / "operating.md"
+PAGES = ROOT / "docs" / "operating"
 
 
 @pytest.mark.parametrize("group", [jobs, workers])
 def test_the_page_tells_every_command_and_every_option(group: click.Group) -> None:
-    text = PAGE.read_text(encoding="utf-8")
+    text = (PAGES / f"{group.name}.md").read_text(encoding="utf-8")
     for name, command in group.commands.items():
         assert re.search(rf"`{name}\b|\b{group.name} {name}\b", text), name
         options = [name for option in command.params for name in option.opts]
@@ -444,7 +444,8 @@ def test_the_page_tells_every_command_and_every_option(group: click.Group) -> No
 
 
 def test_the_page_tells_every_field_and_every_cause() -> None:
-    text = PAGE.read_text(encoding="utf-8")
+    pages = (PAGES / "jobs.md", PAGES / "incidents.md")
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     sources = (ROOT / "src" / "windlass" / "_admin").rglob("*.py")
     code = "\n".join(path.read_text(encoding="utf-8") for path in sources)
     causes = set(re.findall(r'code ?= ?"(\w+)"', code))

@@ -103,7 +103,7 @@ class Replayed:
         return Said(code, *self._capsys.readouterr())
 
     def stored(self) -> list[JobRecord]:
-        return list(self.app.blocking.run(self.app.admin.find(limit=100)))
+        return list(self.app.blocking.run(self.app.admin.jobs.find(limit=100)))
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ class Yard:
         return str(self._held.enqueue_sync(str(self.gate)).id)
 
     def job(self, job: str) -> JobRecord:
-        return self._app.blocking.run(self._app.admin.get(job))
+        return self._app.blocking.run(self._app.admin.jobs.get(job))
 
     def change(self, how: Callable[[Storage], Coroutine[Any, Any, None]]) -> None:
         """Do what only the store itself can be asked."""
@@ -180,7 +180,7 @@ def test_the_worker_of_an_older_commit_leaves_a_store_of_the_next_version(
             assert worker.wait() == 78
     # What it left is read, and its storage brought up to date, by this release.
     app = Windlass(url)
-    (job,) = app.blocking.run(app.admin.find(JobFilter()))
+    (job,) = app.blocking.run(app.admin.jobs.find(JobFilter()))
     assert (job.task, job.state) == ("held", State.SUCCEEDED)
     app.blocking.run(app.close())
     app.blocking.stop()

@@ -1,4 +1,4 @@
-"""The tests that cannot pass, and why; docs/frameworks.md argues the same."""
+"""The tests that cannot pass, and why; docs/guides/django.md argues the same."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Enqueuing(WindlassBackend):
     def results(self) -> list[Any]:
         """What is stored."""
         app = get_app()
-        every = app.blocking.run(app.admin.find(), anywhere=True)
+        every = app.blocking.run(app.admin.jobs.find(), anywhere=True)
         return [self.get_result(job.id) for job in every]
 
     def clear(self) -> None:
@@ -32,8 +32,8 @@ class Enqueuing(WindlassBackend):
 
 async def _remove_all() -> None:
     app = get_app()
-    for job in await app.admin.find():
-        await app.admin.cancel(job.id)
+    for job in await app.admin.jobs.find():
+        await app.admin.jobs.cancel(job.id)
     store = (await app.storage()).maintenance
     for state in TERMINAL:
         await store.prune(state=state, older_than=timedelta(0), limit=1000)
@@ -52,6 +52,6 @@ class Running(WindlassBackend):
 
 async def _until_ended(job: str) -> None:
     app = get_app()
-    async with app.worker(queues=[(await app.admin.get(job)).queue]):
+    async with app.worker(queues=[(await app.admin.jobs.get(job)).queue]):
         with suppress(ResultError):
             await app.job(job).result(timeout=30)

@@ -230,24 +230,24 @@ async def operate(seat: Seat, pause: float, over: Callable[[], bool]) -> None:
             match chance.choice(_ORDERS):
                 case "cancel":
                     states = chance.choice([None, {State.RUNNING}])
-                    await admin.cancel(_pick(seat, chance, states))
+                    await admin.jobs.cancel(_pick(seat, chance, states))
                 case "requeue":
                     ended = {State.FAILED, State.CANCELLED, State.DISCARDED}
-                    await admin.requeue(_pick(seat, chance, ended))
+                    await admin.jobs.requeue(_pick(seat, chance, ended))
                 case "now":
-                    await admin.run_now(_pick(seat, chance, {State.WAITING}))
+                    await admin.jobs.run_now(_pick(seat, chance, {State.WAITING}))
                 case "drop":
-                    await admin.discard(_pick(seat, chance, {State.FAILED}))
+                    await admin.jobs.discard(_pick(seat, chance, {State.FAILED}))
                 case "set":
                     most = chance.choice([None, 1, 2, 3])
-                    await admin.set_queue(chance.choice(QUEUES), max_running=most)
+                    await admin.queues.set(chance.choice(QUEUES), max_running=most)
                 case "warm":
-                    await admin.warm(chance.choice(QUEUES))
+                    await admin.queues.warm(chance.choice(QUEUES))
                 case _:
                     queue = chance.choice(QUEUES)
-                    await admin.pause(queue)
+                    await admin.queues.pause(queue)
                     await asyncio.sleep(chance.choice([0.5, 2.0]))
-                    await admin.resume(queue)
+                    await admin.queues.resume(queue)
 
 
 def _pick(seat: Seat, chance: random.Random, states: set[State] | None) -> JobId:

@@ -115,5 +115,5 @@ async def test_only_the_last_samples_are_kept_and_the_rest_is_counted(
 
 async def test_the_admin_tells_them() -> None:
     async with Windlass("memory://") as app:
-        report = await app.admin.storage()
+        report = await app.admin.storage.report()
         assert report.timings["read"].count >= 2

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.web.fixtures import A_JOB, BROWSER, TOKENS, Room, opened, stocked
+from tests.web.fixtures import A_JOB, BROWSER, TOKENS, Room, opened, stocked, use_storage
 from windlass._core.job.job import JobId, NewJob
 from windlass._web.security.roles import Role
 from windlass.errors import StorageUnavailable
@@ -82,7 +82,7 @@ async def test_a_filter_with_a_slip_in_it_is_refused_and_does_not_match_everythi
         assert (
             "every job" in problem(await admin.post(f"{V1}/orders", json=everything), 422)["detail"]
         )
-    assert (await room.app.admin.get(A_JOB)).id == A_JOB
+    assert (await room.app.admin.jobs.get(A_JOB)).id == A_JOB
 
 
 async def test_one_job_is_told_with_all_there_is_to_it(room: Room) -> None:
@@ -155,7 +155,7 @@ async def test_a_task_is_enqueued_by_name_with_arguments_that_fit(room: Room) ->
         made = await operator.post(f"{V1}/enqueue", json=body)
         assert made.status_code == 201
         assert made.json()["created"]
-        job = await room.app.admin.get(made.json()["id"])
+        job = await room.app.admin.jobs.get(made.json()["id"])
         assert (job.payload, job.queue, job.key) == (b'{"order":7}', "money", "pay/order-7")
         met = (
             await operator.post(f"{V1}/enqueue", json={**body, "arguments": {"order": 8}})
@@ -170,7 +170,7 @@ async def test_a_task_is_enqueued_by_name_with_arguments_that_fit(room: Room) ->
         assert {told.json()["id"] for told in answers} == {uuid.UUID(known["id"]).hex}
         other = {**known, "arguments": {"order": 99}}
         problem(await operator.post(f"{V1}/enqueue", json=other), 409)
-        (record, *_) = await room.app.admin.audits(subject=f"job {job.id}")
+        (record, *_) = await room.app.admin.audit.list(subject=f"job {job.id}")
         assert (record.note.who, record.note.what) == ("dashboard:the-operator", "jobs.enqueue")
     async with program(room, Role.VIEWER) as viewer:
         problem(await viewer.post(f"{V1}/enqueue", json=body), 403)
@@ -219,7 +219,7 @@ async def test_schedules_are_steered(room: Room) -> None:
         assert (await admin.post(f"{V1}/schedules/pause", json=nightly)).json()["state"] == "paused"
         await admin.post(f"{V1}/schedules/resume", json=nightly)
         job = (await admin.post(f"{V1}/schedules/run", json=nightly)).json()["job"]
-        assert (await room.app.admin.get(job)).task == "send"
+        assert (await room.app.admin.jobs.get(job)).task == "send"
         problem(await admin.post(f"{V1}/schedules/run", json=nightly), 409)
         every = {"type": "every", "period": "PT10M"}
         changed = await admin.post(f"{V1}/schedules/change", json={**nightly, "rule": every})
@@ -251,10 +251,10 @@ async def test_a_browser_orders_with_the_token_of_its_session_alone(room: Room) 
         plain = {**headers, "content-type": "text/plain"}
         refused = await admin.post(f"{V1}/queues/pause", content=b'{"queue":"mail"}', headers=plain)
         problem(refused, 422)
-        assert not (await room.app.admin.queue("mail")).paused
+        assert not (await room.app.admin.queues.get("mail")).paused
         done = await admin.post(f"{V1}/queues/pause", json=body, headers=headers)
         assert done.status_code == 200
-    assert (await room.app.admin.queue("mail")).paused
+    assert (await room.app.admin.queues.get("mail")).paused
 
 
 async def test_strangers_and_wrong_addresses_get_a_problem_too(room: Room) -> None:
@@ -275,7 +275,7 @@ async def test_a_storage_that_is_away_is_told_and_comes_back(
 
     async with program(room) as admin:
         with monkeypatch.context() as patch:
-            patch.setattr(room.app.admin, "_storage", away)
+            use_storage(room.app, patch, away)
             for path in ("jobs", "snapshot", "counts", "series", f"jobs/{A_JOB}", "storage"):
                 answer = await admin.get(f"{V1}/{path}")
                 assert problem(answer, 503)["code"] == "storage_unavailable"

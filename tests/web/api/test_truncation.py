@@ -211,10 +211,10 @@ async def crowded(room: Room) -> None:
         ]
     )
     for n in range(MANY):
-        await room.app.admin.pause(f"queue-{n:03}-{'<' * 80}")
+        await room.app.admin.queues.pause(f"queue-{n:03}-{'<' * 80}")
         await storage.workers.register(_worker(f"w-{n:03}"))
     call = room.app.tasks["send"].call("<" * 10_000)
-    await room.app.admin.create_schedule("schedule-000", Every(3600), call)
+    await room.app.admin.schedules.create("schedule-000", Every(3600), call)
     (row,) = [row for row in await storage.schedules.rows() if row.name == "schedule-000"]
     await storage.schedules.write(
         [

@@ -98,14 +98,14 @@ async def opened_shop() -> AsyncIterator[BusyShop]:
             slow = await catalogue.enqueue(120_000)
             later = await send.options(delay=3600, priority=5).enqueue("later@example.org")
             huge = await send.options(delay=3600).enqueue("big@example.org", subject="x" * 200_000)
-            await app.admin.cancel(huge.id)  # what waits is looked at again and again
+            await app.admin.jobs.cancel(huge.id)  # what waits is looked at again and again
             await poll.enqueue()
             await send.options(queue="paused-queue").enqueue("never@example.org")
-            await app.admin.acting("ada").pause("paused-queue")
-            await app.admin.set_queue("billing", max_running=8)
-            await app.admin.create_schedule("nightly", Cron("0 3 * * *"), send.call("a@b.example"))
-            await app.admin.create_schedule("often", Every(timedelta(hours=1)), monthly.call(1))
-            await app.admin.pause_schedule("often")
+            await app.admin.acting("ada").queues.pause("paused-queue")
+            await app.admin.queues.set("billing", max_running=8)
+            await app.admin.schedules.create("nightly", Cron("0 3 * * *"), send.call("a@b.example"))
+            await app.admin.schedules.create("often", Every(timedelta(hours=1)), monthly.call(1))
+            await app.admin.schedules.pause("often")
             async with asyncio.timeout(20):
                 for job in jobs:
                     await until(app, job.id, lambda found: found.state is State.SUCCEEDED)
@@ -129,5 +129,5 @@ async def opened_shop() -> AsyncIterator[BusyShop]:
 
 async def until(app: Windlass, job: JobId, fits: Callable[[JobRecord], bool]) -> None:
     """Wait for the worker to come so far."""
-    while not fits(await app.admin.get(job)):  # noqa: ASYNC110 -- nobody tells the test
+    while not fits(await app.admin.jobs.get(job)):  # noqa: ASYNC110 -- nobody tells the test
         await asyncio.sleep(0.02)

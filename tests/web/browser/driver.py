@@ -145,6 +145,6 @@ async def lively(app: Windlass) -> None:
         wants = [Want(queue, 4) for queue in start.queues]
         await storage.jobs.claim(start.id, wants, total=4 * (number + 1))
     await storage.workers.bury(["w000000000002"])
-    await app.admin.pause("search")
-    await app.admin.set_queue("billing", max_running=8)
-    await app.admin.drain_limit("stripe")
+    await app.admin.queues.pause("search")
+    await app.admin.queues.set("billing", max_running=8)
+    await app.admin.limits.drain("stripe")

@@ -116,7 +116,7 @@ class Clerk:
         ):
             await click()
         await expect(self.page.locator(".notice.good")).to_contain_text(notice)
-        (record,) = await self.app.admin.audits(limit=1)
+        (record,) = await self.app.admin.audit.list(limit=1)
         assert (record.note.what, record.note.who) == (ORDERS[path], "dashboard:local")
 
 
@@ -143,7 +143,7 @@ async def test_a_job_is_edited_run_copied_deleted_cancelled_requeued_and_discard
         await clerk.order(
             "/jobs/edit", "Edit", "Edit job", "The job is changed.", fields={"Priority": "7"}
         )
-        assert (await app.admin.get(job.id)).priority == 7
+        assert (await app.admin.jobs.get(job.id)).priority == 7
         await clerk.order("/jobs/run-now", "Run now", "Run job now", "The job is due now.")
         await expect(badge).to_have_text("succeeded")  # the page follows by itself
         await clerk.order("/jobs/copy", "Run a copy", "Run a copy", "This is the new job.")
@@ -157,16 +157,16 @@ async def test_a_job_is_edited_run_copied_deleted_cancelled_requeued_and_discard
         await page.keyboard.press("Escape")
         await clerk.order("/jobs/delete", "Delete", "Delete job", "The job is deleted.")
         with pytest.raises(JobNotFound):
-            await app.admin.get(copy)
+            await app.admin.jobs.get(copy)
         await clerk.tab.open(f"/jobs/{other.id}")
         await clerk.order("/jobs/cancel", "Cancel", "Cancel job", "The job is cancelled.")
-        assert (await app.admin.get(other.id)).state is State.CANCELLED
+        assert (await app.admin.jobs.get(other.id)).state is State.CANCELLED
         await clerk.order("/jobs/requeue", "Requeue", "Requeue job", "The job waits again.")
         await until(app, other.id, lambda found: found.state is State.SUCCEEDED)
         await until(app, wrong.id, lambda found: found.state is State.FAILED)
         await clerk.tab.open(f"/jobs/{wrong.id}")
         await clerk.order("/jobs/discard", "Discard", "Discard job", "The job is discarded.")
-        assert (await app.admin.get(wrong.id)).state is State.DISCARDED
+        assert (await app.admin.jobs.get(wrong.id)).state is State.DISCARDED
 
 
 async def test_ticked_jobs_and_all_that_match_are_asked_for_with_their_number(
@@ -190,7 +190,7 @@ async def test_ticked_jobs_and_all_that_match_are_asked_for_with_their_number(
         await expect(page.get_by_role("heading", level=1)).to_contain_text("3")
         await page.locator(".confirm button[type=submit]").click()
         await expect(page.locator(".notice.good")).to_contain_text("3 jobs deleted")
-        audits = await app.admin.audits(limit=5)
+        audits = await app.admin.audit.list(limit=5)
         assert all(one.note.who == "dashboard:local" for one in audits[:2])
 
 
@@ -199,15 +199,15 @@ async def test_a_group_of_errors_is_requeued_and_discarded(scene: Scene) -> None
     jobs = [await app.tasks["shop.billing.refund"].enqueue(n) for n in range(2)]
     for job in jobs:
         await until(app, job.id, lambda found: found.state is State.FAILED)
-    await app.admin.pause("refunds")
+    await app.admin.queues.pause("refunds")
     async with ordering(scene, "/errors/") as clerk:
         await clerk.tab.open("/errors?queue=refunds")
         await clerk.order(
             "/errors/requeue", "Requeue", "Requeue 2 jobs", "2 jobs requeued.", row="LookupError"
         )
         for job in jobs:
-            assert (await app.admin.get(job.id)).state is State.WAITING
-        await app.admin.resume("refunds")
+            assert (await app.admin.jobs.get(job.id)).state is State.WAITING
+        await app.admin.queues.resume("refunds")
         for job in jobs:
             await until(app, job.id, lambda found: found.state is State.FAILED)
         # Nobody reloads the page: the group comes back by itself.
@@ -215,7 +215,7 @@ async def test_a_group_of_errors_is_requeued_and_discarded(scene: Scene) -> None
             "/errors/discard", "Discard", "Discard 2 jobs", "2 jobs discarded.", row="LookupError"
         )
     for job in jobs:
-        assert (await app.admin.get(job.id)).state is State.DISCARDED
+        assert (await app.admin.jobs.get(job.id)).state is State.DISCARDED
 
 
 async def test_a_queue_is_paused_resumed_warmed_and_set(scene: Scene) -> None:
@@ -227,16 +227,16 @@ async def test_a_queue_is_paused_resumed_warmed_and_set(scene: Scene) -> None:
         await expect(dialog).to_contain_text("Pause queue partners?")
         await clerk.page.keyboard.press("Escape")
         await expect(dialog).to_be_hidden()
-        assert not (await admin.queue("partners")).paused  # it was only asked
+        assert not (await admin.queues.get("partners")).paused  # it was only asked
         await clerk.order("/queues/pause", "Pause", "Pause queue", "Queue partners is paused.")
-        assert (await admin.queue("partners")).paused
+        assert (await admin.queues.get("partners")).paused
         await clerk.order("/queues/resume", "Resume", "Resume queue", "Queue partners runs again.")
-        assert not (await admin.queue("partners")).paused
-        resting = (await admin.queue("partners")).cool_until
+        assert not (await admin.queues.get("partners")).paused
+        resting = (await admin.queues.get("partners")).cool_until
         assert resting is not None
         await clerk.order("/queues/warm", "End cool-down", "End cool-down", "not cooling down")
-        resting = (await admin.queue("partners")).cool_until
-        assert resting is None or resting <= await admin.now()
+        resting = (await admin.queues.get("partners")).cool_until
+        assert resting is None or resting <= await admin.storage.now()
         await clerk.order(
             "/queues/settings",
             "Settings",
@@ -244,7 +244,7 @@ async def test_a_queue_is_paused_resumed_warmed_and_set(scene: Scene) -> None:
             "The settings of queue partners hold.",
             fields={"Running at once": "5"},
         )
-        assert (await admin.queue("partners")).settings.max_running == 5
+        assert (await admin.queues.get("partners")).settings.max_running == 5
         await expect(clerk.page.locator("main")).to_contain_text("5 in the whole cluster")
 
 
@@ -264,7 +264,7 @@ async def test_a_worker_is_told_to_rest_to_go_on_and_to_stop(scene: Scene) -> No
 
 
 async def duty_of(app: Windlass, worker: str) -> Duty:
-    (found,) = [one for one in await app.admin.workers() if one.start.id == worker]
+    (found,) = [one for one in await app.admin.workers.list() if one.start.id == worker]
     return found.duty
 
 
@@ -273,11 +273,11 @@ async def test_a_schedule_is_run_paused_edited_reset_removed_and_forgotten(scene
     async with ordering(scene, "/schedules/") as clerk:
         page = await clerk.tab.open(f"/schedules/one?schedule={name}")
         await clerk.order("/schedules/run", "Run now", "Run now", f"Schedule {name} runs now")
-        assert (await admin.schedule(name)).runs[0].by == "dashboard:local"
+        assert (await admin.schedules.get(name)).runs[0].by == "dashboard:local"
         await clerk.order("/schedules/pause", "Pause", "Pause schedule", "is paused")
-        assert (await admin.schedule(name)).state == "paused"
+        assert (await admin.schedules.get(name)).state == "paused"
         await clerk.order("/schedules/resume", "Resume", "Resume schedule", "fires again")
-        assert (await admin.schedule(name)).state == "active"
+        assert (await admin.schedules.get(name)).state == "active"
         await page.get_by_role("link", name="Edit", exact=True).first.click()
         await page.get_by_label("Period").fill("3d")
         await page.get_by_role("button", name="Show the next firings").click()
@@ -292,11 +292,11 @@ async def test_a_schedule_is_run_paused_edited_reset_removed_and_forgotten(scene
         await page.get_by_role("link", name="Removed").click()
         await page.get_by_role("link", name=name).click()
         await clerk.order("/schedules/forget", "Forget", "Forget schedule", "is forgotten")
-        assert name not in [one.name for one in await admin.schedules(removed=True)]
+        assert name not in [one.name for one in await admin.schedules.list(removed=True)]
 
 
 async def rule_of(scene: Scene, name: str) -> object:
-    plan = (await scene.shop.app.admin.schedule(name)).plan
+    plan = (await scene.shop.app.admin.schedules.get(name)).plan
     return None if plan is None else plan.rule
 
 
@@ -308,27 +308,27 @@ async def test_limits_and_breakers_are_emptied_filled_closed_and_set(scene: Scen
         await clerk.order(
             "/limits/set", "Change", "Save limit", "stripe is changed", row="stripe", fields=slow
         )
-        (limit,) = [one for one in await app.admin.limits() if one.spec.name == "stripe"]
+        (limit,) = [one for one in await app.admin.limits.list() if one.spec.name == "stripe"]
         assert (limit.spec.concurrency, limit.spec.rate) == (6, Rate(9, 3600.0, 3))
         await clerk.order("/limits/empty", "Empty", "Empty bucket", "is empty", row="stripe")
         assert await spent(app)
         await clerk.order("/limits/fill", "Fill", "Fill bucket", "is full", row="stripe")
         assert not await spent(app)
         await clerk.order("/breakers/close", "Close", "Close breaker", "is closed", row=task)
-        (breaker,) = [one for one in await app.admin.breakers() if one.task == task]
+        (breaker,) = [one for one in await app.admin.breakers.list() if one.task == task]
         assert breaker.state == "closed"
         nine = {"Failures in a row": "9"}
         await clerk.order(
             "/breakers/set", "Change", "Save breaker", "is changed", row=task, fields=nine
         )
-        (breaker,) = [one for one in await app.admin.breakers() if one.task == task]
+        (breaker,) = [one for one in await app.admin.breakers.list() if one.task == task]
         assert breaker.breaker.failures == 9
 
 
 async def spent(app: Windlass) -> bool:
     """Whether the bucket of the limit has been drawn from."""
-    now = await app.admin.now()
-    (limit,) = [one for one in await app.admin.limits() if one.spec.name == "stripe"]
+    now = await app.admin.storage.now()
+    (limit,) = [one for one in await app.admin.limits.list() if one.spec.name == "stripe"]
     return any(one.spent_until is not None and one.spent_until > now for one in limit.budgets)
 
 
@@ -345,8 +345,8 @@ async def test_the_storage_is_checked_and_somebody_logs_out(scene: Scene) -> Non
 
 
 async def test_the_audit_log_leads_from_an_order_to_its_subject(scene: Scene) -> None:
-    await scene.shop.app.admin.acting("grace").pause("imports")
-    await scene.shop.app.admin.acting("grace").resume("imports")
+    await scene.shop.app.admin.acting("grace").queues.pause("imports")
+    await scene.shop.app.admin.acting("grace").queues.resume("imports")
     async with walking(scene) as tab:
         page = await tab.open("/audit")
         row = page.get_by_role("row").filter(has_text="queue imports").first

@@ -84,7 +84,7 @@ async def test_ticked_jobs_stay_where_they_are_and_one_job_is_followed(
         await boxes.first.uncheck()
         await expect(page.locator("[data-ticked]")).to_have_text(f"({shown - 1})")
         gone = await boxes.first.input_value()
-        await room.app.admin.cancel(gone)
+        await room.app.admin.jobs.cancel(gone)
         await page.get_by_role("button", name="Cancel").click()
         await page.get_by_role("button", name=f"Cancel {shown - 1} jobs").click()
         notice = page.locator(".notice.good")
@@ -92,7 +92,7 @@ async def test_ticked_jobs_stay_where_they_are_and_one_job_is_followed(
         await tab.open(f"/jobs/{gone}")
         await settled(page)
         await expect(page.locator("h1 .badge")).to_have_text("cancelled")
-        await room.app.admin.requeue(gone)
+        await room.app.admin.jobs.requeue(gone)
         await expect(page.locator("h1 .badge")).to_have_text("ready")
         await tab.picture("job")
         await fits(page)
@@ -107,11 +107,11 @@ async def test_a_page_follows_what_happens_unless_it_is_told_not_to(
         switch = page.locator(".side > .side-end [data-live]")
         await expect(switch).to_have_text("Live")
         await page.evaluate("() => { window.stayed = true; }")
-        await room.app.admin.pause("mail")
+        await room.app.admin.queues.pause("mail")
         await expect(row).to_contain_text("paused")
         await switch.click()
         await expect(switch).to_have_text("Paused")
-        await room.app.admin.resume("mail")
+        await room.app.admin.queues.resume("mail")
         await room.dashboard.live.step()
         await expect(row).to_contain_text("paused")
         await switch.click()
@@ -225,7 +225,7 @@ async def test_a_part_that_could_not_be_made_now_comes_later_and_breaks_nothing(
         row = page.get_by_role("row").filter(has_text="mail")
         monkeypatch.setattr(room.dashboard, "places", places := ReadLimiter(1, waits=0.01))
         async with places.one("another"), page.expect_response(_refused) as refused:
-            await room.app.admin.pause("mail")
+            await room.app.admin.queues.pause("mail")
         assert (await refused.value).status == 503
         await expect(row).to_contain_text("paused")
         await expect(page.get_by_role("heading", name="Queues")).to_be_visible()
@@ -277,7 +277,7 @@ async def test_charts_are_drawn_and_follow_without_being_made_anew(
     async def charts(visit: PageRequest) -> Response:
         template = _environment().from_string(CHARTS)
         context = {"visit": visit, "layout": "fragment.html" if visit.partial else "layout.html"}
-        always = {**visit.dashboard.templates._always, "now": await visit.admin.now()}
+        always = {**visit.dashboard.templates._always, "now": await visit.admin.storage.now()}
         return HTMLResponse(template.render({**always, **context, "told": told}))
 
     async def numbers(visit: PageRequest) -> Response:
@@ -294,7 +294,7 @@ async def test_charts_are_drawn_and_follow_without_being_made_anew(
         told["series"][0]["values"] = [50] * 30  # type: ignore[index]
         await expect(page.locator("[data-live='on']").first).to_be_attached()
         before = await page.locator(".chart").first.get_attribute("data-chart")
-        await room.app.admin.pause("mail")
+        await room.app.admin.queues.pause("mail")
         await expect(page.locator(".chart").first).not_to_have_attribute("data-chart", before or "")
         assert await page.evaluate("() => document.querySelector('canvas').mine")
         await page.get_by_role("button", name="Dark").first.click()

@@ -189,7 +189,7 @@ async def _until_told(room: Room, client: Any) -> str:
     asked = asyncio.create_task(client.get("/live?parts=queues,workers"))
     await _turns_until(lambda: bool(live._streams))
     await live.step()
-    await room.app.admin.pause("mail")
+    await room.app.admin.queues.pause("mail")
     await live.step()
     await _turns_until(lambda: not any(stream.told.is_set() for stream in live._streams))
     live.close()

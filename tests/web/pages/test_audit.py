@@ -18,8 +18,8 @@ async def test_orders_are_shown_with_who_what_and_on_how_many() -> None:
     async with opened() as room, await room.logged_in(Role.VIEWER) as viewer:
         assert "No order yet" in (await viewer.get("/audit")).text
         ada = room.app.admin.acting("ada")
-        await ada.pause("mail")
-        await ada.set_queue("money", max_running=3)
+        await ada.queues.pause("mail")
+        await ada.queues.set("money", max_running=3)
         page = (await viewer.get("/audit")).text
         read = words(page)
         assert "set queues max_running=3 queue money only this 1 ada" in read
@@ -38,9 +38,9 @@ async def test_an_order_for_many_is_one_row_however_many_parts_it_had() -> None:
         storage = await room.app.storage()
         await storage.jobs.insert([a_job(queue="mail") for _ in range(450)])
         wanted = JobFilter(states=[State.WAITING], queue="mail")
-        report = await room.app.admin.acting("ada").order_all(Cancel(), wanted)
+        report = await room.app.admin.acting("ada").jobs.bulk(Cancel(), wanted)
         assert report.done == 450
-        assert len(await room.app.admin.audits()) > 1
+        assert len(await room.app.admin.audit.list()) > 1
         page = words((await admin.get("/audit")).text)
         assert page.count("cancel jobs") == 1
         assert re.search(r"450 in \d+ parts ada", page)
@@ -50,7 +50,7 @@ async def test_an_order_for_many_is_one_row_however_many_parts_it_had() -> None:
 async def test_older_orders_follow_page_by_page() -> None:
     async with opened() as room, await room.logged_in() as admin:
         for n in range(60):
-            await room.app.admin.pause(f"q{n}")
+            await room.app.admin.queues.pause(f"q{n}")
         first = (await admin.get("/audit")).text
         assert "queue q59" in first
         assert "queue q9 " not in words(first)
@@ -66,7 +66,7 @@ async def test_hostile_names_and_words_are_text() -> None:
     async with opened() as room, await room.logged_in() as admin:
         for text in HOSTILE:
             name = "".join(c if c.isprintable() and c != " " else "_" for c in text)[:128]
-            await room.app.admin.acting(text[:100].strip() or "x").pause(name)
+            await room.app.admin.acting(text[:100].strip() or "x").queues.pause(name)
         page = (await admin.get("/audit")).text
         assert "<script>alert" not in page
         assert "<img" not in page

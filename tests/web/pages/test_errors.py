@@ -88,10 +88,10 @@ async def test_a_group_is_requeued_whole_and_alone_and_on_record(room: Room) -> 
         done = await sent(operator, link, question)
         assert done.headers["location"] == "/errors?queue=money"
         assert "3 jobs requeued." in (await operator.get("/errors")).text
-        left = await room.app.admin.find(JobFilter(states=[State.FAILED]))
+        left = await room.app.admin.jobs.find(JobFilter(states=[State.FAILED]))
         assert len(left) == 3
         assert {job.task for job in left} == {"send"}
-        (record,) = await room.app.admin.audits()
+        (record,) = await room.app.admin.audit.list()
         assert (record.note.who, record.note.what) == ("dashboard:the-operator", "jobs.requeue")
         assert record.count == 3
 
@@ -103,7 +103,7 @@ async def test_the_group_without_a_place_is_a_group_of_its_own(room: Room) -> No
         question = await admin.get(link)
         assert "Discard 1 job?" in words(question.text)
         await sent(admin, link, question)
-        counts = {one.queue: one for one in await room.app.admin.counts()}
+        counts = {one.queue: one for one in await room.app.admin.queues.counts()}
         assert (counts["mail"].failed, counts["mail"].discarded) == (1, 1)
 
 
@@ -114,7 +114,7 @@ async def test_what_fails_while_somebody_reads_the_question_is_not_meant(room: R
         late = an_error("ConnectionError", "pay", "refused later")
         job = await fail(await room.app.storage(), late, queue="money", task="pay")
         await sent(admin, link, question)
-        assert (await room.app.admin.get(job)).state is State.FAILED
+        assert (await room.app.admin.jobs.get(job)).state is State.FAILED
         bare = {"token": form_token(question.text)}
         unsaid = await admin.post(link, data=bare, headers=BROWSER)
         assert unsaid.status_code == 400  # a form that does not say until when does nothing
@@ -122,8 +122,8 @@ async def test_what_fails_while_somebody_reads_the_question_is_not_meant(room: R
 
 async def test_the_range_of_the_page_holds_for_its_orders(room: Room) -> None:
     async with await room.logged_in() as admin:
-        now = await room.app.admin.now()
-        assert (await room.app.admin.errors(since=now - timedelta(hours=1))).groups
+        now = await room.app.admin.storage.now()
+        assert (await room.app.admin.errors.groups(since=now - timedelta(hours=1))).groups
         (link,) = links((await admin.get("/errors?queue=money&range=1h")).text, "/errors/requeue")
         assert "range=1h" in link
         assert "in the last 1 h" in words((await admin.get(link)).text)

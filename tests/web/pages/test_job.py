@@ -136,7 +136,7 @@ async def test_why_a_job_does_not_run_is_said() -> None:
         await room.app.surroundings()  # what a worker does first: it defines what tasks need
         new = limited("smtp:ada", queue="mail")
         await storage.jobs.insert([new])
-        await room.app.admin.acting("grace").pause("mail")
+        await room.app.admin.acting("grace").queues.pause("mail")
         page = words((await admin.get(f"/jobs/{new.id}")).text)
         assert "Why it is not running" in page
         assert "grace" in page
@@ -152,7 +152,7 @@ async def test_a_button_ends_what_holds_a_job_and_a_command_tells_who_may_not_pr
     async with opened(lambda: shop(url)) as room:
         storage = await storage_of(room)
         await storage.jobs.insert([new := a_job(queue="mail")])
-        await room.app.admin.pause("mail")
+        await room.app.admin.queues.pause("mail")
         await storage.jobs.insert([later := a_job(delay=timedelta(hours=1))])
         over = await failed(storage)
         buttons = {
@@ -212,9 +212,9 @@ async def test_a_copy_of_a_succeeded_job_is_a_new_one() -> None:
         answer = await room.order(admin, "/jobs/copy", {"job": run.claim.job})
         new = answer.headers["location"].removeprefix("/jobs/")
         assert new != run.claim.job
-        copy = await room.app.admin.get(new)
+        copy = await room.app.admin.jobs.get(new)
         assert (copy.task, copy.payload, copy.state) == ("pay", b'{"order":7}', State.WAITING)
-        (record,) = await room.app.admin.audits(limit=1)
+        (record,) = await room.app.admin.audit.list(limit=1)
         assert record.note.who == "dashboard:the-admin"
 
 
@@ -231,11 +231,11 @@ async def test_a_form_for_a_copy_that_is_sent_twice_makes_one() -> None:
             return answer.headers["location"]
 
         (first,) = {*await asyncio.gather(send(), send(), send())}
-        await room.app.admin.cancel(first.removeprefix("/jobs/"))
+        await room.app.admin.jobs.cancel(first.removeprefix("/jobs/"))
         assert await send() == first  # "back", and once more
         another = await room.order(admin, "/jobs/copy", asked)
         assert another.headers["location"] != first
-        assert len(await room.app.admin.audits(subject=f"job {run.claim.job}")) == 2
+        assert len(await room.app.admin.audit.list(subject=f"job {run.claim.job}")) == 2
 
 
 @pytest.mark.parametrize("unknown", [f"{1:032x}", "x", "%00", "0" * 33, "requeue%00"])
@@ -382,7 +382,7 @@ async def test_the_look_changes_with_progress_lines_and_state_and_forgets_a_dele
         await succeeded(storage, run)
         seen.append(await read_live_item(admin, job))
         assert all(one != other for one, other in pairwise(seen))
-        await admin.delete(job)
+        await admin.jobs.delete(job)
         assert await read_live_item(admin, job) is None
 
 

@@ -13,7 +13,7 @@ from tests.web.fixtures import BROWSER, Room, form_token, opened
 from tests.web.page_shape import shape
 from tests.web.pages.test_pages import words
 from tests.web.security.hostile_texts import HOSTILE, MARK
-from windlass._admin.jobs.read import JobReadAdmin
+from windlass._admin.jobs.jobs import JobAdmin
 from windlass._core.job.job import AttemptError, JobId
 from windlass._core.job.outcome import GaveUp, Raised
 from windlass._core.job.state import State
@@ -41,9 +41,9 @@ async def one_of_each(room: Room) -> dict[str, JobId]:
     """A job in every state that people see."""
     storage, admin = await storage_of(room), room.app.admin
     found = {state: await failed(storage) for state in ("failed", "cancelled", "discarded")}
-    await admin.discard(found["discarded"])
-    await admin.requeue(found["cancelled"])
-    await admin.cancel(found["cancelled"])
+    await admin.jobs.discard(found["discarded"])
+    await admin.jobs.requeue(found["cancelled"])
+    await admin.jobs.cancel(found["cancelled"])
     done = await started(storage)
     await succeeded(storage, done)
     again = await started(storage)
@@ -237,7 +237,7 @@ async def test_ticked_jobs_are_ordered_and_each_is_on_record() -> None:
         assert "2 jobs requeued. 1 job left as they were" in page
         states = [(await look(storage, job)).state for job in broken]
         assert states == [State.WAITING, State.WAITING, State.FAILED]
-        notes = [one.note for one in await room.app.admin.audits(limit=2)]
+        notes = [one.note for one in await room.app.admin.audit.list(limit=2)]
         assert {note.subject for note in notes} == {f"job {job}" for job in broken[:2]}
         assert {note.who for note in notes} == {"dashboard:the-operator"}
 
@@ -248,7 +248,7 @@ async def test_what_takes_too_long_to_find_is_not_counted_besides(
     async with opened() as room, await room.logged_in(Role.OPERATOR) as operator:
         storage = await storage_of(room)
         await storage.jobs.insert([a_job(tags=("rare",))])
-        (job,) = await room.app.admin.find()
+        (job,) = await room.app.admin.jobs.find()
         in_time = Page([job], job.seq, job.created_at)
 
         async def found(*_: object, **__: object) -> Page:
@@ -256,7 +256,7 @@ async def test_what_takes_too_long_to_find_is_not_counted_besides(
 
         monkeypatch.setattr(jobs_page, "find_page", found)
         with monkeypatch.context() as patch:
-            patch.delattr(JobReadAdmin, "count")
+            patch.delattr(JobAdmin, "count")
             page = words((await operator.get("/jobs?tag=rare")).text)
         assert "All that match" in page
 
@@ -275,7 +275,7 @@ async def test_all_that_match_are_counted_asked_for_and_ordered() -> None:
         assert answer.headers["location"] == "/jobs?state=failed&task=pay"
         assert "3 jobs requeued." in (await operator.get("/jobs")).text
         assert (await look(storage, other)).state is State.FAILED
-        (record,) = await room.app.admin.audits(limit=1)
+        (record,) = await room.app.admin.audit.list(limit=1)
         assert (record.note.what, record.count) == ("jobs.requeue", 3)
 
 
@@ -289,7 +289,7 @@ async def test_what_was_not_counted_is_not_met() -> None:
         late = await failed(storage)
         form = {"token": form_token(question.text), "upto": upto[1]}
         await operator.post("/jobs/delete?scope=all&state=failed", data=form, headers=BROWSER)
-        left = await room.app.admin.find(JobFilter(states=[State.FAILED]))
+        left = await room.app.admin.jobs.find(JobFilter(states=[State.FAILED]))
         assert [job.id for job in left] == [late]
         forged = {"token": form_token(question.text)}
         await operator.post("/jobs/delete?scope=all&state=failed", data=forged, headers=BROWSER)
@@ -306,7 +306,7 @@ async def test_nothing_is_ordered_for_every_job_there_is() -> None:
         assert "any other filter first" in question.text
         answer = await ordered(room, admin, "delete", {"scope": "all"})
         assert answer.status_code == 303
-        assert (await room.app.admin.get(job)).id == job
+        assert (await room.app.admin.jobs.get(job)).id == job
 
 
 async def test_an_order_without_jobs_asks_to_tick_some() -> None:
@@ -335,7 +335,7 @@ async def test_one_job_is_ordered_from_its_own_page(verb: str, state: str, told:
         gone = verb == "delete"
         assert answer.headers["location"] == ("/jobs" if gone else f"/jobs/{job}")
         assert told in (await admin.get(answer.headers["location"])).text
-        (record,) = await room.app.admin.audits(limit=1)
+        (record,) = await room.app.admin.audit.list(limit=1)
         assert (record.note.what, record.note.subject) == (f"jobs.{verb}", f"job {job}")
 
 

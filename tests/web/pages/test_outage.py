@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.web.fixtures import Room, opened
+from tests.web.fixtures import Room, opened, use_storage
 from windlass._web.security import guard
 from windlass.errors import StorageReplaced, StorageUnavailable
 
@@ -17,7 +17,7 @@ def away(room: Room, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     async def storage() -> object:
         raise error
 
-    monkeypatch.setattr(room.app.admin, "_storage", storage)
+    use_storage(room.app, monkeypatch, storage)
 
 
 async def test_every_page_says_calmly_that_the_storage_is_away_and_asks_again(
@@ -70,7 +70,7 @@ async def test_a_storage_that_does_not_answer_is_taken_for_away(
 
     async with opened() as room, await room.logged_in() as admin:
         monkeypatch.setattr(guard, "READ_TIMEOUT", 0.05)
-        monkeypatch.setattr(room.app.admin, "_storage", silent)
+        use_storage(room.app, monkeypatch, silent)
         assert (await admin.get("/workers")).status_code == 503
 
 

@@ -111,11 +111,11 @@ async def test_what_needs_somebody_is_said_first() -> None:
         page = words((await admin.get("/overview")).text)
         assert "Jobs are ready and no worker is live." in page
         await enlist(storage)
-        await room.app.admin.pause("mail")
+        await room.app.admin.queues.pause("mail")
         page = words((await admin.get("/overview")).text)
         assert "no worker is live" not in page
         assert "Queue mail is paused while jobs are ready in it." in page
-        await room.app.admin.resume("mail")
+        await room.app.admin.queues.resume("mail")
         await claim(storage, queue="mail")
         assert "nothing failed in the last hour" in words((await admin.get("/overview")).text)
 
@@ -125,12 +125,12 @@ async def test_workers_that_rest_have_no_free_slots_and_it_is_said_when_all_of_t
         storage = await storage_of(room)
         await enlist(storage, "w1", "w2")
         seen = await read_live_state(room.app.admin)
-        await room.app.admin.quiet_workers("w1")
+        await room.app.admin.workers.quiet("w1")
         assert await read_live_state(room.app.admin) != seen
         page = words((await admin.get("/overview")).text)
         assert "0 of 20 10 free, 2 workers, 1 resting" in page
         assert "0 of 20 10 free" in words((await admin.get("/workers")).text)
-        await room.app.admin.stop_workers("w2")
+        await room.app.admin.workers.stop("w2")
         assert "Every worker was told to take nothing new" in words(
             (await admin.get("/overview")).text
         )
@@ -171,6 +171,6 @@ async def test_the_look_changes_with_what_is_shown() -> None:
         assert running != before
         await succeeded(storage, job)
         assert await read_live_state(admin) != running
-        earliest = minute_of(await admin.now())
+        earliest = minute_of(await admin.storage.now())
         minute = await read_live_minutes(admin)
-        assert minute in {earliest, minute_of(await admin.now())}
+        assert minute in {earliest, minute_of(await admin.storage.now())}

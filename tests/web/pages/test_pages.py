@@ -50,11 +50,11 @@ async def test_queues_are_shown_with_what_waits_and_whether_they_may_run() -> No
         assert send is not None
         for n in range(3):
             await send.enqueue(f"a{n}@example.com")
-        await room.app.admin.set_queue("mail", max_running=2)
+        await room.app.admin.queues.set("mail", max_running=2)
         page = words((await admin.get("/queues")).text)
         assert "mail open 3 now 0 no worker 0 0 Pause" in page
         assert "money open" in page  # a task names it
-        await room.app.admin.pause("mail")
+        await room.app.admin.queues.pause("mail")
         assert "mail paused 3" in words((await admin.get("/queues")).text)
 
 
@@ -67,14 +67,14 @@ async def test_pausing_goes_all_the_way_and_is_on_record(
         assert "Pause queue mail?" in question.text
         answer = await room.order(operator, "/queues/pause", {"queue": "mail"})
         assert answer.headers["location"] == "/queues"
-        assert (await room.app.admin.queue("mail")).paused
+        assert (await room.app.admin.queues.get("mail")).paused
         page = await operator.get("/queues")
         assert "Queue mail is paused." in page.text
         assert "Queue mail is paused." not in (await operator.get("/queues")).text  # once
         await room.order(operator, "/queues/resume", {"queue": "mail"})
-        assert not (await room.app.admin.queue("mail")).paused
+        assert not (await room.app.admin.queues.get("mail")).paused
         assert "the-operator: Queue mail is paused." in caplog.text
-        newest = [one.note for one in await room.app.admin.audits(limit=2)]
+        newest = [one.note for one in await room.app.admin.audit.list(limit=2)]
         assert [note.who for note in newest] == ["dashboard:the-operator"] * 2
         assert [note.what for note in newest] == ["queues.resume", "queues.pause"]
 
@@ -112,11 +112,11 @@ async def test_limits_and_breakers_are_shown_and_can_be_filled_emptied_and_close
         assert "at most 1 h closed 0 of 2" in page
         answer = await room.order(admin, "/limits/empty", {"limit": "smtp"})
         assert answer.status_code == 303
-        (report,) = await room.app.admin.limits()
+        (report,) = await room.app.admin.limits.list()
         assert report.budgets[0].spent_until is not None
         assert "The bucket of smtp is empty." in (await admin.get("/limits")).text
         await room.order(admin, "/limits/fill", {"limit": "smtp"})
-        (report,) = await room.app.admin.limits()
+        (report,) = await room.app.admin.limits.list()
         assert not report.budgets or report.budgets[0].spent_until is None
         closed = await room.order(admin, "/breakers/close", {"task": "pay"})
         assert closed.headers["location"] == "/limits"

@@ -51,7 +51,7 @@ async def test_queues_show_how_they_go_and_who_serves_them() -> None:
 async def test_the_page_of_a_queue_has_states_tasks_workers_and_orders() -> None:
     async with opened() as room, await room.logged_in() as admin:
         await ended(room, 4, failed=1)
-        await room.app.admin.acting("ada").pause("mail")
+        await room.app.admin.acting("ada").queues.pause("mail")
         page = (await admin.get("/queues/one", params=MAIL)).text
         read = words(page)
         assert "Paused by ada, now . It accepts jobs and starts none." in read
@@ -80,7 +80,7 @@ async def test_settings_are_changed_while_everything_runs() -> None:
         }
         done = await room.order(admin, "/queues/settings", MAIL, **form)
         assert done.headers["location"] == "/queues/one?queue=mail"
-        settings = (await room.app.admin.queue("mail")).settings
+        settings = (await room.app.admin.queues.get("mail")).settings
         assert settings.max_running == 1000
         assert settings.backoff == Backoff.exponential(2, factor=3)
         assert settings.cool_down == Backoff.fixed(30)
@@ -90,10 +90,10 @@ async def test_settings_are_changed_while_everything_runs() -> None:
         assert "1,000 in the whole cluster" in page
         assert "2s, then × 3 each time, at most 1h" in page
         await room.order(admin, "/queues/settings", MAIL, max_running="")
-        settings = (await room.app.admin.queue("mail")).settings
+        settings = (await room.app.admin.queues.get("mail")).settings
         assert settings.max_running is None
         assert settings.keep_succeeded == timedelta(hours=2)  # the rest stays
-        newest = (await room.app.admin.audits())[0].note
+        newest = (await room.app.admin.audit.list())[0].note
         assert (newest.who, newest.detail) == ("dashboard:the-admin", "max_running=None")
 
 
@@ -111,7 +111,7 @@ async def test_a_setting_that_does_not_fit_is_explained_and_what_was_typed_stays
             assert said in words(answer.text)
             assert 'value="9h"' in answer.text
             assert "<i>" not in answer.text.replace("<i></i>", "")
-        assert not await room.app.admin.audits()
+        assert not await room.app.admin.audit.list()
 
 
 async def test_settings_are_for_admins() -> None:

@@ -30,7 +30,7 @@ async def made(room: Room, name: str, rule: Any, *args: str, **options: Any) -> 
     send = room.app.tasks.find("send")
     assert send is not None
     await room.app.surroundings()
-    await room.app.admin.create_schedule(name, rule, send.call(*args), **options)
+    await room.app.admin.schedules.create(name, rule, send.call(*args), **options)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ async def edited(client: httpx.AsyncClient, **fields: str) -> httpx.Response:
 
 async def test_schedules_are_told_in_plain_words_with_next_and_last_runs(room: Room) -> None:
     await made(room, "by-hand", Manual(), "b@example.com")
-    await room.app.admin.trigger_schedule("by-hand")
+    await room.app.admin.schedules.trigger("by-hand")
     storage = await room.app.storage()
     await enlist(storage)
     (job,) = await claim(storage, 1, queue="mail")
@@ -75,7 +75,7 @@ async def test_what_is_ordered_is_done_and_on_record(room: Room) -> None:
     async with await room.logged_in() as admin:
         done = await room.order(admin, "/schedules/run", NIGHTLY)
         assert done.headers["location"] == "/schedules"
-        (run,) = (await room.app.admin.schedule("nightly")).runs
+        (run,) = (await room.app.admin.schedules.get("nightly")).runs
         assert run.by == "dashboard:the-admin"
         here = {**NIGHTLY, "back": "schedule"}
         paused = await room.order(admin, "/schedules/pause", here)
@@ -83,17 +83,17 @@ async def test_what_is_ordered_is_done_and_on_record(room: Room) -> None:
         page = words((await admin.get("/schedules/one", params=NIGHTLY)).text)
         assert "Paused by dashboard:the-admin, " in page
         await room.order(admin, "/schedules/resume", NIGHTLY)
-        assert (await room.app.admin.schedule("nightly")).state == "active"
+        assert (await room.app.admin.schedules.get("nightly")).state == "active"
         await room.order(admin, "/schedules/remove", NIGHTLY)
         with pytest.raises(ScheduleUnknown):
-            await room.app.admin.schedule("nightly")
+            await room.app.admin.schedules.get("nightly")
         assert "nightly" not in words((await admin.get("/schedules")).text).split("removed.")[1]
         assert "nightly" in words((await admin.get("/schedules?removed=yes")).text)
         one = words((await admin.get("/schedules/one", params=NIGHTLY)).text)
         assert "Removed by dashboard:the-admin, " in one
         await room.order(admin, "/schedules/forget", NIGHTLY)
-        assert not await room.app.admin.schedules(removed=True)
-        records = await room.app.admin.audits(subject="schedule nightly")
+        assert not await room.app.admin.schedules.list(removed=True)
+        records = await room.app.admin.audit.list(subject="schedule nightly")
         verbs = ["delete", "remove", "resume", "pause", "trigger", "create"]
         assert [one.note.what for one in records] == [f"schedules.{verb}" for verb in verbs]
         assert {one.note.who for one in records[:-1]} == {"dashboard:the-admin"}
@@ -110,7 +110,7 @@ async def test_what_happens_to_schedules_is_noticed_without_reading_all_of_them(
             patch.setattr(store, name, None)
         seen = [await read_live_state(admin)]
         assert seen == [await read_live_state(admin)]
-        job = await admin.trigger_schedule("by-hand")
+        job = await admin.schedules.trigger("by-hand")
         seen.append(await read_live_state(admin))
         await enlist(storage)
         (claimed,) = await claim(storage, 1, queue="mail")
@@ -121,7 +121,7 @@ async def test_what_happens_to_schedules_is_noticed_without_reading_all_of_them(
         seen.append(await read_live_state(admin))
         await storage.schedules.write([ScheduleWrite(name="odd", revision=0, body=b"{")])
         seen.append(await read_live_state(admin))
-    await admin.pause_schedule("nightly")
+    await admin.schedules.pause("nightly")
     seen.append(await read_live_state(admin))
     for before, after in itertools.pairwise(seen):
         assert before != after
@@ -155,7 +155,7 @@ async def test_the_next_firings_are_seen_before_anything_is_saved(room: Room) ->
         assert read.count(" 09:15:00 UTC") == 5
         assert "Mon " in read
         assert 'value="15 9 * * mon"' in seen.text  # what was typed stays
-        plan = (await room.app.admin.schedule("nightly")).plan
+        plan = (await room.app.admin.schedules.get("nightly")).plan
         assert plan is not None
         assert plan.rule == Cron("30 3 * * *", "Europe/Berlin")  # and nothing was saved
 
@@ -173,19 +173,19 @@ async def test_what_is_saved_holds_and_only_what_was_changed(room: Room) -> None
             ends="2090-01-01 00:00",
         )
         assert saved.headers["location"] == "/schedules/one?schedule=nightly"
-        plan = (await room.app.admin.schedule("nightly")).plan
+        plan = (await room.app.admin.schedules.get("nightly")).plan
         assert plan is not None
         assert plan.rule == Every(300)
         assert (plan.missed, plan.overlap, plan.jitter) == (Missed.SKIP, 3, timedelta(seconds=20))
         assert plan.ends is not None
-        (record, *_) = await room.app.admin.audits()
+        (record, *_) = await room.app.admin.audit.list()
         assert record.note.detail == "rule, missed, overlap, jitter, ends"
         page = words((await admin.get("/schedules/one", params=NIGHTLY)).text)
         assert "every 5 minutes" in page
         assert "left out while 3 are active" in page
         nothing = await edited(admin)
         assert nothing.status_code == 303
-        assert (await room.app.admin.audits())[0].number == record.number
+        assert (await room.app.admin.audit.list())[0].number == record.number
 
 
 @pytest.mark.parametrize(
@@ -210,13 +210,13 @@ async def test_a_field_that_does_not_fit_is_explained_and_kept(
             answer = await edited(admin, **fields, **button)
             assert answer.status_code == 422
             assert said in words(answer.text)
-        assert len(await room.app.admin.audits()) == 1  # that it was made
+        assert len(await room.app.admin.audit.list()) == 1  # that it was made
 
 
 async def test_secret_arguments_are_not_shown(room: Room) -> None:
     token = room.app.task(name="call", queue="mail")(_call)
     admin_api = room.app.admin
-    await admin_api.create_schedule("secret", Manual(), token.call("x", password="hunter2hunter2"))
+    await admin_api.schedules.create("secret", Manual(), token.call("x", password="hunter2hunter2"))
     async with await room.logged_in() as admin:
         page = (await admin.get("/schedules/one?schedule=secret")).text
         assert "hunter2" not in page

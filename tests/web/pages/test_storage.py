@@ -47,7 +47,7 @@ async def test_the_storage_says_what_it_is_in_units_people_read(tmp_path: Path) 
 
 async def test_no_answer_took_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened() as room, await room.logged_in(Role.VIEWER) as viewer:
-        report = await room.app.admin.storage()
+        report = await room.app.admin.storage.report()
         short, none = timedelta(microseconds=90), timedelta(0)
         spread = Spread(
             count=9, failed=0, p50=short, p95=short, p99=timedelta(milliseconds=3), max=none
@@ -57,7 +57,7 @@ async def test_no_answer_took_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
             quick = {"answered_in": short, "timings": {"reads": spread}}
             return msgspec.structs.replace(report, **quick)
 
-        monkeypatch.setattr(room.app.admin, "storage", told)
+        monkeypatch.setattr(room.app.admin.storage, "report", told)
         page = words((await viewer.get("/storage")).text)
         assert "Answered in < 1 ms" in page
         assert "Median reads < 1 ms p95 < 1 ms, p99 3 ms, longest 0 ms" in page
@@ -106,6 +106,6 @@ async def test_findings_are_counted_as_the_doctor_counts_them(
 
     async with opened() as room, await room.logged_in(Role.OPERATOR) as operator:
         token = form_token((await operator.get("/storage")).text)
-        monkeypatch.setattr(type(room.app.admin), "doctor", doctor)
+        monkeypatch.setattr(room.app.admin.doctor, "check", doctor)
         page = await operator.post("/storage/checks", data={"token": token}, headers=BROWSER)
     assert "All checks 1 in order, 1 to look at, 2 bad" in words(page.text)

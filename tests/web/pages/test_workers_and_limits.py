@@ -23,7 +23,7 @@ async def test_a_worker_has_a_page_with_what_it_runs_and_could_run() -> None:
         await storage.jobs.insert([a_job(queue="mail", task="send") for _ in range(2)])
         await enlist(storage)
         first, _ = await claim(storage, 2, queue="mail")
-        worker = (await room.app.admin.get(first.claim.job)).worker or ""
+        worker = (await room.app.admin.jobs.get(first.claim.job)).worker or ""
         page = (await viewer.get("/workers/one", params={"worker": worker})).text
         assert words(page).count("send") >= 2
         assert "Runs now" in page
@@ -62,7 +62,7 @@ async def test_a_worker_is_told_to_be_quiet_to_go_on_and_to_stop() -> None:
         page = (await admin.get(one)).text
         assert "Stopping: it was told to stop" in words(page)
         assert not links(page, "/workers/resume?")
-        told = [audit.note.what for audit in await room.app.admin.audits()]
+        told = [audit.note.what for audit in await room.app.admin.audit.list()]
         assert told == ["workers.stop", "workers.resume", "workers.quiet"]
 
 
@@ -122,10 +122,10 @@ async def test_a_limit_gets_other_numbers() -> None:
     async with opened() as room, await room.logged_in() as admin:
         await stocked(room)
         await room.order(admin, "/limits/set", SMTP, concurrency="", rate="100/1m:5")
-        (report,) = await room.app.admin.limits()
+        (report,) = await room.app.admin.limits.list()
         assert report.spec.concurrency is None
         assert report.spec.rate == Rate(100, timedelta(minutes=1), 5)
-        assert (await room.app.admin.audits())[0].note.what == "limits.set"
+        assert (await room.app.admin.audit.list())[0].note.what == "limits.set"
         assert "100 per 1 m, bursts of 5" in words((await admin.get("/limits")).text)
         for fields, said in (
             ({"concurrency": "", "rate": ""}, "limit nothing"),
@@ -143,7 +143,7 @@ async def test_a_breaker_gets_other_numbers() -> None:
         task = {"task": "pay"}
         numbers = {"failures": "7", "cool_down": "10s", "growth": "1.5", "longest": "5m"}
         await room.order(admin, "/breakers/set", task, **numbers)
-        (report,) = [one for one in await room.app.admin.breakers() if one.task == "pay"]
+        (report,) = [one for one in await room.app.admin.breakers.list() if one.task == "pay"]
         assert report.breaker == Breaker(7, 10, 1.5, 300)
         page = words((await admin.get("/limits")).text)
         assert "pay rests 10 s, then × 1.5 each time, at most 5 m closed 0 of 7" in page

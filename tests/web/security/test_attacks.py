@@ -192,7 +192,7 @@ async def test_an_origin_that_is_none_is_somewhere_else(room: Room, origin: str)
             "/queues/pause?queue=mail", data={"token": token}, headers={"origin": origin}
         )
         assert answer.status_code == 403
-    assert not (await room.app.admin.queue("mail")).paused
+    assert not (await room.app.admin.queues.get("mail")).paused
 
 
 async def test_a_form_that_never_arrives_holds_nothing_for_long(
@@ -281,7 +281,7 @@ async def test_an_order_for_all_without_any_filter_does_nothing(room: Room) -> N
             for query in ("scope=all", "scope=all&queue=", "scope=all&state=%20"):
                 sent = {"token": token, "upto": "9" * 18}
                 await admin.post(f"/jobs/{verb}?{query}", data=sent, headers=BROWSER)
-    assert (await room.app.admin.get(A_JOB)).state == "waiting"
+    assert (await room.app.admin.jobs.get(A_JOB)).state == "waiting"
 
 
 async def test_an_order_of_a_program_is_bounded_and_narrowed_like_one_of_a_person(
@@ -297,7 +297,7 @@ async def test_an_order_of_a_program_is_bounded_and_narrowed_like_one_of_a_perso
         ):
             answer = await machine.post("/api/v1/orders", json=body, headers=operator)
             assert answer.status_code == 422, body
-    assert (await room.app.admin.get(A_JOB)).state == "waiting"
+    assert (await room.app.admin.jobs.get(A_JOB)).state == "waiting"
 
 
 # --- whatever goes wrong --------------------------------------------------------------------------

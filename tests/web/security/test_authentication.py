@@ -94,7 +94,7 @@ async def test_a_machine_acts_by_its_token_without_any_form() -> None:
         viewer = {"authorization": f"Bearer {TOKENS[Role.VIEWER]}"}
         answer = await machine.post("/queues/resume?queue=mail", headers=viewer)
         assert answer.status_code == 403
-        assert (await room.app.admin.queue("mail")).paused
+        assert (await room.app.admin.queues.get("mail")).paused
 
 
 async def test_the_host_says_who_asks_by_a_word_a_person_or_later() -> None:
@@ -130,7 +130,7 @@ async def test_the_host_says_who_asks_by_a_word_a_person_or_later() -> None:
         assert refused.status_code == 403
         taken = await browser.post("/queues/pause?queue=mail", data=order, headers=bare)
         assert taken.status_code == 303
-        assert (await room.app.admin.queue("mail")).paused
+        assert (await room.app.admin.queues.get("mail")).paused
 
 
 async def test_a_machine_that_the_host_knows_by_a_token_acts_without_any_form() -> None:
@@ -142,7 +142,7 @@ async def test_a_machine_that_the_host_knows_by_a_token_acts_without_any_form() 
     async with opened(door=HostAuthentication(ask)) as room, room.client() as machine:
         known = {"authorization": "bearer t"}
         assert (await machine.post(order, json=mail, headers=known)).status_code == 200
-        assert (await room.app.admin.queue("mail")).paused
+        assert (await room.app.admin.queues.get("mail")).paused
         # What a browser may add by itself is no such token, and other sites are still others.
         basic = {"authorization": "Basic bearer t"}
         refused = await machine.post(order, json=mail, headers=basic)

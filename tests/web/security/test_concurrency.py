@@ -12,14 +12,32 @@ import pytest
 from starlette.responses import Response
 
 from tests.web.fixtures import BROWSER, TOKENS, Room, form_token, opened, sample, stocked
+from windlass._admin.jobs import bulk, jobs
 from windlass._web.request import PageRequest
 from windlass._web.routes import ROUTES
 from windlass._web.security import concurrency, guard
 from windlass._web.security.concurrency import ReadLimiter, TooManyOwnReads, TooManyReads
 from windlass._web.security.roles import Role
-from windlass.admin import Admin
+from windlass.admin import (
+    DoctorAdmin,
+    ErrorAdmin,
+    JobAdmin,
+    OverviewAdmin,
+    QueueAdmin,
+    StatsAdmin,
+)
 
-LARGE = ("count", "search", "series", "activity", "snapshot", "errors", "doctor", "counts")
+LARGE: tuple[tuple[Any, str], ...] = (
+    (jobs, "count_jobs"),
+    (bulk, "count_jobs"),
+    (JobAdmin, "search"),
+    (StatsAdmin, "series"),
+    (StatsAdmin, "activity"),
+    (OverviewAdmin, "snapshot"),
+    (ErrorAdmin, "groups"),
+    (DoctorAdmin, "check"),
+    (QueueAdmin, "counts"),
+)
 BEARER = {"authorization": f"Bearer {TOKENS[Role.ADMIN]}"}
 
 
@@ -29,14 +47,14 @@ async def taken(
 ) -> AsyncIterator[asyncio.Event]:
     """These have two pages each whose storage is slow, until the event is set."""
     go_on, begun = asyncio.Event(), asyncio.Semaphore(0)
-    errors = room.app.admin.errors
+    groups = room.app.admin.errors.groups
 
     async def slow(**asked: Any) -> object:
         begun.release()
         await go_on.wait()
-        return await errors(**asked)
+        return await groups(**asked)
 
-    monkeypatch.setattr(room.app.admin, "errors", slow)
+    monkeypatch.setattr(room.app.admin.errors, "groups", slow)
     monkeypatch.setattr(guard, "READ_TIMEOUT", 30.0)
     room.dashboard.places = ReadLimiter(waits=0.02)
     async with room.client() as program:
@@ -161,7 +179,7 @@ async def test_checks_that_take_long_take_no_place_of_a_page(
         return []
 
     async with opened() as room, room.client() as program:
-        monkeypatch.setattr(room.app.admin, "doctor", slow)
+        monkeypatch.setattr(room.app.admin.doctor, "check", slow)
         room.dashboard.places = ReadLimiter(1, waits=0.02)
         room.dashboard.check_places = ReadLimiter(1, waits=0.02)
         first = asyncio.create_task(program.post("/api/v1/doctor", headers=BEARER))
@@ -222,7 +240,7 @@ async def test_a_page_that_takes_too_long_is_given_up_and_leaves_its_place(
     async with opened() as room, await room.logged_in() as admin:
         monkeypatch.setattr(guard, "READ_TIMEOUT", 0.02)
         with monkeypatch.context() as patch:
-            patch.setattr(room.app.admin, "counts", asyncio.Event().wait)
+            patch.setattr(room.app.admin.queues, "counts", asyncio.Event().wait)
             for _ in range(6):
                 page = await admin.get("/overview")
                 assert page.status_code == 503
@@ -238,8 +256,8 @@ async def test_whatever_counts_searches_or_sums_up_is_marked_in_the_table(
 ) -> None:
     """Asked of the pages themselves: one that begins to count is found here."""
     called: list[str] = []
-    for name in LARGE:
-        monkeypatch.setattr(Admin, name, _noting(name, getattr(Admin, name), called))
+    for part, name in LARGE:
+        monkeypatch.setattr(part, name, _noting(name, getattr(part, name), called))
     async with opened() as room, room.client() as program:
         await stocked(room)
         found = set()
@@ -254,7 +272,7 @@ async def test_whatever_counts_searches_or_sums_up_is_marked_in_the_table(
                 if called and (method == "GET" or "GET" not in route.methods):
                     assert method in route.heavy, (method, route.path, called)
                     found.update(called)
-        assert found == set(LARGE)
+        assert found == {name for _, name in LARGE}
 
 
 def _noting(name: str, method: Any, called: list[str]) -> Any:

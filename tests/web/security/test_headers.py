@@ -71,7 +71,7 @@ async def test_an_error_of_ours_becomes_a_page_without_a_trace(
         raise RuntimeError("secret-detail")
 
     async with opened() as room, await room.logged_in() as admin:
-        monkeypatch.setattr(room.app.admin, "workers", broken)
+        monkeypatch.setattr(room.app.admin.workers, "list", broken)
         answer = await admin.get("/workers")
     assert answer.status_code == 500
     assert answer.headers["content-security-policy"] == CSP
@@ -93,7 +93,7 @@ async def test_an_answer_of_the_host_that_makes_no_sense_lets_nobody_in(
 
 async def test_no_page_holds_script_or_style_of_its_own() -> None:
     async with opened() as room, await room.logged_in() as admin, room.client() as stranger:
-        await room.app.admin.pause("mail")
+        await room.app.admin.queues.pause("mail")
         for client in (admin, stranger):
             for route in ROUTES:
                 if route.answers != "page" or "GET" not in route.methods:

@@ -67,20 +67,20 @@ async def filled(room: Room, texts: Sequence[str]) -> list[JobId]:
         ids.append(JobId(f"{n + 1:032x}"))
         await storage.limits.define([LimitSpec(name=name, rate=Rate(1000, 0.001, 1000))])
         await storage.jobs.insert([_job(ids[-1], text, short, name, queue)])
-        await room.app.admin.acting(short.replace("\x00", "")).pause(name)
+        await room.app.admin.acting(short.replace("\x00", "")).queues.pause(name)
         if n % 10 == 0:
             await storage.workers.register(_worker(f"{n} {short}", short, [name]))
             await storage.limits.define(
                 [LimitSpec(name=f"breaker {name}"[:128], breaker=Breaker())]
             )
     await _ended(storage, queue, dict(zip(ids, texts, strict=True)))
-    failed = await room.app.admin.find(JobFilter(states=[State.FAILED]), limit=len(texts))
+    failed = await room.app.admin.jobs.find(JobFilter(states=[State.FAILED]), limit=len(texts))
     for job in failed[::5]:  # a reason is part of the job, and of the audit
         text = texts[ids.index(job.id)]
-        await room.app.admin.acting(text[:60]).discard(job.id, reason=text[:500])
+        await room.app.admin.acting(text[:60]).jobs.discard(job.id, reason=text[:500])
     send = room.app.tasks["send"]
     for name, text in {_name(text): text for text in texts[::20]}.items():
-        await room.app.admin.create_schedule(
+        await room.app.admin.schedules.create(
             name, Cron("0 3 * * *"), send.options(tags=[text[:60]]).call(text[:1000])
         )
     return ids

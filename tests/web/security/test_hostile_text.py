@@ -95,7 +95,7 @@ async def filled(room: Room, text: str) -> None:
     """Everything that may hold text from outside holds it."""
     name = "".join(char if char.isprintable() and char != " " else "_" for char in text)[:128]
     storage = await room.app.storage()
-    await room.app.admin.pause(name)
+    await room.app.admin.queues.pause(name)
     await storage.workers.register(
         WorkerStart(
             id=f"w-{abs(hash(text))}",
@@ -176,7 +176,7 @@ async def test_names_with_every_kind_of_character_can_be_paused_and_resumed() ->
         for name in ("a/b", "a?b=c&d", "a#b", "..", "%2e", "ü–ß", "a+b", '"', "<i>"):
             answer = await room.order(admin, "/queues/pause", {"queue": name})
             assert answer.status_code == 303
-            assert (await room.app.admin.queue(name)).paused, name
+            assert (await room.app.admin.queues.get(name)).paused, name
             page = Reader((await admin.get("/queues")).text)
             (link,) = [
                 tag["href"]

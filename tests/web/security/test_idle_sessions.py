@@ -11,7 +11,7 @@ import httpx
 import pytest
 from starlette.requests import Request
 
-from tests.web.fixtures import BROWSER, TOKENS, Room, form_token, opened
+from tests.web.fixtures import BROWSER, TOKENS, Room, form_token, opened, use_storage
 from windlass._web.security.authentication import (
     AuthenticatedPerson,
     BuiltinAuthentication,
@@ -73,7 +73,7 @@ async def test_a_page_that_reloads_until_the_storage_is_back_keeps_nobody_logged
         raise StorageUnavailable(message)
 
     async with opened() as room, await room.logged_in() as browser:
-        monkeypatch.setattr(room.app.admin, "_storage", away)
+        use_storage(room.app, monkeypatch, away)
         for _ in range(3):
             room.clock.now += IDLE_SECONDS / 3
             assert (await browser.get("/queues", headers=OPENED)).status_code == 503

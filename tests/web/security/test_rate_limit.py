@@ -75,13 +75,13 @@ async def test_a_person_who_orders_too_fast_is_asked_to_wait_and_nothing_is_done
         for n in range(5):  # in two browsers: it is one person
             client, form = (admin, here) if n % 2 else (elsewhere, there)
             assert (await client.post(PAUSE, data=form, headers=BROWSER)).status_code == 303
-        await room.app.admin.resume("mail")
+        await room.app.admin.queues.resume("mail")
         answer = await admin.post(PAUSE, data=here, headers=BROWSER)
         assert answer.status_code == 429
         assert answer.headers["retry-after"] == "1"
         assert "Send it again in 1 s" in answer.text
         assert 'http-equiv="refresh"' not in answer.text  # an order is not repeated by itself
-        assert not (await room.app.admin.queue("mail")).paused
+        assert not (await room.app.admin.queues.get("mail")).paused
         assert (await admin.get("/queues")).status_code == 200  # whoever only reads is not counted
         async with await room.logged_in(Role.OPERATOR) as other:
             form = {"token": form_token((await other.get("/queues")).text)}

@@ -25,7 +25,7 @@ async def test_what_a_child_enqueues_is_unique_as_it_says(worker: None) -> None:
     job = await debounce.enqueue()
     answers = await job.result(timeout=20)
     assert answers == [(True, False), (False, True), (True, False), (False, True), (False, False)]
-    (indexed,) = await app.admin.find(JobFilter(task="index"))
+    (indexed,) = await app.admin.jobs.find(JobFilter(task="index"))
     assert indexed.payload == b'{"page":1,"words":"b"}', "the last call reuses, and replaces not"
 
 
@@ -33,7 +33,7 @@ async def mourned() -> JobRecord:
     """The job that is told of a failure, when it has ended."""
     async with asyncio.timeout(20):
         while True:
-            for job in await app.admin.find(JobFilter(task="process.mourn")):
+            for job in await app.admin.jobs.find(JobFilter(task="process.mourn")):
                 if job.state is not State.WAITING and job.state is not State.RUNNING:
                     return job
             await asyncio.sleep(0.02)

@@ -156,7 +156,7 @@ async def test_a_segfault_costs_one_job_and_three_make_it_poison(worker: Worker)
     assert record.error.kind == "Quarantined"
     assert "SIGSEGV" in record.error.message
     assert "running alone" in record.error.message
-    for attempt in await app.admin.history(job.id):
+    for attempt in await app.admin.jobs.history(job.id):
         assert attempt.error is not None
         assert "peak memory was" in attempt.error.message
     assert [await one.result(timeout=20) for one in neighbours] == [0, 1, 2, 3, 4]

@@ -45,7 +45,8 @@ def calling(app: Windlass, upstream: Upstream, **options: Any) -> Task[[], None]
 
 
 async def report(app: Windlass) -> BreakerReport:
-    (found,) = await app.admin.breakers()
+    (found,) = await app.admin.breakers.list()
+    assert found == await app.admin.breakers.get(found.task)
     return found
 
 
@@ -157,11 +158,11 @@ async def test_every_call_counts_against_it_and_it_is_no_limit_to_people() -> No
         task = calling(it.app, Upstream(), limits=[api])
         job = await (await task.enqueue()).refresh()
         assert job.limits == (LimitUse("api"), LimitUse(NAME))
-        assert [found.spec.name for found in await it.app.admin.limits()] == ["api"]
+        assert [found.spec.name for found in await it.app.admin.limits.list()] == ["api"]
         with pytest.raises(LimitUnknown):
-            await it.app.admin.set_limit(NAME, concurrency=1)
+            await it.app.admin.limits.set(NAME, concurrency=1)
         with pytest.raises(LimitUnknown):
-            await it.app.admin.reset_limit(NAME)
+            await it.app.admin.limits.reset(NAME)
 
 
 async def test_calls_in_bulk_and_from_elsewhere_count_too() -> None:
@@ -184,7 +185,7 @@ async def test_it_is_reset_by_hand() -> None:
         upstream = Upstream()
         *_, held = await opened(it, upstream)
         upstream.well = True
-        await it.app.admin.reset_breaker("job")
+        await it.app.admin.breakers.reset("job")
         assert (await report(it.app)).state == "closed"
         await it.engine.step()
         assert (await held.refresh()).state is State.SUCCEEDED
@@ -193,7 +194,7 @@ async def test_it_is_reset_by_hand() -> None:
 async def test_its_numbers_are_changed_while_everything_runs() -> None:
     async with bench() as it:
         await calling(it.app, Upstream()).enqueue()
-        new = await it.app.admin.set_breaker("job", failures=7, longest=90)
+        new = await it.app.admin.breakers.set("job", failures=7, longest=90)
         assert new == Breaker(failures=7, cool_down=30, longest=90)
         assert (await report(it.app)).breaker == new
 
@@ -204,7 +205,7 @@ async def test_what_an_operator_sets_survives_a_restart_and_ends_with_a_deploy(
     url = f"sqlite:///{tmp_path}/jobs.db"
     async with Windlass(url) as app:
         await calling(app, Upstream()).enqueue()
-        await app.admin.set_breaker("job", failures=7)
+        await app.admin.breakers.set("job", failures=7)
     async with Windlass(url) as app:
         await calling(app, Upstream()).enqueue()
         assert (await report(app)).breaker.failures == 7
@@ -224,10 +225,12 @@ async def app() -> AsyncIterator[Windlass]:
 
 async def test_a_task_without_one_is_named(app: Windlass) -> None:
     calling(app, Upstream(), breaker=False)
-    with pytest.raises(BreakerUnknown, match=r"breaker=True"):
-        await app.admin.reset_breaker("job")
     with pytest.raises(BreakerUnknown):
-        await app.admin.set_breaker("job", failures=3)
+        await app.admin.breakers.get("job")
+    with pytest.raises(BreakerUnknown, match=r"breaker=True"):
+        await app.admin.breakers.reset("job")
+    with pytest.raises(BreakerUnknown):
+        await app.admin.breakers.set("job", failures=3)
 
 
 @pytest.mark.parametrize("given", [5, "yes", Breaker, {"failures": 3}])
@@ -238,7 +241,7 @@ def test_what_is_no_breaker_is_refused_where_it_is_written(given: object) -> Non
 
 async def test_nothing_to_change_is_said(app: Windlass) -> None:
     with pytest.raises(InvalidArgument, match="say what to change"):
-        await app.admin.set_breaker("job")
+        await app.admin.breakers.set("job")
 
 
 def test_a_name_that_no_limit_may_have_is_refused_with_a_breaker() -> None:

@@ -124,7 +124,7 @@ def test_a_hint_that_arrives_during_a_look_is_not_lost() -> None:
         store.on("jobs.outlook", outlook)
         async with working(world.app, store=store):
             await world.until(1)
-            await world.app.admin.resume("default")
+            await world.app.admin.queues.resume("default")
             await world.until(5)
         assert looks
         assert world.words == ["in between"]
@@ -254,7 +254,7 @@ def test_a_lost_claim_answer_is_cured_by_the_next_beat() -> None:
                 record = await job.refresh()
         assert record.state is State.SUCCEEDED
         assert (record.attempt, record.claim_number) == (1, 2)
-        assert [attempt.verb for attempt in await world.app.admin.history(record.id)] == [
+        assert [attempt.verb for attempt in await world.app.admin.jobs.history(record.id)] == [
             Verb.RELEASE
         ]
         assert len(lines.having("whose answer was lost")) == 1
@@ -329,7 +329,7 @@ def test_a_claim_answered_under_a_former_identity_is_given_back_and_not_started(
             reply: ClaimReply = await call(worker, *args, **options)
             if reply.jobs and not held.is_set():
                 held.set()
-                await world.app.admin.pause("default")
+                await world.app.admin.queues.pause("default")
                 await asyncio.sleep(10)  # meanwhile the worker is buried, and reborn
             return reply
 
@@ -350,7 +350,7 @@ def test_a_claim_answered_under_a_former_identity_is_given_back_and_not_started(
             await world.until(12)
             record = await job.refresh()
             assert (record.state, record.attempt) == (State.WAITING, 0)
-            await world.app.admin.resume("default")
+            await world.app.admin.queues.resume("default")
             await world.until(13)
         assert world.words == ["once"]
 

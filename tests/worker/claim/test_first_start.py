@@ -85,7 +85,7 @@ def test_a_run_that_was_stopped_before_its_handler_began_keeps_the_expiry() -> N
             async with working(world.app) as shift:
                 await asyncio.sleep(0)
                 shift.worker.stop()
-        (past,) = await world.app.admin.history(job.id)
+        (past,) = await world.app.admin.jobs.history(job.id)
         stopped = await job.refresh()
         assert (past.verb, stopped.state, world.seen) == (Verb.RELEASE, State.WAITING, [])
         assert stopped.expires_at is not None

@@ -132,7 +132,7 @@ async def test_a_concurrency_holds_for_each_key_and_is_used(shop: Shop) -> None:
 async def test_numbers_changed_at_run_time_hold_without_a_restart(shop: Shop) -> None:
     app, (task, *_) = shop.apps[0], shop.builds
     jobs = [await task.enqueue("acme")]
-    await app.admin.set_limit("seats", concurrency=1)
+    await app.admin.limits.set("seats", concurrency=1)
     jobs += await enqueued(shop, shop.builds, 5)
     await run(shop, jobs)
     assert {tenant: shop.most[tenant] for tenant in TENANTS} == dict.fromkeys(TENANTS, 1)

@@ -124,10 +124,10 @@ async def test_one_hit_lets_the_queue_rest_for_every_worker(shop: Shop) -> None:
         for _ in range(5):
             await (await shop.task("slow").enqueue()).result(timeout=20)
         assert shop.upstream.asked == asked < 20
-        record = await shop.app.admin.queue("api")
+        record = await shop.app.admin.queues.get("api")
         assert (record.cool_downs, record.cool_until) == (1, cooled(shop)[0].until)
         shop.upstream.answer = None
-        await shop.app.admin.warm("api")
+        await shop.app.admin.queues.warm("api")
 
         async def begun() -> bool:
             return shop.upstream.asked == 20
@@ -137,7 +137,7 @@ async def test_one_hit_lets_the_queue_rest_for_every_worker(shop: Shop) -> None:
 
 
 async def _nothing_runs(shop: Shop, queue: str) -> bool:
-    counts = {count.queue: count for count in await shop.app.admin.counts()}
+    counts = {count.queue: count for count in await shop.app.admin.queues.counts()}
     return counts[queue].running == 0
 
 
@@ -149,13 +149,13 @@ async def test_a_breaker_holds_for_every_worker_until_it_is_reset(shop: Shop) ->
             await until(partial(_ended, job))
         held = await shop.task("fuse").enqueue()
         await (await shop.task("slow").enqueue()).result(timeout=20)
-        (report,) = await shop.app.admin.breakers()
+        (report,) = await shop.app.admin.breakers.list()
         assert (report.task, report.state, report.failures) == ("fuse", "open", 2)
         assert (await held.refresh()).attempt == 0
         shop.upstream.answer = None
-        await shop.apps[-1].admin.reset_breaker("fuse")
+        await shop.apps[-1].admin.breakers.reset("fuse")
         await held.result(timeout=20)
-    (report,) = await shop.app.admin.breakers()
+    (report,) = await shop.app.admin.breakers.list()
     assert (report.state, report.failures, report.running) == ("closed", 0, 0)
 
 
@@ -189,7 +189,7 @@ async def test_a_final_failure_is_told_with_its_arguments(shop: Shop) -> None:
         await until(told)
     (failure,) = shop.told
     assert (failure.job_id, failure.arguments, failure.tenant) == (job.id, {"number": 5}, "acme")
-    (then,) = await shop.app.admin.find(JobFilter(task="tell"))
+    (then,) = await shop.app.admin.jobs.find(JobFilter(task="tell"))
     assert (then.parent, then.state) == (job.id, State.SUCCEEDED)
 
 
@@ -197,13 +197,13 @@ async def test_settings_of_a_queue_reach_workers_that_run(shop: Shop) -> None:
     shop.upstream.answer = ConnectionError()
     async with at_work(shop, slots=5):
         await (await shop.task("slow").enqueue()).result(timeout=20)
-        await shop.app.admin.set_queue("slow", max_running=1)
-        await shop.app.admin.set_queue("api", backoff=Backoff.fixed(3600))
+        await shop.app.admin.queues.set("slow", max_running=1)
+        await shop.app.admin.queues.set("api", backoff=Backoff.fixed(3600))
         most = 0
 
         async def all_ended() -> bool:
             nonlocal most
-            counts = {count.queue: count for count in await shop.app.admin.counts()}
+            counts = {count.queue: count for count in await shop.app.admin.queues.counts()}
             most = max(most, counts["slow"].running)
             return counts["slow"].ready + counts["slow"].running == 0
 

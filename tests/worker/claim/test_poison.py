@@ -60,8 +60,8 @@ async def test_ten_neighbours_of_a_job_that_kills_its_worker_three_times_all_suc
         assert record.error is not None
         assert record.error.kind == "Quarantined"
         assert "lost 3 times in a row, the last time running alone" in record.error.message
-        history = await app.admin.history(culprit.id)
+        history = await app.admin.jobs.history(culprit.id)
         assert [attempt.verb for attempt in history] == [Verb.RETRY, Verb.RETRY, Verb.FAIL]
         assert len({attempt.worker for attempt in history}) == DEATHS
-        (mourning,) = await app.admin.find(JobFilter(task="mourn"))
+        (mourning,) = await app.admin.jobs.find(JobFilter(task="mourn"))
         assert (mourning.parent, mourning.result) == (culprit.id, b'"Quarantined"')

@@ -42,25 +42,25 @@ async def test_backoff_is_the_call_s_the_task_s_the_queue_s_the_default_in_this_
         plain, own = failing(it), failing(it, "own", backoff=Backoff.fixed(20))
         first = DEFAULT_BACKOFF.delay(1, 0.5)
         assert await wait_of(it, await it.run(plain.call())) == first
-        await it.app.admin.set_queue("default", backoff=Backoff.fixed(30))
+        await it.app.admin.queues.set("default", backoff=Backoff.fixed(30))
         assert await wait_of(it, await it.run(plain.call())) == 30 * SECOND
         assert await wait_of(it, await it.run(own.call())) == 20 * SECOND
         called = own.options(backoff=Backoff.fixed(10)).call()
         assert await wait_of(it, await it.run(called)) == 10 * SECOND
-        await it.app.admin.set_queue("default", backoff=None)
+        await it.app.admin.queues.set("default", backoff=None)
         assert await wait_of(it, await it.run(plain.call())) == first
 
 
 async def test_a_queue_s_settings_hold_for_its_own_jobs_alone() -> None:
     async with bench() as it:
         task = failing(it)
-        await it.app.admin.set_queue("slow", backoff=Backoff.fixed(300))
+        await it.app.admin.queues.set("slow", backoff=Backoff.fixed(300))
         assert await wait_of(it, await it.run(task.call())) == DEFAULT_BACKOFF.delay(1, 0.5)
 
 
 async def test_jobs_whose_task_nobody_has_follow_their_queue_when_they_are_lost() -> None:
     async with bench() as it:
-        await it.app.admin.set_queue("default", backoff=Backoff.fixed(77))
+        await it.app.admin.queues.set("default", backoff=Backoff.fixed(77))
         await it.engine.policy.queues.step()
         job = await failing(it).enqueue()
         reply = await it.store.storage.jobs.claim(
@@ -78,7 +78,7 @@ async def test_a_queue_may_keep_nothing_where_the_app_keeps_all_and_the_other_wa
         @it.app.task(name="job")
         async def job() -> None: ...
 
-        await it.app.admin.set_queue("default", keep_succeeded=0)
+        await it.app.admin.queues.set("default", keep_succeeded=0)
         with pytest.raises(JobNotFound):
             await it.run(job.call())
     async with bench(keep_succeeded=0) as it:
@@ -86,7 +86,7 @@ async def test_a_queue_may_keep_nothing_where_the_app_keeps_all_and_the_other_wa
         @it.app.task(name="job")
         async def kept() -> None: ...
 
-        await it.app.admin.set_queue("default", keep_succeeded=60)
+        await it.app.admin.queues.set("default", keep_succeeded=60)
         assert (await it.run(kept.call())).state is State.SUCCEEDED
 
 
@@ -97,7 +97,7 @@ async def test_retention_of_a_queue_is_its_own() -> None:
         async def good() -> None: ...
 
         bad = failing(it, "bad", max_attempts=1)
-        await it.app.admin.set_queue("default", keep_succeeded=60, keep_failed=7200)
+        await it.app.admin.queues.set("default", keep_succeeded=60, keep_failed=7200)
         jobs = [await it.run(good.call()), await it.run(bad.call())]
         leader = Leader(it.store.storage.leader, it.engine.identity, lease=15 * SECOND)
         assert await leader.step()
@@ -128,7 +128,7 @@ def test_a_running_worker_follows_new_settings_within_a_second() -> None:
 
         async with working(app):
             await world.until(10)
-            await app.admin.set_queue("default", backoff=Backoff.fixed(3))
+            await app.admin.queues.set("default", backoff=Backoff.fixed(3))
             await world.until(11.1)
             await job.enqueue()
             await world.until(20)
@@ -151,21 +151,21 @@ def test_the_most_that_run_at_once_is_raised_and_lowered_without_a_restart() -> 
             await asyncio.sleep(1)
             running -= 1
 
-        await app.admin.set_queue("default", max_running=2)
+        await app.admin.queues.set("default", max_running=2)
         await app.enqueue_many([job.call() for _ in range(40)])
         async with working(app, slots=5), working(app, slots=5):
             await world.until(3.5)
             assert most == 2
-            await app.admin.set_queue("default", max_running=7)
+            await app.admin.queues.set("default", max_running=7)
             await world.until(5.5)
             assert most == 7
             most = 0
-            await app.admin.set_queue("default", max_running=1)
+            await app.admin.queues.set("default", max_running=1)
             await world.until(7.2)
             most = 0
             await world.until(9.5)
             assert most == 1
-            await app.admin.set_queue("default", max_running=None)
+            await app.admin.queues.set("default", max_running=None)
             await world.until(11.5)
             assert most == 10
 
@@ -175,7 +175,7 @@ def test_the_most_that_run_at_once_is_raised_and_lowered_without_a_restart() -> 
 def test_a_store_that_cannot_say_leaves_the_settings_as_they_were_known() -> None:
     async def scenario(world: World) -> None:
         app, store = world.app, await world.tampered()
-        await app.admin.set_queue("default", backoff=Backoff.fixed(3))
+        await app.admin.queues.set("default", backoff=Backoff.fixed(3))
 
         @app.task(name="job", max_attempts=2)
         async def job() -> None:
@@ -205,6 +205,6 @@ async def test_rules_are_made_once_until_something_is_set() -> None:
         await it.run(task.call())
         assert it.engine.policy._made.keys() == made.keys() == {("job", "default")}
         assert it.engine.policy._made["job", "default"] is made["job", "default"]
-        await it.app.admin.set_queue("other", max_running=1)
+        await it.app.admin.queues.set("other", max_running=1)
         await it.engine.policy.queues.step()
         assert it.engine.policy._made == {}

@@ -161,7 +161,7 @@ async def test_a_claim_takes_at_most_the_free_slots() -> None:
     async with bench(slots=3) as it:
         await fill(it, 10)
         assert await it.engine.step() == 3
-        (counts,) = await it.app.admin.counts()
+        (counts,) = await it.app.admin.queues.counts()
         assert (counts.succeeded, counts.ready, counts.running) == (3, 7, 0)
 
 

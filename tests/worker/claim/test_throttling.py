@@ -32,7 +32,7 @@ def cooled(events: list[Event]) -> list[QueueCooled]:
 
 
 async def cool_until(it: Bench) -> timedelta | None:
-    until = (await it.app.admin.queue("default")).cool_until
+    until = (await it.app.admin.queues.get("default")).cool_until
     return None if until is None else until - it.clock.now()
 
 
@@ -111,7 +111,7 @@ PAST = timedelta(seconds=-5)
 )
 async def test_a_job_that_is_put_back_for_free_never_runs_in_a_circle(error: Exception) -> None:
     async with bench() as it:
-        await it.app.admin.set_queue("default", cool_down=Backoff.none())
+        await it.app.admin.queues.set("default", cool_down=Backoff.none())
 
         @it.app.task(name="job")
         async def job() -> None:
@@ -150,11 +150,11 @@ async def test_without_a_time_the_queue_s_curve_decides_and_rises_with_every_hit
 
 async def test_the_longer_of_the_handler_s_time_and_the_curve_holds() -> None:
     async with bench() as it:
-        await it.app.admin.set_queue("default", cool_down=Backoff.fixed(30))
+        await it.app.admin.queues.set("default", cool_down=Backoff.fixed(30))
         job = await it.run(throttled(it, Throttled(5)).call())
         assert job.due - it.clock.now() == 30 * SECOND
     async with bench() as it:
-        await it.app.admin.set_queue("default", cool_down=Backoff.fixed(30))
+        await it.app.admin.queues.set("default", cool_down=Backoff.fixed(30))
         job = await it.run(throttled(it, Throttled(90)).call())
         assert job.due - it.clock.now() == 90 * SECOND
 
@@ -177,7 +177,7 @@ async def test_the_rates_of_the_job_are_spent_unless_its_handler_says_otherwise(
         api = Limit("api", rate=Rate(1, per=10, burst=5))
         error = Throttled(1, drain=drain)
         await it.run(throttled(it, error, limits=[api]).call())
-        (report,) = await it.app.admin.limits()
+        (report,) = await it.app.admin.limits.list()
         (budget,) = report.budgets
         assert budget.spent_until is not None
         owed = budget.spent_until - it.clock.now()
@@ -199,14 +199,14 @@ async def test_many_who_hit_one_limiter_are_one_event() -> None:
         assert event.worker == it.engine.identity.id
         assert event.job in {job.id for job in jobs}
         assert event.until - event.at == 20 * SECOND
-        assert (await it.app.admin.queue("default")).cool_downs == 1
+        assert (await it.app.admin.queues.get("default")).cool_downs == 1
         records: list[JobRecord] = [await job.refresh() for job in jobs]
         assert {record.due for record in records} == {event.until}
 
 
 async def test_the_event_of_the_job_says_what_really_holds() -> None:
     async with bench() as it:
-        await it.app.admin.set_queue("default", cool_down=Backoff.fixed(30))
+        await it.app.admin.queues.set("default", cool_down=Backoff.fixed(30))
         events: list[Event] = []
         it.app.on_transition(events.append)
         await it.run(throttled(it, Throttled(5)).call())
@@ -221,7 +221,7 @@ async def test_a_cancelled_run_cools_nothing() -> None:
 
         @it.app.task(name="job")
         async def job() -> None:
-            await it.app.admin.cancel(handle.id)
+            await it.app.admin.jobs.cancel(handle.id)
             raise Throttled
 
         handle = await job.enqueue()
@@ -276,10 +276,10 @@ def test_a_queue_that_is_warmed_goes_on_at_once() -> None:
         other = await call.enqueue()
         async with working(app, slots=1):
             await world.until(5)
-            await app.admin.warm("api")
+            await app.admin.queues.warm("api")
             await other.result(timeout=5)
         assert world.seen == [(0.0, "call"), (5.0, "call")]
-        assert (await app.admin.queue("api")).cool_downs == 0
+        assert (await app.admin.queues.get("api")).cool_downs == 0
         assert (await job.refresh()).state is State.WAITING, "its own due time stays"
 
     simulate(scenario)

@@ -124,9 +124,9 @@ async def test_an_event_carries_the_jobs_record_and_the_state_it_leaves() -> Non
             raise ValueError("x")
 
         done = await it.run(job.options(tags=["vip"]).call(7))
-        await it.app.admin.requeue(done.id)
-        await it.app.admin.cancel(done.id)
-        await it.app.admin.requeue(done.id)
+        await it.app.admin.jobs.requeue(done.id)
+        await it.app.admin.jobs.cancel(done.id)
+        await it.app.admin.jobs.requeue(done.id)
         stored, *moves = events
         assert isinstance(stored, JobEnqueued)
         assert stored.record is not None
@@ -163,7 +163,7 @@ async def test_a_requeue_of_a_job_that_moved_meanwhile_does_not_guess_where_it_w
                 return found
 
             patch.setattr(storage.admin, "get", before_it_failed)
-            await it.app.admin.requeue(stuck.id)
+            await it.app.admin.jobs.requeue(stuck.id)
         requeue = events[-1]
         assert isinstance(requeue, JobMoved)
         assert (requeue.verb, requeue.previous) == (Verb.REQUEUE, None)
@@ -283,7 +283,7 @@ def test_every_stored_transition_is_heard_exactly_once() -> None:
             record = await enqueued.refresh()
             assert record.state in (State.SUCCEEDED, State.FAILED)
             mine = [event.verb for event in ended if event.job == enqueued.id]
-            history = [a.verb for a in await world.app.admin.history(enqueued.id)]
+            history = [a.verb for a in await world.app.admin.jobs.history(enqueued.id)]
             if record.state is State.SUCCEEDED:
                 history.append(Verb.SUCCEED)
             assert mine == history

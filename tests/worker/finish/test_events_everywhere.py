@@ -75,7 +75,7 @@ async def test_a_limit_that_was_never_defined_costs_no_failure_its_follow_up(url
         raise ValueError("no money")
 
     async def told_of(ids: list[JobId]) -> list[JobRecord]:
-        found = await app.admin.find(JobFilter(task="tell"))
+        found = await app.admin.jobs.find(JobFilter(task="tell"))
         return [job for job in found if job.parent in ids]
 
     async with app, stepping(app) as engine:
@@ -132,21 +132,21 @@ async def test_whatever_ends_a_waiting_job_is_told_once(url: str) -> None:
         (third,) = await app.enqueue_many([report.call()])
         assert told() == [("enqueued", third.id), ("expire", second.id)], "at an insert of many"
         await past(storage, third.id)
-        made = await app.admin.enqueue(report.call())
+        made = await app.admin.jobs.enqueue(report.call())
         assert told() == [("enqueued", made.id), ("expire", third.id)], "by a person's order"
-        await app.admin.create_schedule("reports", Manual(), report.call(), overlap="allow")
+        await app.admin.schedules.create("reports", Manual(), report.call(), overlap="allow")
         await past(storage, made.id)
-        run = await app.admin.trigger_schedule("reports")
+        run = await app.admin.schedules.trigger("reports")
         assert run is not None
         assert told() == [("enqueued", run.id), ("expire", made.id)], "by a schedule"
         await past(storage, run.id)
         pruner = Pruner(storage, app.settings, engine.policy.queues, app.bus)
         await pruner.step()
         assert told() == [("expire", run.id)], "by retention"
-        await app.admin.create_schedule("mails", Manual(), mail.call(), overlap="allow")
-        last = await app.admin.trigger_schedule("mails")
+        await app.admin.schedules.create("mails", Manual(), mail.call(), overlap="allow")
+        last = await app.admin.schedules.trigger("mails")
         assert last is not None
-        await app.admin.remove_schedule("mails", cancel_runs=True)
+        await app.admin.schedules.remove("mails", cancel_runs=True)
         assert told() == [("enqueued", last.id), ("cancel", last.id)], "with its schedule"
 
 
@@ -159,11 +159,11 @@ async def test_a_trigger_whose_key_is_held_answers_with_the_holder(url: str) -> 
 
     async with app:
         holder = await report.enqueue()
-        await app.admin.create_schedule("reports", Manual(), report.call(), overlap="allow")
+        await app.admin.schedules.create("reports", Manual(), report.call(), overlap="allow")
         app.on_transition(events.append)
-        answer = await app.admin.trigger_schedule("reports")
+        answer = await app.admin.schedules.trigger("reports")
         assert answer == Inserted(holder.id, created=False)
-        schedule = await app.admin.schedule("reports")
+        schedule = await app.admin.schedules.get("reports")
         assert (schedule.fired, list(schedule.runs)) == (0, [])
         assert events == []
 

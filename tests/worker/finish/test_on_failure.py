@@ -57,7 +57,7 @@ def failing(app: Windlass, on_failure: Any, **options: Any) -> Task[..., None]:
 
 
 async def followers(app: Windlass, task: str = "tell") -> Sequence[JobRecord]:
-    return await app.admin.find(JobFilter(task=task))
+    return await app.admin.jobs.find(JobFilter(task=task))
 
 
 # --- when it follows -----------------------------------------------------------------------------
@@ -114,7 +114,7 @@ async def test_jobs_that_end_otherwise_tell_nobody() -> None:
         @it.app.task(name="good", on_failure=telling(it.app, []))
         async def good(*, cancel: bool) -> None:
             if cancel:
-                await it.app.admin.cancel(job.id)
+                await it.app.admin.jobs.cancel(job.id)
                 raise GiveUp("no")
 
         job = await good.enqueue(cancel=True)
@@ -137,7 +137,7 @@ async def test_listeners_hear_of_the_job_that_follows() -> None:
 async def test_a_requeued_job_that_fails_again_is_told_of_again() -> None:
     async with bench() as it:
         job = await it.run(failing(it.app, telling(it.app, [])).call(1))
-        await it.app.admin.requeue(job.id)
+        await it.app.admin.jobs.requeue(job.id)
         await it.engine.step()
         assert len([one for one in await followers(it.app) if one.parent == job.id]) == 2
 

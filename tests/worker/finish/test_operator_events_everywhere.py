@@ -53,15 +53,15 @@ async def test_lines_events_errors_and_facts_are_kept_without_secrets(url: str) 
         (chunk,) = await storage.journal.logs(job.id)
         assert [line.text for line in chunk.lines] == ["charging ***: Grüße\\0"]
         now = await storage.now()
-        events = await app.admin.events(now - HOUR, now + HOUR)
+        events = await app.admin.storage.events(now - HOUR, now + HOUR)
         assert [event.kind for event in events] == ["enqueued", "started", "failed"]
-        (row,) = await app.admin.workers()
+        (row,) = await app.admin.workers.list()
         assert "shop.pay" in row.start.tasks
         assert row.start.clock is not None
         assert row.memory
-        timings = (await app.admin.storage()).timings
+        timings = (await app.admin.storage.report()).timings
         assert timings["read"].count > 0 < timings["write"].count
-        assert (await app.admin.get(job.id)).payload == b'{"card":"***"}'
+        assert (await app.admin.jobs.get(job.id)).payload == b'{"card":"***"}'
 
 
 async def test_what_a_run_says_last_of_its_progress_is_kept_with_its_outcome(url: str) -> None:

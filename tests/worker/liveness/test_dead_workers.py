@@ -40,7 +40,7 @@ def test_a_buried_worker_takes_a_new_identity_cancels_its_jobs_and_goes_on() -> 
                 assert await storage.workers.bury([former]) == [former]
                 await world.until(17)
                 assert shift.worker.id != former
-                rows = {row.start.id: row.state for row in await world.app.admin.workers()}
+                rows = {row.start.id: row.state for row in await world.app.admin.workers.list()}
                 assert rows == {former: WorkerState.DEAD, shift.worker.id: WorkerState.LIVE}
                 assert (await enqueued.result(timeout=60)).startswith("attempt")
                 record = await enqueued.refresh()
@@ -145,7 +145,7 @@ def test_a_worker_that_cannot_register_anew_tries_until_it_can() -> None:
             assert shift.worker.id != former
         assert not failures
         assert world.words == ["ran"]
-        assert len(await world.app.admin.workers()) == 2
+        assert len(await world.app.admin.workers.list()) == 2
 
     simulate(scenario)
 
@@ -163,7 +163,7 @@ def test_a_worker_that_has_said_goodbye_is_not_reborn_by_a_late_beat() -> None:
         with logged() as lines:
             async with working(world.app, store=store):
                 await world.until(1)
-        assert [row.state for row in await world.app.admin.workers()] == [WorkerState.GONE]
+        assert [row.state for row in await world.app.admin.workers.list()] == [WorkerState.GONE]
         assert lines.having("was buried") == []
 
     simulate(scenario)

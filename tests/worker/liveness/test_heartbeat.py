@@ -93,7 +93,7 @@ def test_an_outage_of_the_beats_is_logged_once_and_the_row_lives_on() -> None:
                 await world.until(300)
                 store.down = False
                 await world.until(310)
-                (row,) = await world.app.admin.workers()
+                (row,) = await world.app.admin.workers.list()
                 assert row.state is WorkerState.LIVE
                 assert (world.clock.now() - row.beat_at) <= timedelta(seconds=5)
         assert len(lines.having("the heartbeat failed")) == 1
@@ -301,7 +301,7 @@ def test_a_late_answer_to_a_beat_of_a_former_identity_is_ignored() -> None:
             reborn = shift.worker.id
             await world.until(60)
             assert shift.worker.id == reborn
-        states = [row.state for row in await world.app.admin.workers()]
+        states = [row.state for row in await world.app.admin.workers.list()]
         assert sorted(states) == [WorkerState.DEAD, WorkerState.GONE]
 
     simulate(scenario)

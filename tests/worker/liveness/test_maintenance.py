@@ -169,7 +169,7 @@ async def finished_jobs(it: Bench) -> dict[str, JobId]:
     cancelled = await task.enqueue()
     assert await cancelled.cancel() is CancelAnswer.CANCELLED
     discarded = await it.run(fails.call())
-    await it.app.admin.discard(discarded.id, reason="not needed")
+    await it.app.admin.jobs.discard(discarded.id, reason="not needed")
     waiting = await task.enqueue()
     return {
         "succeeded": succeeded.id,
@@ -218,7 +218,7 @@ async def test_a_retention_of_nothing_deletes_at_once() -> None:
         await it.engine.step()
         with pytest.raises(JobNotFound):
             await job.refresh()
-        assert await it.app.admin.counts() == []
+        assert await it.app.admin.queues.counts() == []
 
 
 async def test_a_retention_of_nothing_keeps_what_failed() -> None:
@@ -240,7 +240,9 @@ async def test_rows_of_workers_that_ended_long_ago_go_too() -> None:
         it.clock.advance(2 * DAY)
         await storage.workers.beat(it.engine.identity.id)
         await pruner_of(it).step()
-        assert [row.start.id for row in await it.app.admin.workers()] == [it.engine.identity.id]
+        assert [row.start.id for row in await it.app.admin.workers.list()] == [
+            it.engine.identity.id
+        ]
 
 
 async def test_old_rollups_go_too() -> None:
@@ -248,15 +250,15 @@ async def test_old_rollups_go_too() -> None:
         await it.run(noop(it).call())
         start = it.clock.now() - DAY
         it.clock.advance(3 * DAY)
-        assert len(await it.app.admin.rollups(start, it.clock.now())) == 1
+        assert len(await it.app.admin.stats.rollups(start, it.clock.now())) == 1
         await pruner_of(it).step()
-        assert await it.app.admin.rollups(start, it.clock.now()) == []
+        assert await it.app.admin.stats.rollups(start, it.clock.now()) == []
 
 
 async def test_old_events_and_records_of_orders_go_too() -> None:
     async with bench(keep_events=DAY, keep_audit=5 * DAY, event_log=True) as it:
         job = await it.run(noop(it).call())
-        await it.app.admin.pause("default")
+        await it.app.admin.queues.pause("default")
         await it.app._settle()
         storage = await it.app.storage()
 
@@ -264,7 +266,7 @@ async def test_old_events_and_records_of_orders_go_too() -> None:
             long = 100 * DAY
             now = it.clock.now()
             events = await storage.journal.events(now - long, now + long, limit=100, job=job.id)
-            return len(events), len(await it.app.admin.audits())
+            return len(events), len(await it.app.admin.audit.list())
 
         assert await left() == (3, 1)
         for days, wanted in ((2, (0, 1)), (4, (0, 0))):
@@ -281,10 +283,10 @@ async def test_rollups_of_two_days_ago_become_hours_until_nothing_is_saved() -> 
             it.clock.advance(60)
         start = it.clock.now() - DAY
         it.clock.advance(3 * DAY)
-        before = await it.app.admin.rollups(start, it.clock.now())
+        before = await it.app.admin.stats.rollups(start, it.clock.now())
         assert len({rollup.minute for rollup in before}) == 3
         await pruner_of(it).step()
-        after = await it.app.admin.rollups(start, it.clock.now())
+        after = await it.app.admin.stats.rollups(start, it.clock.now())
         assert len({rollup.minute for rollup in after}) == 1
         assert sum(sum(r.counts.values()) for r in after) == 3
 

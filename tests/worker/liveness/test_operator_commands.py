@@ -36,15 +36,15 @@ def test_a_quiet_worker_finishes_what_it_runs_and_takes_nothing_until_told_to_go
         async with working(world.app) as shift:
             first = await nap.enqueue(30.0)
             await world.until(1)
-            await world.app.admin.quiet_workers(shift.worker.id)
+            await world.app.admin.workers.quiet(shift.worker.id)
             await world.until(1 + BEAT)
             second = await nap.enqueue(1.0)
             assert await first.result() == "slept"
             await world.until(100)
             assert (await second.refresh()).state is State.WAITING
-            (row,) = await world.app.admin.workers()
+            (row,) = await world.app.admin.workers.list()
             assert (row.state, row.duty) == (WorkerState.LIVE, Duty.QUIET)
-            await world.app.admin.resume_workers(shift.worker.id)
+            await world.app.admin.workers.resume(shift.worker.id)
             assert await second.result() == "slept"
             assert 100 < world.loop.time() < 100 + 2 * BEAT
         assert told == ["quiet", "resumed"]
@@ -62,13 +62,13 @@ def test_a_worker_told_to_stop_leaves_in_order() -> None:
         async with working(world.app, slots=1) as shift:
             first, second = await world.app.enqueue_many([nap.call(20.0)] * 2)
             await world.until(1)
-            await world.app.admin.stop_workers(shift.worker.id)
+            await world.app.admin.workers.stop(shift.worker.id)
             assert await shift.ended() is StopReason.ORDERED
             assert 20 <= world.loop.time() < 21
             assert await first.result() == "slept"
             record = await second.refresh()
             assert (record.state, record.attempt) == (State.WAITING, 0)
-        (row,) = await world.app.admin.workers()
+        (row,) = await world.app.admin.workers.list()
         assert row.state is WorkerState.GONE
 
     simulate(scenario, grace=30)
@@ -95,7 +95,7 @@ def test_what_a_claim_under_way_brings_to_a_quiet_worker_is_given_back() -> None
         async with working(world.app, store=store) as shift:
             job = await never.enqueue()
             await late.wait()
-            await world.app.admin.quiet_workers(shift.worker.id)
+            await world.app.admin.workers.quiet(shift.worker.id)
             await world.until(world.loop.time() + 30)
             record = await job.refresh()
             assert (record.state, record.attempt) == (State.WAITING, 0)
@@ -112,7 +112,7 @@ def test_a_quiet_worker_that_is_buried_is_quiet_under_its_new_name() -> None:
 
         storage = await world.app.storage()
         async with working(world.app) as shift:
-            await world.app.admin.quiet_workers(shift.worker.id)
+            await world.app.admin.workers.quiet(shift.worker.id)
             await world.until(BEAT)
             former = shift.worker.id
             await storage.workers.bury([former])
@@ -120,7 +120,7 @@ def test_a_quiet_worker_that_is_buried_is_quiet_under_its_new_name() -> None:
             assert shift.worker.id != former
             await never.enqueue()
             await world.until(60)
-            duties = {row.start.id: row.duty for row in await world.app.admin.workers()}
+            duties = {row.start.id: row.duty for row in await world.app.admin.workers.list()}
             assert duties[shift.worker.id] is Duty.QUIET
         assert world.words == []
 
@@ -136,15 +136,15 @@ def test_what_is_asked_of_a_worker_that_is_taken_for_dead_before_it_hears_it_is_
                 return shift.worker.engine.claimer.resting
 
             await world.until(1)
-            await admin.quiet_workers(shift.worker.id)
+            await admin.workers.quiet(shift.worker.id)
             await storage.workers.bury([shift.worker.id])
             await world.until(3 * BEAT)
             assert rests()
-            await admin.resume_workers(shift.worker.id)
+            await admin.workers.resume(shift.worker.id)
             await storage.workers.bury([shift.worker.id])
             await world.until(6 * BEAT)
             assert not rests()
-            await admin.stop_workers(shift.worker.id)
+            await admin.workers.stop(shift.worker.id)
             await storage.workers.bury([shift.worker.id])
             assert await shift.ended() is StopReason.ORDERED
 
@@ -165,7 +165,7 @@ def test_a_worker_that_is_quiet_under_a_new_name_is_never_told_to_go_on() -> Non
             return await method(*args, **options)
 
         async with working(world.app, store=store) as shift:
-            await world.app.admin.quiet_workers(shift.worker.id)
+            await world.app.admin.workers.quiet(shift.worker.id)
             await world.until(BEAT)
             store.on("workers.assign", slow)
             await around.storage.workers.bury([shift.worker.id])
@@ -181,7 +181,7 @@ def test_a_stop_that_was_said_before_the_first_beat_is_heard() -> None:
         worker = await make_worker(world.app)
         running = asyncio.ensure_future(worker.run())
         await worker.started.wait()
-        await world.app.admin.stop_workers(worker.id)
+        await world.app.admin.workers.stop(worker.id)
         assert await running is StopReason.ORDERED
 
     simulate(scenario)
@@ -195,12 +195,12 @@ def test_a_quiet_worker_still_fires_schedules() -> None:
             world.say("started")
 
         async with working(world.app) as shift:
-            await world.app.admin.quiet_workers(shift.worker.id)
+            await world.app.admin.workers.quiet(shift.worker.id)
             await world.until(50)
-            waiting = await world.app.admin.find(JobFilter(states=[State.WAITING]))
+            waiting = await world.app.admin.jobs.find(JobFilter(states=[State.WAITING]))
             assert waiting
             assert world.words == []
-            await world.app.admin.resume_workers(shift.worker.id)
+            await world.app.admin.workers.resume(shift.worker.id)
             await world.until(50 + 2 * BEAT)
         assert "started" in world.words
 

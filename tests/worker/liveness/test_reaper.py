@@ -75,7 +75,7 @@ async def held(storage: Storage, worker: str, *, solo: bool = False) -> ClaimedJ
 
 
 async def worker_states(it: Bench) -> dict[str, WorkerState]:
-    return {row.start.id: row.state for row in await it.app.admin.workers()}
+    return {row.start.id: row.state for row in await it.app.admin.workers.list()}
 
 
 # --- who is buried -------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ async def test_of_two_reapers_one_buries_and_one_gives_back() -> None:
         assert sorted(counts) == [0, 1]
         buried = [event for event in events if isinstance(event, WorkerChanged)]
         assert [(event.worker, event.what) for event in buried] == [("doomed", "buried")]
-        assert len(await it.app.admin.history(claimed.claim.job)) == 1
+        assert len(await it.app.admin.jobs.history(claimed.claim.job)) == 1
 
 
 # --- whose jobs come back ------------------------------------------------------------------------
@@ -240,7 +240,7 @@ async def test_more_orphans_than_one_bite_all_come_back_in_one_step() -> None:
         assert len(reply.jobs) == 450
         await storage.workers.bury(["doomed"])
         assert await reaper_of(it, may_judge=False).step() == 450
-        (counts,) = await it.app.admin.counts()
+        (counts,) = await it.app.admin.queues.counts()
         assert (counts.running, counts.scheduled) == (0, 450)
 
 
@@ -445,10 +445,14 @@ def test_a_worker_fresh_from_its_start_waits_a_lease_before_it_judges() -> None:
         await world.until(100)
         async with working(world.app):
             await world.until(129)
-            (row,) = [row for row in await world.app.admin.workers() if row.start.id == "silent"]
+            (row,) = [
+                row for row in await world.app.admin.workers.list() if row.start.id == "silent"
+            ]
             assert row.state is WorkerState.LIVE
             await world.until(132)
-            (row,) = [row for row in await world.app.admin.workers() if row.start.id == "silent"]
+            (row,) = [
+                row for row in await world.app.admin.workers.list() if row.start.id == "silent"
+            ]
             assert row.state is WorkerState.DEAD
 
     simulate(scenario)

@@ -47,7 +47,7 @@ def sleeper(world: World, **options: Any) -> Task[[float], str]:
 
 
 async def row_states(app: Windlass) -> list[WorkerState]:
-    return [row.state for row in await app.admin.workers()]
+    return [row.state for row in await app.admin.workers.list()]
 
 
 # --- quiet and drain -----------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def test_after_the_grace_jobs_are_interrupted_and_their_attempts_given_back() ->
             record = await job.refresh()
             assert (record.state, record.attempt, record.claim_number) == (State.WAITING, 0, 1)
             assert record.due <= world.clock.now()
-            assert [a.verb for a in await world.app.admin.history(job.id)] == [Verb.RELEASE]
+            assert [a.verb for a in await world.app.admin.jobs.history(job.id)] == [Verb.RELEASE]
         assert world.words == ["started", "interrupted"]
         assert moved == [Verb.CLAIM, Verb.RELEASE]
 
@@ -489,7 +489,7 @@ def test_a_cancelled_worker_tells_of_every_release_once(stubborn: bool) -> None:
         await world.until(5)
         for job in jobs:
             assert [verb for verb, told in moved if told == job] == [Verb.CLAIM, Verb.RELEASE]
-            assert [a.verb for a in await world.app.admin.history(job)] == [Verb.RELEASE]
+            assert [a.verb for a in await world.app.admin.jobs.history(job)] == [Verb.RELEASE]
 
     simulate(scenario)
 
@@ -598,7 +598,7 @@ def test_a_worker_runs_as_many_jobs_as_it_may_and_no_more() -> None:
         async with working(world.app, max_jobs=25, slots=10) as shift:
             assert await shift.ended() is StopReason.WORN_OUT
             assert len(world.seen) == 25
-            (counts,) = await world.app.admin.counts()
+            (counts,) = await world.app.admin.queues.counts()
             assert (counts.succeeded, counts.ready, counts.running) == (25, 75, 0)
 
     simulate(scenario)
@@ -707,7 +707,7 @@ async def test_until_empty_does_not_wait_for_a_paused_queue() -> None:
     async def noop() -> None: ...
 
     async with app:
-        await app.admin.pause("default")
+        await app.admin.queues.pause("default")
         job = await noop.enqueue()
         async with app.worker(until_empty=True) as worker:
             async with asyncio.timeout(20):

@@ -128,7 +128,7 @@ def test_workers_that_slept_with_their_machine_do_not_bury_each_other() -> None:
                     world.clock.suspended += timedelta(hours=1)
                 await world.until(800)
                 assert [one.worker.id, other.worker.id] == names
-                rows = await world.app.admin.workers()
+                rows = await world.app.admin.workers.list()
                 assert [row.state for row in rows] == [WorkerState.LIVE] * 2
 
     simulate(scenario)

@@ -78,7 +78,7 @@ def test_a_running_coroutine_is_cancelled_within_a_second_without_waiting_for_th
                 "Cancelled",
                 "cancelled on request",
             )
-            assert [a.verb for a in await world.app.admin.history(record.id)] == [Verb.CANCEL]
+            assert [a.verb for a in await world.app.admin.jobs.history(record.id)] == [Verb.CANCEL]
         ((second, _),) = world.seen
         assert second - 101 <= 0.2
 
@@ -122,7 +122,7 @@ def test_a_request_that_arrives_while_requests_are_looked_for_is_not_lost() -> N
                 return found
 
             store.on("workers.cancel_requests", slow_look)
-            await world.app.admin.resume("default")  # a hint, and nothing to find
+            await world.app.admin.queues.resume("default")  # a hint, and nothing to find
             await world.until(12)
             assert (await enqueued.refresh()).state is State.CANCELLED
             assert store.calls["workers.cancel_requests"] <= 5
@@ -282,7 +282,7 @@ def test_a_request_does_not_reach_the_next_run_of_a_requeued_job() -> None:
             await world.until(1)
             await enqueued.cancel()
             await world.until(2)
-            await world.app.admin.requeue(enqueued.id)
+            await world.app.admin.jobs.requeue(enqueued.id)
             assert await enqueued.result(timeout=30) == "attempt 2"
 
     simulate(scenario)

@@ -214,7 +214,7 @@ async def test_follow_up_work_remembers_where_it_came_from() -> None:
 
         job = await parent.options(correlation_id="r-1", tenant="acme").enqueue()
         await it.engine.step()
-        record = await it.app.admin.get(await job.result())
+        record = await it.app.admin.jobs.get(await job.result())
         assert record.parent == job.id
         assert (record.correlation_id, record.tenant) == ("r-1", "acme")
 
@@ -232,7 +232,7 @@ async def test_follow_up_work_may_say_otherwise() -> None:
 
         job = await parent.options(correlation_id="r-1", tenant="acme").enqueue()
         await it.engine.step()
-        record = await it.app.admin.get(await job.result())
+        record = await it.app.admin.jobs.get(await job.result())
         assert (record.correlation_id, record.tenant, record.queue) == ("r-2", "other", "later")
         assert record.parent == job.id
 

@@ -122,10 +122,10 @@ async def test_throttled_together_the_queue_rests_if_one_of_them_says_so() -> No
     async with bench() as it:
         alone = Throttled(2, cool_queue=False)
         await ended(it, group(alone, Throttled(1)))
-        assert (await it.app.admin.queue("default")).cool_until is not None
+        assert (await it.app.admin.queues.get("default")).cool_until is not None
     async with bench() as it:
         await ended(it, group(alone, alone))
-        assert (await it.app.admin.queue("default")).cool_until is None
+        assert (await it.app.admin.queues.get("default")).cool_until is None
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ async def test_what_a_handler_raises_is_stored_with_its_traceback(
     job = await task(executor, "broken").enqueue()
     with pytest.raises(JobFailed, match="ValueError: no good"):
         await job.result(timeout=15)
-    (attempt,) = await app.admin.history(job.id)
+    (attempt,) = await app.admin.jobs.history(job.id)
     assert attempt.error is not None
     assert (attempt.error.kind, attempt.error.message) == ("ValueError", "no good")
     assert 'raise ValueError("no good")' in attempt.error.traceback
@@ -102,7 +102,7 @@ async def test_a_handler_steers_its_fate(
         assert (record.due - record.created_at).total_seconds() >= 3600
     if how == "throttle":
         assert record.throttled == 1
-        assert (await app.admin.queue(record.queue)).cool_until == record.due
+        assert (await app.admin.queues.get(record.queue)).cool_until == record.due
     if how == "exit":
         assert record.error is not None
         assert record.error.kind == "SystemExit"
@@ -139,7 +139,7 @@ async def test_a_cancelled_run_ends_and_is_cancelled(executor: str, worker: Work
     await job.cancel()
     with pytest.raises(JobCancelled):
         await job.result(timeout=15)
-    (attempt,) = await app.admin.history(job.id)
+    (attempt,) = await app.admin.jobs.history(job.id)
     assert attempt.verb is Verb.CANCEL
     await eventually(lambda: _idle(worker))
 
@@ -159,7 +159,7 @@ async def test_a_stopping_worker_gives_the_run_back_with_its_attempt(executor: s
                 await begun(job)
             record = await job.refresh()
             assert (record.state, record.attempt) == (State.WAITING, 0)
-            assert (await app.admin.history(job.id))[0].verb is Verb.RELEASE
+            assert (await app.admin.jobs.history(job.id))[0].verb is Verb.RELEASE
 
 
 # --- context -------------------------------------------------------------------------------------

@@ -376,7 +376,7 @@ def test_a_lifespan_that_fails_keeps_the_worker_from_starting() -> None:
         with pytest.raises(RuntimeError, match="no database"):
             async with working(world.app):
                 pass
-        assert await world.app.admin.workers() == []
+        assert await world.app.admin.workers.list() == []
 
     simulate(scenario)
 
@@ -516,7 +516,7 @@ async def test_a_listener_hears_where_a_job_came_from_and_where_it_went() -> Non
 
         record = await it.run(job.call())
         await it.again(record)
-        await it.app.admin.requeue(record.id)
+        await it.app.admin.jobs.requeue(record.id)
         await it.app.cancel(record.id)
         assert moves == [
             (State.WAITING, State.RUNNING),

@@ -123,6 +123,6 @@ async def test_tasks_and_queues_without_a_backoff_follow_the_app_s() -> None:
         own = await it.run(it.app.task(name="own", backoff=Backoff.fixed(3))(fails).call())
         waits = [job.due - it.clock.now() for job in (usual, own)]
         assert waits == [timedelta(seconds=11), timedelta(seconds=3)]
-        await it.app.admin.set_queue("default", backoff=Backoff.fixed(7))
+        await it.app.admin.queues.set("default", backoff=Backoff.fixed(7))
         queued = await it.run(it.app.task(name="queued")(fails).call())
         assert queued.due - it.clock.now() == timedelta(seconds=7)

@@ -62,7 +62,7 @@ def test_after_an_outage_of_minutes_a_process_fires_at_once_what_it_has() -> Non
             await asyncio.sleep(900)
             store.down = False
             await asyncio.sleep(3)
-            found = await world.app.admin.find(JobFilter(task="rare"), limit=10)
+            found = await world.app.admin.jobs.find(JobFilter(task="rare"), limit=10)
             return [slot_of(job.id) for job in found]
 
     assert len(simulate(scenario)) == 1

@@ -18,7 +18,7 @@ from windlass.errors import DefinitionError, InvalidArgument, ScheduleUnknown
 
 
 async def jobs_of(app: Windlass, task: str) -> list[Any]:
-    return [*reversed(await app.admin.find(JobFilter(task=task), limit=1000))]
+    return [*reversed(await app.admin.jobs.find(JobFilter(task=task), limit=1000))]
 
 
 # --- the tests of the scheduler this one succeeds -------------------------------------------------
@@ -56,7 +56,7 @@ def test_removing_a_schedule_halts_further_runs() -> None:
         async with working(world.app):
             await asyncio.sleep(0.15)
             before = len(ran)
-            await world.app.admin.remove_schedule("tick", by="ann")
+            await world.app.admin.acting("ann").schedules.remove("tick")
             await asyncio.sleep(0.3)
             after = len(ran)
         async with working(world.app):  # H-1: and a restart does not bring it back
@@ -85,7 +85,7 @@ def test_a_breaker_opens_after_ten_failures_in_a_row() -> None:
             await asyncio.sleep(0.5)
             after = len(ran)
             await asyncio.sleep(0.5)
-            return after, await world.app.admin.schedule("doomed")
+            return after, await world.app.admin.schedules.get("doomed")
 
     ran, report = simulate(scenario)
     assert 10 <= ran <= 20
@@ -165,7 +165,7 @@ def test_the_timeout_of_a_scheduled_task_is_enforced() -> None:
 
         async with working(world.app):
             await asyncio.sleep(70)
-            return await world.app.admin.schedule("slow")
+            return await world.app.admin.schedules.get("slow")
 
     report = simulate(scenario)
     assert [run.outcome for run in report.runs] == ["failed"]
@@ -185,9 +185,9 @@ def test_giving_up_fails_the_run_and_a_success_resets_the_count() -> None:
 
         async with working(world.app):
             await asyncio.sleep(2.5)
-            two = await world.app.admin.schedule("flaky")
+            two = await world.app.admin.schedules.get("flaky")
             await asyncio.sleep(1)
-            three = await world.app.admin.schedule("flaky")
+            three = await world.app.admin.schedules.get("flaky")
         return two.failures, three.failures
 
     assert simulate(scenario) == (2, 0)
@@ -315,11 +315,11 @@ def test_our_own_chores_are_schedules_that_can_be_paused() -> None:
     async def scenario(world: World) -> tuple[list[str], str, int]:
         async with working(world.app):
             await asyncio.sleep(61)
-            names = [report.name for report in await world.app.admin.schedules()]
-            report = await world.app.admin.schedule("windlass.retention")
-            await world.app.admin.pause_schedule("windlass.retention", by="ann")
+            names = [report.name for report in await world.app.admin.schedules.list()]
+            report = await world.app.admin.schedules.get("windlass.retention")
+            await world.app.admin.acting("ann").schedules.pause("windlass.retention")
             await asyncio.sleep(120)
-            after = await world.app.admin.schedule("windlass.retention")
+            after = await world.app.admin.schedules.get("windlass.retention")
             assert after.state == "paused"
             return names, report.runs[0].outcome, after.fired - report.fired
 
@@ -335,23 +335,23 @@ async def test_schedules_can_be_made_changed_and_triggered_at_run_time() -> None
         @app.task(name="report")
         async def report(region: str) -> None: ...
 
-        made = await app.admin.create_schedule(
-            "eu", Cron("0 8 * * *", "Europe/Berlin"), report.call("eu"), by="ann", overlap=3
+        made = await app.admin.acting("ann").schedules.create(
+            "eu", Cron("0 8 * * *", "Europe/Berlin"), report.call("eu"), overlap=3
         )
         assert made.words == "at 08:00 every day, Europe/Berlin"
         assert len(made.upcoming) == 5
         assert not made.declared
-        changed = await app.admin.change_schedule("eu", by="bob", rule=Manual(), jitter=5)
+        changed = await app.admin.acting("bob").schedules.change("eu", rule=Manual(), jitter=5)
         assert (changed.next_at, changed.changed_by) == (None, "bob")
-        job = await app.admin.trigger_schedule("eu", by="bob")
+        job = await app.admin.acting("bob").schedules.trigger("eu")
         assert job is not None
-        stored = await app.admin.get(job.id)
+        stored = await app.admin.jobs.get(job.id)
         assert stored.tags == ("schedule:eu",)
-        assert (await app.admin.schedule("eu")).runs[0].by == "bob"
-        await app.admin.remove_schedule("eu", cancel_runs=True, by="bob")
-        assert (await app.admin.get(job.id)).state is State.CANCELLED
+        assert (await app.admin.schedules.get("eu")).runs[0].by == "bob"
+        await app.admin.acting("bob").schedules.remove("eu", cancel_runs=True)
+        assert (await app.admin.jobs.get(job.id)).state is State.CANCELLED
         with pytest.raises(ScheduleUnknown):
-            await app.admin.schedule("eu")
+            await app.admin.schedules.get("eu")
 
 
 async def test_what_a_person_changed_is_shown_beside_what_the_code_says() -> None:
@@ -363,10 +363,10 @@ async def test_what_a_person_changed_is_shown_beside_what_the_code_says() -> Non
 
         async with app.worker():
             pass
-        await app.admin.change_schedule("tick", by="ann", rule=Every(30))
+        await app.admin.acting("ann").schedules.change("tick", rule=Every(30))
         async with app.worker():
             pass
-        report = await app.admin.schedule("tick")
+        report = await app.admin.schedules.get("tick")
         assert report.changed == {"rule": ("every minute", "every 30 seconds")}
         assert report.declared
 
@@ -406,8 +406,8 @@ async def test_a_schedule_with_a_delay_of_its_own_is_refused() -> None:
         async def tick() -> None: ...
 
         with pytest.raises(InvalidArgument, match="delay"):
-            await app.admin.create_schedule("x", Every(60), tick.options(delay=5).call())
+            await app.admin.schedules.create("x", Every(60), tick.options(delay=5).call())
         with pytest.raises(InvalidArgument, match="no option"):
-            await app.admin.create_schedule("x", Every(60), tick.call(), overlapp="skip")  # type: ignore[call-arg]
+            await app.admin.schedules.create("x", Every(60), tick.call(), overlapp="skip")  # type: ignore[call-arg]
         with pytest.raises(InvalidArgument, match="say what to change"):
-            await app.admin.change_schedule("x")
+            await app.admin.schedules.change("x")

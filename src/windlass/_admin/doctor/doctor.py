@@ -1,4 +1,4 @@
-"""Look for what hurts in production, and say how to mend each."""
+"""Check an installation for problems, and say how to fix each."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ __all__ = ["DoctorAdmin", "Finding", "Level"]
 
 _CAP = 10_000
 _SAMPLE = 500
-"""Waiting jobs of each queue that are looked at."""
+"""Waiting jobs that are read of each queue."""
 
 
-class DoctorAdmin(AdminSession):
-    """The part of ``app.admin`` that looks after the whole."""
+class DoctorAdmin:
+    """``app.admin.doctor``: checks of the whole installation."""
 
-    registry: TaskRegistry = TaskRegistry()
-    """Given by the app."""
+    def __init__(self, session: AdminSession) -> None:
+        self._session = session
 
-    async def doctor(self, *, tasks: TaskRegistry | None = None) -> Sequence[Finding]:
-        """Check the storage, the workers and what waits; every finding says what to do.
+    async def check(self, *, tasks: TaskRegistry | None = None) -> Sequence[Finding]:
+        """Check the storage, the workers and the waiting jobs. Every finding says what to do.
 
-        Waiting jobs are tried against the functions of ``tasks``, which are the app's unless you
-        say otherwise. Looks at no more than some hundred jobs of each queue.
+        The arguments of waiting jobs are tried against the functions of ``tasks``, by default the
+        app's. A check reads a few hundred jobs of each queue at most.
         """
-        storage = await self._storage()
+        storage = await self._session.storage()
         now = await storage.now()
         crew = work_checks.LiveWorkers.of(await storage.workers.workers(), now)
         counts = await storage.admin.counts(cap=_CAP)
         sample = await _sample(storage, counts)
         found = [ok("storage", f"{storage.describe()} answers.")]
         found += check_health(await storage.health())
-        if storage.shared:  # else there is nobody elsewhere, and the clock may be a test's
+        if storage.shared:  # else there is one process, and the clock may be a test's
             found += work_checks.check_clocks(await storage.now(), SYSTEM_CLOCK.now(), crew)
-            async with self._another() as other:
+            async with self._second_connection() as other:
                 found.append(await work_checks.check_wakeups(storage, other))
         found += work_checks.check_workers(crew)
         found += work_checks.check_queues(counts, crew)
-        known = self.registry if tasks is None else tasks
+        known = self._session.tasks if tasks is None else tasks
         found += work_checks.check_tasks(sample, crew, known.names)
         found += work_checks.check_argument_mismatches(sample)
         if len(known):
@@ -58,9 +58,9 @@ class DoctorAdmin(AdminSession):
         return found
 
     @asynccontextmanager
-    async def _another(self) -> AsyncIterator[Storage]:
-        """A second way to the same place: a storage hears its own words whatever is broken."""
-        storage = await StorageOpener(self._settings).open()
+    async def _second_connection(self) -> AsyncIterator[Storage]:
+        """Open the storage again: it hears its own wake-ups even if the server sends none."""
+        storage = await StorageOpener(self._session.settings).open()
         try:
             yield storage
         finally:
@@ -68,7 +68,7 @@ class DoctorAdmin(AdminSession):
 
 
 async def _sample(storage: Storage, counts: Sequence[QueueCounts]) -> list[JobRecord]:
-    """Some waiting jobs of every queue that has any, the newest."""
+    """Read the newest waiting jobs of every queue that has any."""
     found: list[JobRecord] = []
     for one in counts:
         if one.ready or one.scheduled:

@@ -13,15 +13,16 @@ from windlass._admin.explain.facts import JobFacts, gather
 from windlass._admin.explain.limits import limit_causes
 from windlass._admin.explain.running_and_ended import end_causes, run_causes, unique_key_causes
 from windlass._admin.explain.waiting import before, due_time_causes, queue_causes, worker_causes
-from windlass._admin.jobs.read import JobIdAdmin
+from windlass._admin.jobs.ids import resolve_id
 from windlass._admin.jobs.redaction import redacted, values_of
+from windlass._admin.session import AdminSession
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State, shown_state
 from windlass._core.values.hidden_keys import has_digest, mask_digests
 from windlass._observe.log import brief
 from windlass.errors import JobNotFound
 
-__all__ = ["Cause", "ExplainAdmin", "Explanation"]
+__all__ = ["Cause", "Explanation", "explain_facts", "explain_job"]
 
 _NO_KNOWN_END = (
     "expired",
@@ -59,34 +60,29 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """When it starts, as things stand; None: nobody can say, or it has started."""
 
 
-class ExplainAdmin(JobIdAdmin):
-    """The part of ``app.admin`` that says why."""
-
-    async def explain(self, job_id: str) -> Explanation:
-        """Why a job is not running now, what would have to change, and when it is expected to
-        run; JobNotFound. Looks around for a moment and changes nothing.
-        """
-        storage = await self._storage()
-        (job,) = await storage.admin.get([await self.resolve(job_id)])
-        if job is None:
-            raise JobNotFound(job_id)
-        facts = await gather(storage, job)
-        if has_digest(job.key):  # before it stands in a sentence, where it may be cut
-            key = await self._shades.text(job.key or "")
-            facts = msgspec.structs.replace(facts, job=msgspec.structs.replace(job, key=key))
-        told = explain_facts(facts)
-        secrets = values_of(job)
-        (seen,) = await self._shades.jobs([await redacted(job)])
-        causes = list(told.causes)
-        if any(has_digest(text) for cause in causes for text in cause.texts()):
-            shade = partial(mask_digests, secret=await self._shades.secret())
-            causes = [cause.changed(shade) for cause in causes]
-        causes = [cause.without(secrets) for cause in causes]
-        return msgspec.structs.replace(told, job=seen, causes=causes)
+async def explain_job(session: AdminSession, job_id: str) -> Explanation:
+    """Explain a stored job, without its secrets; JobNotFound."""
+    storage, masks = await session.storage(), session.masks
+    (job,) = await storage.admin.get([await resolve_id(session, job_id)])
+    if job is None:
+        raise JobNotFound(job_id)
+    facts = await gather(storage, job)
+    if has_digest(job.key):  # before it is part of a sentence, where it may be cut
+        key = await masks.text(job.key or "")
+        facts = msgspec.structs.replace(facts, job=msgspec.structs.replace(job, key=key))
+    told = explain_facts(facts)
+    secrets = values_of(job)
+    (seen,) = await masks.jobs([await redacted(job)])
+    causes = list(told.causes)
+    if any(has_digest(text) for cause in causes for text in cause.texts()):
+        mask = partial(mask_digests, secret=await masks.secret())
+        causes = [cause.changed(mask) for cause in causes]
+    causes = [cause.without(secrets) for cause in causes]
+    return msgspec.structs.replace(told, job=seen, causes=causes)
 
 
 def explain_facts(facts: JobFacts) -> Explanation:
-    """What the facts say."""
+    """Turn the facts around a job into causes."""
     job, now = facts.job, facts.now
     match job.state:
         case State.WAITING:

@@ -1,4 +1,4 @@
-"""One order for everything that matches a filter, in bites that let workers through."""
+"""One action on every job that matches a filter, in chunks that let workers claim in between."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Any
 import msgspec
 
 from windlass._admin.jobs.actions import (
-    JobActionAdmin,
     action_name_of,
     audit_detail_of,
     audit_name_of,
+    carry_out,
 )
-from windlass._admin.jobs.read import redacted_filter
+from windlass._admin.jobs.read import count_jobs, redacted_filter
 from windlass._admin.jobs.redaction import find_by_masked_key
+from windlass._admin.session import AdminSession
 from windlass._core.job.job import JobId
 from windlass._core.job.state import State
 from windlass._storage.protocol.actions import (
@@ -29,13 +30,15 @@ from windlass._storage.protocol.actions import (
     Requeue,
     RunNow,
 )
-from windlass._storage.protocol.job_list import JobFilter, ListOrder
+from windlass._storage.protocol.job_list import JobFilter, ListOrder, Page
 from windlass.errors import InvalidArgument
 
-__all__ = ["BulkActionAdmin", "BulkProgress", "BulkReport", "filter_in_words"]
+__all__ = ["BulkAction", "BulkProgress", "BulkReport", "filter_in_words"]
 
 CHUNK = 100
 """Jobs in one transaction: it must not keep a claim waiting for long."""
+_COUNTED = 10_000
+"""Jobs that a count before a bulk action reaches."""
 
 _STATES: Mapping[type[Any], Sequence[State]] = {
     Requeue: (State.FAILED, State.CANCELLED, State.DISCARDED),
@@ -45,71 +48,70 @@ _STATES: Mapping[type[Any], Sequence[State]] = {
     Delete: tuple(State),
     Edit: (State.WAITING,),
 }
-_LINING_UP = (Requeue, RunNow)
-"""Orders that put jobs at the end of their queue: those of an earlier bite run before."""
+_OLDEST_FIRST = (Requeue, RunNow)
+"""Actions that put jobs at the end of their queue: those of an earlier chunk run before."""
 
 
 class BulkProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an order for many has come."""
+    """The progress of a bulk action."""
 
     seen: int
-    """Matching jobs met so far."""
+    """Matching jobs that were read so far."""
     done: int
     total: int
-    """As many as were counted before, if ``exact``; else at least so many."""
+    """The number that was counted before, if ``exact``; else at least that many."""
     exact: bool
 
 
 class BulkReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an order for many."""
+    """The result of a bulk action."""
 
     matched: int
-    """Jobs that the filter and the order are for."""
+    """Jobs that match the filter and have a state that the action is for."""
     exact: bool = True
-    """False, of a dry run: so many or more."""
+    """False, of a dry run: there are at least that many."""
     done: int = 0
     requested: int = 0
-    """Running ones, whose workers were asked."""
+    """Running jobs, whose workers were asked."""
     conflicts: int = 0
     """Left as they are: other jobs hold their keys."""
     skipped: int = 0
-    """They had moved on before their turn came."""
+    """Their state had changed before their turn came."""
     dry_run: bool = False
 
 
-class BulkActionAdmin(JobActionAdmin):
-    """The part of ``app.admin`` that orders something for many jobs at once."""
+class BulkAction:
+    """An action on every job that matches a filter."""
 
-    async def order_all(
-        self,
-        order: JobAction,
-        wanted: JobFilter,
-        *,
-        dry_run: bool = False,
-        most: int | None = None,
-        progress: Callable[[BulkProgress], None] | None = None,
-        within: timedelta | float | None = None,
+    def __init__(self, session: AdminSession, action: JobAction, wanted: JobFilter) -> None:
+        """``wanted`` comes from `check_filter`."""
+        self._session = session
+        self._action = action
+        self._wanted = wanted
+        self._matching = _narrowed(action, wanted)
+
+    async def count(self, most: int | None, within: timedelta | None) -> BulkReport:
+        """Count the jobs that the action would change. No job is changed."""
+        if self._matching is None:
+            return BulkReport(matched=0, dry_run=True)
+        counted = await count_jobs(self._session, self._matching, most or _COUNTED, within)
+        return BulkReport(matched=counted.number, exact=counted.exact, dry_run=True)
+
+    async def run(
+        self, most: int | None, progress: Callable[[BulkProgress], None] | None
     ) -> BulkReport:
-        """Carry out ``order`` for every job that matches, at most the newest ``most``.
-
-        Bite by bite, each with its audit record; whoever breaks it off keeps what is done, and
-        may say it again. Jobs that are requeued or made due now run in the order they were stored
-        in: these orders begin with the oldest. Jobs that are stored meanwhile are not met.
-        ``dry_run`` only counts, and no longer than ``within``.
-        """
-        wanted = await self._understood(wanted)
-        asked = self._narrowed(order, wanted)
-        if asked is None:
-            return BulkReport(matched=0, dry_run=dry_run)
-        if dry_run:
-            counted = await self.count(asked, most=most or 10_000, within=within)
-            return BulkReport(matched=counted.number, exact=counted.exact, dry_run=True)
-        whole = await self.count(asked) if progress is not None else None
-        (bulk,) = self._new_ids(1)
+        """Carry it out chunk by chunk, each with its audit record."""
+        if self._matching is None:
+            return BulkReport(matched=0)
+        whole = None
+        if progress is not None:
+            whole = await count_jobs(self._session, self._matching, _COUNTED, None)
+        (bulk,) = self._session.new_ids(1)
         tally: Counter[ActionResult] = Counter()
-        lining_up = isinstance(order, _LINING_UP)
-        async for ids in (self._oldest_first if lining_up else self._pages)(asked, most):
-            tally += Counter(await self._bite(order, ids, wanted, bulk))
+        oldest_first = isinstance(self._action, _OLDEST_FIRST)
+        chunks = self._oldest_first if oldest_first else self._newest_first
+        async for ids in chunks(self._matching, most):
+            tally += Counter(await self._run_chunk(ids, bulk))
             if progress is not None and whole is not None:
                 total = max(whole.number, tally.total())
                 done = tally[ActionResult.DONE] + tally[ActionResult.REQUESTED]
@@ -123,13 +125,21 @@ class BulkActionAdmin(JobActionAdmin):
             skipped=tally[ActionResult.WRONG_STATE] + tally[ActionResult.UNKNOWN],
         )
 
-    async def _pages(self, asked: JobFilter, most: int | None) -> AsyncIterator[Sequence[JobId]]:
+    async def _run_chunk(self, ids: Sequence[JobId], bulk: JobId) -> Sequence[ActionResult]:
+        if not ids:
+            return ()
+        said = " ".join(filter(None, [audit_detail_of(self._action), f"(bulk {bulk[-8:]})"]))
+        subject = f"jobs with {filter_in_words(self._wanted)}"
+        note = self._session.note(audit_name_of(self._action), subject, said)
+        return await carry_out(self._session, self._action, ids, note)
+
+    async def _newest_first(
+        self, asked: JobFilter, most: int | None
+    ) -> AsyncIterator[Sequence[JobId]]:
         """Find the jobs, the newest first."""
         found = 0
         while most is None or found < most:
-            room = CHUNK if most is None else min(CHUNK, most - found)
-            store = (await self._storage()).admin
-            page = await find_by_masked_key(self._shades, store, asked, room)
+            page = await self._find(asked, CHUNK if most is None else min(CHUNK, most - found))
             ids = [job.id for job in page]
             found += len(ids)
             yield ids
@@ -151,9 +161,7 @@ class BulkActionAdmin(JobActionAdmin):
         asked = msgspec.structs.replace(asked, order=ListOrder.OLDEST, before=first - 1)
         found = 0
         while last >= first and (most is None or found < most):
-            room = CHUNK if most is None else min(CHUNK, most - found)
-            store = (await self._storage()).admin
-            page = await find_by_masked_key(self._shades, store, asked, room)
+            page = await self._find(asked, CHUNK if most is None else min(CHUNK, most - found))
             ids = [job.id for job in page if job.seq <= last]
             found += len(ids)
             yield ids
@@ -162,15 +170,15 @@ class BulkActionAdmin(JobActionAdmin):
             asked = msgspec.structs.replace(asked, before=page.next)
 
     async def _ends(self, asked: JobFilter, most: int | None) -> tuple[int, int]:
-        """The numbers between which the jobs are: those that are stored later have higher ones."""
-        admin = (await self._storage()).admin
+        """Find the first and last seq of the jobs. Jobs that are stored later have higher ones."""
         asked = msgspec.structs.replace(asked, order=ListOrder.NEWEST)
         if most is None:
-            newest = await admin.find(JobFilter(before=asked.before), limit=1)
+            store = (await self._session.storage()).admin
+            newest = await store.find(JobFilter(before=asked.before), limit=1)
             return 1, newest[0].seq if newest else 0
         first, last, found = 1, 0, 0
         while found < most:
-            page = await find_by_masked_key(self._shades, admin, asked, min(CHUNK, most - found))
+            page = await self._find(asked, min(CHUNK, most - found))
             found += len(page)
             last = max(last, *(job.seq for job in page), 0)
             if found >= most:
@@ -180,31 +188,27 @@ class BulkActionAdmin(JobActionAdmin):
             asked = msgspec.structs.replace(asked, before=page.next)
         return first, last
 
-    async def _bite(
-        self, order: JobAction, ids: Sequence[JobId], wanted: JobFilter, bulk: str
-    ) -> Sequence[ActionResult]:
-        if not ids:
-            return ()
-        said = " ".join(filter(None, [audit_detail_of(order), f"(bulk {bulk[-8:]})"]))
-        note = self._note(audit_name_of(order), f"jobs with {filter_in_words(wanted)}", said)
-        return await self._carry_out(order, ids, note)
+    async def _find(self, asked: JobFilter, limit: int) -> Page:
+        store = (await self._session.storage()).admin
+        return await find_by_masked_key(self._session.masks, store, asked, limit)
 
-    def _narrowed(self, order: JobAction, wanted: JobFilter) -> JobFilter | None:
-        """Only the states the order is for; None: it asks for none of them."""
-        bare = JobFilter(before=wanted.before, order=wanted.order, as_shown=wanted.as_shown)
-        if wanted == bare:
-            message = (
-                f"this would {action_name_of(order)} every job there is: say which, for example "
-                f"JobFilter(queue='mail') or JobFilter(states=list(State))"
-            )
-            raise InvalidArgument(message)
-        able = _STATES[type(order)]
-        states = [state for state in able if wanted.states is None or state in wanted.states]
-        return redacted_filter(msgspec.structs.replace(wanted, states=states)) if states else None
+
+def _narrowed(action: JobAction, wanted: JobFilter) -> JobFilter | None:
+    """Keep only the states that the action is for; None: the filter has none of them."""
+    bare = JobFilter(before=wanted.before, order=wanted.order, as_shown=wanted.as_shown)
+    if wanted == bare:
+        message = (
+            f"this would {action_name_of(action)} every job there is: say which, for example "
+            f"JobFilter(queue='mail') or JobFilter(states=list(State))"
+        )
+        raise InvalidArgument(message)
+    able = _STATES[type(action)]
+    states = [state for state in able if wanted.states is None or state in wanted.states]
+    return redacted_filter(msgspec.structs.replace(wanted, states=states)) if states else None
 
 
 def filter_in_words(wanted: JobFilter) -> str:
-    """A filter as people read it: ``state failed, queue mail``."""
+    """Describe a filter as people read it: ``state failed, queue mail``."""
     words: list[str] = []
     for field in JobFilter.__struct_fields__:
         value = getattr(wanted, field)

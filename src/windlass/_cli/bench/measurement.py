@@ -85,7 +85,7 @@ async def measure(
 
 
 async def _require_empty(bench: BenchApp) -> None:
-    counts = await bench.app.admin.counts()
+    counts = await bench.app.admin.queues.counts()
     held = sum(
         queue.ready
         + queue.scheduled

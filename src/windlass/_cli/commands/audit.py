@@ -42,7 +42,7 @@ def audit(
     from windlass._cli.output.tables import NUMBER, print_json, print_table
 
     async def question(app: Windlass) -> Sequence[AuditRecord]:
-        return await app.admin.audits(limit=limit, before=before, subject=subject)
+        return await app.admin.audit.list(limit=limit, before=before, subject=subject)
 
     found = run_on_target(target_of(target, url), question)
     if as_json:

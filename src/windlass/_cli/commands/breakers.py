@@ -74,7 +74,7 @@ def reset(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     where, task = target_and_name(words, url, "task")
 
     async def order(app: Windlass) -> _ShownBreaker:
-        await app.admin.reset_breaker(task)
+        await app.admin.breakers.reset(task)
         return await _one(app, task)
 
     _say(
@@ -105,7 +105,7 @@ def set_breaker(words: tuple[str, ...], url: str | None, *, as_json: bool, **giv
             wanted[name] = parse_duration(wanted[name], f"--{name.replace('_', '-')}")
 
     async def order(app: Windlass) -> _ShownBreaker:
-        await app.admin.set_breaker(task, **wanted)
+        await app.admin.breakers.set(task, **wanted)
         return await _one(app, task)
 
     breaker = run_on_target(where, order)
@@ -114,7 +114,7 @@ def set_breaker(words: tuple[str, ...], url: str | None, *, as_json: bool, **giv
 
 
 async def _all(app: Windlass) -> list[_ShownBreaker]:
-    reports = await app.admin.breakers()
+    reports = await app.admin.breakers.list()
     now = await (await app.storage()).now()
     return [_ShownBreaker(report, now) for report in reports]
 

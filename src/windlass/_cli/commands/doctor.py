@@ -46,7 +46,7 @@ def doctor(target: str | None, url: str | None, *, strict: bool, quiet: bool, as
     """  # noqa: D301 -- click's mark for lines that stay as they are
 
     async def question(app: Windlass) -> Sequence[Finding]:
-        return await app.admin.doctor(tasks=app.tasks)
+        return await app.admin.doctor.check(tasks=app.tasks)
 
     where = target_of(target, url)
     found = run_on_target(where, question)

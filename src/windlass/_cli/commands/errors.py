@@ -64,9 +64,9 @@ def list_errors(
     from windlass._cli.output.tables import print_json
 
     async def question(app: Windlass) -> tuple[ErrorLook, datetime]:
-        now = await app.admin.now()
+        now = await app.admin.storage.now()
         start = None if since is None else instant_of(since, now, "--since", ago=True)
-        return await app.admin.errors(queue=queue, task=task, since=start), now
+        return await app.admin.errors.groups(queue=queue, task=task, since=start), now
 
     look, now = run_on_target(target_of(target, url), question)
     if as_json:
@@ -96,9 +96,9 @@ def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
         app: Windlass,
     ) -> tuple[ErrorGroup, Sequence[JobRecord], JobRecord | None, datetime]:
         group = await _known(app, name)
-        found = await app.admin.find(_of(group), limit=_SOME)
+        found = await app.admin.jobs.find(_of(group), limit=_SOME)
         last = found[0] if found else None
-        return group, found, last, await app.admin.now()
+        return group, found, last, await app.admin.storage.now()
 
     group, found, last, now = run_on_target(where, question)
     trace = "" if last is None or last.error is None else last.error.traceback
@@ -161,7 +161,7 @@ def _asked_for(where: Target, name: str) -> ErrorGroup:
 
 
 async def _known(app: Windlass, name: str) -> ErrorGroup:
-    for group in (await app.admin.errors()).groups:
+    for group in (await app.admin.errors.groups()).groups:
         if _key(group) == name.lower():
             return group
     message = (

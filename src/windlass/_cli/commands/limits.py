@@ -125,7 +125,7 @@ def set_limit(words: tuple[str, ...], url: str | None, *, as_json: bool, **given
     where, name = target_and_name(words, url, "limit")
     wanted = optional_values.changes(given)
     optional_values.require_change(wanted, "--rate or --concurrency")
-    limit = _order(where, name, lambda app: app.admin.set_limit(name, **wanted))
+    limit = _order(where, name, lambda app: app.admin.limits.set(name, **wanted))
     _tell(limit, as_json=as_json)
     return 0
 
@@ -138,7 +138,7 @@ def set_limit(words: tuple[str, ...], url: str | None, *, as_json: bool, **given
 def drain(words: tuple[str, ...], key: str, url: str | None, *, as_json: bool) -> int:
     """Empty the bucket of a rate, for everybody: somebody upstream counts otherwise."""
     where, name = target_and_name(words, url, "limit")
-    limit = _order(where, name, lambda app: app.admin.drain_limit(name, key), key)
+    limit = _order(where, name, lambda app: app.admin.limits.drain(name, key), key)
     _say(limit, key, "is empty: nothing starts before it refills", as_json=as_json)
     return 0
 
@@ -151,7 +151,7 @@ def drain(words: tuple[str, ...], key: str, url: str | None, *, as_json: bool) -
 def reset(words: tuple[str, ...], key: str, url: str | None, *, as_json: bool) -> int:
     """Fill the bucket of a rate, as if nothing had started yet."""
     where, name = target_and_name(words, url, "limit")
-    limit = _order(where, name, lambda app: app.admin.reset_limit(name, key), key)
+    limit = _order(where, name, lambda app: app.admin.limits.reset(name, key), key)
     _say(limit, key, "is full", as_json=as_json)
     return 0
 
@@ -160,7 +160,7 @@ def reset(words: tuple[str, ...], key: str, url: str | None, *, as_json: bool) -
 
 
 async def _all(app: Windlass) -> list[_ShownLimit]:
-    reports = await app.admin.limits()
+    reports = await app.admin.limits.list()
     now = await (await app.storage()).now()
     return [_ShownLimit(report, now) for report in reports]
 

@@ -42,7 +42,7 @@ def list_plugins(target: str | None, url: str | None, *, as_json: bool) -> int:
     from windlass._plugins.entry_points import installable
 
     async def question(app: Windlass) -> Sequence[PluginReport]:
-        return await app.admin.plugins()
+        return await app.admin.plugins.list()
 
     found = run_on_target(target_of(target, url), question)
     if as_json:
@@ -70,7 +70,7 @@ def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     where, name = target_and_name(words, url, "plugin")
 
     async def question(app: Windlass) -> PluginReport:
-        return await app.admin.plugin(name)
+        return await app.admin.plugins.get(name)
 
     plugin = run_on_target(where, question)
     if as_json:

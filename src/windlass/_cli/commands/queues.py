@@ -118,15 +118,17 @@ def _add_action(
 _add_action(
     "pause",
     "Start nothing of this queue until it is resumed. What runs goes on.",
-    lambda app, queue: app.admin.pause(queue),
+    lambda app, queue: app.admin.queues.pause(queue),
     "is paused",
     new=True,
 )
-_add_action("resume", "Undo pause.", lambda app, queue: app.admin.resume(queue), "runs again")
+_add_action(
+    "resume", "Undo pause.", lambda app, queue: app.admin.queues.resume(queue), "runs again"
+)
 _add_action(
     "warm",
     "End a cool-down and forget those before it: the next one is as short as the first.",
-    lambda app, queue: app.admin.warm(queue),
+    lambda app, queue: app.admin.queues.warm(queue),
     "is not cooling down",
 )
 
@@ -180,7 +182,7 @@ def set_queue(words: tuple[str, ...], url: str | None, *, as_json: bool, **given
     where, name = target_and_name(words, url, "queue")
     wanted = optional_values.changes(given)
     optional_values.require_change(wanted, _SETTINGS)
-    queue = _order(where, name, lambda app: app.admin.set_queue(name, **wanted), new=True)
+    queue = _order(where, name, lambda app: app.admin.queues.set(name, **wanted), new=True)
     _tell(queue, as_json=as_json)
     return 0
 
@@ -192,9 +194,9 @@ async def _all(app: Windlass, *also: str, exact: bool = False) -> list[_Queue]:
     from windlass._storage.protocol.admin import QueueCounts
     from windlass._storage.protocol.queues import QueueRecord
 
-    told = await (app.admin.counts(cap=None) if exact else app.admin.counts())
+    told = await (app.admin.queues.counts(cap=None) if exact else app.admin.queues.counts())
     counts = {one.queue: one for one in told}
-    records = {one.queue: one for one in await app.admin.queues()}
+    records = {one.queue: one for one in await app.admin.queues.list()}
     named_by_tasks = app.worker_settings().shared if len(app.tasks) else ()
     now = await (await app.storage()).now()
     return [

@@ -62,7 +62,7 @@ def list_schedules(target: str | None, url: str | None, *, everything: bool, as_
 
     async def question(app: Windlass) -> tuple[list[ShownSchedule], str]:
         now = await (await app.storage()).now()
-        found = await app.admin.schedules(removed=everything)
+        found = await app.admin.schedules.list(removed=everything)
         return [ShownSchedule(report, now) for report in found], (await app.storage()).describe()
 
     found, described = run_on_target(target_of(target, url), question)
@@ -143,7 +143,7 @@ def create(
 
     async def order(app: Windlass) -> None:
         call = _call(app, task, arguments)
-        await app.admin.create_schedule(name, rule, call, **options)
+        await app.admin.schedules.create(name, rule, call, **options)
 
     print_schedule(_order(where, name, order), as_json=as_json)
     return 0
@@ -178,11 +178,11 @@ def set_schedule(
     async def order(app: Windlass) -> None:
         call = None
         if arguments is not None:
-            plan = (await app.admin.schedule(name)).plan
+            plan = (await app.admin.schedules.get(name)).plan
             if plan is None or plan.job is None:
                 raise click.ClickException(f"Schedule {name!r} is a chore: it has no arguments.")
             call = _call(app, plan.job.task, arguments)
-        await app.admin.change_schedule(name, call=call, **changed)
+        await app.admin.schedules.change(name, call=call, **changed)
 
     print_schedule(_order(where, name, order), as_json=as_json)
     return 0
@@ -195,7 +195,7 @@ def set_schedule(
 def pause(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     """Fire nothing until it is resumed. Runs under way go on."""
     where, name = target_and_name(words, url, "schedule")
-    shown = _order(where, name, lambda app: app.admin.pause_schedule(name))
+    shown = _order(where, name, lambda app: app.admin.schedules.pause(name))
     print_change(shown, f"Schedule {name} is paused.", as_json=as_json)
     return 0
 
@@ -207,7 +207,7 @@ def pause(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
 def resume(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     """Undo pause: fire again from the next slot on."""
     where, name = target_and_name(words, url, "schedule")
-    shown = _order(where, name, lambda app: app.admin.resume_schedule(name))
+    shown = _order(where, name, lambda app: app.admin.schedules.resume(name))
     print_change(
         shown,
         f"Schedule {name} is {shown.report.state}. {next_slot_in_words(shown)}",
@@ -227,7 +227,7 @@ def trigger(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     where, name = target_and_name(words, url, "schedule")
 
     async def order(app: Windlass) -> Inserted | None:
-        return await app.admin.trigger_schedule(name)
+        return await app.admin.schedules.trigger(name)
 
     job = run_on_target(where, order)
     if as_json:
@@ -253,8 +253,8 @@ def remove(words: tuple[str, ...], url: str | None, *, cancel_runs: bool, yes: b
     _confirm(f"Remove schedule {name}?", yes=yes)
 
     async def order(app: Windlass) -> bool:
-        declared = (await app.admin.schedule(name)).declared
-        await app.admin.remove_schedule(name, cancel_runs=cancel_runs)
+        declared = (await app.admin.schedules.get(name)).declared
+        await app.admin.schedules.remove(name, cancel_runs=cancel_runs)
         return declared
 
     declared = run_on_target(where, order)
@@ -270,7 +270,7 @@ def remove(words: tuple[str, ...], url: str | None, *, cancel_runs: bool, yes: b
 def reset(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     """Back to what the code says, whatever was changed, paused or removed."""
     where, name = target_and_name(words, url, "schedule")
-    shown = _order(where, name, lambda app: app.admin.reset_schedule(name))
+    shown = _order(where, name, lambda app: app.admin.schedules.reset(name))
     print_schedule(shown, as_json=as_json)
     return 0
 
@@ -285,7 +285,7 @@ def delete(words: tuple[str, ...], url: str | None, *, yes: bool) -> int:
     _confirm(f"Delete schedule {name} and its history?", yes=yes)
 
     async def order(app: Windlass) -> None:
-        await app.admin.delete_schedule(name)
+        await app.admin.schedules.delete(name)
 
     run_on_target(where, order)
     click.echo(f"Schedule {name} is deleted.")
@@ -313,7 +313,7 @@ def _order(
 
 
 async def _shown(app: Windlass, name: str) -> ShownSchedule:
-    report = await app.admin.schedule(name)
+    report = await app.admin.schedules.get(name)
     return ShownSchedule(report, await (await app.storage()).now())
 
 

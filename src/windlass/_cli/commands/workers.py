@@ -100,9 +100,9 @@ def _order(verb: str, given: dict[str, Any]) -> int:
 
     async def order(app: Windlass) -> None:
         orders = {
-            "quiet": app.admin.quiet_workers,
-            "resume": app.admin.resume_workers,
-            "stop": app.admin.stop_workers,
+            "quiet": app.admin.workers.quiet,
+            "resume": app.admin.workers.resume,
+            "stop": app.admin.workers.stop,
         }
         await orders[verb](*names)
 
@@ -120,7 +120,7 @@ async def _matching(app: Windlass, given: dict[str, Any], verb: str) -> list[str
     now = await (await app.storage()).now()
     return [
         row.start.id
-        for row in await app.admin.workers()
+        for row in await app.admin.workers.list()
         if _is_meant(row, now, verb)
         and given["host"] in (None, row.start.host)
         and (given["queue"] is None or given["queue"] in row.start.queues)
@@ -175,7 +175,7 @@ def list_workers(target: str | None, url: str | None, *, as_json: bool) -> int:
 
     async def question(app: Windlass) -> tuple[Sequence[WorkerRecord], datetime, str]:
         storage = await app.storage()
-        return await app.admin.workers(), await storage.now(), storage.describe()
+        return await app.admin.workers.list(), await storage.now(), storage.describe()
 
     found, now, described = run_on_target(target_of(target, url), question)
     if as_json:

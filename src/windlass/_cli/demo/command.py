@@ -180,7 +180,7 @@ class _Demo:
 
         deadline = display.elapsed + _PATIENCE
         while True:
-            stored = {job.id: job for job in await app.admin.find(limit=1000)}
+            stored = {job.id: job for job in await app.admin.jobs.find(limit=1000)}
             parts = {key: [stored[i] for i in ids if i in stored] for key, ids in self._ids.items()}
             display.update(parts)
             await self._meddle(app, parts, display)
@@ -211,7 +211,7 @@ class _Demo:
                 await self._take_down_worker_of(app, invoice, display)
 
     async def _take_down_worker_of(self, app: Windlass, job: JobRecord, display: Display) -> None:
-        for record in await app.admin.workers():
+        for record in await app.admin.workers.list():
             if record.start.id == job.worker:
                 self._killed_at = await (await app.storage()).now()
                 os.kill(record.start.pid, signal.SIGKILL)
@@ -256,7 +256,7 @@ class _Demo:
 
         told = []
         for key, part in parts.items():
-            histories = {str(job.id): await app.admin.history(job.id) for job in now[key]}
+            histories = {str(job.id): await app.admin.jobs.history(job.id) for job in now[key]}
             told.append(PartReport(part, now[key], histories, self._killed_at))
         print_report(told, self._console)
         surprises = [line for key, part in parts.items() for line in part.surprises(now[key])]

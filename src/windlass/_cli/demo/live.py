@@ -220,11 +220,11 @@ async def _people(shop: Shop, clock: DemoClock, began: datetime) -> None:
     """What operators did that day."""
     admin = shop.app.admin
     steps: list[tuple[timedelta, Any]] = [
-        (timedelta(hours=3), lambda: admin.acting("grace").pause("images")),
-        (timedelta(hours=3, minutes=20), lambda: admin.acting("grace").resume("images")),
-        (_OUTAGE[1], lambda: admin.acting("ada").reset_breaker("charge_card")),
+        (timedelta(hours=3), lambda: admin.acting("grace").queues.pause("images")),
+        (timedelta(hours=3, minutes=20), lambda: admin.acting("grace").queues.resume("images")),
+        (_OUTAGE[1], lambda: admin.acting("ada").breakers.reset("charge_card")),
         (_OUTAGE[1] + timedelta(minutes=5), lambda: _requeue(admin)),
-        (timedelta(hours=10), lambda: admin.acting("ada").set_queue("webhooks", max_running=3)),
+        (timedelta(hours=10), lambda: admin.acting("ada").queues.set("webhooks", max_running=3)),
     ]
     for at, order in steps:
         await asyncio.sleep(max((began + at - clock.now()).total_seconds(), 0))
@@ -234,7 +234,7 @@ async def _people(shop: Shop, clock: DemoClock, began: datetime) -> None:
 async def _requeue(admin: Admin) -> None:
     kind = f"{PaymentUnreachable.__module__}.{PaymentUnreachable.__qualname__}"
     failed = JobFilter(shown=[Shown.FAILED], queue="billing", error=kind)
-    await admin.acting("ada").order_all(Requeue(), failed)
+    await admin.acting("ada").jobs.bulk(Requeue(), failed)
 
 
 # --- live ---

@@ -72,7 +72,7 @@ def requeue(words: tuple[str, ...], *, as_new: bool, **given: Any) -> int:
         raise click.UsageError("--as-new is for jobs that are named, not for --all")
 
     async def single(app: Windlass, name: str) -> str:
-        job = await app.admin.requeue(name, as_new=as_new)
+        job = await app.admin.jobs.requeue(name, as_new=as_new)
         return f"runs again as job {job.id}" if as_new else "is ready to run again"
 
     return _carry_out(
@@ -96,7 +96,7 @@ async def _cancel(app: Windlass, name: str) -> str:
     from windlass._storage.protocol.jobs import CancelAnswer
     from windlass.errors import JobNotFound, WrongState
 
-    match await app.admin.cancel(name):
+    match await app.admin.jobs.cancel(name):
         case CancelAnswer.CANCELLED:
             return "is cancelled and will not run"
         case CancelAnswer.REQUESTED:
@@ -104,7 +104,7 @@ async def _cancel(app: Windlass, name: str) -> str:
         case CancelAnswer.UNKNOWN:
             raise JobNotFound(name)
         case _:
-            job = await app.admin.get(name)
+            job = await app.admin.jobs.get(name)
             raise WrongState(name, job.state.value, "cancel", "a job that has not ended")
 
 
@@ -117,7 +117,7 @@ def discard(words: tuple[str, ...], *, reason: str, **given: Any) -> int:
     from windlass._storage.protocol.actions import Discard
 
     async def single(app: Windlass, name: str) -> str:
-        await app.admin.discard(name, reason=reason)
+        await app.admin.jobs.discard(name, reason=reason)
         return "is discarded"
 
     return _carry_out(
@@ -140,8 +140,8 @@ def run_now(words: tuple[str, ...], **given: Any) -> int:
 async def _run_now(app: Windlass, name: str) -> str:
     from windlass.errors import WrongState
 
-    if not await app.admin.run_now(name):
-        job = await app.admin.get(name)
+    if not await app.admin.jobs.run_now(name):
+        job = await app.admin.jobs.get(name)
         raise WrongState(name, job.state.value, "run-now", "a waiting job")
     return "is due now"
 
@@ -154,7 +154,7 @@ def delete(words: tuple[str, ...], **given: Any) -> int:
     from windlass._storage.protocol.actions import Delete
 
     async def single(app: Windlass, name: str) -> str:
-        gone = await app.admin.delete(name)
+        gone = await app.admin.jobs.delete(name)
         return "is deleted" if gone else "is running; its worker is told, delete it when it ended"
 
     return _carry_out(
@@ -189,8 +189,8 @@ def edit(
         return edit_of(due=instant(now), priority=priority, queue=to_queue)
 
     async def single(app: Windlass, name: str) -> str:
-        at = instant(await app.admin.now())
-        job = await app.admin.edit(name, due=at, priority=priority, queue=to_queue)
+        at = instant(await app.admin.storage.now())
+        job = await app.admin.jobs.edit(name, due=at, priority=priority, queue=to_queue)
         return f"is due at {job.due:%Y-%m-%d %H:%M:%S} UTC on {job.queue}, priority {job.priority}"
 
     return _carry_out(words, given, _JobActionCommand("Edit", single, many, asks=False))
@@ -240,7 +240,7 @@ async def _one(app: Windlass, name: str, single: RunSingleAction) -> ShownAction
     from windlass.errors import AmbiguousId, JobNotFound, KeyConflict, WrongState
 
     try:
-        name = await app.admin.resolve(name)
+        name = await app.admin.jobs.resolve(name)
         said = await single(app, name)
     except (AmbiguousId, JobNotFound, KeyConflict, WrongState) as error:
         return ShownActionResult(name, done=False, said=str(error))

@@ -37,14 +37,14 @@ def run_bulk_action(
     """Everything that matches. Interrupted, what is done is done: say it again for the rest."""
 
     async def carried_out(app: Windlass) -> BulkReport:
-        order, wanted = making(await app.admin.now())
+        order, wanted = making(await app.admin.storage.now())
         if dry_run or not yes:
-            counted = await app.admin.order_all(order, wanted, dry_run=True, most=most)
+            counted = await app.admin.jobs.bulk(order, wanted, dry_run=True, most=most)
             if dry_run or not counted.matched:
                 return counted
             _confirm(verb, counted, wanted)
         with _bar(verb) as progress:
-            return await app.admin.order_all(order, wanted, most=most, progress=progress)
+            return await app.admin.jobs.bulk(order, wanted, most=most, progress=progress)
 
     return _reported(run_on_target(where, carried_out), as_json=as_json)
 

@@ -98,7 +98,7 @@ def list_jobs(
 
         from windlass._storage.protocol.job_list import ListOrder
 
-        now = await app.admin.now()
+        now = await app.admin.storage.now()
         wanted = msgspec.structs.replace(
             filter_of(given, now),
             before=int(before) if before is not None and before.isdecimal() else before,
@@ -117,7 +117,7 @@ async def _pages(app: Windlass, wanted: JobFilter, limit: int) -> AsyncIterator[
     import msgspec
 
     while True:
-        page = await app.admin.find(wanted, limit=limit)
+        page = await app.admin.jobs.find(wanted, limit=limit)
         yield page
         if page.next is None:
             return
@@ -131,11 +131,11 @@ async def _page(app: Windlass, wanted: JobFilter, limit: int) -> AsyncIterator[P
     from windlass._storage.protocol.job_list import Page
 
     if wanted.text is not None:
-        yield await app.admin.search(wanted.text, wanted, limit=limit)
+        yield await app.admin.jobs.search(wanted.text, wanted, limit=limit)
         return
     found: list[JobRecord] = []
     while True:
-        page = await app.admin.find(wanted, limit=limit - len(found))
+        page = await app.admin.jobs.find(wanted, limit=limit - len(found))
         found += page
         if len(found) >= limit or page.next is None:
             yield Page(found, page.next, page.reached)
@@ -193,8 +193,8 @@ def count(target: str | None, url: str | None, *, as_json: bool, **given: Any) -
     from windlass._cli.output.tables import print_json
 
     async def question(app: Windlass) -> int:
-        wanted = filter_of(given, await app.admin.now())
-        return (await app.admin.count(wanted, most=_ALL_OF_THEM)).number
+        wanted = filter_of(given, await app.admin.storage.now())
+        return (await app.admin.jobs.count(wanted, most=_ALL_OF_THEM)).number
 
     number = run_on_target(target_of(target, url), question)
     if as_json:
@@ -218,7 +218,7 @@ def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     where, name = target_and_name(words, url, "id")
 
     async def question(app: Windlass) -> tuple[JobRecord, list[Attempt]]:
-        return await app.admin.get(name), list(await app.admin.history(name))
+        return await app.admin.jobs.get(name), list(await app.admin.jobs.history(name))
 
     (job, history), now = _ask(where, question)
     if as_json:
@@ -237,7 +237,7 @@ def explain(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     where, name = target_and_name(words, url, "id")
 
     async def question(app: Windlass) -> Explanation:
-        return await app.admin.explain(name)
+        return await app.admin.jobs.explain(name)
 
     print_explanation(run_on_target(where, question), where, as_json=as_json)
     return 0
@@ -247,6 +247,6 @@ def _ask(where: Target, question: Callable[[Windlass], Awaitable[T]]) -> tuple[T
     """The answer, and the store's now."""
 
     async def asked(app: Windlass) -> tuple[T, datetime]:
-        return await question(app), await app.admin.now()
+        return await question(app), await app.admin.storage.now()
 
     return run_on_target(where, asked)

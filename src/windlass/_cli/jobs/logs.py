@@ -64,8 +64,8 @@ async def _chunks(app: Windlass, name: str, *, follow: bool) -> AsyncIterator[Lo
     after, over = (0, 0), False
     while True:
         # Asked before the lines: what was logged before the end is there when the end is.
-        ended = (await app.admin.get(name)).state in TERMINAL
-        for chunk in await app.admin.logs(name, after=after):
+        ended = (await app.admin.jobs.get(name)).state in TERMINAL
+        for chunk in await app.admin.jobs.logs(name, after=after):
             after = (chunk.claim.number, chunk.number)
             yield chunk
         if over or not follow:

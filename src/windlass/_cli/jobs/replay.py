@@ -72,7 +72,7 @@ def _read(where: Target, name: str) -> tuple[JobRecord, datetime]:
 
     async def question(app: Windlass) -> tuple[JobRecord, datetime]:
         storage = await app.storage()
-        (job,) = await storage.admin.get([await app.admin.resolve(name)])
+        (job,) = await storage.admin.get([await app.admin.jobs.resolve(name)])
         if job is None:
             raise JobNotFound(name)
         return job, await storage.now()

@@ -40,7 +40,7 @@ def queues(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list
     """Queues with jobs or settings, and those of the app's tasks."""
 
     async def names(app: Windlass) -> Iterable[str]:
-        stored = [one.queue for one in await app.admin.counts(cap=1)]
+        stored = [one.queue for one in await app.admin.queues.counts(cap=1)]
         return [*stored, *(app.worker_settings().shared if len(app.tasks) else ())]
 
     return _completed(ctx, incomplete, names)
@@ -50,7 +50,7 @@ def tasks(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[
     """Tasks of the app, and those of live workers."""
 
     async def names(app: Windlass) -> Iterable[str]:
-        live = [name for one in await app.admin.workers() for name in one.start.tasks]
+        live = [name for one in await app.admin.workers.list() for name in one.start.tasks]
         return [*live, *app.tasks.names]
 
     return _completed(ctx, incomplete, names)
@@ -60,7 +60,7 @@ def workers(ctx: click.Context, _param: click.Parameter, incomplete: str) -> lis
     """Workers, also dead ones: their jobs are looked for."""
 
     async def names(app: Windlass) -> Iterable[str]:
-        return [one.start.id for one in await app.admin.workers()]
+        return [one.start.id for one in await app.admin.workers.list()]
 
     return _completed(ctx, incomplete, names)
 
@@ -69,7 +69,7 @@ def limits(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list
     """Limits, without breakers."""
 
     async def names(app: Windlass) -> Iterable[str]:
-        return [one.spec.name for one in await app.admin.limits()]
+        return [one.spec.name for one in await app.admin.limits.list()]
 
     return _completed(ctx, incomplete, names)
 
@@ -78,6 +78,6 @@ def schedules(ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
     """Schedules."""
 
     async def names(app: Windlass) -> Iterable[str]:
-        return [name for name, state in await app.admin.schedule_states() if state != "removed"]
+        return [name for name, state in await app.admin.schedules.states() if state != "removed"]
 
     return _completed(ctx, incomplete, names)

@@ -64,13 +64,13 @@ class TopFrame(msgspec.Struct, frozen=True):
 async def read_frame(app: Windlass) -> TopFrame:
     """Ask for everything; bounded, however many jobs there are."""
     admin = app.admin
-    now = await admin.now()
+    now = await admin.storage.now()
     since = minute_of(now) - timedelta(minutes=_MINUTES - 1)
-    rollups = await admin.rollups(since, minute_of(now) + timedelta(minutes=1))
-    workers = await admin.workers()
-    errors = await admin.errors(since=now - _HOUR)
-    records = {one.queue: one for one in await admin.queues()}
-    counts = {one.queue: one for one in await admin.counts(cap=_CAP)}
+    rollups = await admin.stats.rollups(since, minute_of(now) + timedelta(minutes=1))
+    workers = await admin.workers.list()
+    errors = await admin.errors.groups(since=now - _HOUR)
+    records = {one.queue: one for one in await admin.queues.list()}
+    counts = {one.queue: one for one in await admin.queues.counts(cap=_CAP)}
     rates = _Rates(rollups, now)
     live = [one for one in workers if one.standing(now) is Standing.LIVE]
     names = {*counts, *records, *(name for one in live for name in one.start.queues)}

@@ -115,21 +115,23 @@ class EnqueueBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 async def requeue_job(visit: PageRequest, asked: RequeueBody) -> JobBody:
     """Run it again."""
-    job = await visit.orders.requeue(await resolve_job(visit), as_new=asked.as_new, key=asked.key)
-    return job_body(job, await visit.admin.now())
+    job = await visit.orders.jobs.requeue(
+        await resolve_job(visit), as_new=asked.as_new, key=asked.key
+    )
+    return job_body(job, await visit.admin.storage.now())
 
 
 async def discard_job(visit: PageRequest, asked: DiscardBody) -> JobBody:
     """Give up on it."""
     job = await resolve_job(visit)
-    await visit.orders.discard(job, reason=asked.reason)
-    return job_body(await visit.admin.get(job), await visit.admin.now())
+    await visit.orders.jobs.discard(job, reason=asked.reason)
+    return job_body(await visit.admin.jobs.get(job), await visit.admin.storage.now())
 
 
 async def cancel_job(visit: PageRequest, _: Nothing) -> CancelTold:
     """Ask for its end."""
     job = await resolve_job(visit)
-    answer = await visit.orders.cancel(job)
+    answer = await visit.orders.jobs.cancel(job)
     if answer is CancelAnswer.UNKNOWN:
         raise JobNotFound(job)
     return CancelTold(answer)
@@ -138,29 +140,29 @@ async def cancel_job(visit: PageRequest, _: Nothing) -> CancelTold:
 async def run_job_now(visit: PageRequest, _: Nothing) -> JobBody:
     """Make it due."""
     job = await resolve_job(visit)
-    done = await visit.orders.run_now(job)
-    found = await visit.admin.get(job)
+    done = await visit.orders.jobs.run_now(job)
+    found = await visit.admin.jobs.get(job)
     if not done:
         raise WrongState(job, found.state, "run now", "waiting")
-    return job_body(found, await visit.admin.now())
+    return job_body(found, await visit.admin.storage.now())
 
 
 async def delete_job(visit: PageRequest, _: Nothing) -> DeleteTold:
     """With all that is stored of it."""
-    return DeleteTold(await visit.orders.delete(await resolve_job(visit)))
+    return DeleteTold(await visit.orders.jobs.delete(await resolve_job(visit)))
 
 
 async def edit_job(visit: PageRequest, asked: EditBody) -> JobBody:
     """Another due time, priority or queue."""
-    job = await visit.orders.edit(
+    job = await visit.orders.jobs.edit(
         await resolve_job(visit), due=asked.due, priority=asked.priority, queue=asked.queue
     )
-    return job_body(job, await visit.admin.now())
+    return job_body(job, await visit.admin.storage.now())
 
 
 async def order_jobs(visit: PageRequest, asked: BulkBody) -> BulkReport:
     """One order for all that match."""
-    return await visit.orders.order_all(
+    return await visit.orders.jobs.bulk(
         _order(asked),
         filter_of(asked.filter),
         dry_run=asked.dry_run,
@@ -210,7 +212,7 @@ async def enqueue_job(visit: PageRequest, asked: EnqueueBody) -> Inserted:
     except TypeError as error:  # an argument called self: no function of a task takes one
         message = f"the arguments do not fit: {error}"
         raise InvalidArgument(message) from None
-    return await visit.orders.enqueue(call, id=asked.id)
+    return await visit.orders.jobs.enqueue(call, id=asked.id)
 
 
 def _of_one(verb: str, **line: Any) -> Endpoint:

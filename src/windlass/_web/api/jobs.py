@@ -40,7 +40,7 @@ class LogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 async def find_jobs(visit: PageRequest, asked: JobQuery) -> JobPage:
     """By any filter, in an order."""
     page = await find_page(visit.admin, filter_of(asked), asked.size)
-    now = await visit.admin.now()
+    now = await visit.admin.storage.now()
     jobs = fit_answer(job_line(job, now) for job in page)
     if 0 < len(jobs) < len(page):  # the others are on the next page
         page = await find_page(visit.admin, filter_of(asked), len(jobs))
@@ -50,31 +50,31 @@ async def find_jobs(visit: PageRequest, asked: JobQuery) -> JobPage:
 
 async def count_jobs(visit: PageRequest, asked: Matching) -> Count:
     """How many match, to ten thousand."""
-    return await visit.admin.count(filter_of(asked), within=COUNT_TIMEOUT)
+    return await visit.admin.jobs.count(filter_of(asked), within=COUNT_TIMEOUT)
 
 
 async def get_job(visit: PageRequest, _: Nothing) -> JobBody:
     """One of them."""
-    job = await visit.admin.get(await resolve_job(visit))
-    return job_body(job, await visit.admin.now())
+    job = await visit.admin.jobs.get(await resolve_job(visit))
+    return job_body(job, await visit.admin.storage.now())
 
 
 async def job_history(visit: PageRequest, _: Nothing) -> Sequence[Attempt]:
     """Its attempts that did not succeed."""
-    job = await visit.admin.get(await resolve_job(visit))
-    return attempt_lines(await visit.admin.history(job.id))
+    job = await visit.admin.jobs.get(await resolve_job(visit))
+    return attempt_lines(await visit.admin.jobs.history(job.id))
 
 
 async def job_logs(visit: PageRequest, asked: LogQuery) -> Sequence[LogChunk]:
     """What its runs have logged."""
-    job = await visit.admin.get(await resolve_job(visit))
-    chunks = await visit.admin.logs(job.id, after=(asked.after_claim, asked.after_number))
+    job = await visit.admin.jobs.get(await resolve_job(visit))
+    chunks = await visit.admin.jobs.logs(job.id, after=(asked.after_claim, asked.after_number))
     return fit_answer(chunks)
 
 
 async def explain_job(visit: PageRequest, _: Nothing) -> ExplanationBody:
     """Why it is where it is."""
-    return explanation_body(await visit.admin.explain(await resolve_job(visit)))
+    return explanation_body(await visit.admin.jobs.explain(await resolve_job(visit)))
 
 
 JOBS = (

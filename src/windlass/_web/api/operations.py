@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from windlass._admin.limits import BreakerReport
+from windlass._admin.breakers import BreakerReport
 from windlass._core.limits.backoff import Backoff
 from windlass._core.limits.breaker import Breaker
 from windlass._core.limits.limit import LimitSpec, Rate
@@ -80,35 +80,35 @@ class BreakerChange(TaskName, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 async def queues(visit: PageRequest, asked: Names) -> Part:
     """Those with settings."""
-    return page_by_name(await visit.admin.queues(), asked, name=lambda one: one.queue)
+    return page_by_name(await visit.admin.queues.list(), asked, name=lambda one: one.queue)
 
 
 async def queue(visit: PageRequest, asked: QueueName) -> QueueRecord:
     """One of them."""
-    return await visit.admin.queue(asked.queue)
+    return await visit.admin.queues.get(asked.queue)
 
 
 async def pause_queue(visit: PageRequest, asked: QueueName) -> QueueRecord:
     """Claim nothing from it."""
-    await visit.orders.pause(asked.queue)
-    return await visit.admin.queue(asked.queue)
+    await visit.orders.queues.pause(asked.queue)
+    return await visit.admin.queues.get(asked.queue)
 
 
 async def resume_queue(visit: PageRequest, asked: QueueName) -> QueueRecord:
     """Claim from it again."""
-    await visit.orders.resume(asked.queue)
-    return await visit.admin.queue(asked.queue)
+    await visit.orders.queues.resume(asked.queue)
+    return await visit.admin.queues.get(asked.queue)
 
 
 async def warm_queue(visit: PageRequest, asked: QueueName) -> QueueRecord:
     """End its cool-down."""
-    await visit.orders.warm(asked.queue)
-    return await visit.admin.queue(asked.queue)
+    await visit.orders.queues.warm(asked.queue)
+    return await visit.admin.queues.get(asked.queue)
 
 
 async def set_queue(visit: PageRequest, asked: QueueChange) -> QueueRecord:
     """Other settings."""
-    return await visit.orders.set_queue(
+    return await visit.orders.queues.set(
         asked.queue,
         max_running=asked.max_running,
         backoff=asked.backoff,
@@ -120,67 +120,69 @@ async def set_queue(visit: PageRequest, asked: QueueChange) -> QueueRecord:
 
 async def quiet_worker(visit: PageRequest, asked: WorkerName) -> WorkerRecord:
     """It takes nothing new."""
-    await visit.orders.quiet_workers(asked.worker)
+    await visit.orders.workers.quiet(asked.worker)
     return await _worker(visit, asked.worker)
 
 
 async def resume_worker(visit: PageRequest, asked: WorkerName) -> WorkerRecord:
     """It goes on."""
-    await visit.orders.resume_workers(asked.worker)
+    await visit.orders.workers.resume(asked.worker)
     return await _worker(visit, asked.worker)
 
 
 async def stop_worker(visit: PageRequest, asked: WorkerName) -> WorkerRecord:
     """It leaves in order."""
-    await visit.orders.stop_workers(asked.worker)
+    await visit.orders.workers.stop(asked.worker)
     return await _worker(visit, asked.worker)
 
 
 async def _worker(visit: PageRequest, name: str) -> WorkerRecord:
-    return next(one for one in await visit.admin.workers() if one.start.id == name)
+    return next(one for one in await visit.admin.workers.list() if one.start.id == name)
 
 
 async def limits(visit: PageRequest, asked: Names) -> Part:
     """All of them."""
-    found = await visit.admin.limits()
+    found = await visit.admin.limits.list()
     return page_by_name(found, asked, name=lambda one: one.spec.name, line=limit_body)
 
 
 async def set_limit(visit: PageRequest, asked: LimitChange) -> LimitSpec:
     """Other numbers."""
-    return await visit.orders.set_limit(asked.limit, rate=asked.rate, concurrency=asked.concurrency)
+    return await visit.orders.limits.set(
+        asked.limit, rate=asked.rate, concurrency=asked.concurrency
+    )
 
 
 async def fill_limit(visit: PageRequest, asked: Budget) -> Sequence[LimitBody]:
     """As if nothing had started yet."""
-    await visit.orders.reset_limit(asked.limit, asked.key)
+    await visit.orders.limits.reset(asked.limit, asked.key)
     return await _limit(visit, asked.limit)
 
 
 async def drain_limit(visit: PageRequest, asked: Budget) -> Sequence[LimitBody]:
     """As if all of it were spent."""
-    await visit.orders.drain_limit(asked.limit, asked.key)
+    await visit.orders.limits.drain(asked.limit, asked.key)
     return await _limit(visit, asked.limit)
 
 
 async def _limit(visit: PageRequest, name: str) -> Sequence[LimitBody]:
-    return [limit_body(one) for one in await visit.admin.limits() if one.spec.name == name]
+    return [limit_body(one) for one in await visit.admin.limits.list() if one.spec.name == name]
 
 
 async def breakers(visit: PageRequest, asked: Names) -> Part:
     """All of them."""
-    return page_by_name(await visit.admin.breakers(), asked, name=lambda one: one.task)
+    return page_by_name(await visit.admin.breakers.list(), asked, name=lambda one: one.task)
 
 
 async def close_breaker(visit: PageRequest, asked: TaskName) -> Sequence[BreakerReport]:
     """Its jobs start again."""
-    await visit.orders.reset_breaker(asked.task)
-    return [report for report in await visit.admin.breakers() if report.task == asked.task]
+    await visit.orders.breakers.reset(asked.task)
+    return [report for report in await visit.admin.breakers.list() if report.task == asked.task]
 
 
 async def set_breaker(visit: PageRequest, asked: BreakerChange) -> Breaker:
     """Other numbers."""
-    return await visit.orders.set_breaker(
+    return await visit.orders.breakers.set(
         asked.task,
         failures=asked.failures,
         cool_down=asked.cool_down,

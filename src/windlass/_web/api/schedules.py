@@ -76,7 +76,7 @@ class Forgotten(msgspec.Struct, frozen=True):
 
 async def schedules(visit: PageRequest, asked: SchedulesQuery) -> Part:
     """By name."""
-    found, after = await visit.admin.schedule_page(
+    found, after = await visit.admin.schedules.page(
         after=asked.after or "", limit=asked.size, removed=asked.removed
     )
     lines = fit_answer(schedule_line(one) for one in found)
@@ -85,28 +85,28 @@ async def schedules(visit: PageRequest, asked: SchedulesQuery) -> Part:
 
 async def schedule(visit: PageRequest, asked: ScheduleName) -> ScheduleBody:
     """One of them."""
-    return schedule_body(await visit.admin.schedule(asked.schedule))
+    return schedule_body(await visit.admin.schedules.get(asked.schedule))
 
 
 async def preview_schedule(visit: PageRequest, asked: Preview) -> Sequence[datetime]:
     """When it would fire."""
-    return await visit.admin.preview(asked.rule, asked.most)
+    return await visit.admin.schedules.preview(asked.rule, asked.most)
 
 
 async def run_schedule(visit: PageRequest, asked: ScheduleName) -> Triggered:
     """Beside its slots."""
-    made = await visit.orders.trigger_schedule(asked.schedule)
+    made = await visit.orders.schedules.trigger(asked.schedule)
     return Triggered(None) if made is None else Triggered(made.id, made.created)
 
 
 async def pause_schedule(visit: PageRequest, asked: ScheduleName) -> ScheduleBody:
     """Until it is resumed."""
-    return schedule_body(await visit.orders.pause_schedule(asked.schedule))
+    return schedule_body(await visit.orders.schedules.pause(asked.schedule))
 
 
 async def resume_schedule(visit: PageRequest, asked: ScheduleName) -> ScheduleBody:
     """From the next slot on."""
-    return schedule_body(await visit.orders.resume_schedule(asked.schedule))
+    return schedule_body(await visit.orders.schedules.resume(asked.schedule))
 
 
 async def change_schedule(visit: PageRequest, asked: ScheduleChange) -> ScheduleBody:
@@ -116,23 +116,23 @@ async def change_schedule(visit: PageRequest, asked: ScheduleChange) -> Schedule
         for name in asked.__struct_fields__
         if name != "schedule" and getattr(asked, name) is not UNSET
     }
-    return schedule_body(await visit.orders.change_schedule(asked.schedule, **given))
+    return schedule_body(await visit.orders.schedules.change(asked.schedule, **given))
 
 
 async def reset_schedule(visit: PageRequest, asked: ScheduleName) -> ScheduleBody:
     """What the code says."""
-    return schedule_body(await visit.orders.reset_schedule(asked.schedule))
+    return schedule_body(await visit.orders.schedules.reset(asked.schedule))
 
 
 async def remove_schedule(visit: PageRequest, asked: Removal) -> Forgotten:
     """It fires no more."""
-    await visit.orders.remove_schedule(asked.schedule, cancel_runs=asked.cancel_runs)
+    await visit.orders.schedules.remove(asked.schedule, cancel_runs=asked.cancel_runs)
     return Forgotten(asked.schedule)
 
 
 async def forget_schedule(visit: PageRequest, asked: ScheduleName) -> Forgotten:
     """Altogether."""
-    await visit.orders.delete_schedule(asked.schedule)
+    await visit.orders.schedules.delete(asked.schedule)
     return Forgotten(asked.schedule)
 
 

@@ -125,8 +125,8 @@ async def who_asks(visit: PageRequest, _: Nothing) -> Me:
 
 async def snapshot(visit: PageRequest, asked: SnapshotQuery) -> SnapshotBody:
     """Everything at once; a store that is away is told as such, unlike by the admin's own."""
-    await visit.admin.now()
-    told = await visit.admin.snapshot(
+    await visit.admin.storage.now()
+    told = await visit.admin.overview.snapshot(
         page_size=asked.page_size,
         enqueued=asked.enqueued,
         running=asked.running,
@@ -157,25 +157,27 @@ def _brief(jobs: JobList) -> JobList:
 
 async def counts(visit: PageRequest, asked: Names) -> Part:
     """By queue."""
-    return page_by_name(await visit.admin.counts(), asked, name=lambda one: one.queue)
+    return page_by_name(await visit.admin.queues.counts(), asked, name=lambda one: one.queue)
 
 
 async def series(visit: PageRequest, asked: SeriesQuery) -> Series:
     """What happened over time."""
     since, until = await _span(visit, asked)
     step = None if asked.step is None else timedelta(seconds=asked.step)
-    return await visit.admin.series(since, until, step=step, queue=asked.queue, task=asked.task)
+    return await visit.admin.stats.series(
+        since, until, step=step, queue=asked.queue, task=asked.task
+    )
 
 
 async def activity(visit: PageRequest, asked: ActivityQuery) -> Part:
     """What happened, by name."""
     since, until = await _span(visit, asked)
-    found = await visit.admin.activity(since, until, by=asked.by, queue=asked.queue)
+    found = await visit.admin.stats.activity(since, until, by=asked.by, queue=asked.queue)
     return page_by_name(found, asked, name=lambda one: one.name)
 
 
 async def _span(visit: PageRequest, asked: Between | ActivityQuery) -> tuple[datetime, datetime]:
-    until = asked.until or await visit.admin.now()
+    until = asked.until or await visit.admin.storage.now()
     if asked.since is not None:
         return asked.since, until
     try:
@@ -186,7 +188,7 @@ async def _span(visit: PageRequest, asked: Between | ActivityQuery) -> tuple[dat
 
 async def errors(visit: PageRequest, asked: ErrorQuery) -> ErrorLook:
     """What fails, by class and place."""
-    look = await visit.admin.errors(queue=asked.queue, task=asked.task, since=asked.since)
+    look = await visit.admin.errors.groups(queue=asked.queue, task=asked.task, since=asked.since)
     groups = fit_answer(_group_line(group) for group in look.groups[: asked.size])
     return ErrorLook(groups, complete=look.complete and len(groups) == len(look.groups))
 
@@ -198,36 +200,36 @@ def _group_line(group: ErrorGroup) -> ErrorGroup:
 
 async def workers(visit: PageRequest, asked: WorkerQuery) -> Part:
     """Those that live, and those that have ended lately."""
-    found = await visit.admin.workers(ended_within=timedelta(seconds=asked.ended_within))
+    found = await visit.admin.workers.list(ended_within=timedelta(seconds=asked.ended_within))
     return page_by_name(found, asked, name=lambda one: one.start.id)
 
 
 async def tasks(visit: PageRequest, asked: Names) -> Part:
     """Names."""
     known = {task.name for task in visit.dashboard.app.tasks}
-    return page_by_name({*known, *await visit.admin.tasks()}, asked, name=str)
+    return page_by_name({*known, *await visit.admin.stats.tasks()}, asked, name=str)
 
 
 async def audits(visit: PageRequest, asked: AuditQuery) -> Sequence[AuditRecord]:
     """Who ordered what."""
     return fit_answer(
-        await visit.admin.audits(limit=asked.size, before=asked.before, subject=asked.subject)
+        await visit.admin.audit.list(limit=asked.size, before=asked.before, subject=asked.subject)
     )
 
 
 async def storage(visit: PageRequest, _: Nothing) -> StorageReport:
     """How it is."""
-    return await visit.admin.storage()
+    return await visit.admin.storage.report()
 
 
 async def plugins(visit: PageRequest, _: Nothing) -> Sequence[PluginReport]:
     """What this process has installed."""
-    return await visit.admin.plugins()
+    return await visit.admin.plugins.list()
 
 
 async def doctor(visit: PageRequest, _: Nothing) -> Sequence[Finding]:
     """What hurts."""
-    return await visit.admin.doctor(tasks=visit.dashboard.app.tasks)
+    return await visit.admin.doctor.check(tasks=visit.dashboard.app.tasks)
 
 
 STATS = (

@@ -58,7 +58,7 @@ class AuditRow(msgspec.Struct, frozen=True):
 async def audit(visit: PageRequest) -> Response:
     """The page."""
     subject, before = visit.asked("subject").strip(), _number(visit.asked("before"))
-    records = await visit.admin.audits(limit=_SIZE + 1, before=before, subject=subject or None)
+    records = await visit.admin.audit.list(limit=_SIZE + 1, before=before, subject=subject or None)
     shown = records[:_SIZE]
     older = len(records) > _SIZE
     return await visit.render(
@@ -72,7 +72,7 @@ async def audit(visit: PageRequest) -> Response:
 
 async def read_live_state(admin: Admin) -> object:
     """The newest."""
-    return [one.number for one in await admin.audits(limit=1)]
+    return [one.number for one in await admin.audit.list(limit=1)]
 
 
 def _number(text: str) -> int | None:

@@ -78,9 +78,9 @@ class GroupRow(msgspec.Struct, frozen=True):
 
 async def errors(visit: PageRequest) -> Response:
     """The page."""
-    now = await visit.admin.now()
+    now = await visit.admin.storage.now()
     scope = ErrorScope.of(visit)
-    found = await visit.admin.errors(
+    found = await visit.admin.errors.groups(
         queue=scope.queue or None, task=scope.task or None, since=scope.since(now)
     )
     part = page_rows(visit, found.groups)
@@ -101,9 +101,9 @@ async def errors(visit: PageRequest) -> Response:
 
 async def read_live_state(admin: Admin) -> object:
     """How many have failed, and what happened last: grouping them all would cost too much."""
-    now = await admin.now()
-    lately = await admin.rollups(minute_of(now), now + timedelta(minutes=1))
-    failed = [(one.queue, one.failed) for one in await admin.counts()]
+    now = await admin.storage.now()
+    lately = await admin.stats.rollups(minute_of(now), now + timedelta(minutes=1))
+    failed = [(one.queue, one.failed) for one in await admin.queues.counts()]
     return failed, sum(rollup.counts.get("fail", 0) for rollup in lately)
 
 
@@ -165,10 +165,10 @@ def _order(
     verb: str, order: JobAction, *, sentence: str, told: str, danger: bool = False
 ) -> ActionPage:
     async def ask(visit: PageRequest) -> Confirmation:
-        now = await visit.admin.now()
+        now = await visit.admin.storage.now()
         until = await _until(visit, now)
         matching = _group(visit, now, until)
-        report = await visit.admin.order_all(order, matching, dry_run=True, within=COUNT_TIMEOUT)
+        report = await visit.admin.jobs.bulk(order, matching, dry_run=True, within=COUNT_TIMEOUT)
         return GroupConfirmation(
             title=f"{verb} {_jobs(report)}?",
             sentence=f"{_those(visit, matching)} {sentence}",
@@ -179,9 +179,9 @@ def _order(
         )
 
     async def act(visit: PageRequest) -> ActionNotice:
-        now = await visit.admin.now()
+        now = await visit.admin.storage.now()
         matching = _group(visit, now, await _until(visit, now))
-        report = await visit.orders.order_all(order, matching, most=_MOST)
+        report = await visit.orders.jobs.bulk(order, matching, most=_MOST)
         return ActionNotice(_told(report, told), _back(visit))
 
     return ActionPage(ask=ask, act=act, template="errors_order.html")

@@ -40,7 +40,7 @@ class PluginCard(msgspec.Struct, frozen=True):
 
 async def plugins(visit: PageRequest) -> Response:
     """The page."""
-    found = await visit.admin.plugins()
+    found = await visit.admin.plugins.list()
     idle = sorted(installable().keys() - {report.name for report in found})
     cards = [PluginCard(report) for report in found]
     return await visit.render(

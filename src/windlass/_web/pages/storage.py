@@ -51,12 +51,12 @@ async def checks(visit: PageRequest) -> Response:
     """All checks. An order, for it opens a second connection and sends a hint through it."""
     if visit.method == "GET":
         return visit.go(_PAGE)
-    found = await visit.admin.doctor(tasks=visit.dashboard.app.tasks)
+    found = await visit.admin.doctor.check(tasks=visit.dashboard.app.tasks)
     return await _page(visit, found)
 
 
 async def _page(visit: PageRequest, checked: Sequence[Finding] | None) -> Response:
-    report = await visit.admin.storage()
+    report = await visit.admin.storage.report()
     found = list(check_health(report.facts)) if checked is None else checked
     return await visit.render(
         "storage.html",
@@ -67,7 +67,7 @@ async def _page(visit: PageRequest, checked: Sequence[Finding] | None) -> Respon
         findings=sorted(found, key=lambda one: _LEVELS[one.level]),
         worst=min((one.level for one in found), key=_LEVELS.__getitem__, default="ok"),
         summary=count_by_level(found),
-        skews=_skews(await visit.admin.workers(ended_within=timedelta(0))),
+        skews=_skews(await visit.admin.workers.list(ended_within=timedelta(0))),
     )
 
 

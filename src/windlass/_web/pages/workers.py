@@ -99,8 +99,10 @@ class WorkerTotals(msgspec.Struct, frozen=True):
 
 async def workers(visit: PageRequest) -> Response:
     """The page."""
-    now = await visit.admin.now()
-    rows = [WorkerListRow(record, now) for record in await visit.admin.workers(ended_within=_SHOWN)]
+    now = await visit.admin.storage.now()
+    rows = [
+        WorkerListRow(record, now) for record in await visit.admin.workers.list(ended_within=_SHOWN)
+    ]
     rows.sort(key=lambda row: (_ORDER.index(row.state), row.record.start.host, row.record.start.id))
     shown = page_rows(visit, rows)
     return await visit.render(
@@ -110,14 +112,14 @@ async def workers(visit: PageRequest) -> Response:
 
 async def read_live_state(admin: Admin) -> object:
     """What the page is made of, heartbeats included."""
-    return await admin.workers(ended_within=_SHOWN)
+    return await admin.workers.list(ended_within=_SHOWN)
 
 
 async def worker(visit: PageRequest) -> Response:
     """One of them: what it runs, and what it could."""
     wanted = visit.needed("worker")
-    now = await visit.admin.now()
-    known = await visit.admin.workers()
+    now = await visit.admin.storage.now()
+    known = await visit.admin.workers.list()
     record = next((one for one in known if one.start.id == wanted), None)
     if record is None:
         notice = f"No worker {wanted} is known: those that ended are forgotten after a while."
@@ -175,7 +177,7 @@ def _order(
 ) -> ActionPage:
     async def ask(visit: PageRequest) -> Confirmation:
         wanted = visit.needed("worker")
-        known = {one.start.id: one.start for one in await visit.admin.workers()}
+        known = {one.start.id: one.start for one in await visit.admin.workers.list()}
         place = f" on {known[wanted].host}" if wanted in known else ""
         return Confirmation(
             title=f"{verb} worker {wanted}{place}?",
@@ -198,13 +200,13 @@ QUIET = _order(
     sentence="It takes nothing new; what it runs goes on. It stays, and Resume lets it go on. It "
     "hears of this with its next heartbeat, within seconds.",
     told="Worker {worker} is asked to take nothing new.",
-    act=lambda admin, worker: admin.quiet_workers(worker),
+    act=lambda admin, worker: admin.workers.quiet(worker),
 )
 RESUME = _order(
     "Resume",
     sentence="It takes jobs again, from its next heartbeat on.",
     told="Worker {worker} is asked to go on.",
-    act=lambda admin, worker: admin.resume_workers(worker),
+    act=lambda admin, worker: admin.workers.resume(worker),
 )
 STOP = _order(
     "Stop",
@@ -212,6 +214,6 @@ STOP = _order(
     "its grace period is interrupted and given back with its attempt. It cannot be taken back. "
     "What keeps its process alive, such as systemd or Kubernetes, may start another.",
     told="Worker {worker} is asked to stop.",
-    act=lambda admin, worker: admin.stop_workers(worker),
+    act=lambda admin, worker: admin.workers.stop(worker),
     danger=True,
 )

@@ -100,12 +100,12 @@ class JobActionPage(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     async def _ask_all(self, visit: PageRequest, back: str) -> Confirmation:
-        asked = parse_query(visit, await visit.admin.now())
+        asked = parse_query(visit, await visit.admin.storage.now())
         # Of all jobs: what is stored from now on is not meant.
-        newest = await visit.admin.find(JobFilter(order=ListOrder.NEWEST), limit=1)
+        newest = await visit.admin.jobs.find(JobFilter(order=ListOrder.NEWEST), limit=1)
         report = BulkReport(matched=0, dry_run=True)
         if asked.words:
-            report = await visit.admin.order_all(
+            report = await visit.admin.jobs.bulk(
                 self.sample, asked.wanted, dry_run=True, most=MAX_JOBS, within=COUNT_TIMEOUT
             )
         number = f"{report.matched:,}{'' if report.exact else ' or more'}"
@@ -149,13 +149,13 @@ class JobActionPage(msgspec.Struct, frozen=True, kw_only=True):
         return ActionNotice(notice, await _back(visit, gone=self.kind is Delete))
 
     async def _act_all(self, visit: PageRequest, order: JobAction) -> ActionNotice:
-        asked = parse_query(visit, await visit.admin.now())
+        asked = parse_query(visit, await visit.admin.storage.now())
         upto = (await visit.form()).get("upto", "")
         if not upto.isascii() or not upto.isdigit() or len(upto) > 18:
             message = "this form does not say for which jobs it was; go back and choose again"
             raise InvalidArgument(message)
         wanted = msgspec.structs.replace(asked.wanted, before=int(upto), order=None)
-        report = await visit.orders.order_all(order, wanted, most=MAX_JOBS)
+        report = await visit.orders.jobs.bulk(order, wanted, most=MAX_JOBS)
         notice = f"{_jobs(report.done)} {self.told}."
         if report.requested:
             notice += f" {_jobs(report.requested)} that run were asked to end."
@@ -196,7 +196,7 @@ def _ids(visit: PageRequest) -> list[str]:
 
 
 async def _called(visit: PageRequest, job_id: str) -> str:
-    job = await visit.admin.get(job_id)
+    job = await visit.admin.jobs.get(job_id)
     return f"{job.task} {short_id(job.id)}"
 
 
@@ -204,10 +204,10 @@ async def _back(visit: PageRequest, *, gone: bool = False) -> str:
     """The page of the one job, where it came from there, or the list with its filters."""
     ids = _ids(visit)
     if visit.asked("from") == "job" and len(ids) == 1 and not gone:
-        return f"/jobs/{(await visit.admin.get(ids[0])).id}"
+        return f"/jobs/{(await visit.admin.jobs.get(ids[0])).id}"
     if visit.asked("from") == "job":
         return "/jobs"
-    asked: JobPageQuery = parse_query(visit, await visit.admin.now())
+    asked: JobPageQuery = parse_query(visit, await visit.admin.storage.now())
     return asked.path()
 
 
@@ -215,42 +215,46 @@ async def _back(visit: PageRequest, *, gone: bool = False) -> str:
 
 
 async def _requeue(visit: PageRequest, _: JobAction, job: str) -> str:
-    await visit.orders.requeue(job)
+    await visit.orders.jobs.requeue(job)
     return "The job waits again."
 
 
 async def _discard(visit: PageRequest, _: JobAction, job: str) -> str:
-    await visit.orders.discard(job)
+    await visit.orders.jobs.discard(job)
     return ""
 
 
 async def _cancel(visit: PageRequest, order: JobAction, job: str) -> str:
-    match await visit.orders.cancel(job):
+    match await visit.orders.jobs.cancel(job):
         case CancelAnswer.REQUESTED:
             return "The job runs: its worker was asked to end it."
         case CancelAnswer.UNKNOWN:
             raise JobNotFound(job)
         case CancelAnswer.TOO_LATE:
-            raise WrongState(job, (await visit.admin.get(job)).state, "cancel", NEEDS[type(order)])
+            raise WrongState(
+                job, (await visit.admin.jobs.get(job)).state, "cancel", NEEDS[type(order)]
+            )
         case _:
             return ""
 
 
 async def _run_now(visit: PageRequest, order: JobAction, job: str) -> str:
-    if not await visit.orders.run_now(job):
-        raise WrongState(job, (await visit.admin.get(job)).state, "run now", NEEDS[type(order)])
+    if not await visit.orders.jobs.run_now(job):
+        raise WrongState(
+            job, (await visit.admin.jobs.get(job)).state, "run now", NEEDS[type(order)]
+        )
     return "The job is due now."
 
 
 async def _delete(visit: PageRequest, _: JobAction, job: str) -> str:
-    if await visit.orders.delete(job):
+    if await visit.orders.jobs.delete(job):
         return ""
     return "The job runs and was asked to end: delete it when it has."
 
 
 async def _edit(visit: PageRequest, order: JobAction, job: str) -> str:
     if isinstance(order, Edit):
-        await visit.orders.edit(job, due=order.due, priority=order.priority, queue=order.queue)
+        await visit.orders.jobs.edit(job, due=order.due, priority=order.priority, queue=order.queue)
     return ""
 
 
@@ -342,7 +346,7 @@ async def _ask_copy(visit: PageRequest) -> Confirmation:
 
 async def _copy(visit: PageRequest) -> ActionNotice:
     key = (await visit.form()).get("key") or None
-    new = await visit.orders.requeue(visit.needed("job"), as_new=True, key=key)
+    new = await visit.orders.jobs.requeue(visit.needed("job"), as_new=True, key=key)
     return ActionNotice("This is the new job.", f"/jobs/{new.id}")
 
 

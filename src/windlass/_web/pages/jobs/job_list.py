@@ -105,12 +105,12 @@ class Tab(msgspec.Struct, frozen=True):
 
 async def jobs(visit: PageRequest) -> Response:
     """The page."""
-    now = await visit.admin.now()
+    now = await visit.admin.storage.now()
     asked = parse_query(visit, now)
     if (meant := await _meant(visit.admin, asked)) is not None:
         return visit.go(f"/jobs/{meant}")
     page = await _page(visit.admin, asked)
-    counts = await visit.admin.counts()
+    counts = await visit.admin.queues.counts()
     return await visit.render(
         "jobs.html",
         now=now,
@@ -149,7 +149,7 @@ async def _meant(admin: Admin, asked: JobPageQuery) -> JobId | None:
     if asked.words.keys() != {"text"} or not (is_full_id(text) or looks_shortened(text)):
         return None
     try:
-        return (await admin.get(text)).id
+        return (await admin.jobs.get(text)).id
     except (AmbiguousId, JobNotFound):
         return None  # jobs may speak of it
 
@@ -182,7 +182,7 @@ async def _tab_count(
     if state in {Shown.READY, Shown.SCHEDULED} and retrying:
         # Counted as ready or scheduled there, but shown on a tab of their own.
         wanted = JobFilter(shown=[Shown(state)], queue=queue)
-        return await admin.count(wanted, most=_COUNTED, within=_WITHIN)
+        return await admin.jobs.count(wanted, most=_COUNTED, within=_WITHIN)
     return _sum(of_queue, state)
 
 
@@ -196,7 +196,7 @@ async def _matching(
         return None  # not even one page was found in time
     if asked.state != "waiting" and not asked.narrow:
         return await _tab_count(admin, asked, counts, asked.state)
-    return await admin.count(asked.wanted, most=_COUNTED, within=_WITHIN)
+    return await admin.jobs.count(asked.wanted, most=_COUNTED, within=_WITHIN)
 
 
 def _sum(counts: Sequence[QueueCounts], *fields: str) -> Count:

@@ -159,9 +159,9 @@ async def job(visit: PageRequest) -> Response:
     admin, job_id = visit.admin, await resolve_job(visit)
     if visit.request.path_params["job"] != job_id:
         return visit.go(f"/jobs/{job_id}")
-    told = await admin.explain(job_id)
+    told = await admin.jobs.explain(job_id)
     found, now = told.job, told.at
-    history, logs = await admin.history(job_id), await admin.logs(job_id)
+    history, logs = await admin.jobs.history(job_id), await admin.jobs.logs(job_id)
     runs = log_runs(logs)
     return await visit.render(
         "job.html",
@@ -187,24 +187,24 @@ async def job(visit: PageRequest) -> Response:
 async def read_live_item(admin: Admin, job_id: str) -> object:
     """The job itself, with how far it is, and how much it has logged."""
     try:
-        found = await admin.get(job_id)
+        found = await admin.jobs.get(job_id)
     except JobNotFound:
         return None
-    logged = [(chunk.claim.number, chunk.number) for chunk in await admin.logs(job_id)]
+    logged = [(chunk.claim.number, chunk.number) for chunk in await admin.jobs.logs(job_id)]
     # What keeps it waiting lies elsewhere and may end at any time: then its page looks again.
-    waits = await admin.now() if found.state is State.WAITING else None
+    waits = await admin.storage.now() if found.state is State.WAITING else None
     return found, logged, waits
 
 
 async def arguments(visit: PageRequest) -> Response:
     """All of them, as a file; without secrets, as everywhere."""
-    found = await visit.admin.get(await resolve_job(visit))
+    found = await visit.admin.jobs.get(await resolve_job(visit))
     return _file(found.payload, f"windlass-{found.id}-arguments.json")
 
 
 async def result(visit: PageRequest) -> Response:
     """The whole result, as a file; ``null`` where there is none."""
-    found = await visit.admin.get(await resolve_job(visit))
+    found = await visit.admin.jobs.get(await resolve_job(visit))
     return _file(found.result or b"null", f"windlass-{found.id}-result.json")
 
 
@@ -227,8 +227,8 @@ def _trace_id(trace: str | None) -> str | None:
 
 
 async def _kin(admin: Admin, found: JobRecord, now: datetime) -> RelatedJobs:
-    children = await admin.find(JobFilter(parent=found.id), limit=_CHILDREN)
-    series = await admin.series(now - _DAY, now, step=_STEP, task=found.task)
+    children = await admin.jobs.find(JobFilter(parent=found.id), limit=_CHILDREN)
+    series = await admin.stats.series(now - _DAY, now, step=_STEP, task=found.task)
     more = children.next is not None and len(children) == _CHILDREN
     return RelatedJobs(
         parent=await _parent(admin, found.parent),
@@ -249,7 +249,7 @@ def _states(children: Sequence[JobRecord]) -> Mapping[str, Count]:
 async def _children(admin: Admin, parent: JobId) -> Mapping[str, Count]:
     """The same of more than are shown. Counting reads them: each state has its time."""
     counts = {
-        state.value: await admin.count(
+        state.value: await admin.jobs.count(
             JobFilter(parent=parent, states=[state]), within=_COUNTED_WITHIN
         )
         for state in State
@@ -261,7 +261,7 @@ async def _parent(admin: Admin, parent: JobId | None) -> JobRecord | None:
     if parent is None:
         return None
     try:
-        return await admin.get(parent)
+        return await admin.jobs.get(parent)
     except JobNotFound:
         return None  # it was pruned or deleted; its id is shown all the same
 

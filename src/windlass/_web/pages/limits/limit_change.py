@@ -58,7 +58,7 @@ async def holders(visit: PageRequest) -> Response:
 
 
 async def _limit(visit: PageRequest, name: str) -> LimitReport:
-    known = {report.spec.name: report for report in await visit.admin.limits()}
+    known = {report.spec.name: report for report in await visit.admin.limits.list()}
     if name not in known:
         raise LimitUnknown(name, known)
     return known[name]
@@ -86,7 +86,7 @@ async def _limit_filled(visit: PageRequest) -> FormValues:
 async def _set_limit(visit: PageRequest, given: FormValues) -> ActionNotice:
     name = visit.needed("limit")
     concurrency, rate = given["concurrency"].strip(), given["rate"].strip()
-    await visit.orders.set_limit(
+    await visit.orders.limits.set(
         name,
         concurrency=parse_count(concurrency, "Running at once") if concurrency else None,
         rate=parse_rate(rate, "Starting") if rate else None,
@@ -98,7 +98,7 @@ async def _set_limit(visit: PageRequest, given: FormValues) -> ActionNotice:
 
 
 async def _breaker(visit: PageRequest, task: str) -> BreakerReport:
-    known = {report.task: report for report in await visit.admin.breakers()}
+    known = {report.task: report for report in await visit.admin.breakers.list()}
     if task not in known:
         raise BreakerUnknown(task, known)
     return known[task]
@@ -127,7 +127,7 @@ async def _breaker_filled(visit: PageRequest) -> FormValues:
 
 async def _set_breaker(visit: PageRequest, given: FormValues) -> ActionNotice:
     task = visit.needed("task")
-    await visit.orders.set_breaker(
+    await visit.orders.breakers.set(
         task,
         failures=parse_count(given["failures"], "Failures in a row"),
         cool_down=parse_duration(given["cool_down"].strip(), "Rests for"),

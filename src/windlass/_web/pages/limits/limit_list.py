@@ -89,9 +89,9 @@ class LimitRow(msgspec.Struct, frozen=True):
 
 async def limits(visit: PageRequest) -> Response:
     """The page."""
-    now = await visit.admin.now()
-    shown = page_rows(visit, await visit.admin.limits())
-    breakers = page_rows(visit, await visit.admin.breakers(), word="breakers")
+    now = await visit.admin.storage.now()
+    shown = page_rows(visit, await visit.admin.limits.list())
+    breakers = page_rows(visit, await visit.admin.breakers.list(), word="breakers")
     each = min(max(_BUDGETS // max(len(shown.rows), 1), 1), _SHOWN)
     keyed = keyed_limits(visit)
     return await visit.render(
@@ -112,7 +112,7 @@ def keyed_limits(visit: PageRequest) -> frozenset[str]:
 
 async def read_live_state(admin: Admin) -> object:
     """What the page is made of."""
-    return await admin.limits(), await admin.breakers()
+    return await admin.limits.list(), await admin.breakers.list()
 
 
 def rate_in_words(rate: Rate) -> str:
@@ -143,7 +143,7 @@ async def _ask_fill(visit: PageRequest) -> Confirmation:
 
 async def _fill(visit: PageRequest) -> ActionNotice:
     name, key, called = _budget(visit)
-    await visit.orders.reset_limit(name, key)
+    await visit.orders.limits.reset(name, key)
     return ActionNotice(f"The bucket of {called} is full.", _PAGE)
 
 
@@ -160,7 +160,7 @@ async def _ask_empty(visit: PageRequest) -> Confirmation:
 
 async def _empty(visit: PageRequest) -> ActionNotice:
     name, key, called = _budget(visit)
-    await visit.orders.drain_limit(name, key)
+    await visit.orders.limits.drain(name, key)
     return ActionNotice(f"The bucket of {called} is empty.", _PAGE)
 
 
@@ -177,7 +177,7 @@ async def _ask_close(visit: PageRequest) -> Confirmation:
 
 async def _close(visit: PageRequest) -> ActionNotice:
     task = visit.needed("task")
-    await visit.orders.reset_breaker(task)
+    await visit.orders.breakers.reset(task)
     return ActionNotice(f"The breaker of {task} is closed.", _PAGE)
 
 

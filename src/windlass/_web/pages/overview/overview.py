@@ -162,15 +162,15 @@ class PeriodStats(msgspec.Struct, frozen=True):
 
 async def overview(visit: PageRequest) -> Response:
     """The page. ``part=now`` leaves out what is drawn once a minute."""
-    admin, now = visit.admin, await visit.admin.now()
+    admin, now = visit.admin, await visit.admin.storage.now()
     chosen = visit.asked("range", _USUAL)
     chosen = chosen if chosen in RANGES else _USUAL
     span, _, words = RANGES[chosen]
-    crew = _crew(await admin.workers(ended_within=timedelta(0)), now)
+    crew = _crew(await admin.workers.list(ended_within=timedelta(0)), now)
     rows = await overview_rows_of(admin, now)
     drawn = span <= _SHORT or visit.asked("part") != "now"
-    pace = PeriodStats(await admin.series(now - span, now), span) if drawn else None
-    failures = await admin.find(JobFilter(states=[State.FAILED]), limit=_FAILURES)
+    pace = PeriodStats(await admin.stats.series(now - span, now), span) if drawn else None
+    failures = await admin.jobs.find(JobFilter(states=[State.FAILED]), limit=_FAILURES)
     return await visit.render(
         "overview.html",
         now=now,
@@ -193,21 +193,21 @@ async def overview(visit: PageRequest) -> Response:
 
 async def read_live_state(admin: Admin) -> object:
     """What happens to jobs, and who is there to run them."""
-    now = await admin.now()
-    crew = await admin.workers(ended_within=timedelta(0))
+    now = await admin.storage.now()
+    crew = await admin.workers.list(ended_within=timedelta(0))
     return await read_live_jobs(admin), [(one.start.id, one.standing(now)) for one in crew]
 
 
 async def read_live_jobs(admin: Admin) -> object:
     """How many are where, and what has ended lately: whatever happens changes one of them."""
-    now = await admin.now()
-    lately = await admin.rollups(minute_of(now) - timedelta(minutes=1), now)
-    return await admin.counts(), lately
+    now = await admin.storage.now()
+    lately = await admin.stats.rollups(minute_of(now) - timedelta(minutes=1), now)
+    return await admin.queues.counts(), lately
 
 
 async def read_live_minutes(admin: Admin) -> object:
     """For charts of hours and days."""
-    return minute_of(await admin.now())
+    return minute_of(await admin.storage.now())
 
 
 def _ranges(visit: PageRequest, chosen: str) -> list[tuple[str, str, bool]]:

@@ -56,9 +56,9 @@ async def overview_rows_of(admin: Admin, now: datetime) -> list[OverviewQueueRow
     until = minute_of(now)
     since = until - _HOUR
     ran: dict[str, list[Rollup]] = {}
-    for rollup in await admin.rollups(since, now):
+    for rollup in await admin.stats.rollups(since, now):
         ran.setdefault(rollup.queue, []).append(rollup)
-    counts = {one.queue: one for one in await admin.counts()}
+    counts = {one.queue: one for one in await admin.queues.counts()}
     return [
         _line(counts.get(name) or QueueCounts(queue=name), ran.get(name, ()), since)
         for name in sorted({*counts, *ran})

@@ -106,7 +106,7 @@ class QueueListRow(msgspec.Struct, frozen=True):
 
 async def queues(visit: PageRequest) -> Response:
     """The page."""
-    now = await visit.admin.now()
+    now = await visit.admin.storage.now()
     rows = await rows_of(visit, now)
     shown = page_rows(visit, rows)
     return await visit.render(
@@ -116,7 +116,11 @@ async def queues(visit: PageRequest) -> Response:
 
 async def read_live_state(admin: Admin) -> object:
     """What the page is made of; rates and lines follow, once a minute at least."""
-    return await admin.counts(), await admin.queues(), minute_of(await admin.now())
+    return (
+        await admin.queues.counts(),
+        await admin.queues.list(),
+        minute_of(await admin.storage.now()),
+    )
 
 
 def page_of(queue: str) -> str:
@@ -127,11 +131,11 @@ def page_of(queue: str) -> str:
 async def rows_of(visit: PageRequest, now: datetime) -> list[QueueListRow]:
     """Every queue that somebody uses, serves, names or has set anything for."""
     admin = visit.admin
-    counts = {one.queue: one for one in await admin.counts()}
-    records = {one.queue: one for one in await admin.queues()}
-    crew = [one for one in await admin.workers(ended_within=timedelta(0)) if _serves(one, now)]
+    counts = {one.queue: one for one in await admin.queues.counts()}
+    records = {one.queue: one for one in await admin.queues.list()}
+    crew = [one for one in await admin.workers.list(ended_within=timedelta(0)) if _serves(one, now)]
     past: dict[str, list[Rollup]] = {}
-    for rollup in await admin.rollups(minute_of(now) - _HOUR, now):
+    for rollup in await admin.stats.rollups(minute_of(now) - _HOUR, now):
         past.setdefault(rollup.queue, []).append(rollup)
     app = visit.dashboard.app
     of_tasks = app.worker_settings().shared if len(app.tasks) else ()
@@ -225,14 +229,14 @@ PAUSE = _order(
     sentence="Nothing of it starts until it is resumed, in no worker. What runs goes on, and new "
     "jobs are accepted and wait.",
     told="Queue {queue} is paused.",
-    act=lambda admin, queue: admin.pause(queue),
+    act=lambda admin, queue: admin.queues.pause(queue),
 )
 RESUME = _order(
     "Resume",
     "Resume queue",
     sentence="Its workers start what waits, at once.",
     told="Queue {queue} runs again.",
-    act=lambda admin, queue: admin.resume(queue),
+    act=lambda admin, queue: admin.queues.resume(queue),
 )
 WARM = _order(
     "End the cool-down of",
@@ -240,5 +244,5 @@ WARM = _order(
     sentence="Jobs start again at once. Whoever asked for the pause upstream may ask again; the "
     "next cool-down is as short as the first.",
     told="Queue {queue} is not cooling down.",
-    act=lambda admin, queue: admin.warm(queue),
+    act=lambda admin, queue: admin.queues.warm(queue),
 )

@@ -80,7 +80,7 @@ async def queue_limits_of(visit: PageRequest, queue: str, now: datetime) -> Queu
     tasks = [task for task in app.tasks if (task.settings.queue or usual) == queue]
     names = {spec.name for task in tasks for spec in task.specs}
     active = JobFilter(queue=queue, states=[State.WAITING, State.RUNNING])
-    for job in await admin.find(active, limit=_LOOKED_AT):
+    for job in await admin.jobs.find(active, limit=_LOOKED_AT):
         names.update(use.name for use in job.limits)
     if not names:
         return QueueLimits((), ())
@@ -88,10 +88,10 @@ async def queue_limits_of(visit: PageRequest, queue: str, now: datetime) -> Queu
     return QueueLimits(
         [
             LimitRow(one, now, declared_keyed=one.spec.name in keyed)
-            for one in await admin.limits()
+            for one in await admin.limits.list()
             if one.spec.name in names
         ],
-        [one for one in await admin.breakers() if breaker_name(one.task) in names],
+        [one for one in await admin.breakers.list() if breaker_name(one.task) in names],
     )
 
 
@@ -105,13 +105,13 @@ class JobsPerMinute(msgspec.Struct, frozen=True):
 async def queue(visit: PageRequest) -> Response:
     """The page."""
     name = check_name(visit.needed("queue"), "a queue's name")
-    admin, now = visit.admin, await visit.admin.now()
+    admin, now = visit.admin, await visit.admin.storage.now()
     chosen = visit.asked("range") if visit.asked("range") in RANGES else _USUAL
     span, _ = RANGES[chosen]
     found = {row.name: row for row in await rows_of(visit, now)}
     row = found.get(name) or QueueListRow(QueueRecord(queue=name), QueueCounts(queue=name), now)
-    orders = await admin.audits(limit=50, subject=f"queue {name}")
-    series = await admin.series(now - span, now, queue=name)
+    orders = await admin.audit.list(limit=50, subject=f"queue {name}")
+    series = await admin.stats.series(now - span, now, queue=name)
     return await visit.render(
         "queue.html",
         now=now,
@@ -126,20 +126,20 @@ async def queue(visit: PageRequest) -> Response:
         whole=series.whole,
         came=await _came(visit, name, now),
         activity=sorted(
-            await admin.activity(now - span, now, by="task", queue=name),
+            await admin.stats.activity(now - span, now, by="task", queue=name),
             key=lambda one: -sum(one.counts.values()),
         ),
         paused_by=_paused_by(orders) if row.record.paused else None,
         orders=orders[:_ORDERS],
         gates=await queue_limits_of(visit, name, now),
-        workers=_serving(await admin.workers(ended_within=timedelta(0)), name),
+        workers=_serving(await admin.workers.list(ended_within=timedelta(0)), name),
     )
 
 
 async def _came(visit: PageRequest, name: str, now: datetime) -> JobsPerMinute:
     """How many were enqueued of late. Counted only so far: the page must not wait for it."""
     wanted = JobFilter(queue=name, created_from=now - _CAME)
-    found = await visit.admin.count(wanted, most=_COUNTED, within=_COUNTED_WITHIN)
+    found = await visit.admin.jobs.count(wanted, most=_COUNTED, within=_COUNTED_WITHIN)
     return JobsPerMinute(
         format_per_minute(found.number / (_CAME / timedelta(minutes=1))), not found.exact
     )
@@ -208,7 +208,7 @@ async def _ask(visit: PageRequest) -> Confirmation:
 
 
 async def _filled(visit: PageRequest) -> FormValues:
-    settings = (await visit.admin.queue(visit.needed("queue"))).settings
+    settings = (await visit.admin.queues.get(visit.needed("queue"))).settings
     most, backoff, cool_down = settings.max_running, settings.backoff, settings.cool_down
     return {
         "max_running": "" if most is None else str(most),
@@ -240,7 +240,7 @@ async def _set(visit: PageRequest, given: FormValues) -> ActionNotice:
     }
     if not changed:
         return ActionNotice(f"Nothing was changed of queue {name}.", page_of(name))
-    await visit.orders.set_queue(name, **changed)
+    await visit.orders.queues.set(name, **changed)
     return ActionNotice(f"The settings of queue {name} hold.", page_of(name))
 
 

@@ -45,12 +45,12 @@ class SchedulePreview(msgspec.Struct, frozen=True):
 
 async def edit(visit: PageRequest) -> Response:
     """The page. POST saves, unless the button was the one that shows the next firings."""
-    report = await visit.admin.schedule(visit.needed("schedule"))
+    report = await visit.admin.schedules.get(visit.needed("schedule"))
     plan = report.plan
     if plan is None:
         message = f"schedule {report.name!r} cannot be read, so it cannot be changed: forget it"
         raise InvalidArgument(message)
-    now = await visit.admin.now()
+    now = await visit.admin.storage.now()
     if visit.method == "GET":
         return await _page(visit, report, _filled(plan), _preview(plan, now))
     given = {**_filled(plan), **await visit.form()}
@@ -93,7 +93,7 @@ async def _save(visit: PageRequest, name: str, plan: Schedule, changed: Schedule
     }
     if not changes:
         return ActionNotice(f"Nothing was changed of schedule {name}.", page_of(name))
-    await visit.orders.change_schedule(name, **changes)
+    await visit.orders.schedules.change(name, **changes)
     return ActionNotice(
         f"Schedule {name} is changed: {describe_rule(changed.rule)}.", page_of(name)
     )

@@ -107,15 +107,15 @@ def _cell(run: ScheduleRun) -> RunCell:
 
 async def schedules(visit: PageRequest) -> Response:
     """The page."""
-    now = await visit.admin.now()
+    now = await visit.admin.storage.now()
     removed = visit.asked("removed") == "yes"
-    states = await visit.admin.schedule_states()
+    states = await visit.admin.schedules.states()
     gone = sum(state == "removed" for _, state in states)
     shown = sorted(
         (_ORDER.index(state), name) for name, state in states if (state == "removed") is removed
     )
     part = page_rows(visit, [name for _, name in shown])
-    reports = {one.name: one for one in await visit.admin.schedules(names=part.rows)}
+    reports = {one.name: one for one in await visit.admin.schedules.list(names=part.rows)}
     return await visit.render(
         "schedules.html",
         now=now,
@@ -132,7 +132,7 @@ async def schedules(visit: PageRequest) -> Response:
 
 async def read_live_state(admin: Admin) -> object:
     """What has changed, fired or ended; where a breaker stands follows, once a minute at least."""
-    return await admin.schedule_marks(), minute_of(await admin.now())
+    return await admin.schedules.fingerprint(), minute_of(await admin.storage.now())
 
 
 def page_of(schedule: str) -> str:
@@ -176,7 +176,7 @@ def _order(
 
 
 async def _run(admin: Admin, name: str) -> str:
-    job = await admin.trigger_schedule(name)
+    job = await admin.schedules.trigger(name)
     if job is None:
         return f"Schedule {name} runs now."
     if not job.created:
@@ -185,27 +185,27 @@ async def _run(admin: Admin, name: str) -> str:
 
 
 async def _pause(admin: Admin, name: str) -> str:
-    await admin.pause_schedule(name)
+    await admin.schedules.pause(name)
     return f"Schedule {name} is paused."
 
 
 async def _resume(admin: Admin, name: str) -> str:
-    await admin.resume_schedule(name)
+    await admin.schedules.resume(name)
     return f"Schedule {name} fires again from its next slot on."
 
 
 async def _reset(admin: Admin, name: str) -> str:
-    await admin.reset_schedule(name)
+    await admin.schedules.reset(name)
     return f"Schedule {name} is as the code says."
 
 
 async def _remove(admin: Admin, name: str) -> str:
-    await admin.remove_schedule(name)
+    await admin.schedules.remove(name)
     return f"Schedule {name} is removed."
 
 
 async def _forget(admin: Admin, name: str) -> str:
-    await admin.delete_schedule(name)
+    await admin.schedules.delete(name)
     return f"Schedule {name} is forgotten."
 
 

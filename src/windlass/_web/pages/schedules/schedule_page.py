@@ -53,9 +53,9 @@ def upcoming_runs_of(rule: Rule, slots: Sequence[datetime]) -> list[UpcomingRun]
 async def schedule(visit: PageRequest) -> Response:
     """The page."""
     name = visit.needed("schedule")
-    now = await visit.admin.now()
+    now = await visit.admin.storage.now()
     report = await _found(visit.admin, name)
-    orders = await visit.admin.audits(limit=50, subject=f"schedule {name}")
+    orders = await visit.admin.audit.list(limit=50, subject=f"schedule {name}")
     plan = report.plan
     job = None if plan is None else plan.job
     return await visit.render(
@@ -78,9 +78,9 @@ async def schedule(visit: PageRequest) -> Response:
 async def _found(admin: Admin, name: str) -> ScheduleReport:
     """Also one that was removed: it may be brought back here."""
     try:
-        return await admin.schedule(name)
+        return await admin.schedules.get(name)
     except ScheduleUnknown:
-        for report in await admin.schedules(names=[name]):
+        for report in await admin.schedules.list(names=[name]):
             return report
         raise
 
