@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from windlass._admin.jobs.redaction import KeyMasks
 from windlass._admin.session import AdminSession
 from windlass._core.job.job import JobId, JobRecord
@@ -17,11 +19,11 @@ from windlass.testing.conformance.steps import OOPS, a_job, claim, enlist, happe
 BOOM = GaveUp(OOPS)
 
 
-def admin_of(storage: Storage, bus: Bus | None = None) -> Admin:
-    """``app.admin`` without the app."""
+def admin_of(storage: Storage | Callable[[], Awaitable[Storage]], bus: Bus | None = None) -> Admin:
+    """Make ``app.admin`` without the app, over an open storage or something that opens one."""
 
     async def opened() -> Storage:
-        return storage
+        return await storage() if callable(storage) else storage
 
     return Admin(
         AdminSession(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from tests.admin.fixtures import a_failed_job, admin_of
 from windlass import Every, Windlass
 from windlass._admin import overview, schedules
+from windlass._admin.overview import Snapshot
+from windlass._core.job.outcome import GaveUp
 from windlass._core.job.state import Shown, State
 from windlass._core.limits.breaker import Breaker, BreakerState
 from windlass._core.limits.limit import LimitSpec
@@ -20,9 +23,20 @@ from windlass._storage.protocol.list_order import default_order, possible_orders
 from windlass._storage.protocol.schedules import ScheduleRow
 from windlass._storage.protocol.storage import Storage
 from windlass._tasks.limits import breaker_name
-from windlass.errors import InvalidArgument
+from windlass.errors import InvalidArgument, StorageUnavailable
 from windlass.testing._clock import VirtualClock
-from windlass.testing.conformance.steps import HOUR, MINUTE, a_job, add, keyed
+from windlass.testing.conformance.steps import (
+    HOUR,
+    INSTANT,
+    MINUTE,
+    OOPS,
+    a_job,
+    add,
+    happened,
+    keyed,
+    started,
+    succeeded,
+)
 
 
 def test_states_may_be_given_as_words() -> None:
@@ -189,3 +203,30 @@ async def test_who_keeps_looking_at_schedules_decodes_only_what_has_changed(
     decoded.clear()
     assert await admin.schedules.fingerprint() != first
     assert decoded == {"s1": 1}
+
+
+async def test_a_job_is_listed_up_to_the_end_of_its_window(
+    storage: Storage, clock: VirtualClock
+) -> None:
+    done, lost = await started(storage), await started(storage)
+    await succeeded(storage, done)
+    await happened(storage, lost, GaveUp(OOPS))
+
+    async def listed(after: timedelta) -> tuple[int, int]:
+        clock.advance(after)
+        snapshot = await admin_of(storage).overview.snapshot()
+        return snapshot.completed.total, snapshot.failed.total
+
+    assert await listed(timedelta(hours=24)) == (1, 1)
+    assert await listed(INSTANT) == (0, 1)
+    assert await listed(timedelta(days=6) - INSTANT) == (0, 1)
+    assert await listed(INSTANT) == (0, 0)
+
+
+async def test_a_store_that_cannot_be_read_gives_an_empty_snapshot() -> None:
+    async def away() -> Storage:
+        raise StorageUnavailable("The database does not answer.")
+
+    admin = admin_of(away)
+    assert await admin.overview.snapshot() == Snapshot()
+    assert await admin.overview.snapshot(page_size=3) == Snapshot(page_size=3)
