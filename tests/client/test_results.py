@@ -86,7 +86,7 @@ async def test_a_failed_job_raises_what_the_handler_said(app: Windlass) -> None:
 
     async with app.worker():
         job = await work.enqueue()
-        with pytest.raises(JobFailed, match=r"no such customer.*app\.admin\.history") as caught:
+        with pytest.raises(JobFailed, match=r"customer.*app\.admin\.jobs\.history") as caught:
             await job.result(timeout=10)
     assert caught.value.job_id == job.id
     assert (caught.value.kind, caught.value.text) == ("windlass.GiveUp", "no such customer")
