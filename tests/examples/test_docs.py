@@ -15,6 +15,7 @@ import pytest
 from tests.architecture.source import ROOT
 from tests.examples import pages, run_page
 from windlass import Windlass, testing
+from windlass._app.parts import parts_of
 from windlass._settings.settings import Settings, WorkerSettings, load_settings, parse_duration
 from windlass._tasks.context import Context
 from windlass._tasks.task import Task, TaskOptions
@@ -158,7 +159,7 @@ def test_every_name_is_documented(page: str, names: set[str]) -> None:
 
 
 def test_the_worker_takes_what_the_page_says() -> None:
-    settings = Windlass("memory://").worker_settings(
+    settings = parts_of(Windlass("memory://")).workers.settings(
         queues=["a", "b"], slots=3, order="weighted", weights={"a": 2}, max_jobs=1, max_megabytes=1
     )
     assert settings.total_slots == 3

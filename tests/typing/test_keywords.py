@@ -8,7 +8,7 @@ import pytest
 from windlass import Registrar, Windlass
 from windlass._settings.keywords import SettingsKeywords, WorkerKeywords
 from windlass._settings.settings import Settings, WorkerSettings
-from windlass._tasks.decorator_types import PluginTaskKeywords, TaskKeywords
+from windlass._tasks.decorators import PluginTaskKeywords, TaskKeywords
 from windlass._tasks.options import TaskOptions
 
 

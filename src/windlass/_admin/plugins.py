@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 import msgspec
@@ -67,22 +67,19 @@ class PluginAdmin(AdminSession):
     what this process has installed.
     """
 
-    installed: Mapping[str, Installed] = {}
-    """Given by the app."""
-
     async def plugins(self) -> Sequence[PluginReport]:
         """Every plugin of this app, by name."""
-        return [await self._plugin(self.installed[name]) for name in sorted(self.installed)]
+        return [await self._plugin(self._installed[name]) for name in sorted(self._installed)]
 
     async def plugin(self, name: str) -> PluginReport:
         """One of them; PluginUnknown."""
-        found = self.installed.get(name)
+        found = self._installed.get(name)
         if found is None:
-            near = suggestion(name, self.installed)
+            near = suggestion(name, self._installed)
             offered = " Its package is there, and the settings do not name it."
             message = (
                 f"no plugin {name!r} is installed.{near}{offered if name in installable() else ''} "
-                f"Here: {', '.join(sorted(self.installed))}"
+                f"Here: {', '.join(sorted(self._installed))}"
             )
             raise PluginUnknown(message)
         return await self._plugin(found)

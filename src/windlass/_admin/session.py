@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Self
 
 from msgspec import UNSET
@@ -13,12 +14,16 @@ from windlass._admin.jobs.redaction import KeyMasks
 from windlass._core.job.job import JobId
 from windlass._core.values.names import check_text
 from windlass._observe.bus import Bus
+from windlass._plugins.installation import Installed
 from windlass._settings.settings import Settings
 from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.storage import Storage
+from windlass._tasks.registry import TaskRegistry
 from windlass.errors import InvalidArgument
 
 __all__ = ["AdminSession", "check_changes"]
+
+_NO_PLUGINS: Mapping[str, Installed] = MappingProxyType({})
 
 
 class AdminSession:
@@ -30,8 +35,15 @@ class AdminSession:
         bus: Bus,
         settings: Settings,
         new_ids: Callable[[int], Sequence[JobId]],
+        *,
+        tasks: TaskRegistry | None = None,
+        plugins: Mapping[str, Installed] = _NO_PLUGINS,
     ) -> None:
-        """``storage`` opens on first use; accepted orders are told on ``bus``."""
+        """``storage`` opens on first use; accepted orders are told on ``bus``. ``tasks`` and
+        ``plugins``: those of the app.
+        """
+        self._registry = TaskRegistry() if tasks is None else tasks
+        self._installed = plugins
         self._storage = storage
         self._bus = bus
         self._settings = settings

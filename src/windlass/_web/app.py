@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from windlass._admin.explain.cause import with_target, without_commands
+from windlass._app.parts import parts_of
 from windlass._core.limits.limit import Rate
 from windlass._web.live.changes import LiveChanges
 from windlass._web.render import error_pages
@@ -95,7 +96,7 @@ class Dashboard:
     def _target(self) -> str | None:
         """The app as commands name it, if it is a variable that they can import."""
         try:
-            return self.app.target or self.app.locate().target
+            return parts_of(self.app).location.locate().target
         except ConfigError:
             return None
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from windlass._app.app import Windlass
+from windlass._app.parts import parts_of
 from windlass._client.client import Client
 from windlass._core.job.job import JobId, JobRecord, NewJob
 from windlass._core.job.state import TERMINAL, State
@@ -63,9 +64,11 @@ def inline(app: Windlass, *, errors: Errors = "raise") -> PlainContext[None]:
 
 @contextmanager
 def _inline(app: Windlass, errors: Errors) -> Iterator[None]:
-    kept = app._opener.scheme == "memory"  # noqa: SLF001
+    parts = parts_of(app)
+    kept = parts.connections.opener.scheme == "memory"
     opener = opener_of(app) if kept else open_isolated_memory(app, VirtualClock())
-    with override_storage(app, opener, partial(InlineClient, app, errors)), _at_once(opener):
+    make_client = partial(parts.make_client, kind=partial(InlineClient, app, errors))
+    with override_storage(app, opener, make_client), _at_once(opener):
         yield
 
 

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import msgspec
 
 from windlass._app.app import Windlass
-from windlass._client.client import Client
+from windlass._app.parts import parts_of
+from windlass._client.connections import MakeClient
 from windlass._storage.memory import MemoryDatabase
 from windlass._storage.open import TRANSACTIONAL, StorageOpener, check_url
+from windlass._storage.protocol.storage import Storage
 from windlass._storage.protocol.transactions import UserInsertStore
 from windlass._storage.timings import Timings
 from windlass._system.seams import Seams
@@ -27,6 +29,7 @@ __all__ = [
     "PlainContext",
     "isolated",
     "open_isolated_memory",
+    "open_storage",
     "opener_of",
     "override_storage",
     "virtual_clock",
@@ -96,7 +99,7 @@ def _isolated(app: Windlass, clock: VirtualClock | None) -> Iterator[VirtualCloc
     clock = VirtualClock() if clock is None else clock
     state = app.state
     try:
-        with override_storage(app, open_isolated_memory(app, clock), Client):
+        with override_storage(app, open_isolated_memory(app, clock)):
             yield clock
     finally:
         app.state = state
@@ -157,22 +160,22 @@ def open_isolated_memory(app: Windlass, clock: VirtualClock) -> MemoryOpener:
 
 @contextmanager
 def override_storage(
-    app: Windlass, opener: StorageOpener, make_client: Callable[..., Client]
+    app: Windlass, opener: StorageOpener, make_client: MakeClient | None = None
 ) -> Iterator[None]:
     """Give the app this storage and this client; what the block started is stopped at its end."""
-    blocking_before = app.blocking.loop
-    try:
-        seams = Seams(chance=_middle, wall=opener.clock.now)
-        with app._arranged(opener, seams, make_client):  # noqa: SLF001
-            yield
-    finally:
-        if app.blocking.loop is not blocking_before:
-            app.blocking.stop()
+    seams = Seams(chance=_middle, wall=opener.clock.now)
+    with parts_of(app).on_storage(opener, seams, make_client):
+        yield
+
+
+async def open_storage(app: Windlass) -> Storage:
+    """Open the storage of ``app`` for this event loop: for tests that ask the store itself."""
+    return await parts_of(app).storage()
 
 
 def opener_of(app: Windlass) -> StorageOpener:
     """What opens the app's storages now; refused unless they live in memory."""
-    opener = app._opener  # noqa: SLF001
+    opener = parts_of(app).connections.opener
     if opener.scheme != "memory":
         message = (
             f"{app!r} is not isolated: a test would run the jobs of its real storage. Wrap "

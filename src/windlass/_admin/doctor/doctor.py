@@ -28,9 +28,6 @@ _SAMPLE = 500
 class DoctorAdmin(AdminSession):
     """The part of ``app.admin`` that looks after the whole."""
 
-    registry: TaskRegistry = TaskRegistry()
-    """Given by the app."""
-
     async def doctor(self, *, tasks: TaskRegistry | None = None) -> Sequence[Finding]:
         """Check the storage, the workers and what waits; every finding says what to do.
 
@@ -50,7 +47,7 @@ class DoctorAdmin(AdminSession):
                 found.append(await work_checks.check_wakeups(storage, other))
         found += work_checks.check_workers(crew)
         found += work_checks.check_queues(counts, crew)
-        known = self.registry if tasks is None else tasks
+        known = self._registry if tasks is None else tasks
         found += work_checks.check_tasks(sample, crew, known.names)
         found += work_checks.check_argument_mismatches(sample)
         if len(known):

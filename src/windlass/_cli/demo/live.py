@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from windlass._app.app import Windlass
+from windlass._app.parts import parts_of
 from windlass._cli.demo.live_shop import PaymentUnreachable, Shop, repeatable_random
 from windlass._cli.options.target import app_at
 from windlass._core.job.state import Shown
@@ -181,8 +182,9 @@ async def _worked(app: Windlass) -> AsyncIterator[None]:
     quiet day costs are looks, and there are only a few changes in this one. Its heart beats by the
     clock of that day.
     """
-    settings = app.worker_settings(slots=_SLOTS)
-    worker = await app.make_worker(settings, aside=_WorkerThread, watch_loop=False, look=_SELDOM)
+    workers = parts_of(app).workers
+    settings = workers.settings(slots=_SLOTS)
+    worker = await workers.make(settings, aside=_WorkerThread, watch_loop=False, look=_SELDOM)
     async with asyncio.TaskGroup() as running:
         running.create_task(worker.run())
         await worker.started.wait()

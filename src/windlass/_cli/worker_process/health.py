@@ -14,6 +14,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from windlass._app.app import Windlass
+from windlass._app.parts import parts_of
 from windlass._cli.addresses import is_loopback
 from windlass._cli.worker_process.health_server import HealthServer, HttpResponse, Page
 from windlass._cli.worker_process.worker_options import WorkerOptions
@@ -55,7 +56,7 @@ class WorkerHealth:
         if not self._ports:
             return
         pages: dict[str, Page] = {"/livez": self._livez, "/readyz": self._readyz}
-        if self._app.watch.measured is not None:
+        if parts_of(self._app).observability.measured is not None:
             pages["/metrics"] = self._metrics
         self._responder = HealthServer(pages, self._names)
         for port in self._ports:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from windlass._app.app import Windlass
+from windlass._app.parts import parts_of
 from windlass._cli.app_loader import load_app
 from windlass._tasks.task import BoundTask, Call, Task
 from windlass.errors import ConfigError, MissingDependency, UnknownTask
@@ -42,7 +43,7 @@ def make_app(**overriding: Any) -> Windlass:
     chosen = {key.lower(): value for key, value in read_settings().items() if key != "APP"}
     chosen.update(overriding)
     app = Windlass(chosen.pop("url", None), **chosen)
-    app.more_queues |= _queues()
+    app.tasks.add_queues(_queues())
     return app
 
 
@@ -60,12 +61,12 @@ def get_app() -> Windlass:
 def _found(target: str | None) -> Windlass:
     if target is None:
         app = make_app()
-        app.load()
+        parts_of(app).load()
     else:
         app = load_app(target)
     # Wherever else it can be imported from, Django would not be set up there.
-    app.target = TARGET
-    app.more_queues |= _queues()
+    parts_of(app).location.loaded_from(TARGET)
+    app.tasks.add_queues(_queues())
     atexit.register(app.blocking.close)
     return app
 

@@ -11,6 +11,7 @@ from django.core.checks import CheckMessage
 from django.db import transaction
 from django.utils import timezone
 
+from windlass._app.parts import parts_of
 from windlass._core.values.handler import importable_module
 from windlass._system.seams import new_job_id
 from windlass._tasks.task import Call
@@ -80,16 +81,16 @@ class Backend(BaseTaskBackend):
 
     def _store(self, call: Call[Any], result: AnyResult) -> None:
         app, alias = get_app(), database_of(self.options)
-        way = way_of(app, alias)
+        way, enqueue = way_of(app, alias), parts_of(app).producer.enqueue_call_sync
         if alias is None or way is Way.NOW:
-            self._stored(result, app.enqueue_call_sync(call).id)
+            self._stored(result, enqueue(call).id)
         elif way is Way.INSIDE:
             self._stored(result, enqueue_inside(app, call, alias).id)
         else:
             chosen = new_job_id()
             put(result, id=chosen)
             transaction.on_commit(
-                lambda: self._stored(result, app.enqueue_call_sync(call, job_id=chosen).id),
+                lambda: self._stored(result, enqueue(call, job_id=chosen).id),
                 using=alias,
             )
 

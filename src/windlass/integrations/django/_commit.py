@@ -16,6 +16,7 @@ from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from windlass._app.app import Windlass
+from windlass._app.parts import parts_of
 from windlass._storage.open import TRANSACTIONAL
 from windlass._storage.protocol.transactions import TransactionStore
 from windlass._tasks.handle import Job
@@ -89,7 +90,7 @@ def enqueue_inside(app: Windlass, call: Call[Any], alias: str) -> Job[Any]:
 
 def both_postgresql(app: Windlass, alias: str) -> bool:
     """Whether the database and the jobs could be in one place at all."""
-    kept = app._opener.scheme in TRANSACTIONAL  # noqa: SLF001 -- not that of a test
+    kept = parts_of(app).connections.opener.scheme in TRANSACTIONAL  # not that of a test
     return kept and connections[alias].vendor == "postgresql"
 
 
@@ -152,12 +153,12 @@ def _asked(app: Windlass, database: BaseDatabaseWrapper) -> bool:
 
 
 async def _place(app: Windlass) -> tuple[TransactionStore, str] | None:
-    store = (await app.storage()).transactions
+    store = (await parts_of(app).storage()).transactions
     return None if store is None else (store, await store.place())
 
 
 def _scheme(app: Windlass) -> str:
-    return f"{app._opener.scheme}://"  # noqa: SLF001
+    return f"{parts_of(app).connections.opener.scheme}://"
 
 
 def _is_psycopg_3() -> bool:

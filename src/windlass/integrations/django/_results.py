@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from windlass._app.app import Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.job import Attempt, JobId, JobRecord
 from windlass._core.job.state import State
 from windlass._core.values.payload import decode_any
@@ -35,9 +36,10 @@ def enqueued_at(app: Windlass, job_id: str, created_at: datetime | None = None) 
     so that no answer of the store is needed. ``created_at`` is the answer for ids without a time,
     and where a test moves the clock.
     """
-    if job_id[12:13] == _MADE_FROM_TIME and app._opener.clock is SYSTEM_CLOCK:  # noqa: SLF001
+    connections = parts_of(app).connections
+    if job_id[12:13] == _MADE_FROM_TIME and connections.opener.clock is SYSTEM_CLOCK:
         return _EPOCH + timedelta(milliseconds=int(job_id[:12], 16))
-    return app._seams.wall() if created_at is None else created_at  # noqa: SLF001
+    return connections.seams.wall() if created_at is None else created_at
 
 
 async def read(job_id: str) -> AnyResult:
@@ -53,7 +55,7 @@ async def read_as(job_id: str, interface: Interface) -> AnyResult:
 async def _read(job_id: str, interface: Interface | None) -> AnyResult:
     """As it is stored, secrets and all: it is the project's own code that asks, not a person."""
     app = get_app()
-    stored = (await app.storage()).admin
+    stored = (await parts_of(app).storage()).admin
     (job,) = await stored.get([JobId(job_id)])
     known = None if job is None else DEFINED.get(job.task)
     if job is None or known is None or interface not in (None, known[1]):

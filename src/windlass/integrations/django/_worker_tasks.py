@@ -12,6 +12,7 @@ from asgiref.sync import sync_to_async
 from django.db import close_old_connections
 
 from windlass._app.app import Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.control import GiveUp, Retry, Snooze, Throttled
 from windlass._core.values.payload import Secret, decode_any, encode_any
 from windlass._core.values.redaction import looks_secret
@@ -47,11 +48,11 @@ def define(app: Windlass, function: Callable[..., Any], alias: str, **options: A
 
 def adopt(app: Windlass, task: AnyTask, backend: Backend, options: Mapping[str, Any]) -> None:
     """Make a Django task one of ours."""
-    app.more_queues |= backend.queues
+    app.tasks.add_queues(backend.queues)
     own = {"name": task.module_path, "queue": task.queue_name, "priority": -task.priority}
     function = _runner(task, type(backend))
     DEFINED[define(app, function, backend.alias, **{**options, **own})] = (task, backend.interface)
-    if _with_result not in app.layers:
+    if _with_result not in parts_of(app).hooks.layers:
         app.middleware(_with_result)
 
 
