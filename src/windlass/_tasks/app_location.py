@@ -37,17 +37,18 @@ class AppLocator:
         """``app``: the object to look for in imported modules."""
         self._app = app
         self._tasks = tasks
-        self._target: str | None = None
+        self.target: str | None = None
+        """``module:variable``, if this process has loaded the app by that name."""
 
     def loaded_from(self, target: str) -> None:
-        """Note the name, ``module:variable``, that this process has loaded the app by."""
-        self._target = target
+        """Note the name that this process has loaded the app by."""
+        self.target = target
 
     def locate(self) -> AppLocation:
         """Say where a child process finds the app; ConfigError when it cannot."""
         homes = {task.function.__module__ for task in self._tasks if task.in_process}
         modules = sorted({importable_module(f"{home}.x").rpartition(".")[0] for home in homes})
-        found = self._target or _search(self._app, sorted(homes))
+        found = self.target or _search(self._app, sorted(homes))
         if found is None:
             raise ConfigError(_nowhere(self._tasks))
         path = tuple(entry or "." for entry in sys.path)

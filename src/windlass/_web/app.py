@@ -92,6 +92,11 @@ class Dashboard:
             return without_commands(advice)
         return with_target(advice, self._target, url)
 
+    @property
+    def loaded_from(self) -> str | None:
+        """The name that this process has loaded the app by, for commands on pages."""
+        return parts_of(self.app).location.target
+
     @functools.cached_property
     def _target(self) -> str | None:
         """The app as commands name it, if it is a variable that they can import."""

@@ -17,6 +17,7 @@ from tests.architecture.source import ROOT
 from tests.worker import process_app
 from tests.worker.fixtures import logged, until
 from windlass import Windlass, errors, testing
+from windlass._app.parts import parts_of
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State
 from windlass._tasks.app_location import AppLocator
@@ -329,7 +330,7 @@ def test_a_script_that_starts_its_worker_when_imported_is_told_so(tmp_path: Path
 
 
 async def test_a_child_that_cannot_start_costs_no_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "target", "tests.worker.nowhere:app")
+    monkeypatch.setattr(parts_of(app).location, "target", "tests.worker.nowhere:app")
     with testing.isolated(app), logged() as lines:
         async with app, app.worker():
             job = await process_app.whoami.enqueue()

@@ -105,7 +105,7 @@ async def test_the_worker_s_timeout_holds_in_every_executor(
             async with app:
                 await app.tasks[f"{executor}.hang"].options(max_attempts=1).enqueue()
                 short = msgspec.structs.replace(app.settings, timeout=timedelta(seconds=0.3))
-                monkeypatch.setattr(app, "settings", short)
+                monkeypatch.setattr(parts_of(app), "settings", short)
                 async with app.worker(slots=1):
                     await until(lambda: bool(ends), seconds=20)
     finally:
