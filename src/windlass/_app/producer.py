@@ -18,7 +18,7 @@ from windlass._storage.shared.batcher import copy_error
 from windlass._tasks.context import report_wait, running_job
 from windlass._tasks.handle import Job
 from windlass._tasks.hooks import Hooks
-from windlass._tasks.propagation import inherit_options, inherit_options_many
+from windlass._tasks.propagation import OptionInheritance, inherit_options_many
 from windlass._tasks.registry import TaskRegistry
 from windlass._tasks.task import Call, Task
 from windlass.errors import UnknownTask
@@ -50,6 +50,7 @@ class Producer:
         self._outbox = outbox
         self._loop = loop
         self._cancel = cancel
+        self._inheritance = OptionInheritance()
         self.tasks = tasks
         self.hooks = hooks
         self.payload_limit = payload_limit
@@ -66,7 +67,7 @@ class Producer:
         if self.tasks.find(call.task.name) is not call.task or type(call.task) is not Task:
             self._check_tasks((call,))
         if (job := running_job()) is not None:
-            call = inherit_options(call, job)
+            call = self._inheritance.inherit(call, job)
         try:
             client = await self._connections.client()
         except BaseException as error:  # noqa: BLE001 -- raised again, with the id

@@ -97,9 +97,9 @@ class Workers:
         return schedules
 
     @asynccontextmanager
-    async def running(self, settings: WorkerSettings) -> AsyncIterator[Worker]:
-        """Run a worker in this process for as long as the block lasts."""
-        worker = await self.make(settings)
+    async def running(self, settings: WorkerSettings, **options: Any) -> AsyncIterator[Worker]:
+        """Run a worker in this process for as long as the block lasts. ``options``: of `Worker`."""
+        worker = await self.make(settings, **options)
         running = asyncio.get_running_loop().create_task(worker.run())
         self._parts.observability.enter(worker)
         started = asyncio.ensure_future(worker.started.wait())

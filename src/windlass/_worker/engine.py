@@ -33,7 +33,7 @@ from windlass._storage.protocol.transactions import UserConnection
 from windlass._system.seams import Seams
 from windlass._tasks.app_location import AppLocation
 from windlass._tasks.hooks import Middleware
-from windlass._tasks.propagation import inherit_options
+from windlass._tasks.propagation import OptionInheritance
 from windlass._tasks.services import AttachedServices, Services
 from windlass._tasks.task import Call, TaskRegistry
 from windlass._worker.child_process.pool import ChildPool
@@ -108,6 +108,7 @@ class Engine:
     ) -> None:
         """Wire the parts; touches no storage."""
         self._around, self._served, self._on_buried = around, worker.served, on_buried
+        self._inheritance = OptionInheritance()
         # Runs that ended and left it open how: few, if any.
         self._undecided: deque[Claim] = deque(maxlen=_UNDECIDED)
         settings, storage = around.settings, around.storage
@@ -294,7 +295,7 @@ class Engine:
 
     async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:
         """Enqueue follow-up work that remembers where it came from."""
-        return await self._around.enqueue(inherit_options(call, job))
+        return await self._around.enqueue(self._inheritance.inherit(call, job))
 
     async def finish(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
         """Write a job's success into the user's transaction."""

@@ -97,12 +97,13 @@ def isolated(app: Windlass, *, clock: VirtualClock | None = None) -> PlainContex
 @contextmanager
 def _isolated(app: Windlass, clock: VirtualClock | None) -> Iterator[VirtualClock]:
     clock = VirtualClock() if clock is None else clock
-    state = app.state
+    hooks = parts_of(app).hooks
+    state = hooks.state
     try:
         with override_storage(app, open_isolated_memory(app, clock)):
             yield clock
     finally:
-        app.state = state
+        hooks.set_state(state)
 
 
 class MemoryOpener(StorageOpener):
@@ -114,13 +115,12 @@ class MemoryOpener(StorageOpener):
         self._memory = MemoryDatabase(clock=clock)
         self._transactions: IsolatedTransactions | None = None
         self._transactional = check_url(app.settings.url) in TRANSACTIONAL
-        self.inline = False
-        """Jobs run before the call that enqueues them returns: no transaction is waited for."""
+        self._inline = False
         self.timings = _LoopYield(self)
 
     def transactions(self) -> UserInsertStore | None:
         """Jobs on connections of the user's, if the app's own storage can have them."""
-        if self.inline or not self._transactional or self._memory is None:
+        if self._inline or not self._transactional or self._memory is None:
             return None
         if self._transactions is None:
             # Only here: it needs the PostgreSQL driver, as connection= does.
@@ -128,6 +128,15 @@ class MemoryOpener(StorageOpener):
 
             self._transactions = IsolatedTransactions(self._memory)
         return self._transactions
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Wait for no transaction: jobs run before the call that enqueues them returns."""
+        before, self._inline = self._inline, True
+        try:
+            yield
+        finally:
+            self._inline = before
 
     def waits(self) -> bool:
         """Whether the end of a transaction may have been told and not been heard yet."""

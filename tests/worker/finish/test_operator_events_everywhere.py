@@ -36,8 +36,8 @@ async def test_lines_events_errors_and_facts_are_kept_without_secrets(url: str) 
 
     async with app:
         beaten = asyncio.Event()
-        async with app.worker() as worker:
-            worker.on_beat = beaten.set
+        workers = parts_of(app).workers
+        async with workers.running(workers.settings(), on_beat=beaten.set):
             job = await pay.enqueue("canary-4111")
             with pytest.raises(JobFailed, match=r"\*\*\* was refused"):
                 await job.result(timeout=20)

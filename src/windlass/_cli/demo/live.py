@@ -210,7 +210,7 @@ async def _day(shop: Shop, clock: DemoClock, began: datetime) -> None:
     while True:
         number += 1
         passed = clock.now() - began
-        shop.outage = _OUTAGE[0] <= passed < _OUTAGE[1]
+        shop.set_outage(on=_OUTAGE[0] <= passed < _OUTAGE[1])
         crowd = 0.2 + max(0.0, 1 - abs(passed / _HOUR - 8) / 8)
         await asyncio.sleep(60 / crowd * (0.4 + 1.2 * repeatable_random("gap", number)))
         await shop.app.enqueue_many(shop.customer(number))

@@ -24,7 +24,7 @@ from windlass._storage.open import StorageOpener
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._system.seams import Seams
 from windlass._tasks.context import CallNext, Context, ContextHost
-from windlass._tasks.propagation import inherit_options
+from windlass._tasks.propagation import OptionInheritance
 from windlass._tasks.services import Services
 from windlass._tasks.task import Call
 from windlass._worker.run.runner import Execution, Runner
@@ -148,7 +148,8 @@ class _DryRunHost(ContextHost):
         _tell(" ".join(filter(None, ["progress", f"{progress.fraction:.0%}", progress.note, data])))
 
     async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:
-        return await self._parts.producer.enqueue_call(inherit_options(call, job))
+        inherited = OptionInheritance().inherit(call, job)
+        return await self._parts.producer.enqueue_call(inherited)
 
     async def finish(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
         self.finish_sync(job, result, connection)

@@ -81,7 +81,7 @@ async def _live(app: Windlass, line: ParentConnection, hello: Hello, escapes: Lo
 
     parts = parts_of(app)
     inside = ChildRunner(parts.hooks, parts.producer, line, hello)
-    escapes.runner = inside.runner
+    escapes.watch(inside.runner)
     try:
         await inside.serve()
     finally:

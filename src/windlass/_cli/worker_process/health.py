@@ -46,8 +46,7 @@ class WorkerHealth:
         self._responder: HealthServer | None = None
         self._worker: Worker | None = None
         self._reached: float | None = None
-        self.waits = False
-        """Whether it has found the storage away or full."""
+        self._waits = False
 
     async def open(self) -> None:
         """Answer from here on: alive, and not ready yet."""
@@ -66,10 +65,13 @@ class WorkerHealth:
     def watch(self, worker: Worker) -> None:
         """Speak for this worker."""
         self._worker = worker
-        worker.on_beat = self.beaten
+
+    def wait_for_storage(self) -> None:
+        """Say that the storage is away or full."""
+        self._waits = True
 
     def beaten(self) -> None:
-        """The store was reached, and takes this worker for living."""
+        """Note that the store was reached, and takes this worker for living."""
         self._reached = monotonic()
         if self._file is not None:
             self._file.touch()
@@ -96,7 +98,7 @@ class WorkerHealth:
         if self._worker is not None and self._worker.reason is not None:
             return "draining"
         if self._worker is None or self._reached is None:
-            return "waiting for the storage" if self.waits else "starting"
+            return "waiting for the storage" if self._waits else "starting"
         silence = timedelta(seconds=monotonic() - self._reached)
         if silence > self._app.settings.lease:
             return f"the storage has not answered for {brief(silence)}"

@@ -215,8 +215,7 @@ class _WorkerProcess:
         self._patience.begin()
         while True:
             try:
-                worker = await self._make(app, settings)
-                health.watch(worker)
+                worker = await self._make(app, settings, health)
                 running = asyncio.create_task(worker.run(), name="windlass-worker")
                 await wait_for_start(running, worker.started)
                 if running.done() and not worker.started.is_set():
@@ -225,13 +224,13 @@ class _WorkerProcess:
                 if self._worker is not None:
                     parts_of(app).observability.leave(self._worker)
                     self._worker = None
-                health.waits = True
+                health.wait_for_storage()
                 await self._patience.bear(error)
             else:
                 self._patience.rewarded()
                 return worker, running
 
-    async def _make(self, app: Windlass, settings: WorkerSettings) -> Worker:
+    async def _make(self, app: Windlass, settings: WorkerSettings, health: WorkerHealth) -> Worker:
         if self._asked:
             raise asyncio.CancelledError
         if not (await parts_of(app).storage()).shared:
@@ -239,8 +238,9 @@ class _WorkerProcess:
         around = await parts_of(app).workers.dependencies()
         chosen = msgspec.structs.replace(around.settings, grace=self._grace)
         around = msgspec.structs.replace(around, settings=chosen)
-        worker = Worker(around, settings, on_cancel="collapse")
-        self._escapes.runner = worker.engine.runner
+        worker = Worker(around, settings, on_cancel="collapse", on_beat=health.beaten)
+        health.watch(worker)
+        self._escapes.watch(worker.engine.runner)
         parts_of(app).observability.enter(worker)
         self._worker = worker
         return worker

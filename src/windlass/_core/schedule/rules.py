@@ -6,6 +6,7 @@ computes the same ones, before and after a restart.
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -240,12 +241,7 @@ def _latest(rule: Cron, first: datetime, now: datetime, most: int) -> list[datet
         back *= 2
 
 
-_ZONES: frozenset[str] = frozenset()
-
-
+@functools.cache
 def _zones() -> frozenset[str]:
-    """Every known zone; read once."""
-    global _ZONES  # noqa: PLW0603 -- a cache of what never changes while we run
-    if not _ZONES:
-        _ZONES = frozenset(available_timezones())
-    return _ZONES
+    """List every known zone; read once."""
+    return frozenset(available_timezones())

@@ -22,6 +22,7 @@ from windlass._storage.protocol.transactions import TransactionStore
 from windlass._tasks.handle import Job
 from windlass._tasks.task import Call
 from windlass.errors import ConfigError
+from windlass.integrations.django._project import PROJECT
 
 __all__ = [
     "Way",
@@ -34,9 +35,6 @@ __all__ = [
 ]
 
 log: logging.Logger = logging.getLogger("windlass")
-
-_SEEN: dict[tuple[str, ...], bool] = {}
-"""Whether a database is the one with the jobs, by what both are called."""
 
 
 class Way(Enum):
@@ -121,17 +119,17 @@ def elsewhere(app: Windlass, alias: str) -> str | None:
 
 
 def _is_same(app: Windlass, database: BaseDatabaseWrapper) -> bool:
-    """Ask once: an address of either changes only with a new process."""
+    """Whether a request's connection leads to the schema with the jobs."""
     if database.vendor != "postgresql":
         return False
     known = database.settings_dict
     theirs = (str(known.get(name)) for name in ("HOST", "PORT", "NAME", "USER"))
     key = (_scheme(app), app.settings.url, app.settings.schema, database.alias, *theirs)
-    same = _SEEN.get(key)
-    if same is None:
+
+    def ask() -> bool:
         # By asking, not by names: a pooler may call a database otherwise.
         possible = both_postgresql(app, database.alias)
-        same = _SEEN[key] = possible and _is_psycopg_3() and _asked(app, database)
+        same = possible and _is_psycopg_3() and _asked(app, database)
         if possible and not same:
             log.warning(
                 "transactional: the connection of %r does not lead to the schema with the jobs, "
@@ -139,7 +137,9 @@ def _is_same(app: Windlass, database: BaseDatabaseWrapper) -> bool:
                 database.alias,
                 database.alias,
             )
-    return same
+        return same
+
+    return PROJECT.same_database(key, ask)
 
 
 def _asked(app: Windlass, database: BaseDatabaseWrapper) -> bool:

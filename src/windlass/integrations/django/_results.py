@@ -14,8 +14,9 @@ from windlass._core.values.payload import decode_any
 from windlass._system.seams import SYSTEM_CLOCK
 from windlass.integrations.django import get_app
 from windlass.integrations.django._interface import AnyResult, AnyTask, Interface, put
+from windlass.integrations.django._project import PROJECT
 
-__all__ = ["DEFINED", "enqueued_at", "read", "read_as"]
+__all__ = ["enqueued_at", "read", "read_as"]
 
 _STATES = {
     State.WAITING: "READY",
@@ -27,8 +28,6 @@ _STATES = {
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MADE_FROM_TIME = "7"
-DEFINED: dict[str, tuple[AnyTask, Interface]] = {}
-"""Django's tasks as they were defined, by the names of ours."""
 
 
 def enqueued_at(app: Windlass, job_id: str, created_at: datetime | None = None) -> datetime:
@@ -57,9 +56,9 @@ async def _read(job_id: str, interface: Interface | None) -> AnyResult:
     app = get_app()
     stored = (await parts_of(app).storage()).admin
     (job,) = await stored.get([JobId(job_id)])
-    known = None if job is None else DEFINED.get(job.task)
+    known = None if job is None else PROJECT.defined.get(job.task)
     if job is None or known is None or interface not in (None, known[1]):
-        missing = (interface or next(iter(DEFINED.values()))[1]).unknown
+        missing = (interface or next(iter(PROJECT.defined.values()))[1]).unknown
         if job is None:
             raise missing(job_id)
         message = f"job {job_id} is one of {job.task!r}, which is no Django task known here"
