@@ -10,8 +10,6 @@ import msgspec
 from windlass._client.client import Client
 from windlass._client.connections import Connections
 from windlass._core.job.job import NewJob
-from windlass._observe.backlog import Backlog
-from windlass._observe.log import EventLog
 from windlass._tasks.context import running_job
 from windlass._tasks.hooks import Hooks
 from windlass.errors import ConfigError
@@ -53,13 +51,15 @@ class Observability:
         self._tracing: Tracing | None = None
 
     def enter(self, worker: Worker) -> None:
-        """A worker begins: what it does is logged, once however many there are."""
+        """Log what a worker does, once however many there are."""
+        from windlass._observe.log import EventLog  # noqa: PLC0415 -- only workers need it
+
         self.working.add(worker)
         if self._unlog is None and not self._bus.has(EventLog):
             self._unlog = self._bus.subscribe(EventLog(), wants_all=EventLog.wants_all)
 
     def leave(self, worker: Worker) -> None:
-        """It has ended."""
+        """Note that a worker has ended."""
         self.working.discard(worker)
         if not self.working and self._unlog is not None:
             self._unlog()
@@ -89,6 +89,7 @@ class Observability:
 
     def meter(self, provider: MeterProvider) -> None:
         """Switch OpenTelemetry's metrics on, or find them switched on. Tracing is on before."""
+        from windlass._observe.backlog import Backlog  # noqa: PLC0415
         from windlass._observe.otel_metrics import OtelMetrics  # noqa: PLC0415 -- an extra
 
         if self._metered is None:

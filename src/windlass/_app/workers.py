@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Unpack
 
+# With the worker, so that no job waits for it: a handler that cancels another job needs it.
+import windlass._admin.admin  # noqa: F401
 from windlass._client.client import Client
 from windlass._core.schedule.schedule import Schedule
 from windlass._settings.keywords import WorkerKeywords
