@@ -108,7 +108,6 @@ class Engine:
     ) -> None:
         """Wire the parts; touches no storage."""
         self._around, self._served, self._on_buried = around, worker.served, on_buried
-        self._inheritance = OptionInheritance()
         # Runs that ended and left it open how: few, if any.
         self._undecided: deque[Claim] = deque(maxlen=_UNDECIDED)
         settings, storage = around.settings, around.storage
@@ -117,7 +116,7 @@ class Engine:
         self.following: FailureJobs = FailureJobs(around.seams.new_job_ids, settings, around.tasks)
         self.identity = Registration(storage, settings, worker, around.seams, around.tasks)
         self.misses: UnrunnableJobs = UnrunnableJobs(storage, around.tasks, self.identity)
-        self._chance = around.seams.chance
+        self._chance, self._inheritance = around.seams.chance, OptionInheritance()
         self.slots: Slots = Slots(worker, on_free=self._slot_freed)
         self.finisher: Finisher = Finisher(
             storage.jobs,
