@@ -1,8 +1,8 @@
-"""What a part needs comes through its constructor, and what it knows is changed by its methods.
+"""A part gets what it needs from its constructor, and only its own methods change it.
 
-First: no code assigns an attribute of an object that is not its own. ``self`` and ``cls`` are its
-own, and so is what the same function has just made. Second: no module keeps state. What changes
-belongs to an object that somebody makes, so that two apps in one process never meet.
+First: no code assigns an attribute of another object. ``self`` and ``cls`` are not other objects,
+nor is one that the same function has just made. Second: no module keeps state. State belongs to
+objects that an app makes, so that two apps in one process do not share it.
 """
 
 from __future__ import annotations

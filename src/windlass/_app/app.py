@@ -95,10 +95,9 @@ class Windlass:
         clock: Clock = SYSTEM_CLOCK,
         **settings: Unpack[SettingsKeywords],
     ) -> None:
-        """Settings come from the arguments, ``WINDLASS_…`` variables and the TOML file.
+        """Read settings from the arguments, ``WINDLASS_…`` variables and the TOML file.
 
-        What each means: `Settings`. Durations are timedeltas, seconds, or
-        text such as ``"30s"``.
+        `Settings` explains each. Durations are timedeltas, seconds, or text such as ``"30s"``.
 
         ``seams`` and ``clock`` are for tests: see ``windlass.testing``.
         """
@@ -200,7 +199,7 @@ class Windlass:
         )
 
     def job(self, job_id: str | UUID) -> Job[Any]:
-        """A handle for an id you kept. Nothing is looked up until you ask it something.
+        """Make a handle for an id you kept. Nothing is looked up until you ask it something.
 
         ``task.job(id)`` is the same for jobs of one task, with the type of its results.
         """
@@ -213,10 +212,10 @@ class Windlass:
         others: bool = False,
         **settings: Unpack[WorkerKeywords],
     ) -> AbstractAsyncContextManager[Worker]:
-        """A worker inside your own process, as long as the block lasts.
+        """Run a worker inside your own process, as long as the ``async with`` block lasts.
 
-        ``queues``: names served from one pool of ``slots``, or a mapping of names to slots of
-        their own. ``others``: after these names also every other queue that a task names. Other
+        ``queues``: names served from one pool of ``slots``, or a mapping of names to their own
+        slots. ``others``: after these names also every other queue that a task names. Other
         settings: see `WorkerSettings`.
         """
         workers = self._parts.workers
@@ -256,8 +255,8 @@ class Windlass:
     def lifespan(self, around: L) -> L:
         """Surround the life of every worker with ``async def around(app)``, which yields once.
 
-        What stands before the ``yield`` has ended before the first job is claimed, what stands
-        after it begins when the last one is stored. Child processes have one of their own.
+        Code before the ``yield`` has ended before the first job is claimed, code after it begins
+        when the last one is stored. Each child process has its own.
         """
         return self._parts.hooks.lifespan(around)
 
@@ -285,8 +284,8 @@ class Windlass:
         return self.plugins.install(plugin, grants or Grants())
 
     async def uninstall(self, name: str) -> None:
-        """Start nothing of a plugin any more, and hold its schedules in the store. Running jobs go
-        on; its jobs and their history stay, and so do those of its schedules.
+        """Start nothing of a plugin any more, and hold its schedules in the store. Running jobs
+        finish; its jobs and their history stay, and so do those of its schedules.
         """
         await self.plugins.uninstall(name)
 
@@ -295,8 +294,8 @@ class Windlass:
     def metrics(self, registry: CollectorRegistry | None = None) -> Metrics:
         """Count and time the jobs of this process for Prometheus; needs ``windlass[metrics]``.
 
-        ``registry``: prometheus-client's global one if none is given. Asked again, the answer is
-        the same object.
+        ``registry``: prometheus-client's global one if none is given. A second call returns the
+        same object.
         """
         return self._parts.observability.metrics(registry)
 
@@ -306,14 +305,14 @@ class Windlass:
         """Make OpenTelemetry spans of enqueues and runs; needs ``windlass[otel]``.
 
         ``provider``: the one that is set globally if none is given. ``meters``: metrics, too, if
-        one is given. Asked again, nothing changes.
+        one is given. A second call changes nothing.
         """
         self._parts.observability.trace(provider)
         if meters is not None:
             self._parts.observability.meter(meters)
 
     def dashboard(self, auth: Any = None, **settings: Any) -> Starlette:
-        """Pages to look at everything and to act, as an ASGI app; needs ``windlass[web]``.
+        """Make an ASGI app of pages to look at everything and to act; needs ``windlass[web]``.
 
         ``auth``: who may come in; see `windlass._web.app.make_dashboard` for the rest.
         """
@@ -339,8 +338,8 @@ class Windlass:
         await self.close()
 
     async def close(self) -> None:
-        """Finish what is under way on this event loop and let go. Using the app reopens it.
+        """Finish what is under way on this event loop and close. Using the app reopens it.
 
-        Other event loops go on; ``app.blocking.close()`` ends the one of the blocking calls.
+        Other event loops stay open; ``app.blocking.close()`` ends the one of the blocking calls.
         """
         await self._parts.connections.close()

@@ -1,4 +1,4 @@
-"""What one app is made of, and the order in which its parts are made."""
+"""The parts of one app, and the order in which they are made."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ ClientKind = Callable[[Storage, Settings, Seams, Bus, JobClient], Client]
 class AppParts:
     """The parts of one app. Each is given what it needs when it is made, and knows no more.
 
-    `parts_of` gives them to the command line, to integrations and to the test
-    kit; users have `Windlass`.
+    `parts_of` gives them to the command line, to integrations and to the test kit; users have
+    `Windlass`.
     """
 
     def __init__(self, app: object, settings: Settings, seams: Seams, clock: Clock) -> None:
@@ -97,14 +97,14 @@ class AppParts:
 
     @functools.cached_property
     def workers(self) -> Workers:
-        """What makes workers."""
+        """Makes and runs workers."""
         from windlass._app.workers import Workers  # noqa: PLC0415
 
         return Workers(self)
 
     @property
     def admin(self) -> Admin:
-        """What operators ask and order."""
+        """Answers operators, and carries out what they order."""
         if self._admin is None:
             from windlass._admin.admin import Admin  # noqa: PLC0415
 

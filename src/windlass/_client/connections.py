@@ -105,7 +105,7 @@ class Connections:
     def replaced(
         self, opener: StorageOpener, seams: Seams, make_client: MakeClient | None = None
     ) -> Iterator[None]:
-        """Open storages and clients with these while the block lasts: what tests are made of."""
+        """Open storages and clients with these while the block lasts: for tests and dry runs."""
         self._notice_fork()  # a storage that is made in a forked child belongs to it
         before = self.opener, self.seams, self._make_client, self._refusal
         inside = self._open, self._opening

@@ -1,4 +1,4 @@
-"""What forks need. The one place that keeps state for the whole process.
+"""Fork handling: the one place that keeps state for the whole process.
 
 A forked child has copies of its parent's connections, loops and locks, and none of its threads. It
 must neither use nor close what belongs to the parent.
@@ -102,7 +102,7 @@ class ForkGuard:
                 self._changed.notify_all()
 
     def shut(self) -> None:
-        """Before a fork: let no thread in, and wait for the others to come out."""
+        """Let no thread in, and wait for the others to come out. Called before a fork."""
         self._changed.acquire()  # until after the fork, so that the child's copy is in order
         self._forks += 1
         deadline = time.monotonic() + _PATIENCE
@@ -110,7 +110,7 @@ class ForkGuard:
             self._changed.wait(deadline - time.monotonic())
 
     def open(self) -> None:
-        """After it, in the parent."""
+        """Let threads in again. Called after a fork, in the parent."""
         self._forks -= 1
         self._changed.notify_all()
         self._changed.release()

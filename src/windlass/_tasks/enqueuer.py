@@ -1,4 +1,4 @@
-"""What a task needs to enqueue its calls: the producer of its app."""
+"""The producer of an app, as its tasks see it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an application hangs around its jobs: middleware, listeners, lifespans, state."""
+"""Middleware, listeners, lifespans, services and state that an application adds to its jobs."""
 
 from __future__ import annotations
 
