@@ -221,6 +221,40 @@ def test_memory_is_refused_in_a_forked_child(tmp_path: Path) -> None:
     assert last == "[1, 1, 1] 2"
 
 
+ISOLATED = """
+import os
+from windlass import Windlass, testing
+
+app = Windlass("memory://")
+
+@app.task
+def work() -> None: ...
+
+work.enqueue_sync()
+child = os.fork()
+if child == 0:
+    with testing.isolated(app):
+        work.enqueue_sync()
+        print("ran in the child:", testing.drain_sync(app).ran, flush=True)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@fork
+def test_an_app_can_be_isolated_in_a_forked_child(tmp_path: Path) -> None:
+    """Its memory is made in the child, so none of its jobs belongs to the parent."""
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", ISOLATED],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.stdout, ran.stderr) == ("ran in the child: 1\n", "")
+
+
 @fork
 def test_a_child_does_not_touch_its_parents_database(tmp_path: Path) -> None:
     """Closing a connection in a child would drop the parent's locks: POSIX takes them all."""
