@@ -22,10 +22,10 @@ from benchmarks.figure import Figure
 from benchmarks.figures import (
     closed,
     drain,
-    endurance,
     enqueue,
     flat,
     hosts,
+    imports,
     lanes,
     latency,
     lists,
@@ -54,11 +54,12 @@ MEASURES: Measures = {
     "misfits": misfits.measure,
     "sleeping": sleeping.measure,
     "memory": memory.measure,
-    "endurance": endurance.measure,
+    "endurance": drain.measure_endurance,
     "pages": pages.measure,
     "lists": lists.measure,
     "streams": streams.measure,
     "hosts": hosts.measure,
+    "imports": imports.measure,
 }
 BY_BACKEND: dict[Backend, tuple[str, ...]] = {
     "sqlite": (
@@ -76,6 +77,7 @@ BY_BACKEND: dict[Backend, tuple[str, ...]] = {
         "lists",
         "streams",
         "hosts",
+        "imports",
     ),
     "postgres": (
         *("drain", "latency", "flat", "lanes", "closed", "rates", "misfits", "endurance", "pages"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from benchmarks.child import answer, requests
 from windlass import Windlass
+from windlass._app.parts import parts_of
 from windlass._tasks.task import Call, Task
 from windlass._worker.worker import Worker
 
@@ -84,7 +85,7 @@ async def serve(url: str, slots: int) -> None:
     Instants are on the machine's monotonic clock, which all of its processes share.
     """
     app = App(url)
-    storage = await app.windlass.storage()
+    storage = await parts_of(app.windlass).storage()
     asked = requests()
     answer("ready")
     async for request in asked:

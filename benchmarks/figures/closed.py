@@ -21,6 +21,7 @@ from benchmarks.figures.latency import UNEVEN, knock
 from benchmarks.sizes import Sizes
 from benchmarks.stage import Stage
 from benchmarks.worker import App, serve
+from windlass._app.parts import parts_of
 from windlass._core.job.job import LimitUse, NewJob
 from windlass._core.limits.limit import LimitSpec, Rate
 from windlass._system.seams import new_job_ids
@@ -50,7 +51,7 @@ async def measure(stage: Stage) -> list[Figure]:
 async def stand_in_line(url: str, jobs: int) -> str:
     """Store jobs behind a rate that has nothing left."""
     app = App(url).windlass
-    storage = await app.storage()
+    storage = await parts_of(app).storage()
     await storage.limits.define([SPENT])
     await storage.limits.drain(SPENT.name)
     for start in range(0, jobs, CHUNK):

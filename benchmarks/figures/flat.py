@@ -24,6 +24,7 @@ from benchmarks.figure import Figure, Target, percentile
 from benchmarks.sizes import Sizes
 from benchmarks.stage import Stage
 from benchmarks.worker import App
+from windlass._app.parts import parts_of
 from windlass._core.job.job import JobId, NewJob
 from windlass._core.job.transition import succeed
 from windlass._storage.protocol.jobs import Want
@@ -128,7 +129,7 @@ async def build(url: str, each: int, order: Order) -> str:
 async def build_by_store(url: str, each: int, order: Order) -> str:
     """The same rows by the ways that jobs go. Those to be finished come first in their queues."""
     app = App(url).windlass
-    storage = await app.storage()
+    storage = await parts_of(app).storage()
     queues = [f"queue-{number:02}" for number in range(QUEUES)]
     await enlist(storage, queues, _BUILDER)
     for start in range(0, 3 * each, _BITE):
@@ -177,7 +178,7 @@ async def _finish(storage: Storage, queues: dict[str, int]) -> None:
 async def claim_in_turn(urls: list[str], claims: int) -> list[dict[str, list[float]]]:
     """Seconds per claim on each file: of one queue after the other, and of all at once."""
     apps = [App(url).windlass for url in urls]
-    storages = [await app.storage() for app in apps]
+    storages = [await parts_of(app).storage() for app in apps]
     queues = [f"queue-{number:02}" for number in range(QUEUES)]
     for storage in storages:
         await enlist(storage, queues)

@@ -17,6 +17,7 @@ from benchmarks.figure import Figure, Target
 from benchmarks.figures.flat import CLAIM, enlist
 from benchmarks.stage import Stage
 from benchmarks.worker import App
+from windlass._app.parts import parts_of
 from windlass._core.job.job import ClaimedJob, LimitUse, NewJob
 from windlass._core.job.transition import succeed
 from windlass._core.limits.limit import LimitSpec, Rate
@@ -58,7 +59,7 @@ async def measure(stage: Stage) -> list[Figure]:
 async def claim_from_lanes(url: str, lanes: int, claims: int, kind: str) -> list[float]:
     """Seconds per claim."""
     app = App(url).windlass
-    storage = await app.storage()
+    storage = await parts_of(app).storage()
     await storage.limits.define([OWN, SHARED])
     await enlist(storage, ["default"])
     await _fill(storage, lanes, shared=kind == "shared")

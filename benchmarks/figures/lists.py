@@ -22,6 +22,7 @@ from benchmarks.figures.flat import enlist
 from benchmarks.stage import Stage
 from benchmarks.worker import App
 from windlass import Every
+from windlass._app.parts import parts_of
 from windlass._core.job.job import AttemptError, NewJob
 from windlass._core.job.state import State
 from windlass._core.job.transition import fail
@@ -90,7 +91,7 @@ async def build_jobs(url: str, failed: int, waiting: int) -> str:
     """Fail jobs of some queues, and enqueue others behind them."""
     app = App(url).windlass
     async with app:
-        storage = await app.storage()
+        storage = await parts_of(app).storage()
         queues = [f"queue-{number:02}" for number in range(_QUEUES)]
         await enlist(storage, queues)
         for start in range(0, failed, _BITE):
@@ -117,7 +118,7 @@ async def build_schedules(url: str, number: int) -> str:
     bench = App(url)
     app = bench.windlass
     async with app:
-        storage = await app.storage()
+        storage = await parts_of(app).storage()
         await app.admin.schedules.create("a", Every(3600), bench.nap.call(0.0))
         (row,) = [row for row in await storage.schedules.rows() if row.name == "a"]
         state = msgspec.json.decode(row.body, type=ScheduleState)
@@ -150,7 +151,7 @@ async def ask_in_turn(urls: list[str], asking: str, rounds: int) -> dict[str, tu
     samples: dict[str, tuple[list[float], list[float]]] = {}
     apps = [App(url).windlass for url in urls]
     for app in apps:
-        await app.storage()
+        await parts_of(app).storage()
     browsers = [_browser(app) for app in apps]
     for number in range(rounds + 1):
         for side, (app, browser) in enumerate(zip(apps, browsers, strict=True)):

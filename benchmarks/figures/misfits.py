@@ -15,6 +15,7 @@ from benchmarks.figure import Figure, Target
 from benchmarks.place import Place
 from benchmarks.stage import Stage, alternate
 from benchmarks.worker import App, fill, make_calls, serve
+from windlass._app.parts import parts_of
 from windlass._core.job.job import AttemptError, ClaimedJob, NewJob
 from windlass._core.job.transition import release
 from windlass._storage.protocol.jobs import Want
@@ -61,7 +62,7 @@ async def _drain(place: Place, jobs: int, misfits: int) -> float:
     with place.scratch() as url:
         app = App(url).windlass
         async with app:
-            storage = await app.storage()
+            storage = await parts_of(app).storage()
             met = await _meet(storage, misfits)
             await fill(place, url, lambda its: make_calls(its.noop, jobs))
             await _give_back(storage, met)

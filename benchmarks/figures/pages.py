@@ -23,6 +23,7 @@ from benchmarks.figure import Figure, Target, percentile
 from benchmarks.figures.flat import build, build_by_store, enlist
 from benchmarks.stage import Stage
 from benchmarks.worker import App
+from windlass._app.parts import parts_of
 from windlass._core.job.state import State
 from windlass._storage.protocol.actions import Edit
 from windlass._storage.protocol.job_list import JobFilter
@@ -134,7 +135,7 @@ async def claim_during_order(url: str, most: int) -> tuple[list[float], list[flo
     """Seconds per claim of one job: alone, and while an order for many is carried out."""
     app = App(url).windlass
     async with app:
-        storage = await app.storage()
+        storage = await parts_of(app).storage()
         await enlist(storage, ["queue-00"])
 
         async def claim() -> float:

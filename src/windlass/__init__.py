@@ -4,24 +4,10 @@ Import the names of everyday code from here. Operators' tools, storage backends,
 have modules of their own: ``windlass.admin``, ``.storage``, ``.plugins``, ``.testing``.
 """
 
-from windlass import errors
-from windlass._app.app import Windlass
-from windlass._core.job.control import GiveUp, Retry, Snooze, Throttled
-from windlass._core.limits.backoff import Backoff
-from windlass._core.limits.breaker import Breaker
-from windlass._core.limits.limit import Rate
-from windlass._core.schedule.rules import Cron, Every, Manual, Once
-from windlass._core.values.grants import Grants
-from windlass._core.values.payload import Secret
-from windlass._tasks.context import Context, current
-from windlass._tasks.handle import Job
-from windlass._tasks.limits import Limit
-from windlass._tasks.on_failure import Failure
-from windlass._tasks.services import Services
-from windlass._tasks.task import Call, Task
-from windlass._tasks.unique import Unique
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from windlass._version import __version__
-from windlass.plugins import Plugin, Registrar
 
 __all__ = [
     "Backoff",
@@ -52,3 +38,63 @@ __all__ = [
     "current",
     "errors",
 ]
+
+if TYPE_CHECKING:
+    from windlass import errors
+    from windlass._app.app import Windlass
+    from windlass._core.job.control import GiveUp, Retry, Snooze, Throttled
+    from windlass._core.limits.backoff import Backoff
+    from windlass._core.limits.breaker import Breaker
+    from windlass._core.limits.limit import Rate
+    from windlass._core.schedule.rules import Cron, Every, Manual, Once
+    from windlass._core.values.grants import Grants
+    from windlass._core.values.payload import Secret
+    from windlass._plugins.registrar import Plugin, Registrar
+    from windlass._tasks.context import Context, current
+    from windlass._tasks.handle import Job
+    from windlass._tasks.limits import Limit
+    from windlass._tasks.on_failure import Failure
+    from windlass._tasks.services import Services
+    from windlass._tasks.task import Call, Task
+    from windlass._tasks.unique import Unique
+else:
+    # The same names, each imported when it is first asked for: a command that prints its help does
+    # not load the app, and a program that enqueues does not load what authors of plugins need.
+    _HOMES = {
+        "Backoff": "_core.limits.backoff",
+        "Breaker": "_core.limits.breaker",
+        "Call": "_tasks.task",
+        "Context": "_tasks.context",
+        "Cron": "_core.schedule.rules",
+        "Every": "_core.schedule.rules",
+        "Failure": "_tasks.on_failure",
+        "GiveUp": "_core.job.control",
+        "Grants": "_core.values.grants",
+        "Job": "_tasks.handle",
+        "Limit": "_tasks.limits",
+        "Manual": "_core.schedule.rules",
+        "Once": "_core.schedule.rules",
+        "Plugin": "_plugins.registrar",
+        "Rate": "_core.limits.limit",
+        "Registrar": "_plugins.registrar",
+        "Retry": "_core.job.control",
+        "Secret": "_core.values.payload",
+        "Services": "_tasks.services",
+        "Snooze": "_core.job.control",
+        "Task": "_tasks.task",
+        "Throttled": "_core.job.control",
+        "Unique": "_tasks.unique",
+        "Windlass": "_app.app",
+        "current": "_tasks.context",
+    }
+
+    def __getattr__(name: str) -> object:
+        if name == "errors":
+            return import_module("windlass.errors")
+        if name not in _HOMES:
+            message = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(message)
+        return getattr(import_module(f"windlass.{_HOMES[name]}"), name)
+
+    def __dir__() -> list[str]:
+        return [*__all__, *globals()]

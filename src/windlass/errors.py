@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection
 
@@ -59,7 +58,9 @@ __all__ = [
 
 def suggestion(name: str, known: Collection[str]) -> str:
     """``" Did you mean 'x'?"`` when something close is known, else nothing."""
-    near = difflib.get_close_matches(name, known, n=1)
+    from difflib import get_close_matches  # noqa: PLC0415 -- only a wrong name needs it
+
+    near = get_close_matches(name, known, n=1)
     return f" Did you mean {near[0]!r}?" if near else ""
 
 

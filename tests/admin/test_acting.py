@@ -8,6 +8,7 @@ import pytest
 
 from tests.admin.fixtures import admin_of
 from windlass import Every, Limit, Rate, Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.outcome import GaveUp
 from windlass._storage.protocol.storage import Storage
 from windlass.admin import Admin, Discard, JobFilter
@@ -36,7 +37,7 @@ async def everything(app: Windlass, admin: Admin) -> None:
     @app.task(name="call", queue="api", limits=[Limit("api", rate=Rate(9, 1))], breaker=True)
     async def call() -> None: ...
 
-    storage = await app.storage()
+    storage = await parts_of(app).storage()
     await enlist(storage, "w1")
     await call.enqueue()  # brings in the limit and the breaker
     failed = (await admin.jobs.enqueue(work.call())).id

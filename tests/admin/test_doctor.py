@@ -15,6 +15,7 @@ from windlass._admin.doctor.finding import Finding, format_bytes
 from windlass._admin.doctor.storage_checks import check_health
 from windlass._admin.doctor.work_checks import LiveWorkers, check_clocks, check_wakeups
 from windlass._admin.explain.cause import with_target, without_commands
+from windlass._app.parts import parts_of
 from windlass._core.job.job import AttemptError, NewJob
 from windlass._core.job.transition import release
 from windlass._storage.postgres import open_postgres
@@ -157,7 +158,7 @@ async def test_an_app_at_work_is_in_order() -> None:
     app = an_app()
     with isolated(app):
         async with app:
-            storage = await app.storage()
+            storage = await parts_of(app).storage()
             await enlisted(storage, "w1", queues=["mail"], tasks=["mail"], lease=HOUR)
             await stored(storage, "mail", "mail", b'{"to":"ada","copies":1}')
             found = await app.admin.doctor.check(tasks=app.tasks)
@@ -170,7 +171,7 @@ async def test_jobs_without_workers_tasks_or_fitting_arguments_are_found() -> No
     app = an_app()
     with isolated(app) as clock:
         async with app:
-            storage = await app.storage()
+            storage = await parts_of(app).storage()
             await enlisted(storage, "w1", queues=["other"], tasks=["serve"], version="1")
             await enlisted(storage, "w2", queues=["mail"], tasks=["mail"], version="2")
             await enlisted(storage, "gone quiet", queues=["mail"], lease=SECOND)
@@ -206,7 +207,7 @@ async def test_jobs_that_were_given_back_because_they_do_not_fit_are_named() -> 
     app = an_app()
     with isolated(app):
         async with app:
-            storage = await app.storage()
+            storage = await parts_of(app).storage()
             await enlisted(storage, "w1", queues=["mail"], tasks=["mail"])
             job = await stored(storage, "mail", "mail", b'{"to":"ada","copies":2}')
             (running,) = (await storage.jobs.claim("w1", [Want("mail", 1)], total=1)).jobs
@@ -225,7 +226,7 @@ async def test_a_queue_whose_workers_are_quiet_is_found_with_the_way_back() -> N
     app = an_app()
     with isolated(app):
         async with app:
-            storage = await app.storage()
+            storage = await parts_of(app).storage()
             await enlisted(storage, "w1", queues=["mail"], tasks=["mail"], lease=HOUR)
             await stored(storage, "mail", "mail", b'{"to":"ada","copies":1}')
             await app.admin.workers.quiet("w1")
@@ -239,7 +240,7 @@ async def test_a_worker_that_does_not_say_what_it_has_may_have_anything() -> Non
     app = an_app()
     with isolated(app):
         async with app:
-            storage = await app.storage()
+            storage = await parts_of(app).storage()
             await enlisted(storage, "old", queues=["mail"], lease=HOUR)
             await stored(storage, "forgotten", "mail")
             found = await app.admin.doctor.check()
@@ -250,7 +251,7 @@ async def test_a_task_of_the_app_is_known_to_whoever_starts_the_missing_worker()
     app = an_app()
     with isolated(app):
         async with app:
-            await stored(await app.storage(), "mail", "mail", b'{"to":"ada","copies":1}')
+            await stored(await parts_of(app).storage(), "mail", "mail", b'{"to":"ada","copies":1}')
             alone = {one.name for one in await app.admin.doctor.check(tasks=TaskRegistry())}
             named_by_app = {one.name for one in await app.admin.doctor.check()}
     assert {"queue_without_worker", "unknown_task"} <= alone
@@ -304,7 +305,7 @@ async def test_a_hint_that_nobody_hears_is_told(monkeypatch: pytest.MonkeyPatch)
     app = an_app()
     with isolated(app):
         async with app:
-            deaf: Any = Deaf(await app.storage())
+            deaf: Any = Deaf(await parts_of(app).storage())
             found = await check_wakeups(deaf, deaf)
     assert found.level == "warn"
     assert "PgBouncer" in found.fix

@@ -11,6 +11,7 @@ import pytest
 
 from windlass import Limit, Rate, Secret, Unique, Windlass
 from windlass._admin.copy.copy import copy
+from windlass._app.parts import parts_of
 from windlass._core.job.job import JobId
 from windlass._core.values.hidden_keys import mask_digests
 from windlass._storage.protocol.actions import Cancel, RunNow
@@ -63,7 +64,7 @@ async def seen(app: Windlass) -> str:
     told += [await admin.jobs.explain(check), await admin.jobs.explain(unlock)]
     with pytest.raises(KeyConflict) as conflict:
         await filled(app)
-    storage = await app.storage()
+    storage = await parts_of(app).storage()
     (stored,) = await storage.admin.get([JobId(check)])
     assert stored is not None
     await storage.limits.drain("tries", stored.limits[0].key)
@@ -100,7 +101,7 @@ async def _keys(app: Windlass) -> list[str]:
 async def test_a_key_as_it_is_shown_finds_its_jobs_and_a_guess_does_not(app: Windlass) -> None:
     check, _ = await filled(app)
     (job,) = [job for job in await app.admin.jobs.find() if job.id == check]
-    (stored,) = await (await app.storage()).admin.get([job.id])
+    (stored,) = await (await parts_of(app).storage()).admin.get([job.id])
     assert stored is not None
     assert stored.key != job.key
     assert [one.id for one in await app.admin.jobs.find(JobFilter(key=job.key))] == [check]
@@ -116,7 +117,7 @@ async def test_a_key_as_it_is_shown_finds_its_jobs_and_a_guess_does_not(app: Win
 
 async def test_a_budget_is_filled_by_its_key_as_it_is_shown(app: Windlass) -> None:
     check, _ = await filled(app)
-    storage = await app.storage()
+    storage = await parts_of(app).storage()
     (stored,) = await storage.admin.get([(await app.admin.jobs.get(check)).id])
     assert stored is not None
     await storage.limits.drain("tries", stored.limits[0].key)
@@ -132,9 +133,9 @@ async def test_a_budget_is_filled_by_its_key_as_it_is_shown(app: Windlass) -> No
 async def test_a_copy_shows_the_same_keys(app: Windlass, storage: Storage) -> None:
     keys = await _keys(app)
     await storage.admin.secret("of somebody who looked there before")
-    report = await copy(await app.storage(), storage)
+    report = await copy(await parts_of(app).storage(), storage)
     assert report.problems == ()
-    secret = await (await app.storage()).admin.secret()
+    secret = await (await parts_of(app).storage()).admin.secret()
     assert await storage.admin.secret() == secret
     (first, *_) = [job for job in keys if job.startswith("check/")]
     assert first.startswith("check/arguments:@")

@@ -8,6 +8,7 @@ import pytest
 
 from windlass import Windlass
 from windlass._admin.jobs import ids
+from windlass._app.parts import parts_of
 from windlass._core.job.ids import id_patterns_of, short_id
 from windlass._core.job.job import JobId
 from windlass._core.job.state import State
@@ -43,14 +44,14 @@ async def app() -> AsyncIterator[Windlass]:
     ],
 )
 async def test_a_shortened_id_names_its_job(app: Windlass, given: str) -> None:
-    await add(await app.storage(), a_job(id=ONE), a_job(id=OTHER))
+    await add(await parts_of(app).storage(), a_job(id=ONE), a_job(id=OTHER))
     assert await app.admin.jobs.resolve(given) == OTHER
     assert (await app.admin.jobs.get(given)).id == OTHER
 
 
 async def test_every_question_and_order_about_one_job_takes_it(app: Windlass) -> None:
     admin, name = app.admin, short_id(OTHER)
-    await add(await app.storage(), a_job(id=OTHER), a_job(id=ONE, parent=OTHER))
+    await add(await parts_of(app).storage(), a_job(id=OTHER), a_job(id=ONE, parent=OTHER))
     assert (await admin.jobs.explain(name)).job.id == OTHER
     assert await admin.jobs.history(name) == []
     assert await admin.jobs.logs(name) == []
@@ -67,7 +68,7 @@ async def test_every_question_and_order_about_one_job_takes_it(app: Windlass) ->
 
 
 async def test_of_several_that_may_be_meant_none_is_taken(app: Windlass) -> None:
-    await add(await app.storage(), a_job(id=ONE), a_job(id=TWO), a_job(id=OTHER))
+    await add(await parts_of(app).storage(), a_job(id=ONE), a_job(id=TWO), a_job(id=OTHER))
     for given in (short_id(ONE), "0192f3a19c4e07", "0d9c4e07"):
         with pytest.raises(AmbiguousId, match="whole id") as told:
             await app.admin.jobs.cancel(given)
@@ -78,7 +79,7 @@ async def test_of_several_that_may_be_meant_none_is_taken(app: Windlass) -> None
 async def test_the_end_of_an_id_is_looked_for_among_the_newest_and_it_says_so(
     app: Windlass, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    storage = await app.storage()
+    storage = await parts_of(app).storage()
     await add(storage, a_job(id=OTHER), *(a_job() for _ in range(6)))
     monkeypatch.setattr(MemoryAdmin, "look", 3)
     monkeypatch.setattr(ids, "NEWEST", 6)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windlass import Windlass
+from windlass._app.parts import parts_of
 from windlass._storage.protocol.workers import Duty
 from windlass.errors import InvalidArgument
 from windlass.testing.conformance.steps import enlist
@@ -16,7 +17,7 @@ async def duties(app: Windlass) -> dict[str, Duty]:
 
 async def test_orders_reach_the_workers_that_are_named_and_are_on_record() -> None:
     async with Windlass("memory://") as app:
-        await enlist(await app.storage(), "w1", "w2", "w3")
+        await enlist(await parts_of(app).storage(), "w1", "w2", "w3")
         admin = app.admin.acting("alice")
         await admin.workers.quiet("w1", "w2")
         await admin.workers.resume("w2")
@@ -35,7 +36,7 @@ async def test_orders_reach_the_workers_that_are_named_and_are_on_record() -> No
 
 async def test_whoever_is_not_live_is_refused_and_nobody_else_is_asked() -> None:
     async with Windlass("memory://") as app:
-        storage = await app.storage()
+        storage = await parts_of(app).storage()
         await enlist(storage, "worker-1", "buried")
         await storage.workers.bury(["buried"])
         said = r"Worker .buried. is dead\. .*windlass workers list"
@@ -48,7 +49,7 @@ async def test_whoever_is_not_live_is_refused_and_nobody_else_is_asked() -> None
 
 async def test_a_stop_cannot_be_taken_back_and_says_so() -> None:
     async with Windlass("memory://") as app:
-        await enlist(await app.storage(), "w1")
+        await enlist(await parts_of(app).storage(), "w1")
         await app.admin.workers.stop("w1")
         with pytest.raises(InvalidArgument, match="told to stop, and that is not taken back"):
             await app.admin.workers.resume("w1")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from windlass import Job, Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.state import State
 from windlass._storage.protocol.jobs import CancelAnswer
 from windlass.errors import AppClosed, BlockingCallOnLoop, JobFailed, JobNotFound
@@ -221,8 +222,8 @@ def test_closing_the_blocking_side_lets_calls_finish_and_the_next_one_starts_aga
     (counts,) = app.blocking.run(app.admin.queues.counts())
     assert counts.ready == len(stored)
     app.blocking.close()
-    assert app.blocking.loop is None
-    assert not [link for link in app._links if link.is_running()]
+    assert parts_of(app).blocking_loop.loop is None
+    assert not [link for link in parts_of(app).connections.loops if link.is_running()]
     app.blocking.close()
 
 
@@ -269,7 +270,7 @@ def test_stopping_lets_the_calls_under_way_finish() -> None:
     thread = threading.Thread(target=lambda: answers.append(app.blocking.run(slow())), daemon=True)
     thread.start()
     assert begun.wait(30)
-    app.blocking.stop()
+    parts_of(app).blocking_loop.stop()
     go.set()
     thread.join(30)
     assert answers == ["done"]
@@ -293,6 +294,7 @@ def test_a_child_forked_in_the_middle_of_a_call_has_locks_of_its_own(tmp_path: P
     program = """
 import os, threading, warnings
 from windlass import Windlass
+from windlass._app.parts import parts_of
 
 warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of forks with threads
 app = Windlass("sqlite:///jobs.db")
@@ -301,14 +303,14 @@ app = Windlass("sqlite:///jobs.db")
 def work() -> None: ...
 
 work.enqueue_sync()
-app.blocking._lock.acquire()  # as another thread would hold it at this moment
+parts_of(app).blocking_loop._lock.acquire()  # as another thread would hold it at this moment
 child = os.fork()
 if not child:
     work.enqueue_sync()
     print("stored by the child", flush=True)
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
-app.blocking._lock.release()
+parts_of(app).blocking_loop._lock.release()
 work.enqueue_sync()
 (counts,) = app.blocking.run(app.admin.queues.counts())
 print(counts.ready)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from windlass import Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.state import State
 from windlass.errors import WindlassError
 
@@ -31,7 +32,7 @@ def make_app(url: str) -> Windlass:
 
 def enqueue(app: Windlass, number: int) -> str:
     async def main() -> str:
-        return str((await app.enqueue_call(app.tasks["work"].call(number))).id)
+        return str((await parts_of(app).producer.enqueue_call(app.tasks["work"].call(number))).id)
 
     return asyncio.run(main())
 
@@ -53,7 +54,7 @@ def test_each_asyncio_run_opens_the_app_anew(app: Windlass) -> None:
         return await ready(app), (await app.job(first).refresh()).state
 
     assert asyncio.run(main()) == (2, State.WAITING)
-    assert len(app._links) == 1  # those of the loops that ended were let go
+    assert len(parts_of(app).connections.loops) == 1  # those of the loops that ended were let go
     asyncio.run(app.close())
 
 
@@ -72,10 +73,10 @@ def test_an_app_can_be_closed_and_used_again(app: Windlass) -> None:
 
     async def main() -> int:
         async with app:
-            await app.enqueue_call(app.tasks["work"].call(1))
-            assert len(app._links) == 1
-        assert len(app._links) == 0
-        await app.enqueue_call(app.tasks["work"].call(2))
+            await parts_of(app).producer.enqueue_call(app.tasks["work"].call(1))
+            assert len(parts_of(app).connections.loops) == 1
+        assert len(parts_of(app).connections.loops) == 0
+        await parts_of(app).producer.enqueue_call(app.tasks["work"].call(2))
         await app.close()
         await app.close()
         async with app:
@@ -90,7 +91,7 @@ def test_two_loops_in_two_threads_use_one_app_at_once(app: Windlass) -> None:
     async def main(first: int) -> None:
         async with app:
             calls = [app.tasks["work"].call(n) for n in range(first, first + 100)]
-            jobs = await asyncio.gather(*map(app.enqueue_call, calls))
+            jobs = await asyncio.gather(*map(parts_of(app).producer.enqueue_call, calls))
             async with app.worker(slots=20):
                 results = await asyncio.gather(*[job.result(timeout=20) for job in jobs])
             assert results == list(range(first, first + 100))
@@ -113,7 +114,7 @@ def test_a_thread_waits_for_what_the_main_loop_works_on(app: Windlass) -> None:
     results: list[object] = []
 
     def produce() -> None:
-        job = app.enqueue_call_sync(app.tasks["work"].call(5))
+        job = parts_of(app).producer.enqueue_call_sync(app.tasks["work"].call(5))
         results.append(app.blocking.result(job, timeout=10))
 
     async def main() -> None:
@@ -129,15 +130,15 @@ def test_a_thread_waits_for_what_the_main_loop_works_on(app: Windlass) -> None:
 
 
 async def test_first_users_of_a_loop_share_one_opening(app: Windlass) -> None:
-    storages = await asyncio.gather(*[app.storage() for _ in range(10)])
+    storages = await asyncio.gather(*[parts_of(app).storage() for _ in range(10)])
     assert len({id(storage) for storage in storages}) == 1
     await app.close()
 
 
 async def test_a_first_user_who_gives_up_does_not_fail_the_others(app: Windlass) -> None:
-    first = asyncio.create_task(app.storage())
+    first = asyncio.create_task(parts_of(app).storage())
     await asyncio.sleep(0)
-    second = asyncio.create_task(app.storage())
+    second = asyncio.create_task(parts_of(app).storage())
     await asyncio.sleep(0)
     first.cancel()
     assert (await second).describe()
@@ -149,7 +150,7 @@ async def test_an_opening_that_failed_is_tried_again(tmp_path: Path) -> None:
     in_the_way.write_text("not a folder")
     app = make_app(f"sqlite:///{in_the_way}/jobs.db")
     with pytest.raises(WindlassError, match="folder"):
-        await app.storage()
+        await parts_of(app).storage()
     in_the_way.unlink()
     in_the_way.mkdir()
     assert await ready(app) == 0
@@ -218,6 +219,40 @@ def test_memory_is_refused_in_a_forked_child(tmp_path: Path) -> None:
     assert [line.split()[0] for line in refusals] == ["AppClosed"] * 3
     assert "Use sqlite:///jobs.db for several processes" in refusals[0]
     assert last == "[1, 1, 1] 2"
+
+
+ISOLATED = """
+import os
+from windlass import Windlass, testing
+
+app = Windlass("memory://")
+
+@app.task
+def work() -> None: ...
+
+work.enqueue_sync()
+child = os.fork()
+if child == 0:
+    with testing.isolated(app):
+        work.enqueue_sync()
+        print("ran in the child:", testing.drain_sync(app).ran, flush=True)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@fork
+def test_an_app_can_be_isolated_in_a_forked_child(tmp_path: Path) -> None:
+    """Its memory is made in the child, so none of its jobs belongs to the parent."""
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", ISOLATED],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.stdout, ran.stderr) == ("ran in the child: 1\n", "")
 
 
 @fork

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from windlass import Context, Limit, Rate, Secret, Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.job import LimitUse
 from windlass._core.limits.limit import LimitSpec
 from windlass._tasks.task import Task
@@ -265,7 +266,7 @@ def deploy(url: str, rate: Rate, **more: Any) -> tuple[Windlass, Task[..., Any]]
 async def test_a_worker_brings_the_limits_of_its_tasks(app: Windlass) -> None:
     limited(app, Limit("api", RATE))
     assert await numbers(app) == {}
-    await app.make_worker(app.worker_settings())
+    await parts_of(app).workers.make(parts_of(app).workers.settings())
     assert await numbers(app) == {"api": LimitSpec(name="api", rate=RATE)}
 
 
@@ -288,7 +289,8 @@ async def test_what_an_operator_sets_survives_restarts_and_ends_with_a_deploy(ur
     again, task = deploy(url, odd, concurrency=4)
     async with again:
         await task.enqueue()
-        await again.make_worker(again.worker_settings())
+        workers = parts_of(again).workers
+        await workers.make(workers.settings())
         assert (await numbers(again))["api"] == changed
     deployed, task = deploy(url, Rate(9, 1))
     async with deployed:

@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from windlass import Backoff, Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.job import NewJob
 from windlass._core.limits.queue_settings import QueueSettings
 from windlass._system.seams import new_job_id
@@ -103,7 +104,7 @@ async def test_jobs_of_a_queue_that_the_command_line_cannot_name_can_be_moved_an
     async def job() -> str:
         return "done"
 
-    storage = await app.storage()
+    storage = await parts_of(app).storage()
     new = NewJob(id=new_job_id(), task="job", queue="a,b")
     await storage.jobs.insert([new])
     with pytest.raises(InvalidArgument, match="must not contain"):

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from windlass import Cron, Every, Manual, Once, Task, Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.job import JobId, LimitUse, NewJob
 from windlass._core.job.outcome import Succeeded
 from windlass._core.schedule.schedule import RUNS_KEPT, Overlap, Schedule, ScheduleState
@@ -97,7 +98,7 @@ def report_of(app: Windlass) -> Task[[str], None]:
 
 async def test_behind_an_overdue_slot_stand_those_that_follow_it(app: Windlass) -> None:
     await app.admin.schedules.create("eu", Every(HOUR), report_of(app).call("eu"))
-    storage = await app.storage()
+    storage = await parts_of(app).storage()
     (row,) = await storage.schedules.rows()
     overdue = Every(HOUR).slot(Every(HOUR).number(await storage.now()) - 3)
     late = ScheduleWrite(name="eu", revision=row.revision, body=row.body, next_at=overdue)
@@ -107,7 +108,7 @@ async def test_behind_an_overdue_slot_stand_those_that_follow_it(app: Windlass) 
 
 
 async def test_the_slots_ahead_end_where_the_schedule_does(app: Windlass) -> None:
-    now = await (await app.storage()).now()
+    now = await (await parts_of(app).storage()).now()
     call = report_of(app).call("eu")
     made = await app.admin.schedules.create("eu", Every(HOUR), call, ends=now + 2 * HOUR)
     assert len(made.upcoming) == 2
@@ -116,7 +117,7 @@ async def test_the_slots_ahead_end_where_the_schedule_does(app: Windlass) -> Non
 
 
 async def test_a_schedule_whose_dates_are_over_has_ended(app: Windlass) -> None:
-    over = await (await app.storage()).now() - HOUR
+    over = await (await parts_of(app).storage()).now() - HOUR
     call = report_of(app).call("eu")
     made = await app.admin.schedules.create("late", Every(60), call, ends=over)
     assert (made.state, made.next_at, list(made.upcoming)) == ("ended", None, [])
@@ -128,7 +129,7 @@ async def test_a_schedule_whose_dates_are_over_has_ended(app: Windlass) -> None:
 async def test_a_declaration_that_vanished_is_told_before_its_slot_comes() -> None:
     clock = VirtualClock()
     async with Windlass("memory://", clock=clock) as app:
-        storage = await app.storage()
+        storage = await parts_of(app).storage()
         book = Schedules(storage.schedules, storage.now, new_job_ids)
         yearly = Schedule(rule=Cron("0 0 1 1 *"), job=JOB)
         await book.declare({"yearly": yearly}, by="code")

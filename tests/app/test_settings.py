@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from windlass import Backoff, Grants, Windlass
+from windlass._app.parts import parts_of
 from windlass._cli.options.target import app_at
 from windlass._settings.settings import Settings, WorkerSettings, load_settings, parse_duration
 from windlass.errors import ConfigError
@@ -287,7 +288,7 @@ def test_a_workers_settings_are_checked_when_they_are_made(
     settings: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(ConfigError, match=told):
-        Windlass(URL).worker_settings(**settings)
+        parts_of(Windlass(URL)).workers.settings(**settings)
 
 
 def test_a_worker_serves_every_queue_its_tasks_name() -> None:
@@ -299,10 +300,10 @@ def test_a_worker_serves_every_queue_its_tasks_name() -> None:
     @app.task(queue="billing")
     def two() -> None: ...
 
-    settings = app.worker_settings()
+    settings = parts_of(app).workers.settings()
     assert settings == WorkerSettings(shared=("main", "billing", "mail"), slots=4)
-    assert app.worker_settings(queues="mail").served == ("mail",)
-    assert app.worker_settings(queues={"mail": 2, "billing": 3}).total_slots == 5
+    assert parts_of(app).workers.settings(queues="mail").served == ("mail",)
+    assert parts_of(app).workers.settings(queues={"mail": 2, "billing": 3}).total_slots == 5
 
 
 @pytest.mark.parametrize("queues", ["a,b", "mail=10", ["mail", "a b"], {"mail=10": 3}, [""]])
@@ -311,7 +312,7 @@ def test_a_worker_refuses_a_queue_that_no_job_can_be_in(
 ) -> None:
     app = Windlass(URL)
     with pytest.raises(ConfigError, match=r'queues=\["mail", "billing"\]; .*queues=\{"mail": 10\}'):
-        app.worker_settings(queues=queues)
+        parts_of(app).workers.settings(queues=queues)
 
 
 def test_settings_can_be_shown_without_the_password_of_their_url() -> None:

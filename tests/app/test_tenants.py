@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from windlass import Context, Windlass, testing
+from windlass._app.parts import parts_of
 from windlass._core.job.job import JobId
 from windlass._tasks.task import Task
 from windlass.errors import DefinitionError, InvalidArgument
@@ -32,7 +33,7 @@ def app() -> Windlass:
 
 
 async def tenant_of(app: Windlass, job: Any) -> str | None:
-    return (await app.refresh(JobId(job.id))).tenant
+    return (await parts_of(app).producer.refresh(JobId(job.id))).tenant
 
 
 async def test_a_call_carries_the_tenant_that_is_current_where_it_is_made(app: Windlass) -> None:

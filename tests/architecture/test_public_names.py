@@ -11,6 +11,36 @@ from tests.architecture.source import ROOT
 
 PUBLIC = sorted(getattr(windlass, "__all__", ()))
 
+# What an editor offers after ``app.``. What is not for users belongs to a part: `AppParts`.
+OF_AN_APP = [
+    "admin",
+    "blocking",
+    "close",
+    "current_tenant",
+    "dashboard",
+    "enqueue_many",
+    "install",
+    "job",
+    "lifespan",
+    "metrics",
+    "middleware",
+    "on_transition",
+    "plugins",
+    "schedule",
+    "services",
+    "settings",
+    "state",
+    "task",
+    "tasks",
+    "tracing",
+    "uninstall",
+    "worker",
+]
+
+
+def offered(given: object) -> list[str]:
+    return [name for name in dir(given) if not name.startswith("_")]
+
 
 def documentation() -> str:
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -32,3 +62,19 @@ def test_a_public_name_is_documented(name: str) -> None:
 def test_a_public_name_is_exported_once() -> None:
     exported = list(getattr(windlass, "__all__", ()))
     assert len(exported) == len(set(exported))
+
+
+def test_an_app_offers_what_users_write_and_no_more() -> None:
+    assert offered(windlass.Windlass("memory://")) == OF_AN_APP
+
+
+def test_a_name_more_is_offered_too() -> None:
+    class Wider(windlass.Windlass):
+        def more(self) -> None: ...
+
+    assert sorted(set(offered(Wider("memory://"))) - set(OF_AN_APP)) == ["more"]
+
+
+def test_everything_that_an_app_offers_is_documented() -> None:
+    pages = documentation()
+    assert [name for name in OF_AN_APP if not re.search(rf"\bapp\.{name}\b", pages)] == []

@@ -28,15 +28,20 @@ def named_by(one: object) -> Iterator[object]:
     if not isinstance(one, type):
         return
     yield from (base for base in one.__mro__[1:] if _is_ours(base))
-    for hint in get_type_hints(one).values():
+    for hint in _hints(one).values():
         yield from _ours_in(hint)
     if issubclass(one, enum.Enum):
         return
     for name, member in inspect.getmembers_static(one):
         function = member.fget if isinstance(member, property) else member
         if isinstance(function, FunctionType) and _is_ours(function) and not name.startswith("__"):
-            for hint in get_type_hints(function).values():
+            for hint in _hints(function).values():
                 yield from _ours_in(hint)
+
+
+def _hints(one: Any) -> dict[str, Any]:
+    """Read annotations; what a module imports for type checkers only is found at the door."""
+    return get_type_hints(one, localns=vars(storage))
 
 
 def _ours_in(hint: Any) -> Iterator[object]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from windlass import Limit, Rate, Throttled, Windlass
+from windlass._app.parts import parts_of
 from windlass._cli.main import main
 from windlass._core.limits.breaker import Breaker
 
@@ -89,4 +90,4 @@ class Desk:
 
     def close(self) -> None:
         self.run(self.app.close())
-        self.app.blocking.stop()
+        parts_of(self.app).blocking_loop.stop()

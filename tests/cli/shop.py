@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass import Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.job import JobRecord
 
 SHOP = """
@@ -87,4 +88,4 @@ class Shop:
 
     def close(self) -> None:
         self.app.blocking.run(self.app.close())
-        self.app.blocking.stop()
+        parts_of(self.app).blocking_loop.stop()

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 from windlass import Windlass
-from windlass._client.client import Client
+from windlass._app.parts import parts_of
 from windlass._storage.open import StorageOpener
 from windlass._storage.protocol.jobs import JobStore
 from windlass._storage.protocol.storage import Storage
@@ -25,7 +25,7 @@ class Wrapped:
 
     @classmethod
     def of(cls, app: Windlass) -> Self:
-        (storage,) = [link.storage for link in app._links.values()]
+        (storage,) = [one.storage for one in parts_of(app).connections._open.values()]
         jobs = storage.jobs
         assert isinstance(jobs, cls)
         return jobs
@@ -55,5 +55,5 @@ class _Opener(StorageOpener):
 @contextmanager
 def wrapping(app: Windlass, kind: type[Wrapped]) -> Iterator[None]:
     """Every storage the app opens in this block has a job store of this kind."""
-    with app._arranged(_Opener(app, kind), Seams(), Client):
+    with parts_of(app).connections.replaced(_Opener(app, kind), Seams()):
         yield

@@ -299,7 +299,7 @@ async def test_a_refused_batch_stores_nothing_and_emits_no_event(app: Windlass) 
     with pytest.raises(KeyConflict):
         await app.enqueue_many([work.call(), twice.call(), work.call()])
     assert heard == []
-    assert [job.id for job in await app.admin.find()] == [holder.id]
+    assert [job.id for job in await app.admin.jobs.find()] == [holder.id]
 
 
 async def test_a_task_stays_callable_as_the_plain_function(app: Windlass) -> None:

@@ -447,9 +447,10 @@ import sys
 sys.modules["apsw"] = None
 import asyncio
 from windlass import Windlass, errors
+from windlass._app.parts import parts_of
 app = Windlass("sqlite:///jobs.db")
 try:
-    asyncio.run(app.storage())
+    asyncio.run(parts_of(app).storage())
 except errors.MissingDependency as error:
     print(error)
 """

@@ -12,6 +12,7 @@ import pytest
 
 from tests.worker.fixtures import World, logged, simulate, working
 from windlass import Backoff, Context, Snooze, Windlass
+from windlass._app.parts import parts_of
 from windlass._client import event_log
 from windlass._client.event_log import EventJournal
 from windlass._core.job.event import JobEnqueued, action_event
@@ -28,7 +29,7 @@ DAY = timedelta(days=1)
 
 
 async def events(app: Windlass, **more: Any) -> list[EventRecord]:
-    storage = await app.storage()
+    storage = await parts_of(app).storage()
     now = await storage.now()
     return list(await storage.journal.events(now - DAY, now + DAY, limit=10_000, **more))
 
@@ -45,7 +46,7 @@ async def test_nothing_is_kept_unless_it_is_asked_for() -> None:
 
         await job.enqueue()
         await drain(app)
-        assert not app.bus.heard  # so that events are not even built
+        assert not parts_of(app).hooks.bus.heard  # so that events are not even built
         await app.close()
         assert await events(app) == []
 
@@ -106,11 +107,11 @@ async def test_a_full_buffer_drops_and_says_so_once(monkeypatch: pytest.MonkeyPa
 
         with logged() as lines:
             await app.enqueue_many([job.call() for _ in range(10)])
-            await app._settle()  # what closing does, without letting go
+            await parts_of(app).connections.settle()  # what closing does, without letting go
             assert len(await events(app)) == 3
             assert lines.having("7 events are missing")
             await job.enqueue()
-            await app._settle()
+            await parts_of(app).connections.settle()
             assert len(await events(app)) == 4
             assert len(lines.having("events are missing")) == 1
 
@@ -118,7 +119,7 @@ async def test_a_full_buffer_drops_and_says_so_once(monkeypatch: pytest.MonkeyPa
 def test_an_outage_keeps_them_and_costs_no_job() -> None:
     async def play(world: World) -> None:
         store = await world.tampered()
-        journal = EventJournal(store.storage, world.app.bus)
+        journal = EventJournal(store.storage, parts_of(world.app).hooks.bus)
 
         @world.app.task(name="job")
         async def job() -> None: ...
@@ -161,7 +162,7 @@ async def test_no_job_begins_before_it_is_enqueued() -> None:
         async def job() -> None: ...
 
         made = await job.enqueue()
-        storage, bus = await app.storage(), Bus()
+        storage, bus = await parts_of(app).storage(), Bus()
         journal = EventJournal(storage, bus)
         record = await made.refresh()
         bus.publish(action_event(Verb.CLAIM, record, record.created_at))
@@ -174,7 +175,7 @@ async def test_no_job_begins_before_it_is_enqueued() -> None:
 
 async def test_events_of_other_loops_and_of_dropped_journals_are_not_kept() -> None:
     async with Windlass("memory://") as app:
-        storage, bus = await app.storage(), Bus()
+        storage, bus = await parts_of(app).storage(), Bus()
         journal = EventJournal(storage, bus)
         (job,) = new_job_ids(1)
         event = JobEnqueued(job=JobId(job), task="job", queue="default")

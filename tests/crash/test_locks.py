@@ -11,6 +11,7 @@ import pytest
 from tests.crash.harness.backends import SQLITE
 from tests.crash.harness.processes import until
 from tests.crash.harness.scene import Scene
+from windlass._app.parts import parts_of
 
 pytestmark = [pytest.mark.crash, pytest.mark.parametrize("place", [SQLITE], indirect=True)]
 
@@ -32,7 +33,7 @@ def tidy(scene: Scene) -> None:
 
     async def run() -> None:
         async with shop.app as app:
-            await (await app.storage()).maintenance.tidy()
+            await (await parts_of(app).storage()).maintenance.tidy()
 
     asyncio.run(run())
 

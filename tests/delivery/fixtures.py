@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.worker.fixtures import World, working
 from tests.worker.fixtures import simulate as simulated
+from windlass._app.parts import parts_of
 from windlass._storage.sqlite.io.connection import MemorySource
 from windlass._storage.sqlite.storage import open_in_memory
 from windlass._tasks.task import Task
@@ -30,7 +31,7 @@ def simulate(store: str, scenario: Scenario, **settings: Any) -> None:
             async def opened() -> Any:
                 return await open_in_memory(source, clock=world.clock)
 
-            world.app._opener.open = opened  # type: ignore[method-assign]
+            parts_of(world.app).connections.opener.open = opened  # type: ignore[method-assign]
         await scenario(world)
 
     simulated(play, **{"poll": NEVER, **settings})

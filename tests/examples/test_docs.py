@@ -16,6 +16,7 @@ import pytest
 from tests.architecture.source import ROOT
 from tests.examples import pages, run_page
 from windlass import Windlass, testing
+from windlass._app.parts import parts_of
 from windlass._cli import exit_codes
 from windlass._cli.main import cli
 from windlass._settings.settings import Settings, WorkerSettings, load_settings, parse_duration
@@ -186,7 +187,7 @@ def test_every_command_and_exit_code_is_in_the_reference() -> None:
 
 
 def test_the_worker_takes_what_the_page_says() -> None:
-    settings = Windlass("memory://").worker_settings(
+    settings = parts_of(Windlass("memory://")).workers.settings(
         queues=["a", "b"], slots=3, order="weighted", weights={"a": 2}, max_jobs=1, max_megabytes=1
     )
     assert settings.total_slots == 3

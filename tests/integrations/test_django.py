@@ -14,6 +14,7 @@ from django.db import connection, transaction
 from tests.integrations.conftest import SETTINGS
 from tests.integrations.programs import complaint, run
 from windlass import Windlass
+from windlass._app.parts import parts_of
 from windlass._storage.protocol.job_list import JobFilter
 from windlass.errors import PayloadError, UnknownTask
 from windlass.integrations.django import TARGET, enqueue_on_commit, get_app, on_commit
@@ -227,7 +228,7 @@ for job in {jobs!r}:
 
 def test_every_launcher_serves_the_queues_of_the_settings(app: Windlass) -> None:
     """What `windlass worker` and `app.worker()` serve, and so the command, which is the first."""
-    assert {"default", "mail", "reports"} <= set(app.worker_settings().shared)
+    assert {"default", "mail", "reports"} <= set(parts_of(app).workers.settings().shared)
 
 
 def test_processes_of_the_command_have_django_set_up(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from tests.integrations.programs import complaint
 from windlass import Windlass
+from windlass._app.parts import parts_of
 from windlass.admin import Admin
 from windlass.errors import ConfigError
 from windlass.integrations.fastapi import get_admin, get_app, lifespan
@@ -75,10 +76,10 @@ async def test_without_a_worker_the_jobs_wait_for_one_elsewhere(app: Windlass) -
 
 async def test_the_app_is_open_while_the_server_runs_and_closed_after(app: Windlass) -> None:
     async with client(fastapi(app, worker=True)):
-        assert len(app._links) == 1
+        assert len(parts_of(app).connections.loops) == 1
         (worker,) = await app.admin.workers.list()
         assert worker.ended_at is None
-    assert app._links == {}
+    assert parts_of(app).connections.loops == []
     async with app:
         (worker,) = await app.admin.workers.list()
         assert worker.ended_at is not None
@@ -151,7 +152,7 @@ async def test_an_error_of_the_inner_lifespan_closes_the_app(app: Windlass) -> N
     with pytest.raises(OSError, match="no connection to the shop"):
         async with client(server):
             pass
-    assert app._links == {}
+    assert parts_of(app).connections.loops == []
 
 
 async def test_a_server_without_the_lifespan_is_told_what_to_do(app: Windlass) -> None:

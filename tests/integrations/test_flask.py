@@ -105,17 +105,18 @@ def test_the_app_is_closed_when_the_program_ends(tmp_path: Path) -> None:
 import atexit
 from flask import Flask
 from windlass import Windlass
+from windlass._app.parts import parts_of
 from windlass.integrations.flask import init_app
 
 app = Windlass("sqlite:///jobs.db")
-atexit.register(lambda: print("open:", len(app._links)))  # runs last
+atexit.register(lambda: print("open:", len(parts_of(app).connections.loops)))  # runs last
 
 @app.task
 def nothing() -> None: ...
 
 init_app(Flask("shop"), app)
 nothing.enqueue_sync()
-print("open:", len(app._links))
+print("open:", len(parts_of(app).connections.loops))
 """
     )
     ran = run(tmp_path, "shop.py")

@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry
 
 from tests.observe import traced_app
 from windlass import Backoff, Context, Every, Failure, Limit, Secret, Unique, Windlass
+from windlass._app.parts import parts_of
 from windlass._cli.main import main
 from windlass._observe.log import EventLog, HumanFormatter, JsonFormatter
 from windlass._storage.protocol.actions import RunNow
@@ -136,12 +137,14 @@ async def run_it_all(app: Windlass) -> dict[str, str]:
             await worker.wait()
         jobs.append(await fail.options(delay=3600).enqueue(**given()))
         seen["handles"] = repr(jobs)
-        seen["app"] = repr(app) + repr(app.settings) + (await app.storage()).describe()
-        raw = await app.refresh(jobs[0].id)
+        seen["app"] = repr(app) + repr(app.settings) + (await parts_of(app).storage()).describe()
+        raw = await parts_of(app).producer.refresh(jobs[0].id)
         assert ANNOTATED.encode() in raw.payload  # the store has what workers need …
         assert raw.error is not None
         seen["stored error"] = repr(raw.error)  # … and no error, not even there
-        seen["stored history"] = repr(await (await app.storage()).admin.history(jobs[0].id))
+        seen["stored history"] = repr(
+            await (await parts_of(app).storage()).admin.history(jobs[0].id)
+        )
         admin = app.admin
         for job in jobs:
             for read in (admin.jobs.get, admin.jobs.history, admin.jobs.logs, admin.jobs.explain):
@@ -151,9 +154,9 @@ async def run_it_all(app: Windlass) -> dict[str, str]:
         seen["errors"] = repr(await admin.errors.groups())
         seen["schedules"] = repr(await admin.schedules.list())
         seen["limits"] = repr(await admin.limits.list())
-        now = await (await app.storage()).now()
+        now = await (await parts_of(app).storage()).now()
         hour = timedelta(hours=1)
-        await app._settle()
+        await parts_of(app).connections.settle()
         seen["events"] = repr(await admin.storage.events(now - hour, now + hour))
         assert "started" in seen["events"]
         seen["ids"] = " ".join(job.id for job in jobs)
@@ -167,7 +170,7 @@ def test_no_channel_shows_a_secret(tmp_path: Path, capsys: pytest.CaptureFixture
     provider.add_span_processor(SimpleSpanProcessor(spans))
     app.tracing(provider, meters=MeterProvider(metric_readers=[reader]))
     metrics = app.metrics(CollectorRegistry())
-    app.bus.subscribe(EventLog())
+    parts_of(app).hooks.bus.subscribe(EventLog())
 
     with logging_to(HumanFormatter(), JsonFormatter()) as (human, machine):
         seen = asyncio.run(run_it_all(app))
@@ -175,7 +178,7 @@ def test_no_channel_shows_a_secret(tmp_path: Path, capsys: pytest.CaptureFixture
         seen["meters"] = str(reader.get_metrics_data())
     seen["log for people"], seen["log as JSON"] = human.getvalue(), machine.getvalue()
     seen["spans"] = "".join(span.to_json() for span in spans.get_finished_spans())
-    app.blocking.stop()
+    parts_of(app).blocking_loop.stop()
 
     ids = seen["ids"].split()
     commands = [
@@ -209,8 +212,8 @@ async def test_a_child_process_gives_none_away() -> None:
             job = await traced_app.careless.enqueue(ANNOTATED, {"token": NAMED})
             with pytest.raises(Exception, match="careless") as failed:
                 await job.result(timeout=20)
-        stored = repr(await (await app.storage()).admin.history(job.id))
-        kept = repr(await (await app.storage()).journal.logs(job.id))
+        stored = repr(await (await parts_of(app).storage()).admin.history(job.id))
+        kept = repr(await (await parts_of(app).storage()).journal.logs(job.id))
     told = [stored, kept, str(failed.value), *(log.getvalue() for log in logs)]
     assert all("***" in text for text in told)
     assert not any("canary-" in text for text in told)

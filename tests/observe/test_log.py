@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windlass import Backoff, Secret, Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.event import Event, JobEnqueued, JobMoved, QueueCooled, WorkerChanged
 from windlass._core.job.ids import short_id
 from windlass._core.job.job import AttemptError, JobId
@@ -404,7 +405,7 @@ async def test_workers_in_a_program_log_what_becomes_of_jobs_once(
     app = Windlass("memory://", poll=0.05)
     with caplog.at_level(logging.INFO, "windlass"):
         assert await embedded_words(app, caplog, workers) == "succeeded retrying failed"
-    assert not app.bus.alert, "nothing listens when the workers have ended"
+    assert not parts_of(app).hooks.bus.alert, "nothing listens when the workers have ended"
 
 
 async def test_a_log_that_the_program_has_subscribed_itself_is_not_doubled(

@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from tests.integrations.programs import run
 from windlass import Backoff, Context, Secret, Throttled, Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.event import QueueCooled
 from windlass.errors import KeyConflict
 
@@ -61,11 +62,13 @@ async def test_a_job_that_is_retried_is_counted_and_timed_without_its_texts(read
     async with app, app.worker(slots=4):
         await (await pay.options(tenant="acme").enqueue("canary-4111")).result(timeout=10)
         cooled = asyncio.Event()
-        app.bus.subscribe(lambda event: cooled.set() if isinstance(event, QueueCooled) else None)
+        parts_of(app).hooks.bus.subscribe(
+            lambda event: cooled.set() if isinstance(event, QueueCooled) else None
+        )
         await late.enqueue()
         await asyncio.wait_for(cooled.wait(), 10)
         points = await asyncio.to_thread(read.points)
-    app.blocking.stop()
+    parts_of(app).blocking_loop.stop()
 
     about = {
         "messaging.system": "windlass",
@@ -113,7 +116,7 @@ async def test_names_have_an_end(read: Read) -> None:
     assert len(sent) == 51
     others = [p.value for told, p in sent if told["messaging.destination.name"] == "other"]
     assert others == [10]
-    app.blocking.stop()
+    parts_of(app).blocking_loop.stop()
 
 
 async def test_an_enqueue_that_fails_is_counted_and_timed_by_its_kind(read: Read) -> None:
@@ -131,7 +134,7 @@ async def test_an_enqueue_that_fails_is_counted_and_timed_by_its_kind(read: Read
     for name in ("messaging.client.sent.messages", "messaging.client.operation.duration"):
         kinds = {told.get("error.type") for told, _ in points[name]}
         assert kinds == {None, "windlass.errors.KeyConflict"}
-    app.blocking.stop()
+    parts_of(app).blocking_loop.stop()
 
 
 def test_a_program_that_ends_prints_nothing_and_asks_the_store_nothing(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from opentelemetry.trace import (
 
 from tests.observe import traced_app
 from windlass import Backoff, Context, Failure, Snooze, Throttled, Windlass
+from windlass._app.parts import parts_of
 from windlass._client.client import new_job
 from windlass._core.values.trace_context import decode_trace, encode_trace, shown_trace
 from windlass._observe.otel_tracing import server_of
@@ -92,7 +93,7 @@ async def app(spans: Spans) -> AsyncIterator[Windlass]:
     app.tracing(spans.provider)
     yield app
     await app.close()
-    app.blocking.stop()
+    parts_of(app).blocking_loop.stop()
 
 
 async def test_a_job_with_two_retries_and_a_child_is_one_trace(app: Windlass, spans: Spans) -> None:
@@ -225,8 +226,8 @@ async def test_a_job_without_a_trace_is_the_first_of_one_wherever_its_worker_was
     @app.task(name="a")
     async def a() -> None: ...
 
-    storage = await app.storage()
-    (new_id,) = app._seams.new_job_ids(1)
+    storage = await parts_of(app).storage()
+    (new_id,) = parts_of(app).connections.seams.new_job_ids(1)
     await storage.jobs.insert([new_job(a.call(), app.settings, new_id)])  # as a schedule does
     with spans.tracer.start_as_current_span("whoever started the worker"):
         async with app.worker(until_empty=True) as worker:
@@ -254,7 +255,7 @@ def test_code_without_a_loop_and_handlers_on_threads_are_in_the_trace(spans: Spa
     assert parent_of(run) == id_of(sent)
     assert parent_of(spans.only("enqueue default")) == id_of(run)
     assert parent_of(spans.only("run default")) == id_of(spans.only("enqueue default"))
-    app.blocking.stop()
+    parts_of(app).blocking_loop.stop()
 
 
 @pytest.mark.parametrize(("turn", "outcome"), [(Snooze, "snoozed"), (Throttled, "throttled")])
@@ -341,7 +342,7 @@ async def test_tracing_can_be_switched_on_while_the_app_is_open(spans: Spans) ->
         app.tracing(spans.provider)
         await a.enqueue()
     assert len(spans.named("enqueue default")) == 1
-    assert len(app.layers) == 1
+    assert len(parts_of(app).hooks.layers) == 1
 
 
 async def test_without_an_sdk_nothing_is_stored(app: Windlass) -> None:

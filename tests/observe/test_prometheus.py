@@ -20,6 +20,7 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from windlass import Backoff, Snooze, Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.event import JobEnqueued, JobMoved, QueueCooled
 from windlass._core.job.job import AttemptError, JobId
 from windlass._core.job.state import Verb
@@ -321,7 +322,7 @@ async def app() -> AsyncIterator[Windlass]:
     app = Windlass("memory://")
     yield app
     await app.close()
-    app.blocking.stop()
+    parts_of(app).blocking_loop.stop()
 
 
 async def test_an_app_counts_what_its_worker_does(app: Windlass) -> None:
@@ -426,7 +427,7 @@ def test_two_apps_cannot_share_a_registry() -> None:
 
 
 def test_an_app_without_metrics_has_no_listener() -> None:
-    assert not Windlass("memory://").bus.heard
+    assert not parts_of(Windlass("memory://")).hooks.bus.heard
 
 
 def test_without_the_library_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from windlass import Grants, Registrar, Windlass
+from windlass._app.parts import parts_of
 
 EVERYTHING = Grants(
     tasks=True,
@@ -43,10 +44,12 @@ class Mailer:
 
 def untouched(app: Windlass) -> bool:
     """Whether nothing but our own plugin is part of an app."""
-    schedules, _ = app.declarations.plans(app.settings)
+    schedules, _ = parts_of(app).schedules.plans(app.settings)
     return (
         list(app.plugins) == ["windlass"]
         and not len(app.tasks)
-        and not app.layers
-        and sorted(schedules) == sorted(app.chores) == ["windlass.retention", "windlass.tidy"]
+        and not parts_of(app).hooks.layers
+        and sorted(schedules)
+        == sorted(parts_of(app).plugins.chores)
+        == ["windlass.retention", "windlass.tidy"]
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from windlass import Grants, Windlass
+from windlass._app.parts import parts_of
 from windlass._plugins.entry_points import installable
 from windlass.errors import ConfigError, NotGranted
 
@@ -68,14 +69,14 @@ async def test_a_plugin_is_loaded_when_the_settings_name_it(offer: Offer) -> Non
         assert await job.result(timeout=10) == 42
     assert app.plugins["offered"].grants == GRANTS
     assert module in sys.modules
-    app.load()  # again changes nothing
+    parts_of(app).load()  # again changes nothing
 
 
 def test_one_that_the_settings_do_not_name_is_not_even_imported(offer: Offer) -> None:
     module = offer(offered="Offered")
     assert "offered" in installable()
     app = Windlass("memory://")
-    app.load()
+    parts_of(app).load()
     assert list(app.plugins) == ["windlass"]
     assert module not in sys.modules
 
@@ -84,7 +85,7 @@ def test_one_that_the_settings_do_not_name_is_not_even_imported(offer: Offer) ->
 def test_an_entry_point_is_a_class_a_function_or_an_object(offer: Offer, where: str) -> None:
     offer(offered=where)
     app = Windlass("memory://", plugins={"offered": GRANTS})
-    app.load()
+    parts_of(app).load()
     assert app.tasks.names == ["offered.work"]
 
 
@@ -96,7 +97,7 @@ def test_grants_come_from_the_file(offer: Offer, tmp_path: Path) -> None:
         "[windlass.plugins.offered]\ntasks = true\nqueues = ['slow']\nmax_running = 3\n"
     )
     app = Windlass(config=file)
-    app.load()
+    parts_of(app).load()
     assert app.plugins["offered"].grants == Grants(tasks=True, queues=["slow"], max_running=3)
     assert app.tasks["offered.work"].settings.queue == "slow"
 
@@ -105,7 +106,7 @@ def test_a_name_alone_grants_nothing_and_the_refusal_says_what_to_grant(offer: O
     offer(offered="Offered")
     app = Windlass("memory://", plugins=["offered"])
     with pytest.raises(NotGranted, match="tasks=True"):
-        app.load()
+        parts_of(app).load()
     assert list(app.plugins) == ["windlass"]
 
 
@@ -118,7 +119,7 @@ def test_what_cannot_be_loaded_says_why(offer: Offer) -> None:
         ("gone", "cannot be loaded"),
     ):
         with pytest.raises(ConfigError, match=words):
-            Windlass("memory://", plugins={name: GRANTS}).load()
+            parts_of(Windlass("memory://", plugins={name: GRANTS})).load()
 
 
 @pytest.mark.parametrize(
@@ -142,5 +143,5 @@ def test_what_the_host_has_installed_itself_is_not_loaded_again(offer: Offer) ->
     module = offer(offered="Offered")
     app = Windlass("memory://", plugins={"offered": GRANTS})
     app.install(importlib.import_module(module).Offered(), grants=Grants(tasks=True, queues=["x"]))
-    app.load()
+    parts_of(app).load()
     assert app.plugins["offered"].grants.queues == ("x",)

@@ -12,9 +12,11 @@ import pytest
 
 from tests.plugins.fakes import Some
 from windlass import Breaker, Context, Every, Grants, Registrar, Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.state import State
 from windlass._schedules.edits import UNINSTALLED
 from windlass._storage.protocol.job_list import JobFilter
+from windlass._system.seams import Seams
 
 GRANTS = Grants(tasks=True, schedules=True, queues=["default"], max_running=2)
 
@@ -159,18 +161,20 @@ async def test_a_due_run_that_nobody_can_run_fails_and_opens_its_breaker(cluster
     async with app.worker():
         pass  # it has brought the schedule in
     poor = Windlass(app.settings.url, poll=0.05)
-    poor._opener = app._opener  # the same store, also where that lives in memory
-    async with poor, poor.worker(), asyncio.timeout(40):
+    # The same store, also where that lives in memory.
+    shared = parts_of(poor).connections.replaced(parts_of(app).connections.opener, Seams())
 
-        async def failed() -> bool:
-            for job in await app.admin.jobs.find(JobFilter(task="lost.tick"), limit=100):
-                if job.state is State.FAILED:
-                    assert job.error is not None
-                    assert job.error.kind == "PluginUnknown"
-                    return True
-                await app.admin.jobs.run_now(job.id)  # it comes back in a quarter of a minute
-            return False
+    async def failed() -> bool:
+        for job in await app.admin.jobs.find(JobFilter(task="lost.tick"), limit=100):
+            if job.state is State.FAILED:
+                assert job.error is not None
+                assert job.error.kind == "PluginUnknown"
+                return True
+            await app.admin.jobs.run_now(job.id)  # it comes back in a quarter of a minute
+        return False
 
-        await until(failed)
-        (breaker,) = [one for one in await app.admin.breakers.list() if one.task == "lost.tick"]
-        assert (breaker.state, breaker.failures) == ("open", 1)
+    with shared:
+        async with poor, poor.worker(), asyncio.timeout(40):
+            await until(failed)
+            (breaker,) = [one for one in await app.admin.breakers.list() if one.task == "lost.tick"]
+            assert (breaker.state, breaker.failures) == ("open", 1)

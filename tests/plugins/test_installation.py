@@ -20,6 +20,7 @@ from windlass import (
     Unique,
     Windlass,
 )
+from windlass._app.parts import parts_of
 from windlass.errors import (
     DefinitionError,
     DuplicateTask,
@@ -74,8 +75,8 @@ def test_what_a_plugin_brings_is_called_after_it(app: Windlass) -> None:
     assert app.tasks.names == ["some.greet"]
     names = ["some.greet", "some.mornings.early", "some.sweep"]
     assert sorted(installed.schedules) == names
-    assert sorted(app.declarations.plans(app.settings)[0])[:3] == names
-    assert len(app.layers) == 1
+    assert sorted(parts_of(app).schedules.plans(app.settings)[0])[:3] == names
+    assert len(parts_of(app).hooks.layers) == 1
     assert installed.documentation == "Says what a test wants.\n\nAnd has a second paragraph."
     (task,) = installed.tasks
     assert (task.documentation, task.concurrency) == ("Says hello.", 1)

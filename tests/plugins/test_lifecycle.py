@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
 
@@ -11,11 +12,14 @@ import pytest
 
 from tests.plugins.fakes import EVERYTHING, Mailer, Some
 from tests.worker.claim.test_unknown_tasks import stranger
-from tests.worker.fixtures import World, logged, simulate, working
+from tests.worker.fixtures import Tampered, World, logged, simulate, working
 from windlass import Breaker, Context, Every, Registrar, Services, Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.state import State
 from windlass._schedules.edits import UNINSTALLED
+from windlass._storage.open import StorageOpener
 from windlass._storage.protocol.job_list import JobFilter
+from windlass._storage.protocol.storage import Storage
 from windlass._storage.protocol.workers import WorkerState
 from windlass.errors import StorageUnavailable, UnknownTask
 
@@ -32,6 +36,23 @@ def ticking(world: World, **options: Any) -> Some:
 
 async def jobs_of(app: Windlass, task: str) -> list[Any]:
     return [*reversed(await app.admin.jobs.find(JobFilter(task=task), limit=1000))]
+
+
+class _Opened(StorageOpener):
+    """Opens one storage, which is there already."""
+
+    def __init__(self, app: Windlass, storage: Storage) -> None:
+        super().__init__(app.settings)
+        self._storage = storage
+
+    async def open(self) -> Storage:
+        return self._storage
+
+
+def tampered(app: Windlass, store: Tampered) -> AbstractContextManager[None]:
+    """What the app asks of its storage in this block is asked of ``store``."""
+    connections = parts_of(app).connections
+    return connections.replaced(_Opened(app, store.storage), connections.seams)
 
 
 # --- coming and going -----------------------------------------------------------------------------
@@ -68,21 +89,17 @@ def test_a_store_that_is_away_leaves_the_plugin_as_it_was() -> None:
         app.install(ticking(world), grants=EVERYTHING)
         store = await world.tampered()
 
-        async def tampered() -> Any:
-            return store.storage
-
         async with working(app):
             await world.until(1.5)
-            storage, app.storage = app.storage, tampered  # type: ignore[method-assign]
             store.down = True
-            with pytest.raises(StorageUnavailable):
+            with tampered(app, store), pytest.raises(StorageUnavailable):
                 await app.uninstall("some")
             assert "some" in app.plugins
             await world.until(2.5)
             assert len(world.seen) == 2
             store.down = False
-            await app.uninstall("some")
-            app.storage = storage  # type: ignore[method-assign]
+            with tampered(app, store):
+                await app.uninstall("some")
             await world.until(5)
             assert len(world.seen) == 2
 
@@ -109,19 +126,20 @@ def test_one_that_is_replaced_in_a_moment_is_declared_anew() -> None:
 def test_other_processes_that_still_have_it_do_not_bring_it_back_but_a_new_start_does() -> None:
     async def scenario(world: World) -> None:
         app = world.app
-        other = Windlass("memory://", clock=world.clock, seams=app._seams)
-        other._opener = app._opener
+        other = Windlass("memory://", clock=world.clock, seams=parts_of(app).connections.seams)
         app.install(ticking(world), grants=EVERYTHING)
         other.install(ticking(world), grants=EVERYTHING)
-        async with other, working(app), working(other):
-            await world.until(2.5)
-            await app.uninstall("some")
-            await world.until(200)
-            assert {at for at, _ in world.seen} == {1.0, 2.0}
-            assert (await app.admin.schedules.get("some.tick")).state == "held"
-            async with working(other):
-                await world.until(203.5)
-            assert (await app.admin.schedules.get("some.tick")).state == "active"
+        connections = parts_of(app).connections
+        with parts_of(other).connections.replaced(connections.opener, connections.seams):
+            async with other, working(app), working(other):
+                await world.until(2.5)
+                await app.uninstall("some")
+                await world.until(200)
+                assert {at for at, _ in world.seen} == {1.0, 2.0}
+                assert (await app.admin.schedules.get("some.tick")).state == "held"
+                async with working(other):
+                    await world.until(203.5)
+                assert (await app.admin.schedules.get("some.tick")).state == "active"
 
     simulate(scenario)
 
@@ -336,7 +354,7 @@ def test_a_chore_whose_plugin_the_leader_lacks_says_so() -> None:
         world.app.install(Some(say), grants=EVERYTHING)
         async with working(world.app):
             await world.until(1)
-            world.app.chores.pop("some.sweep")
+            parts_of(world.app).plugins.chores.pop("some.sweep")
             await world.until(11)
             return (await world.app.admin.schedules.get("some.sweep")).runs[0].outcome
 

@@ -12,6 +12,7 @@ import pytest
 from tests.plugins.fakes import EVERYTHING, Mailer, Some
 from tests.worker.fixtures import Bench, World, bench, simulate, working
 from windlass import Context, Grants, Registrar, current
+from windlass._app.parts import parts_of
 from windlass._core.job.state import State
 from windlass._tasks.options import JobOptions
 from windlass._tasks.task import Call, Task
@@ -345,6 +346,6 @@ async def test_middleware_around_all_jobs_has_the_plugins_rights_in_them(it: Ben
 
 async def test_middleware_leaves_with_its_plugin(it: Bench) -> None:
     await layered(it, "all", lambda ctx: None)
-    assert len(it.app.layers) == 2
+    assert len(parts_of(it.app).hooks.layers) == 2
     await it.app.uninstall("some")
-    assert len(it.app.layers) == 1
+    assert len(parts_of(it.app).hooks.layers) == 1

@@ -20,6 +20,7 @@ from windlass import (
     Throttled,
     Windlass,
 )
+from windlass._app.parts import parts_of
 from windlass._core.job.job import JobId, NewJob
 from windlass._core.job.state import State
 from windlass.errors import BlockingCallOnLoop, ConfigError, InvalidArgument
@@ -292,7 +293,7 @@ async def test_errors_are_raised_with_every_traceback(app: Windlass, clock: Virt
 async def test_a_task_nobody_registered_is_put_off(app: Windlass, clock: VirtualClock) -> None:
     # Stored by a newer version of the program, say.
     job = NewJob(id=JobId("0" * 32), task="of.another.version")
-    await (await app.storage()).jobs.insert([job])
+    await (await parts_of(app).storage()).jobs.insert([job])
     assert (await drain(app)).postponed == 1
     assert (await app.admin.jobs.get(job.id)).attempt == 0
 

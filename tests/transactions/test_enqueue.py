@@ -10,6 +10,7 @@ import pytest
 
 from tests.transactions.drivers import DRIVERS, SOME, Open
 from windlass import Job, Task, Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.job import LimitUse, NewJob
 from windlass._core.job.state import State
 from windlass._core.limits.limit import LimitSpec
@@ -223,7 +224,7 @@ async def test_outside_a_transaction_it_is_stored_at_once(
 async def test_a_job_with_limits_waits_for_no_lock_and_runs_when_its_limit_lets_it(
     app: Windlass, postgres_url: str
 ) -> None:
-    storage = await app.storage()
+    storage = await parts_of(app).storage()
     assert storage.transactions is not None
     await storage.limits.define([LimitSpec(name="one", concurrency=1)])
     await storage.workers.register(
@@ -263,7 +264,7 @@ async def test_a_job_with_limits_waits_for_no_lock_and_runs_when_its_limit_lets_
 
 
 async def test_a_repeated_insert_is_the_first_one(app: Windlass, postgres_url: str) -> None:
-    storage = await app.storage()
+    storage = await parts_of(app).storage()
     assert storage.transactions is not None
     job = NewJob(id=new_job_id(), task="t")
     async with DRIVERS["asyncpg_connection"](postgres_url, None) as theirs:

@@ -15,6 +15,7 @@ import pytest
 
 from tests.transactions.drivers import DRIVERS, SOME, Open, Theirs
 from windlass import Context, Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.event import Event, JobMoved
 from windlass._core.job.job import AttemptError, LimitUse, NewJob, Progress
 from windlass._core.job.state import State, Verb
@@ -78,7 +79,7 @@ async def test_their_writes_and_the_success_are_one(
     assert orders(postgres_url) == ["one"]
     moves = [event.verb for event in events if isinstance(event, JobMoved)]
     assert moves == [Verb.CLAIM, Verb.SUCCEED]
-    now = await (await app.storage()).now()
+    now = await (await parts_of(app).storage()).now()
     span = timedelta(minutes=2)
     (rollup,) = await app.admin.stats.rollups(now - span, now + span)
     assert rollup.counts == {Verb.SUCCEED: 1}
@@ -180,7 +181,7 @@ async def test_a_lost_claim_makes_their_commit_impossible(
 async def lose(app: Windlass, ctx: Context) -> None:
     """End the claim as a reaper would."""
     error = AttemptError("Lost", "taken for dead")
-    await (await app.storage()).jobs.apply([fail(ctx.claimed, by="reaper", error=error)])
+    await (await parts_of(app).storage()).jobs.apply([fail(ctx.claimed, by="reaper", error=error)])
 
 
 @pytest.mark.parametrize("driver", SOME, indirect=True)
@@ -252,7 +253,9 @@ async def test_success_wins_over_a_cancel_request(app: Windlass, postgres_url: s
     def work(ctx: Context) -> str:
         with psycopg.connect(postgres_url) as line:
             line.execute("INSERT INTO orders VALUES ('one')")
-            asked = asyncio.run_coroutine_threadsafe(app.cancel(ctx.job_id), loop)
+            asked = asyncio.run_coroutine_threadsafe(
+                parts_of(app).producer.cancel(ctx.job_id), loop
+            )
             assert asked.result() is CancelAnswer.REQUESTED
             return ctx.finish_sync("done", connection=line)
 
@@ -386,7 +389,7 @@ async def test_a_dead_worker_s_open_transaction_keeps_nobody_waiting(
     app: Windlass, postgres_url: str
 ) -> None:
     """Its machine lost power, and the server has not noticed: only the row is out of reach."""
-    storage = await app.storage()
+    storage = await parts_of(app).storage()
     assert storage.transactions is not None
     await storage.workers.register(worker("dead"))
     await storage.jobs.insert([NewJob(id=new_job_id(), task="t") for _ in range(2)])
@@ -402,7 +405,7 @@ async def test_a_dead_worker_s_open_transaction_keeps_nobody_waiting(
 async def test_a_job_that_another_transaction_is_finishing_is_busy(
     app: Windlass, postgres_url: str
 ) -> None:
-    storage = await app.storage()
+    storage = await parts_of(app).storage()
     assert storage.transactions is not None
     await storage.workers.register(worker("w"))
     await storage.jobs.insert([NewJob(id=new_job_id(), task="t")])
@@ -420,7 +423,7 @@ async def test_a_job_that_another_transaction_is_finishing_is_busy(
 
 
 async def test_units_of_a_limit_come_back_with_the_commit(app: Windlass, postgres_url: str) -> None:
-    storage = await app.storage()
+    storage = await parts_of(app).storage()
     store = storage.transactions
     assert store is not None
     await storage.limits.define([LimitSpec(name="one", concurrency=1)])
@@ -475,7 +478,7 @@ async def test_a_worker_that_stops_calls_nothing_a_success_that_is_not_committed
         assert (await neighbour.refresh()).state is State.WAITING
         assert (await job.refresh()).state is State.RUNNING
         await theirs.rollback()
-        storage = await app.storage()
+        storage = await parts_of(app).storage()
         (orphan,) = await storage.workers.orphans(10)
         assert orphan.claim.job == job.id
     await line.close()

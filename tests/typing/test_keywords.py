@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+
 import msgspec
 import pytest
 
 from windlass import Registrar, Windlass
+from windlass._schedules.declarations import ScheduleDecorator, ScheduleKeywords
 from windlass._settings.keywords import SettingsKeywords, WorkerKeywords
 from windlass._settings.settings import Settings, WorkerSettings
-from windlass._tasks.decorator_types import PluginTaskKeywords, TaskKeywords
+from windlass._tasks.decorators import PluginTaskKeywords, TaskKeywords
 from windlass._tasks.options import TaskOptions
 
 
@@ -39,3 +42,14 @@ def test_every_option_of_a_task_is_explained(decorator: object, options: type) -
         assert any(line.strip().startswith(f"``{name}``: ") for line in explained), name
     (timeout,) = [line for line in explained if "``timeout``" in line]
     assert '"30s"' in timeout
+
+
+def test_every_option_of_a_schedule_is_a_typed_keyword_and_is_explained() -> None:
+    taken = inspect.signature(ScheduleDecorator).parameters.values()
+    assert [p.name for p in taken if p.kind is p.KEYWORD_ONLY] == list(
+        ScheduleKeywords.__annotations__
+    )
+    explained = Windlass.schedule.__doc__ or ""
+    assert [
+        name for name in ScheduleKeywords.__annotations__ if f"``{name}``" not in explained
+    ] == []

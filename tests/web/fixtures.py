@@ -14,6 +14,7 @@ import pytest
 from starlette.applications import Starlette
 
 from windlass import Limit, Rate, Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.job import JobId, NewJob
 from windlass._core.limits.breaker import Breaker
 from windlass._core.schedule.rules import Cron
@@ -149,9 +150,11 @@ A_GROUP = "error=ValueError&place=at+shop.py+send"
 
 async def stocked(room: Room) -> None:
     """One of everything that has a page of its own: a job, a schedule, a worker, limits."""
-    storage = await room.app.storage()
+    storage = await parts_of(room.app).storage()
     await storage.jobs.insert([NewJob(id=A_JOB, task="pay", queue="money")])
-    await room.app.surroundings()  # what a worker does first: it defines what tasks need
+    await parts_of(
+        room.app
+    ).workers.dependencies()  # what a worker does first: it defines what tasks need
     send = room.app.tasks.find("send")
     assert send is not None
     await room.app.admin.schedules.create("nightly", Cron("0 3 * * *"), send.call("a@example.com"))

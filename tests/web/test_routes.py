@@ -18,6 +18,7 @@ from tests.web.fixtures import (
     sample,
     stocked,
 )
+from windlass._app.parts import parts_of
 from windlass._storage.protocol.job_list import JobFilter
 from windlass._web.routes import LOOKS, LOOKS_AT, ROUTES, PageRoute
 from windlass._web.security.roles import Role
@@ -126,7 +127,7 @@ async def test_reading_changes_nothing(room: Room) -> None:
 
 async def everything(room: Room) -> list[object]:
     """All that is stored and that time alone does not change."""
-    storage = await room.app.storage()
+    storage = await parts_of(room.app).storage()
     return [
         await storage.admin.find(JobFilter(), limit=100),
         await storage.queues.queues(),

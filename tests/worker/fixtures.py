@@ -15,6 +15,7 @@ import msgspec
 
 from tests.simulation.framework.loop import SimLoop, run
 from windlass import Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.job import Attempt, JobRecord
 from windlass._core.job.outcome import SOLO_AFTER
 from windlass._core.job.state import Verb
@@ -116,7 +117,7 @@ class Bench:
 
     async def run(self, call: Call[Any]) -> JobRecord:
         """Enqueue a call, run what is claimed with it, and answer with the stored job."""
-        job = await self.app.enqueue_call(call)
+        job = await parts_of(self.app).producer.enqueue_call(call)
         await self.engine.step()
         return await job.refresh()
 
@@ -124,7 +125,7 @@ class Bench:
         """Let time pass and run what is due; the job as it is then."""
         self.clock.advance(after)
         await self.engine.step()
-        return await self.app.refresh(job.id)
+        return await parts_of(self.app).producer.refresh(job.id)
 
     async def history(self, job: JobRecord) -> list[Attempt]:
         """The ended claims of a job."""
@@ -137,10 +138,10 @@ async def bench(*, slots: int = 10, state: object = None, **settings: Any) -> As
     clock = VirtualClock()
     async with Windlass("memory://", clock=clock, seams=MIDDLE, **settings) as app:
         app.state = state
-        around = await app.surroundings()
+        around = await parts_of(app).workers.dependencies()
         store = Tampered(around.storage)
         around = msgspec.structs.replace(around, storage=store.storage)
-        engine = Engine(around, app.worker_settings(slots=slots), lambda: None)
+        engine = Engine(around, parts_of(app).workers.settings(slots=slots), lambda: None)
         await engine.identity.register()
         yield Bench(app, clock, engine, store)
         engine.runner.close()
@@ -195,7 +196,7 @@ class World:
 
     async def tampered(self, *, deaf: bool = False) -> Tampered:
         """The app's storage behind glass."""
-        return Tampered(await self.app.storage(), deaf=deaf)
+        return Tampered(await parts_of(self.app).storage(), deaf=deaf)
 
     async def until(self, second: float) -> None:
         """Let virtual time pass."""
@@ -217,11 +218,11 @@ async def make_worker(
     app: Windlass, *, store: Tampered | None = None, simulated: bool = True, **settings: Any
 ) -> Worker:
     """A worker of ``app`` that is not running yet, over ``store`` if one is given."""
-    around = await app.surroundings()
+    around = await parts_of(app).workers.dependencies()
     if store is not None:
         around = msgspec.structs.replace(around, storage=store.storage)
     parts: dict[str, Any] = {"aside": on_this_loop, "watch_loop": False} if simulated else {}
-    return Worker(around, app.worker_settings(**settings), **parts)
+    return Worker(around, parts_of(app).workers.settings(**settings), **parts)
 
 
 class Shift:

@@ -1,4 +1,5 @@
-"""The app object: its parts, decorators, blocking twin and observers.
+"""The app object and its parts: what users write, and what does it.
 
-It wires the other rooms together. No rule about jobs lives here, and no room below imports it.
+`parts` makes them and wires the other rooms together. No rule about jobs lives here, and no room
+below imports it.
 """

@@ -1,55 +1,65 @@
-"""The app: the only module that knows everything."""
+"""The app: what users write, over the parts that do it."""
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import logging
 import os
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
-import msgspec
-
-from windlass._admin.jobs.redaction import KeyMasks
-from windlass._admin.session import AdminSession
-from windlass._app.observability import Observability
-from windlass._app.producer import Producer
+from windlass._app.parts import AppParts
 from windlass._app.sync import BlockingClient
-from windlass._client.client import Client
-from windlass._client.transactional import Outbox
+from windlass._client.transactional import Wake
+from windlass._core.job.event import Event
+from windlass._core.job.ids import id_as_stored
+from windlass._core.schedule.rules import Rule
+from windlass._core.values.grants import Grants
 from windlass._core.values.redaction import redacted_url
+from windlass._schedules.declarations import ScheduleDecorator, ScheduleKeywords
 from windlass._settings.keywords import SettingsKeywords, WorkerKeywords
-from windlass._settings.settings import Settings, WorkerSettings, load_settings
-from windlass._storage.open import StorageOpener
-from windlass._storage.protocol.storage import Storage
-from windlass._system.greenlets import running_loop
+from windlass._settings.settings import Settings, load_settings
+from windlass._storage.protocol.transactions import UserConnection
 from windlass._system.seams import SYSTEM_CLOCK, Clock, Seams
-from windlass._tasks.on_failure import check_on_failure_tasks
-from windlass._worker.engine import WorkerDependencies
-from windlass._worker.worker import Worker
-from windlass.admin import Admin
-from windlass.errors import AppClosed, ConfigError
+from windlass._tasks.context import Context, Middleware
+from windlass._tasks.decorators import (
+    AsyncContextTask,
+    AsyncTask,
+    AwaitableContextTask,
+    AwaitableTask,
+    SyncContextTask,
+    SyncTask,
+    TaskDecorator,
+    TaskKeywords,
+)
+from windlass._tasks.handle import Job
+from windlass._tasks.registry import TaskRegistry
+from windlass._tasks.services import AttachedServices
+from windlass._tasks.task import Call
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
     from prometheus_client import CollectorRegistry
     from starlette.applications import Starlette
 
+    from windlass._admin.admin import Admin
     from windlass._observe.prometheus import Metrics
+    from windlass._plugins.installation import Installed, Plugins
+    from windlass._plugins.registrar import Plugin
+    from windlass._worker.worker import Worker
 
 __all__ = ["Windlass"]
 
+P = ParamSpec("P")
+R = TypeVar("R")
+L = TypeVar("L", bound=Callable[..., Any])
+H = TypeVar("H", bound=Callable[[], str | None])
 
 log = logging.getLogger("windlass")
 
@@ -66,20 +76,7 @@ def _warn_of_other_url(url: str) -> None:
         )
 
 
-class _AppLoop(msgspec.Struct):
-    """The app's hold on one event loop."""
-
-    loop: asyncio.AbstractEventLoop
-    storage: Storage
-    client: Client
-
-
-_INHERITED: list[_AppLoop] = []
-"""Links of a parent process. A forked child must neither use nor close them, so that it never
-touches its parent's database; kept here, their destructors never run."""
-
-
-class Windlass(Producer):
+class Windlass:
     """Tasks, storage, client, worker and admin of one application.
 
     ``async with app:`` opens it; used unopened, it opens at first use. One app may be used from
@@ -98,165 +95,209 @@ class Windlass(Producer):
         clock: Clock = SYSTEM_CLOCK,
         **settings: Unpack[SettingsKeywords],
     ) -> None:
-        """Settings come from the arguments, ``WINDLASS_…`` variables and the TOML file.
+        """Read settings from the arguments, ``WINDLASS_…`` variables and the TOML file.
 
-        What each means: `Settings`. Durations are timedeltas, seconds, or
-        text such as ``"30s"``.
+        `Settings` explains each. Durations are timedeltas, seconds, or text such as ``"30s"``.
 
         ``seams`` and ``clock`` are for tests: see ``windlass.testing``.
         """
-        super().__init__()
         self.settings: Settings = load_settings(url, settings, config=config)
         if self._warns and url is not None:
             _warn_of_other_url(self.settings.url)
-        self.blocking: BlockingClient = BlockingClient(self)
-        self._outbox = Outbox(self, self.blocking.start)
-        self._seams = seams or Seams(wall=clock.now)
-        self.admin: Admin = Admin(
-            AdminSession(
-                storage=self.storage,
-                bus=self.bus,
-                settings=self.settings,
-                new_ids=self._seams.new_job_ids,
-                masks=KeyMasks(self.storage),
-                tasks=self.tasks,
-                plugins=self.plugins,
-            )
-        )
-        self._opener = StorageOpener(self.settings, clock)
-        self._make_client: Callable[..., Client] = Client
-        self._links: dict[asyncio.AbstractEventLoop, _AppLoop] = {}
-        self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[_AppLoop]] = {}
-        self._pid = os.getpid()
-        self._imported = False
-        self._install_own()
-        self.watch: Observability = Observability(self.storage, self.bus, self.layers)
+        self._parts = AppParts(self, self.settings, seams or Seams(wall=clock.now), clock)
+        self.tasks: TaskRegistry = self._parts.tasks
+        """Every task, by name."""
+        self.services: AttachedServices = self._parts.hooks.services
+        """What you lend to handlers, those of plugins among them: ``ctx.services``."""
+        self.blocking: BlockingClient = self._parts.blocking
+        """The same for code without an event loop."""
 
     def __repr__(self) -> str:
-        return f"<Windlass {self._opener.scheme} with {len(self.tasks)} tasks>"
+        return f"<Windlass {self._parts.connections.opener.scheme} with {len(self.tasks)} tasks>"
 
-    @property
-    def payload_limit(self) -> int:
-        """Largest payload in bytes."""
-        return self.settings.payload_limit
+    # --- tasks and schedules ---
 
-    def load(self) -> None:
-        """Import the modules named in ``imports``, so that their tasks are registered."""
-        if not self._imported:
-            for module in self.settings.imports:
-                importlib.import_module(module)
-            self._install_named()
-            self._imported = True
+    @overload
+    def task(
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> AsyncContextTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def task(
+        self, function: Callable[Concatenate[Context, P], Awaitable[R]], /
+    ) -> AwaitableContextTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, Awaitable[R]], /) -> AwaitableTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[Concatenate[Context, P], R], /) -> SyncContextTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> SyncTask[P, R]: ...
+    @overload
+    def task(self, **options: Unpack[TaskKeywords]) -> TaskDecorator: ...
+    def task(self, *function: Any, **options: Any) -> Any:
+        """Register a function as a task: ``@app.task`` or ``@app.task(queue="mail", ...)``.
 
-    # --- working ---
+        ``name``: what jobs are stored under; ``module.function`` if none is given.
+        ``queue``: where its jobs wait; the app's default queue if none is given.
+        ``max_attempts``: runs in all, the first included; the app's setting (5) if none is given.
+        ``timeout``: the longest a run may take: "30s", "5m", seconds, timedelta; None: no limit.
+        ``backoff``: how long to wait between attempts, such as ``Backoff.fixed(5)``.
+        ``priority``: −32768 to 32767; lower runs first.
+        ``run_in``: "loop", "thread", "process"; "auto": coroutines on the loop, others on threads.
+        ``tags``: labels for people, to find jobs by.
+        ``expires``: discard a job whose handler was not entered within this time.
+        ``on_crash``: "retry" treats SystemExit and its kin as errors that are worth a retry.
+        ``on_lost``: "fail" ends a job whose worker was killed, instead of running it again.
+        ``retry_on``: the only exceptions that are worth another attempt.
+        ``give_up_on``: exceptions that are not worth one.
+        ``limits``: rates and concurrency that the whole cluster shares: ``Limit("api", …)``.
+        ``breaker``: True or ``Breaker(…)``: start none of its jobs while they keep failing.
+        ``unique``: True or ``Unique(…)``: at most one job for the same arguments or key.
+        ``on_failure``: a task, or its name, that is enqueued when a job has failed for good.
+        """
+        register = self._parts.registration.register
+        if function:
+            (target,) = function
+            return register(target, options)
+        return TaskDecorator(register, options)
 
-    @asynccontextmanager
-    async def worker(
+    def schedule(self, rule: Rule, **options: Unpack[ScheduleKeywords]) -> ScheduleDecorator:
+        """Run a task by a rule: ``@app.schedule(Cron("0 8 * * *"))`` above ``@app.task``, several
+        times if need be, or ``app.schedule(Every(60), name="eu")(report.call("eu"))``.
+
+        ``name``: what the schedule is stored under; the task's name if none is given.
+        ``args``, ``kwargs``: the arguments of its jobs.
+        ``missed``: slots that no worker was there to fire: "skip" them, fire "one" (the default)
+        or "all", at most ``most_missed`` (100).
+        ``overlap``: a slot that comes while a run is active: "skip" it (the default), let it wait
+        its turn ("queue"), "allow" it, or a number of runs from which on it is skipped.
+        ``jitter``: delay each job by up to this time, at random.
+        ``starts``, ``ends``: fire only between these instants.
+        ``breaker``: skip slots for a while after ten failures in a row; on unless False is given.
+        """
+        return ScheduleDecorator(self._parts.schedules, rule, **options)
+
+    # --- jobs ---
+
+    async def enqueue_many(
+        self,
+        calls: Iterable[Call[R]],
+        *,
+        ids: Iterable[str | UUID] | None = None,
+        connection: UserConnection | None = None,
+        wake: Wake | None = None,
+    ) -> list[Job[R]]:
+        """Store calls in one transaction, all or none; the handles are in order.
+
+        ``ids``: one for each call, such as the ``ids`` of the error that ended the same call
+        before: what was stored then is not stored again. ``connection``: yours; the jobs are part
+        of the transaction that is open on it.
+        """
+        return await self._parts.producer.enqueue_many(
+            calls, ids=ids, connection=connection, wake=wake
+        )
+
+    def job(self, job_id: str | UUID) -> Job[Any]:
+        """Make a handle for an id you kept. Nothing is looked up until you ask it something.
+
+        ``task.job(id)`` is the same for jobs of one task, with the type of its results.
+        """
+        return Job(self._parts.producer, id_as_stored(job_id), created=False, task=None)
+
+    def worker(
         self,
         *,
         queues: Sequence[str] | Mapping[str, int] | None = None,
         others: bool = False,
         **settings: Unpack[WorkerKeywords],
-    ) -> AsyncIterator[Worker]:
-        """A worker inside your own process, as long as the block lasts.
+    ) -> AbstractAsyncContextManager[Worker]:
+        """Run a worker inside your own process, as long as the ``async with`` block lasts.
 
-        ``queues``: names served from one pool of ``slots``, or a mapping of names to slots of
-        their own. ``others``: after these names also every other queue that a task names. Other
+        ``queues``: names served from one pool of ``slots``, or a mapping of names to their own
+        slots. ``others``: after these names also every other queue that a task names. Other
         settings: see `WorkerSettings`.
         """
-        wanted = self.worker_settings(queues=queues, others=others, **settings)
-        worker = await self.make_worker(wanted)
-        running = asyncio.get_running_loop().create_task(worker.run())
-        self.watch.enter(worker)
-        started = asyncio.ensure_future(worker.started.wait())
-        try:
-            await asyncio.wait({running, started}, return_when=asyncio.FIRST_COMPLETED)
-            if running.done():
-                running.result()
-            yield worker
-        finally:
-            started.cancel()
-            worker.stop()
-            try:
-                await running
-            finally:
-                self.watch.leave(worker)
+        workers = self._parts.workers
+        return workers.running(workers.settings(queues=queues, others=others, **settings))
 
-    def worker_settings(
-        self,
-        *,
-        queues: Sequence[str] | Mapping[str, int] | None = None,
-        others: bool = False,
-        **settings: Unpack[WorkerKeywords],
-    ) -> WorkerSettings:
-        """Worker settings with this app's defaults filled in."""
-        given: dict[str, Any] = {"slots": self.settings.slots, **settings}
-        if isinstance(queues, Mapping):
-            if others:
-                message = (
-                    "others (--others) is for queues that share their slots, and these have slots "
-                    "of their own: name the others with theirs, or leave the numbers out"
-                )
-                raise ConfigError(message)
-            given["queues"] = dict(queues)
-        elif queues is not None:
-            named = (queues,) if isinstance(queues, str) else tuple(queues)
-            more = self._queues_of_tasks() if others else ()
-            given["shared"] = (*named, *(queue for queue in more if queue not in named))
-        else:
-            given["shared"] = self._queues_of_tasks()
-        try:
-            return WorkerSettings(**given)
-        except TypeError as error:
-            raise ConfigError(str(error)) from error
+    @property
+    def admin(self) -> Admin:
+        """Everything the command line and the dashboard can do."""
+        return self._parts.admin
 
-    def _queues_of_tasks(self) -> tuple[str, ...]:
-        """Every queue that tasks or integrations name, the default one first."""
-        self.load()
-        named = {task.settings.queue for task in self.tasks if task.settings.queue}
-        named |= self.more_queues
-        default = self.settings.default_queue
-        return (default, *sorted(named - {default}))
+    # --- what you add to your jobs ---
 
-    async def make_worker(self, settings: WorkerSettings, **parts: Any) -> Worker:
-        """A worker that is not running yet."""
-        self.load()
-        around = await self.surroundings()
-        return Worker(around, settings, **parts)
+    @property
+    def state(self) -> Any:
+        """Anything your handlers need: ``ctx.state``."""
+        return self._parts.hooks.state
 
-    async def surroundings(self) -> WorkerDependencies:
-        """What a worker on this event loop needs."""
-        link = await self._link()
-        check_on_failure_tasks(self.tasks)
-        await link.client.define(spec for task in self.tasks for spec in task.needs)
-        plans = self.planner(link.client.define)
-        await plans()  # what cannot be planned is told here
-        return WorkerDependencies(
-            storage=link.storage,
-            tasks=self.tasks,
-            settings=self.settings,
-            seams=self._seams,
-            bus=self.bus,
-            enqueue=self.enqueue_call,
-            state=lambda: self.state,
-            layers=self.layers,
-            living=self.living,
-            plans=plans,
-            chores=self.chores,
-            on_change=self.declarations.on_change,
-            services=self.services,
-            locate=self.locate,
-        )
+    @state.setter
+    def state(self, state: Any) -> None:
+        self._parts.hooks.set_state(state)
+
+    def middleware(self, layer: Middleware) -> Middleware:
+        """Run ``async def layer(ctx, call_next)`` around every job; the first one is outermost.
+
+        What it returns is the job's result, what it raises is the job's error, whether or not it
+        has called ``await call_next()``.
+        """
+        return self._parts.hooks.middleware(layer)
+
+    def on_transition(self, listener: Callable[[Event], None]) -> Callable[[Event], None]:
+        """Call ``listener`` with every event of this process, after it is committed.
+
+        It runs on the event loop and must not block; what must happen exactly once is a job.
+        """
+        return self._parts.hooks.on_transition(listener)
+
+    def lifespan(self, around: L) -> L:
+        """Surround the life of every worker with ``async def around(app)``, which yields once.
+
+        Code before the ``yield`` has ended before the first job is claimed, code after it begins
+        when the last one is stored. Each child process has its own.
+        """
+        return self._parts.hooks.lifespan(around)
+
+    def current_tenant(self, function: H) -> H:
+        """Ask ``def function() -> str | None`` for the tenant of every call, when it is made.
+
+        A tenant that the call itself gives wins; None: it has the one of the job it is made in,
+        if any. Called where the call is made, in its thread and with its context variables.
+        """
+        return self._parts.hooks.current_tenant(function)
+
+    # --- plugins ---
+
+    @property
+    def plugins(self) -> Plugins:
+        """Those that are installed, by name."""
+        return self._parts.plugins
+
+    def install(self, plugin: Plugin, *, grants: Grants | None = None) -> Installed:
+        """Let ``plugin`` bring its tasks, schedules and middleware, as far as ``grants`` go.
+
+        All of it, or nothing: NotGranted names what is missing. It takes effect at once, also in
+        workers that run in this process.
+        """
+        return self.plugins.install(plugin, grants or Grants())
+
+    async def uninstall(self, name: str) -> None:
+        """Start nothing of a plugin any more, and hold its schedules in the store. Running jobs
+        finish; its jobs and their history stay, and so do those of its schedules.
+        """
+        await self.plugins.uninstall(name)
 
     # --- being watched ---
 
     def metrics(self, registry: CollectorRegistry | None = None) -> Metrics:
         """Count and time the jobs of this process for Prometheus; needs ``windlass[metrics]``.
 
-        ``registry``: prometheus-client's global one if none is given. Asked again, the answer is
-        the same object.
+        ``registry``: prometheus-client's global one if none is given. A second call returns the
+        same object.
         """
-        return self.watch.metrics(registry, self.blocking.start)
+        return self._parts.observability.metrics(registry)
 
     def tracing(
         self, provider: TracerProvider | None = None, *, meters: MeterProvider | None = None
@@ -264,32 +305,27 @@ class Windlass(Producer):
         """Make OpenTelemetry spans of enqueues and runs; needs ``windlass[otel]``.
 
         ``provider``: the one that is set globally if none is given. ``meters``: metrics, too, if
-        one is given. Asked again, nothing changes.
+        one is given. A second call changes nothing.
         """
-        url = self.settings.url
-        self.watch.trace(provider, [link.client for link in list(self._links.values())], url)
+        self._parts.observability.trace(provider)
         if meters is not None:
-            self.watch.meter(meters, self.blocking.start, url)
+            self._parts.observability.meter(meters)
 
     def dashboard(self, auth: Any = None, **settings: Any) -> Starlette:
-        """Pages to look at everything and to act, as an ASGI app; needs ``windlass[web]``.
+        """Make an ASGI app of pages to look at everything and to act; needs ``windlass[web]``.
 
         ``auth``: who may come in; see `windlass._web.app.make_dashboard` for the rest.
         """
-        # By name: it stands above this module, and what it needs is an extra.
+        # By name: it is above this module, and what it needs is an extra.
         web: Any = importlib.import_module("windlass._web.app")
         made: Starlette = web.make_dashboard(self, auth, **settings)
         return made
 
     # --- opening and closing ---
 
-    async def storage(self) -> Storage:
-        """The storage, opened for this event loop."""
-        return (await self._link()).storage
-
     async def __aenter__(self) -> Self:
         """Open for this event loop."""
-        await self._link()
+        await self._parts.storage()
         return self
 
     async def __aexit__(
@@ -302,77 +338,8 @@ class Windlass(Producer):
         await self.close()
 
     async def close(self) -> None:
-        """Finish what is under way on this event loop and let go. Using the app reopens it.
+        """Finish what is under way on this event loop and close. Using the app reopens it.
 
-        Other event loops go on; ``app.blocking.close()`` ends the one of the blocking calls.
+        Other event loops stay open; ``app.blocking.close()`` ends the one of the blocking calls.
         """
-        link = self._links.pop(asyncio.get_running_loop(), None)
-        if link is not None:
-            await link.client.close()
-            await link.storage.close()
-
-    async def _settle(self) -> None:
-        """Finish what is under way on this event loop, without letting go."""
-        link = self._links.get(asyncio.get_running_loop())
-        if link is not None:
-            await link.client.close()
-
-    @contextmanager
-    def _arranged(
-        self, opener: StorageOpener, seams: Seams, make_client: Callable[..., Client]
-    ) -> Iterator[None]:
-        """Other surroundings for a while: what ``windlass.testing`` is made of."""
-        before = self._opener, self._seams, self._make_client, self._links, self._opening
-        self._opener, self._seams, self._make_client = opener, seams, make_client
-        self._links, self._opening = {}, {}
-        try:
-            yield
-        finally:
-            self._opener, self._seams, self._make_client, self._links, self._opening = before
-
-    async def _client(self) -> Client:
-        link = self._links.get(running_loop())
-        if link is None or self._pid != os.getpid():
-            link = await self._link()
-        return link.client
-
-    async def _link(self) -> _AppLoop:
-        self._notice_fork()
-        loop = running_loop()
-        link = self._links.get(loop)
-        if link is not None:
-            return link
-        opening = self._opening.get(loop)
-        if opening is None:
-            opening = self._opening[loop] = loop.create_task(self._open(loop))
-            opening.add_done_callback(lambda _: self._opening.pop(loop, None))
-        # Shielded: the first caller's cancellation must not fail the others.
-        return await asyncio.shield(opening)
-
-    async def _open(self, loop: asyncio.AbstractEventLoop) -> _AppLoop:
-        await self._close_dead_loops()
-        storage = await self._opener.open()
-        client = self._make_client(storage, self.settings, self._seams, self.bus, self)
-        if self.watch.tracing is not None:
-            client.surround(self.watch.tracing.around)
-        link = self._links[loop] = _AppLoop(loop, storage, client)
-        return link
-
-    async def _close_dead_loops(self) -> None:
-        """Let go of storages whose event loop has ended without closing the app."""
-        for loop in [loop for loop in list(self._links) if loop.is_closed()]:
-            await self._links.pop(loop).storage.close()
-
-    def _notice_fork(self) -> None:
-        if self._pid == os.getpid():
-            return
-        if not self._opener.shared:
-            message = (
-                "memory:// lives in one process and this is a forked child: its jobs would reach "
-                "nobody. Use sqlite:///jobs.db for several processes."
-            )
-            raise AppClosed(message)
-        self._pid = os.getpid()
-        _INHERITED.extend(self._links.values())
-        self._links.clear()
-        self._opening.clear()
+        await self._parts.connections.close()

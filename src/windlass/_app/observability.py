@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from windlass._client.client import Client
-from windlass._observe.backlog import Backlog
-from windlass._observe.bus import Bus
-from windlass._observe.log import EventLog
-from windlass._storage.protocol.storage import Storage
+from windlass._client.connections import Connections
+from windlass._core.job.job import NewJob
 from windlass._tasks.context import running_job
-from windlass._tasks.hooks import Middleware
-from windlass._worker.worker import Worker
+from windlass._tasks.hooks import Hooks
 from windlass.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,6 +22,7 @@ if TYPE_CHECKING:
     from windlass._observe.otel_metrics import OtelMetrics
     from windlass._observe.otel_tracing import Tracing
     from windlass._observe.prometheus import Metrics
+    from windlass._worker.worker import Worker
 
 __all__ = ["Observability"]
 
@@ -33,74 +31,83 @@ class Observability:
     """One app's log, metrics and spans."""
 
     def __init__(
-        self, storage: Callable[[], Awaitable[Storage]], bus: Bus, layers: list[Middleware]
+        self,
+        connections: Connections,
+        hooks: Hooks,
+        start: Callable[[Coroutine[Any, Any, object]], None],
+        url: str,
     ) -> None:
-        """Nothing is switched on."""
-        self._storage = storage
-        self._bus = bus
-        self._layers = layers
+        """Nothing is switched on. ``start`` runs something in the background."""
+        self._connections = connections
+        self._bus = hooks.bus
+        self._layers = hooks.layers
+        self._start = start
+        self._url = url
         self.working: set[Worker] = set()
         """The workers of this process."""
         self._unlog: Callable[[], None] | None = None
         self.measured: Metrics | None = None
-        self.metered: OtelMetrics | None = None
-        self.tracing: Tracing | None = None
+        self._metered: OtelMetrics | None = None
+        self._tracing: Tracing | None = None
 
     def enter(self, worker: Worker) -> None:
-        """A worker begins: what it does is logged, once however many there are."""
+        """Log what a worker does, once however many there are."""
+        from windlass._observe.log import EventLog  # noqa: PLC0415 -- only workers need it
+
         self.working.add(worker)
         if self._unlog is None and not self._bus.has(EventLog):
             self._unlog = self._bus.subscribe(EventLog(), wants_all=EventLog.wants_all)
 
     def leave(self, worker: Worker) -> None:
-        """It has ended."""
+        """Note that a worker has ended."""
         self.working.discard(worker)
         if not self.working and self._unlog is not None:
             self._unlog()
             self._unlog = None
 
-    def metrics(
-        self,
-        registry: CollectorRegistry | None,
-        start: Callable[[Coroutine[Any, Any, object]], None],
-    ) -> Metrics:
-        """Switch metrics on, or find them switched on. ``start`` runs something in background."""
+    def metrics(self, registry: CollectorRegistry | None) -> Metrics:
+        """Switch metrics on, or find them switched on."""
         from windlass._observe.prometheus import Metrics  # noqa: PLC0415 -- an extra
 
         if self.measured is None:
             self.measured = Metrics(
-                self._bus, registry, slots=self._slots, look=self._look, start=start
+                self._bus, registry, slots=self._slots, look=self._look, start=self._start
             )
         elif registry is not None and registry is not self.measured.registry:
             raise ConfigError("app.metrics() was called before, with another registry")
         return self.measured
 
-    def trace(self, provider: TracerProvider | None, clients: Iterable[Client], url: str) -> None:
-        """Switch tracing on, for ``clients`` that are open and all that follow."""
+    def trace(self, provider: TracerProvider | None) -> None:
+        """Switch tracing on, for clients that are open and all that follow."""
         from windlass._observe.otel_tracing import Tracing  # noqa: PLC0415 -- an extra
 
-        if self.tracing is None:
-            self.tracing = Tracing(provider, running_job, url)
-            self._layers.insert(0, self.tracing.run)  # what other layers do is part of the run
-            for client in clients:
-                client.surround(self.tracing.around)
+        if self._tracing is None:
+            self._tracing = Tracing(provider, running_job, self._url)
+            self._layers.insert(0, self._tracing.run)  # what other layers do is part of the run
+            for client in self._connections.clients:
+                self.surround(client)
 
-    def meter(
-        self,
-        provider: MeterProvider,
-        start: Callable[[Coroutine[Any, Any, object]], None],
-        url: str,
-    ) -> None:
+    def meter(self, provider: MeterProvider) -> None:
         """Switch OpenTelemetry's metrics on, or find them switched on. Tracing is on before."""
+        from windlass._observe.backlog import Backlog  # noqa: PLC0415
         from windlass._observe.otel_metrics import OtelMetrics  # noqa: PLC0415 -- an extra
 
-        if self.metered is None:
-            backlog = Backlog(self._look, start)
-            self.metered = OtelMetrics(
-                self._bus, provider, slots=self._slots, backlog=backlog, url=url
+        if self._metered is None:
+            backlog = Backlog(self._look, self._start)
+            self._metered = OtelMetrics(
+                self._bus, provider, slots=self._slots, backlog=backlog, url=self._url
             )
-            if self.tracing is not None:
-                self.tracing.on_sent = self.metered.sent
+            if self._tracing is not None:
+                self._tracing.tell_sent(self._metered.sent)
+
+    def surround(self, client: Client) -> None:
+        """Trace what ``client`` stores, if tracing is on."""
+        if self._tracing is not None:
+            client.surround(self._tracing.around)
+
+    def stamp(self, news: list[NewJob]) -> list[NewJob]:
+        """Add their trace to jobs that go into a user's transaction, if tracing is on."""
+        return news if self._tracing is None else self._tracing.stamp(news)
 
     def _slots(self) -> tuple[int, int]:
         slots = [worker.engine.slots for worker in tuple(self.working)]
@@ -108,7 +115,7 @@ class Observability:
 
     async def _look(self) -> list[dict[str, Any]]:
         """Every queue as a row of numbers."""
-        storage = await self._storage()
+        storage = await self._connections.storage()
         now = await storage.now()
         known = {record.queue: record for record in await storage.queues.queues()}
         rows = [msgspec.structs.asdict(counts) for counts in await storage.admin.counts()]

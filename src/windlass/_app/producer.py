@@ -1,43 +1,59 @@
-"""The part of an app that enqueues, and that handles of jobs ask."""
+"""Enqueues calls, and answers the handles of their jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from windlass._app.plugins import Installer
-from windlass._app.sync import BlockingClient
-from windlass._client.client import Client, check_calls, note_ids
+from windlass._app.blocking_loop import BlockingLoop
+from windlass._client.client import check_calls, job_for, needs_limits, note_ids
+from windlass._client.connections import Connections
 from windlass._client.transactional import Outbox, Wake, check_connection
-from windlass._core.job.ids import id_as_stored, job_ids_of
+from windlass._core.job.ids import job_ids_of
 from windlass._core.job.job import JobId, JobRecord
-from windlass._storage.protocol.jobs import CancelAnswer
+from windlass._storage.protocol.jobs import CancelAnswer, Inserted
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._storage.shared.batcher import copy_error
-from windlass._system.seams import Seams
 from windlass._tasks.context import report_wait, running_job
 from windlass._tasks.handle import Job
-from windlass._tasks.propagation import inherit_options, inherit_options_many
+from windlass._tasks.hooks import Hooks
+from windlass._tasks.propagation import OptionInheritance, inherit_options_many
+from windlass._tasks.registry import TaskRegistry
 from windlass._tasks.task import Call, Task
+from windlass.errors import UnknownTask
 
 if TYPE_CHECKING:
     from uuid import UUID
-
-    from windlass.admin import Admin
 
 __all__ = ["Producer"]
 
 R = TypeVar("R")
 
 
-class Producer(Installer):
+class Producer:
     """Stores calls, on this app's storage or on connections of the user's."""
 
-    admin: Admin
-    blocking: BlockingClient
-    _outbox: Outbox
-    _seams: Seams
+    def __init__(
+        self,
+        connections: Connections,
+        tasks: TaskRegistry,
+        hooks: Hooks,
+        outbox: Outbox,
+        loop: BlockingLoop,
+        *,
+        payload_limit: int,
+        cancel: Callable[[JobId], Awaitable[CancelAnswer]],
+    ) -> None:
+        """``loop`` runs blocking calls; ``cancel`` asks for the end of a job, on record."""
+        self._connections = connections
+        self._outbox = outbox
+        self._loop = loop
+        self._cancel = cancel
+        self._inheritance = OptionInheritance()
+        self.tasks = tasks
+        self.hooks = hooks
+        self.payload_limit = payload_limit
 
     async def enqueue_call(self, call: Call[R], *, job_id: JobId | None = None) -> Job[R]:
         """Store one call made by ``task.call(...)``."""
@@ -49,27 +65,25 @@ class Producer(Installer):
             )
             return jobs[0]
         if self.tasks.find(call.task.name) is not call.task or type(call.task) is not Task:
-            self._check_own((call,))
+            self._check_tasks((call,))
         if (job := running_job()) is not None:
-            call = inherit_options(call, job)
+            call = self._inheritance.inherit(call, job)
         try:
-            client = await self._client()
+            client = await self._connections.client()
         except BaseException as error:  # noqa: BLE001 -- raised again, with the id
             own = self._unopened(error, None if job_id is None else [job_id], 1)
             raise own from own.__cause__
         return await client.enqueue(call, job_id)
 
     def enqueue_call_sync(self, call: Call[R], *, job_id: JobId | None = None) -> Job[R]:
-        """The same, from code without an event loop."""
+        """Store one call from code without an event loop."""
         ask = call.options
         if ask.connection is not None:
             ids = None if job_id is None else [job_id]
-            jobs = self.blocking.enqueue_many(
-                [call], ids=ids, connection=ask.connection, wake=ask.wake
-            )
+            jobs = self.enqueue_many_sync([call], ids=ids, connection=ask.connection, wake=ask.wake)
             return jobs[0]
         instead = f"{call.task.name.rpartition('.')[2]}.enqueue(...)"
-        return self.blocking.run(self.enqueue_call(call, job_id=job_id), instead=instead)
+        return self._loop.run(self.enqueue_call(call, job_id=job_id), instead=instead)
 
     async def enqueue_many(
         self,
@@ -79,31 +93,53 @@ class Producer(Installer):
         connection: UserConnection | None = None,
         wake: Wake | None = None,
     ) -> list[Job[R]]:
-        """Store calls in one transaction, all or none; the handles are in order.
-
-        ``ids``: one for each call, such as the ``ids`` of the error that ended the same call
-        before: what was stored then is not stored again. ``connection``: yours; the jobs are part
-        of the transaction that is open on it.
-        """
+        """Store calls in one transaction, all or none; the handles are in order."""
         every = self._checked(calls, connection, wake)
         given = None if ids is None else job_ids_of(ids, len(every))
-        if connection is not None:
-            return await self._outbox.enqueue(every, connection, wake, given)
+        if connection is not None and (store := self._outbox.store()) is not None:
+            replies = await self._outbox.insert(store, every, connection, wake, given)
+            return self._handles(every, replies)
         try:
-            client = await self._client()
+            client = await self._connections.client()
         except BaseException as error:  # noqa: BLE001 -- raised again, with the ids
             own = self._unopened(error, given, len(every))
             raise own from own.__cause__
         return await client.enqueue_many(every, given)
 
+    def enqueue_many_sync(
+        self,
+        calls: Iterable[Call[R]],
+        *,
+        ids: Iterable[str | UUID] | None = None,
+        connection: UserConnection | None = None,
+        wake: Wake | None = None,
+    ) -> list[Job[R]]:
+        """Do the same from code without an event loop; a ``connection`` is used on this thread."""
+        if connection is not None:
+            every = self._checked(calls, connection, wake)
+            given = None if ids is None else job_ids_of(ids, len(every))
+            store = self._outbox.store()
+            if store is not None:
+                if any(map(needs_limits, every)) and not self._loop.is_here():
+                    # On a loop, too: a caller whose connection blocks has settled for blocking.
+                    self._loop.wait_for(self._define_for(every))
+                replies = self._outbox.insert_sync(store, every, connection, wake, given)
+                return self._handles(every, replies)
+            calls, ids = every, given
+        work = self.enqueue_many(calls, ids=ids, connection=connection, wake=wake)
+        return self._loop.run(work, instead="app.enqueue_many(...)")
+
+    def _handles(self, calls: Sequence[Call[R]], replies: Sequence[Inserted]) -> list[Job[R]]:
+        return [job_for(self, call, reply) for call, reply in zip(calls, replies, strict=True)]
+
     def _unopened(
         self, error: BaseException, ids: Sequence[JobId] | None, many: int
     ) -> BaseException:
-        """The error of a call whose storage could not be opened. Each caller gets its own, with
-        ids that nothing is stored under.
+        """Return the error of a call whose storage could not be opened. Each caller gets its own,
+        with ids that nothing is stored under.
         """
         own = copy_error(error) if isinstance(error, Exception) else error
-        note_ids(own, ids or self._seams.new_job_ids(many))
+        note_ids(own, ids or self._connections.new_job_ids(many))
         return own
 
     def _checked(
@@ -112,38 +148,30 @@ class Producer(Installer):
         every = list(calls)
         check_calls(every)
         check_connection(every, connection, wake)
-        self._check_own(every)
+        self._check_tasks(every)
         return every if (job := running_job()) is None else inherit_options_many(every, job)
 
+    def _check_tasks(self, calls: Sequence[Call[Any]]) -> None:
+        """Refuse calls of tasks that this app cannot run, and those that grants do not cover."""
+        for task in {call.task for call in calls}:
+            task.check(calls)
+            if self.tasks.find(task.name) is not task:
+                raise UnknownTask(task.name, self.tasks.names)
+
     async def _define_for(self, calls: Sequence[Call[Any]]) -> None:
-        await (await self._client()).define_for(calls)
+        await (await self._connections.client()).define_for(calls)
 
-    async def _client(self) -> Client:
-        """The client of this event loop."""
-        raise NotImplementedError
-
-    # --- jobs ---
-
-    def job(self, job_id: str | UUID) -> Job[Any]:
-        """A handle for an id you kept. Nothing is looked up until you ask it something.
-
-        ``task.job(id)`` is the same for jobs of one task, with the type of its results.
-        """
-        return Job(self, id_as_stored(job_id), created=False, task=None)
-
-    def job_of(self, job_id: str | UUID, task: Task[..., R]) -> Job[R]:
-        """What ``task.job(id)`` gives."""
-        return Job(self, id_as_stored(job_id), created=False, task=task)
+    # --- what handles ask ---
 
     async def refresh(self, job: JobId) -> JobRecord:
-        """The stored job, or JobNotFound."""
-        return await (await self._client()).refresh(job)
+        """Read the stored job; JobNotFound."""
+        return await (await self._connections.client()).refresh(job)
 
     async def result(self, job: JobId, timeout: timedelta | float | None = None) -> bytes | None:
-        """A job's encoded result; handles decode it."""
+        """Wait for a job's encoded result; handles decode it."""
         report_wait(job)
-        return await (await self._client()).result(job, timeout)
+        return await (await self._connections.client()).result(job, timeout)
 
     async def cancel(self, job: JobId) -> CancelAnswer:
         """Ask for a job's end."""
-        return await self.admin.jobs.cancel(job)
+        return await self._cancel(job)

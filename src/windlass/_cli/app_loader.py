@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from windlass._app.app import Windlass
+from windlass._app.parts import parts_of
 from windlass._tasks.task import BoundTask, Task
 from windlass.errors import ConfigError, WindlassError, suggestion
 
@@ -57,9 +58,10 @@ def load_app(target: str) -> Windlass:
         found = _attribute(found, name, module_name)
     if not isinstance(found, Windlass):
         raise AppNotFound(_not_an_app(target, found, module))
-    found.target = target
+    parts = parts_of(found)
+    parts.location.loaded_from(target)
     try:
-        found.load()
+        parts.load()
     except (Exception, SystemExit) as error:
         raise BrokenModule(", ".join(found.settings.imports), error) from error
     return found

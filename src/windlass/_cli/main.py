@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 from typing import Any, NamedTuple
 
@@ -90,7 +89,7 @@ class _LazyGroup(SuggestingGroup):
     """Knows its commands by name and one line; what they need is imported when they run."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- click's signature
-        return [name for name, entry in _COMMANDS.items() if _exists(entry)]
+        return list(_COMMANDS)
 
     def get_command(
         self,
@@ -98,7 +97,7 @@ class _LazyGroup(SuggestingGroup):
         cmd_name: str,
     ) -> click.Command | None:
         entry = _COMMANDS.get(cmd_name)
-        if entry is None or not _exists(entry):
+        if entry is None:
             return None
         module, _, name = entry.where.partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
@@ -116,10 +115,6 @@ class _LazyGroup(SuggestingGroup):
     ) -> None:
         formatter.write("\n")
         formatter.write(_START)
-
-
-def _exists(entry: _CommandEntry) -> bool:
-    return importlib.util.find_spec(entry.where.partition(":")[0]) is not None
 
 
 @click.group(

@@ -1,4 +1,4 @@
-"""The producer's side: enqueue jobs, wait for results, write the event log.
+"""The producer's side: open a storage for each event loop, enqueue jobs, wait for results.
 
 It knows no worker, and it changes stored jobs only through a store.
 """

@@ -71,8 +71,6 @@ class _TracedRun(Protocol):
 class Tracing:
     """Makes the spans of one app. It is a middleware (`run`) and a way to the store (`around`)."""
 
-    on_sent: Sent | None = None
-
     def __init__(
         self,
         provider: trace.TracerProvider | None,
@@ -85,10 +83,15 @@ class Tracing:
         self._server = server_of(url)
         self._tracer = trace.get_tracer("windlass", __version__, provider)
         self._running = running
+        self._sent: Sent | None = None
         self._now: dict[JobId, Context] = {}
         """Runs under way: handlers in child processes enqueue from outside of their span."""
         self._before: OrderedDict[JobId, SpanContext] = OrderedDict()
         """The last run of jobs that may be run again."""
+
+    def tell_sent(self, sent: Sent) -> None:
+        """Tell ``sent`` of every attempt to store jobs."""
+        self._sent = sent
 
     # --- enqueueing ---
 
@@ -145,8 +148,8 @@ class Tracing:
             raise
         finally:
             span.end()
-            if self.on_sent is not None and operation == "send":
-                self.on_sent(news, monotonic() - began, failed)
+            if self._sent is not None and operation == "send":
+                self._sent(news, monotonic() - began, failed)
 
     def _around(self, new: NewJob) -> Context:
         """The context that a job is enqueued in."""

@@ -3,123 +3,36 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
-from typing import Protocol
 
 import msgspec
 
-from windlass._core.job.job import NewJob
+from windlass._client.connections import Connections
 from windlass._core.schedule.schedule import Schedule
 from windlass._core.values.grants import Grants
 from windlass._core.values.names import shown
+from windlass._plugins import entry_points
+from windlass._plugins.builtin_maintenance import GRANTS, Maintenance
+from windlass._plugins.grant_checks import check_grants, check_ownership
 from windlass._plugins.names import OURS, check_plugin_name
 from windlass._plugins.plugin_task import PluginTask
 from windlass._plugins.registrar import Chore, Plugin, PluginContents, Registrar
 from windlass._plugins.restricted_context import PluginScope
 from windlass._schedules.declarations import ScheduleRegistry
+from windlass._schedules.edits import UNINSTALLED, Schedules, ScheduleView, write_of
 from windlass._settings.settings import Settings
+from windlass._storage.protocol.schedules import ScheduleStore, Written
 from windlass._tasks.context import Middleware
+from windlass._tasks.enqueuer import Enqueuer
 from windlass._tasks.services import Services
-from windlass._tasks.task import Enqueuer, Task
-from windlass.errors import DefinitionError, InvalidArgument, NotGranted
+from windlass.errors import DefinitionError, InvalidArgument, PluginUnknown, StoreBusy, suggestion
 
-__all__ = [
-    "Installed",
-    "PluginHost",
-    "RunChore",
-    "check_grants",
-    "check_ownership",
-    "install_plugin",
-    "uninstall_plugin",
-]
+__all__ = ["Installed", "Plugins", "RunChore"]
 
 RunChore = Callable[[Services], Awaitable[str]]
 
-
-def check_grants(plugin: str, brought: PluginContents, grants: Grants) -> None:
-    """Refuse a plugin with everything that it lacks, not the first thing only."""
-    lacking = [*_lacking(brought, grants)]
-    if lacking:
-        listed = "; ".join(f"{name} ({why})" for name, why in lacking)
-        raise NotGranted(
-            f"plugin {plugin!r} is not installed, because it needs what it was not granted: "
-            f"{listed}. Grant it, app.install(…, grants=Grants(…)), or do without the plugin: "
-            f"nothing of it remains."
-        )
-
-
-def _lacking(brought: PluginContents, grants: Grants) -> Iterator[tuple[str, str]]:
-    """The capability, as it is written in `Grants`, and what for."""
-    tasks = [task.name for task in brought.tasks]
-    timed = [declared.name for declared, _ in brought.declared if declared.call is not None]
-    if tasks and not grants.tasks:
-        yield "tasks=True", ", ".join(tasks)
-    for queue, names in _queues(brought.tasks).items():
-        if queue not in grants.queues:
-            missing = "queues=[…]" if queue is None else f"queues=[{queue!r}]"
-            yield missing, f"for {', '.join(names)}"
-    if timed and not grants.schedules:
-        yield "schedules=True", ", ".join(timed)
-    if brought.chores and not grants.chores:
-        yield "chores=True", ", ".join(brought.chores)
-    if brought.layers and grants.middleware is None:
-        yield "middleware='own' or 'all'", f"{len(brought.layers)} around jobs"
-    for service in brought.services:
-        if service not in grants.services:
-            yield f"services=[{service!r}]", "asked for by its handlers"
-    for task in brought.tasks:
-        if task.settings.unique is not None and task.settings.unique.scope == "global":
-            yield "unique keys of the whole application", f"scope='global' of {task.name}"
-
-
-def _queues(tasks: tuple[PluginTask, ...]) -> Mapping[str | None, list[str]]:
-    found: dict[str | None, list[str]] = {}
-    for task in tasks:
-        found.setdefault(task.settings.queue, []).append(task.name)
-    return found
-
-
-def check_ownership(
-    scope: PluginScope, brought: PluginContents, plans: Mapping[str, Schedule]
-) -> None:
-    """Refuse what would make jobs of somebody else's task, or put its own where they may not be."""
-    for task in brought.tasks:
-        taker = task.settings.on_failure
-        name = taker.name if isinstance(taker, Task) else taker
-        if name is not None and not scope.owns(name):
-            message = (
-                f"on_failure of {task.name!r} names {name!r}, which is no task of plugin "
-                f"{scope.plugin!r}: a plugin makes jobs of its own tasks only"
-            )
-            raise DefinitionError(message)
-    for schedule, plan in plans.items():
-        if plan.job is not None:
-            _check_job(scope, schedule, plan.job)
-
-
-def _check_job(scope: PluginScope, schedule: str, job: NewJob) -> None:
-    if not scope.owns(job.task):
-        message = (
-            f"schedule {schedule!r} runs {job.task!r}, which is no task of plugin "
-            f"{scope.plugin!r}: a plugin schedules its own tasks only"
-        )
-        raise DefinitionError(message)
-    if job.queue not in scope.grants.queues:
-        raise NotGranted(
-            f"plugin {scope.plugin!r} is not installed: schedule {schedule!r} puts its jobs on "
-            f"queue {job.queue!r}. Grant it, Grants(queues=[{job.queue!r}], …)."
-        )
-
-
-class PluginHost(Enqueuer, Protocol):
-    """What a plugin becomes part of: an app."""
-
-    settings: Settings
-    declarations: ScheduleRegistry
-    layers: list[Middleware]
-    chores: dict[str, RunChore]
-    plugins: dict[str, Installed]
+_TRIES = 20
 
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,35 +50,125 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
     layers: tuple[Middleware, ...] = ()
 
 
-def install_plugin(
-    home: PluginHost, plugin: Plugin, grants: Grants, *, ours: bool = False
-) -> Installed:
-    """Let a plugin say what it brings, look whether it may, and make it part of ``home``.
+class Plugins(Mapping[str, Installed]):
+    """The plugins of one app, by name; among them the one that every app has."""
 
-    Whatever goes wrong, in the plugin's own code or here, leaves ``home`` as it was.
-    """
-    given: object = grants
-    if not isinstance(given, Grants):
-        message = f"grants is a Grants such as Grants(tasks=True, queues=['default']), got {given}"
-        raise InvalidArgument(message)
-    name = _name_of(plugin)
-    if name == OURS and not ours:
-        message = f"{OURS!r} is the plugin that every app has: give yours another name"
-        raise InvalidArgument(message)
-    if name in home.plugins:
-        message = (
-            f"a plugin {name!r} is installed already: await app.uninstall({name!r}) first, or give "
-            f"the second one a name of its own"
+    def __init__(
+        self,
+        settings: Settings,
+        enqueuer: Enqueuer,
+        schedules: ScheduleRegistry,
+        connections: Connections,
+    ) -> None:
+        """``enqueuer`` stores the calls of the plugins' tasks; what plugins bring is added to its
+        tasks and hooks.
+        """
+        self._settings = settings
+        self._enqueuer = enqueuer
+        self._tasks, self._layers = enqueuer.tasks, enqueuer.hooks.layers
+        self._schedules = schedules
+        self._connections = connections
+        self._installed: dict[str, Installed] = {}
+        self.chores: dict[str, RunChore] = {}
+        """What schedules without a job do."""
+        self._install(OURS, Maintenance(), GRANTS)
+
+    def __getitem__(self, name: str) -> Installed:
+        return self._installed[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._installed])  # another thread may install one meanwhile
+
+    def __len__(self) -> int:
+        return len(self._installed)
+
+    def load(self) -> None:
+        """Install the plugins that the settings name, from the packages that offer them."""
+        for name, grants in self._settings.plugins.items():
+            if name not in self:
+                self.install(entry_points.load_plugin(name), grants)
+
+    def install(self, plugin: Plugin, grants: Grants) -> Installed:
+        """Let a plugin say what it brings, check that it may, and make it part of the app.
+
+        An error, in the plugin's own code or here, leaves the app as it was.
+        """
+        given: object = grants
+        if not isinstance(given, Grants):
+            message = (
+                f"grants is a Grants such as Grants(tasks=True, queues=['default']), got {given}"
+            )
+            raise InvalidArgument(message)
+        name = _name_of(plugin)
+        if name == OURS:
+            message = f"{OURS!r} is the plugin that every app has: give yours another name"
+            raise InvalidArgument(message)
+        if name in self:
+            message = (
+                f"a plugin {name!r} is installed already: await app.uninstall({name!r}) first, or "
+                f"give the second one a name of its own"
+            )
+            raise DefinitionError(message)
+        return self._install(name, plugin, grants)
+
+    async def uninstall(self, name: str) -> None:
+        """Start nothing of a plugin any more, and hold its schedules in the store."""
+        plugin = self.get(name)
+        if plugin is None:
+            near, known = suggestion(name, self), ", ".join(self)
+            raise PluginUnknown(f"no plugin {name!r} is installed.{near} Here: {known}")
+        if plugin.schedules:  # first: a store that is away leaves everything as it was
+            storage = await self._connections.storage()
+            book = Schedules(storage.schedules, storage.now, self._connections.new_job_ids)
+            await _hold_schedules(book, storage.schedules, plugin.schedules)
+        if self.get(name) is plugin:  # another call may have been quicker
+            self._remove(plugin)
+
+    def _install(self, name: str, plugin: Plugin, grants: Grants) -> Installed:
+        scope = PluginScope(name, grants)
+        registrar = Registrar(scope, self._enqueuer, inspect.getdoc(plugin) or "")
+        plugin.register(registrar)
+        brought = registrar.close()
+        check_grants(name, brought, grants)
+        plans, _ = brought.declared.plans(self._settings)
+        check_ownership(scope, brought, plans)
+        return self._commit(scope, brought, plans)
+
+    def _commit(
+        self, scope: PluginScope, brought: PluginContents, plans: Mapping[str, Schedule]
+    ) -> Installed:
+        with ExitStack() as undo:
+            for task in brought.tasks:
+                self._tasks.add(task)
+                undo.callback(self._tasks.remove, task.name)
+            self._schedules.extend(brought.declared)
+            undo.pop_all()
+        self._layers.extend(brought.layers)
+        self.chores.update({name: _chore(scope, chore) for name, chore in brought.chores.items()})
+        self._installed[scope.plugin] = made = Installed(
+            name=scope.plugin,
+            documentation=brought.documentation,
+            grants=scope.grants,
+            tasks=brought.tasks,
+            schedules=plans,
+            chores=tuple(brought.chores),
+            services=brought.services,
+            layers=brought.layers,
         )
-        raise DefinitionError(message)
-    scope = PluginScope(name, grants)
-    registrar = Registrar(scope, home, inspect.getdoc(plugin) or "")
-    plugin.register(registrar)
-    brought = registrar.close()
-    check_grants(name, brought, grants)
-    plans, _ = brought.declared.plans(home.settings)
-    check_ownership(scope, brought, plans)
-    return _commit(home, scope, brought, plans)
+        self._schedules.changed()  # to workers that run: a plugin may bring tasks alone
+        return made
+
+    def _remove(self, plugin: Installed) -> None:
+        """Start nothing of it here any more; running jobs go on, and what it has stored stays."""
+        del self._installed[plugin.name]
+        self._layers[:] = [layer for layer in self._layers if layer not in plugin.layers]
+        for chore in plugin.chores:
+            del self.chores[chore]
+        for schedule in plugin.schedules:
+            self._schedules.remove(schedule)
+        for task in plugin.tasks:
+            self._tasks.remove(task.name)
+        self._schedules.changed()
 
 
 def _name_of(plugin: object) -> str:
@@ -181,31 +184,6 @@ def _name_of(plugin: object) -> str:
     return check_plugin_name(plugin.name)
 
 
-def _commit(
-    home: PluginHost, scope: PluginScope, brought: PluginContents, plans: Mapping[str, Schedule]
-) -> Installed:
-    with ExitStack() as undo:
-        for task in brought.tasks:
-            home.tasks.add(task)
-            undo.callback(home.tasks.remove, task.name)
-        home.declarations.extend(brought.declared)
-        undo.pop_all()
-    home.layers.extend(brought.layers)
-    home.chores.update({name: _chore(scope, chore) for name, chore in brought.chores.items()})
-    home.plugins[scope.plugin] = made = Installed(
-        name=scope.plugin,
-        documentation=brought.documentation,
-        grants=scope.grants,
-        tasks=brought.tasks,
-        schedules=plans,
-        chores=tuple(brought.chores),
-        services=brought.services,
-        layers=brought.layers,
-    )
-    home.declarations.changed()  # to workers that run: a plugin may bring tasks alone
-    return made
-
-
 def _chore(scope: PluginScope, chore: Chore) -> RunChore:
     async def run(services: Services) -> str:
         return await chore(scope.services(services)) or "done"
@@ -213,14 +191,23 @@ def _chore(scope: PluginScope, chore: Chore) -> RunChore:
     return run
 
 
-def uninstall_plugin(home: PluginHost, plugin: Installed) -> None:
-    """Nothing of it starts here any more; what runs goes on, what it has left stays."""
-    del home.plugins[plugin.name]
-    home.layers[:] = [layer for layer in home.layers if layer not in plugin.layers]
-    for chore in plugin.chores:
-        del home.chores[chore]
-    for schedule in plugin.schedules:
-        home.declarations.remove(schedule)
-    for task in plugin.tasks:
-        home.tasks.remove(task.name)
-    home.declarations.changed()
+async def _hold_schedules(book: Schedules, store: ScheduleStore, names: Collection[str]) -> None:
+    """Fire none of these, in any process, until their plugin is installed again."""
+    for _ in range(_TRIES):
+        writes = [
+            write_of(
+                known,
+                msgspec.structs.replace(known.state, problem=UNINSTALLED, held=known.row.next_at),
+                None,
+            )
+            for known in await book.all()
+            if isinstance(known, ScheduleView)
+            and known.row.name in names
+            and known.state.fires
+            and known.row.next_at is not None  # what is only ever triggered fires nothing
+        ]
+        answers = await store.write(writes) if writes else ()
+        if all(answer.what is not Written.STALE for answer in answers):
+            return
+    message = "the plugin's schedules changed again and again while being stopped: try again"
+    raise StoreBusy(message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -50,7 +50,7 @@ class PluginTask(Task[..., Any]):
         self._bounds = frozenset(limit.name for limit in bounds)
         scope.tasks.add(self.name)
 
-    def check(self, calls: Iterable[Call[Any]]) -> None:
+    def check(self, calls: Sequence[Call[Any]]) -> None:
         """Refuse calls, wherever they come from, that would pass the grants by."""
         installed = self._enqueuer.tasks.find(self.name) is self
         if not installed:

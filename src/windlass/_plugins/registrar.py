@@ -15,7 +15,6 @@ from windlass._core.values.handler import (
     check_function,
     check_middleware,
     source_of,
-    unwrap_partial,
 )
 from windlass._core.values.names import check_name
 from windlass._plugins.names import qualify
@@ -23,12 +22,13 @@ from windlass._plugins.plugin_task import PluginTask
 from windlass._plugins.restricted_context import PluginScope
 from windlass._schedules.declarations import (
     ScheduleDeclaration,
-    ScheduleDefiner,
+    ScheduleDecorator,
+    ScheduleKeywords,
     ScheduleRegistry,
     check_rule,
 )
 from windlass._tasks.context import Context, Middleware
-from windlass._tasks.decorator_types import (
+from windlass._tasks.decorators import (
     AsyncContextTask,
     AsyncTask,
     AwaitableContextTask,
@@ -37,12 +37,13 @@ from windlass._tasks.decorator_types import (
     SyncContextTask,
     SyncTask,
     TaskDecorator,
+    plain_function,
 )
 from windlass._tasks.limits import Limit, limits_of
 from windlass._tasks.options import task_options
 from windlass._tasks.services import Services
-from windlass._tasks.task import Enqueuer, Task
-from windlass.errors import ConfigError, DefinitionError, DuplicateTask
+from windlass._tasks.task import Enqueuer
+from windlass.errors import DefinitionError, DuplicateTask
 
 __all__ = ["Chore", "Plugin", "Registrar"]
 
@@ -66,12 +67,12 @@ class Plugin(Protocol):
         ...
 
 
-class Registrar(ScheduleDefiner):
+class Registrar:
     """Given to a plugin once, while it is being installed."""
 
     def __init__(self, scope: PluginScope, enqueuer: Enqueuer, documentation: str) -> None:
-        super().__init__()
         self._scope = scope
+        self._declarations = ScheduleRegistry()
         self._enqueuer = enqueuer
         self._open = True
         self._tasks: dict[str, PluginTask] = {}
@@ -133,6 +134,16 @@ class Registrar(ScheduleDefiner):
             return self._add_task(target, options)
         return TaskDecorator(self._add_task, options)
 
+    def schedule(self, rule: Rule, **options: Unpack[ScheduleKeywords]) -> ScheduleDecorator:
+        """Run one of the plugin's tasks by a rule: as ``@app.schedule``, with names behind the
+        plugin's.
+        """
+        self._check_open()
+        name = options.get("name")
+        if name is not None:
+            options["name"] = self._qualified(name, "a schedule's name")
+        return ScheduleDecorator(self._declarations, rule, **options)
+
     def middleware(self, layer: Middleware) -> Middleware:
         """Run ``async def layer(ctx, call_next)`` around jobs: its own, or all, as granted."""
         self._check_open()
@@ -189,20 +200,12 @@ class Registrar(ScheduleDefiner):
             )
             raise DefinitionError(message)
 
-    def _schedule_name(self, name: str | None) -> str | None:
-        self._check_open()
-        return None if name is None else self._qualified(name, "a schedule's name")
-
     def _qualified(self, name: str, what: str) -> str:
         return qualify(self._scope.plugin, name, what)
 
     def _add_task(self, function: Callable[..., Any], given: Mapping[str, Any]) -> PluginTask:
         self._check_open()
-        if isinstance(function, Task):
-            message = f"{function!r} is already a task"
-            raise ConfigError(message)
-        function = unwrap_partial(function)
-        check_function(function)
+        function = plain_function(function)
         options = {"breaker": True, **given}
         concurrency = options.pop("concurrency", None)
         name = self._qualified(options.pop("name", None) or function.__name__, "a task's name")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar
 
 import msgspec
 
@@ -25,7 +25,7 @@ from windlass.errors import DefinitionError, InvalidArgument, PayloadError, Wind
 __all__ = [
     "ScheduleDeclaration",
     "ScheduleDecorator",
-    "ScheduleDefiner",
+    "ScheduleKeywords",
     "ScheduleRegistry",
     "check_rule",
     "check_schedule_name",
@@ -192,6 +192,21 @@ def _plan(declared: ScheduleDeclaration, settings: Settings) -> tuple[Schedule, 
     return plan_schedule(declared.name, declared.outline, call, settings, breaker=breaker)
 
 
+class ScheduleKeywords(TypedDict, total=False):
+    """The options of ``@app.schedule``; its docstring explains them."""
+
+    name: str | None
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any] | None
+    missed: Literal["skip", "one", "all"]
+    most_missed: int
+    overlap: Overlap
+    jitter: timedelta | float | str
+    starts: datetime | None
+    ends: datetime | None
+    breaker: bool
+
+
 class ScheduleDecorator:
     """``@app.schedule(...)``: on a task, or on a call of one."""
 
@@ -199,18 +214,35 @@ class ScheduleDecorator:
         self,
         declarations: ScheduleRegistry,
         rule: Rule,
-        name: str | None,
-        arguments: tuple[Sequence[Any], Mapping[str, Any]],
-        options: Mapping[str, Any],
+        *,
+        name: str | None = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        missed: Literal["skip", "one", "all"] = "one",
+        most_missed: int = 100,
+        overlap: Overlap = "skip",
+        jitter: timedelta | float | str = 0,
+        starts: datetime | None = None,
+        ends: datetime | None = None,
+        breaker: bool = True,
     ) -> None:
-        """Refuses what can be refused before there is a task."""
+        """Refuse what can be refused before there is a task."""
         check_rule(rule)
         self._declarations = declarations
         self._name = None if name is None else check_schedule_name(name)
-        self._args, self._kwargs = arguments
-        self._breaker = bool(options.get("breaker", True))
-        rest = {key: value for key, value in options.items() if key != "breaker"}
-        self._outline = Schedule(rule=rule, **rest)
+        self._args, self._kwargs = tuple(args), dict(kwargs or {})
+        self._breaker = bool(breaker)
+        # Texts and numbers that `Schedule` makes values of. All are given: what is stored of a
+        # schedule is compared with what was stored before, field by field.
+        written: dict[str, Any] = {"missed": missed, "jitter": jitter}
+        self._outline = Schedule(
+            rule=rule,
+            most_missed=most_missed,
+            overlap=overlap,
+            starts=starts,
+            ends=ends,
+            **written,
+        )
 
     def __call__(self, target: Target) -> Target:
         """Declare it; the answer is what was given, so that several may stand above each other."""
@@ -260,51 +292,3 @@ class ScheduleDecorator:
 
 def _misfit(name: str, error: WindlassError) -> str:
     return f"the arguments of schedule {name!r} do not fit: {error}. Correct args= or kwargs="
-
-
-class ScheduleDefiner:
-    """The part of an app, and of a plugin's registrar, that schedules are declared with."""
-
-    def __init__(self) -> None:
-        self._declarations = ScheduleRegistry()
-
-    def schedule(
-        self,
-        rule: Rule,
-        *,
-        name: str | None = None,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-        missed: Literal["skip", "one", "all"] = "one",
-        most_missed: int = 100,
-        overlap: Overlap = "skip",
-        jitter: timedelta | float | str = 0,
-        starts: datetime | None = None,
-        ends: datetime | None = None,
-        breaker: bool = True,
-    ) -> ScheduleDecorator:
-        """Run a task by a rule: ``@app.schedule(Cron("0 8 * * *"))`` above ``@app.task``, several
-        times if need be, or ``app.schedule(Every(60), name="eu")(report.call("eu"))``.
-        In a plugin the registrar takes the place of the app, and names stand behind the plugin's.
-
-        ``missed``: what becomes of slots that nobody was there to fire. ``overlap``: of one that
-        comes while a run is active: left out, waiting its turn ("queue"), allowed, or left out
-        when so many are. ``jitter``: each job waits up to so long. ``breaker``: after ten failures
-        in a row its slots are left out for a while.
-        """
-        options = {
-            "missed": missed,
-            "most_missed": most_missed,
-            "overlap": overlap,
-            "jitter": jitter,
-            "starts": starts,
-            "ends": ends,
-            "breaker": breaker,
-        }
-        arguments = (tuple(args), dict(kwargs or {}))
-        full = self._schedule_name(name)
-        return ScheduleDecorator(self._declarations, rule, full, arguments, options)
-
-    def _schedule_name(self, name: str | None) -> str | None:
-        """Give the name that is stored for the one that was written."""
-        return name

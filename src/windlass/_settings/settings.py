@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -255,6 +254,8 @@ def load_settings(
 
 
 def _from_file(path: Path, environment: Mapping[str, str]) -> Mapping[str, Any]:
+    import tomllib  # noqa: PLC0415 -- most apps have no file
+
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

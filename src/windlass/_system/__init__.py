@@ -1,4 +1,4 @@
-"""Access to time, randomness, ids and threads, and to green threads where a program uses them.
+"""Access to time, randomness, ids, threads, green threads and forks.
 
 Every other room asks here instead of calling the operating system, so that tests can decide.
 """

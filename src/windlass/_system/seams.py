@@ -6,7 +6,6 @@ them and a test can hold them still. A test in ``tests/architecture`` keeps it s
 
 from __future__ import annotations
 
-import os
 import random
 import secrets
 import threading
@@ -18,6 +17,7 @@ from typing import Protocol
 import msgspec
 
 from windlass._core.job.job import JobId
+from windlass._system.forks import renew_in_child
 from windlass._system.greenlets import green_threads, native_lock, run_native
 
 __all__ = [
@@ -81,18 +81,16 @@ def sleep(seconds: float) -> None:
     time.sleep(seconds)
 
 
-_chance = random.Random()  # noqa: S311 -- spreads load and makes ids unique; guards no secret
-_pid = os.getpid()
+class _Chance(random.Random):
+    """Spreads load and makes ids unique; guards no secret."""
+
+    def renew(self) -> None:
+        """Draw other numbers than the parent: a forked child must not repeat its ids."""
+        self.seed()
 
 
-def _after_fork() -> None:
-    global _chance, _pid  # noqa: PLW0603 -- a forked child must not repeat its parent's ids
-    _chance = random.Random()  # noqa: S311
-    _pid = os.getpid()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+_chance = _Chance()
+renew_in_child(_chance)
 
 
 def chance() -> float:

@@ -11,7 +11,7 @@ from windlass._core.values.handler import importable_module
 from windlass._tasks.task import TaskRegistry
 from windlass.errors import ConfigError
 
-__all__ = ["AppLocation", "app_location_of", "child_tasks"]
+__all__ = ["AppLocation", "AppLocator", "child_tasks"]
 
 
 class AppLocation(msgspec.Struct, frozen=True):
@@ -30,18 +30,29 @@ def child_tasks(tasks: TaskRegistry) -> list[str]:
     return [task.name for task in tasks if task.in_process]
 
 
-def app_location_of(app: object, tasks: TaskRegistry, target: str | None) -> AppLocation:
-    """The address of ``app``, or what to do to give it one.
+class AppLocator:
+    """Knows where other processes find one app."""
 
-    ``target`` is where it was loaded from, if it was loaded by name.
-    """
-    homes = {task.function.__module__ for task in tasks if task.in_process}
-    modules = sorted({importable_module(f"{home}.x").rpartition(".")[0] for home in homes})
-    found = target or _search(app, sorted(homes))
-    if found is None:
-        raise ConfigError(_nowhere(tasks))
-    path = tuple(entry or "." for entry in sys.path)
-    return AppLocation(found, tuple(name for name in modules if name != "__main__"), path)
+    def __init__(self, app: object, tasks: TaskRegistry) -> None:
+        """``app``: the object to look for in imported modules."""
+        self._app = app
+        self._tasks = tasks
+        self.target: str | None = None
+        """``module:variable``, if this process has loaded the app by that name."""
+
+    def loaded_from(self, target: str) -> None:
+        """Note the name that this process has loaded the app by."""
+        self.target = target
+
+    def locate(self) -> AppLocation:
+        """Say where a child process finds the app; ConfigError when it cannot."""
+        homes = {task.function.__module__ for task in self._tasks if task.in_process}
+        modules = sorted({importable_module(f"{home}.x").rpartition(".")[0] for home in homes})
+        found = self.target or _search(self._app, sorted(homes))
+        if found is None:
+            raise ConfigError(_nowhere(self._tasks))
+        path = tuple(entry or "." for entry in sys.path)
+        return AppLocation(found, tuple(name for name in modules if name != "__main__"), path)
 
 
 def _search(app: object, homes: list[str]) -> str | None:

@@ -1,26 +1,23 @@
-"""What a task needs from its app."""
+"""The producer of an app, as its tasks see it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from windlass._core.job.job import JobId
+from windlass._tasks.handle import Job, JobClient
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
-    from windlass._tasks.handle import Job
-    from windlass._tasks.registry import TaskRegistry
-    from windlass._tasks.task import Call, Task
+    from windlass._tasks.hooks import Hooks
+    from windlass._tasks.task import Call
 
 __all__ = ["Enqueuer"]
 
 R = TypeVar("R")
 
 
-class Enqueuer(Protocol):
-    """What a task needs from its app."""
+class Enqueuer(JobClient, Protocol):
+    """Stores the calls of tasks, and answers the handles of their jobs."""
 
     async def enqueue_call(self, call: Call[R], *, job_id: JobId | None = None) -> Job[R]:
         """Store one call, under this id if one is given."""
@@ -30,21 +27,12 @@ class Enqueuer(Protocol):
         """Store one call from code without an event loop."""
         ...
 
-    def job_of(self, job_id: str | UUID, task: Task[..., R]) -> Job[R]:
-        """A handle for a job of ``task``."""
-        ...
-
     @property
     def payload_limit(self) -> int:
         """Largest payload in bytes."""
         ...
 
     @property
-    def tasks(self) -> TaskRegistry:
-        """Every task it knows."""
-        ...
-
-    @property
-    def tenant_of(self) -> Callable[[], str | None] | None:
-        """Says whose calls are made here and now, if anybody has said how to know."""
+    def hooks(self) -> Hooks:
+        """The app's hooks: one of them may say which tenant is current."""
         ...

@@ -21,7 +21,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class JobClient(Protocol):
-    """What a handle needs from its app."""
+    """What a handle asks about its job."""
 
     async def refresh(self, job: JobId) -> JobRecord:
         """The stored job, or JobNotFound."""

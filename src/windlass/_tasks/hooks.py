@@ -1,4 +1,4 @@
-"""What an application hangs around its jobs: middleware, listeners, lifespans, state."""
+"""Middleware, listeners, lifespans, services and state that an application adds to its jobs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from typing import Any, TypeVar
 from windlass._core.job.event import Event
 from windlass._core.values.handler import can_call_with, check_middleware, source_of
 from windlass._observe.bus import Bus
-from windlass._tasks.app_location import AppLocation, app_location_of
 from windlass._tasks.context import CallNext, Context, Middleware
 from windlass._tasks.services import AttachedServices
-from windlass._tasks.task import TaskRegistry
 from windlass.errors import DefinitionError
 
 __all__ = ["CallNext", "Hooks", "Middleware", "call_through_middleware"]
@@ -34,42 +32,34 @@ async def call_through_middleware(
 
 
 class Hooks:
-    """The part of an app that its users hang their own code on."""
+    """The code and the objects that an application adds to its jobs."""
 
-    def __init__(self) -> None:
-        """Nothing hangs there yet."""
+    def __init__(self, app: object) -> None:
+        """``app``: what lifespans are called with."""
+        self._app = app
         self.bus: Bus = Bus()
-        self.tasks: TaskRegistry = TaskRegistry()
-        self.target: str | None = None
-        """``module:variable``, if it was loaded by that name."""
-        self.state: Any = None
-        """Anything your handlers need: ``ctx.state``."""
         self.services: AttachedServices = AttachedServices()
-        """What you lend to handlers, those of plugins among them: ``ctx.services``."""
-        self.more_queues: set[str] = set()
-        """Queues that calls may name though no task does: workers serve them, too."""
+        """What the application lends to handlers."""
         self.layers: list[Middleware] = []
         """The middleware, outermost first."""
         self.tenant_of: Callable[[], str | None] | None = None
         """Says whose calls are made here and now."""
-        self.lifespans: list[Callable[[Any], AbstractAsyncContextManager[Any]]] = []
-        """What surrounds a worker's life, outermost first."""
+        self.state: Any = None
+        """The application's own object."""
+        self._lifespans: list[Callable[[Any], AbstractAsyncContextManager[Any]]] = []
+
+    def set_state(self, state: Any) -> None:
+        """Give handlers another object as ``ctx.state``."""
+        self.state = state
 
     def middleware(self, layer: Middleware) -> Middleware:
-        """Run ``async def layer(ctx, call_next)`` around every job; the first one is outermost.
-
-        What it returns is the job's result, what it raises is the job's error, whether or not it
-        has called ``await call_next()``.
-        """
+        """Run ``layer`` around every job, inside those that are there."""
         check_middleware(layer)
         self.layers.append(layer)
         return layer
 
     def on_transition(self, listener: Callable[[Event], None]) -> Callable[[Event], None]:
-        """Call ``listener`` with every event of this process, after it is committed.
-
-        It runs on the event loop and must not block; what must happen exactly once is a job.
-        """
+        """Call ``listener`` with every event of this process."""
         if inspect.iscoroutinefunction(listener):
             message = (
                 f"a listener is called and not awaited: write {_name(listener)} with `def`. What "
@@ -80,11 +70,7 @@ class Hooks:
         return listener
 
     def lifespan(self, around: L) -> L:
-        """Surround the life of every worker with ``async def around(app)``, which yields once.
-
-        What stands before the ``yield`` has ended before the first job is claimed, what stands
-        after it begins when the last one is stored. Child processes have one of their own.
-        """
+        """Surround the life of every worker with ``around``."""
         if inspect.iscoroutinefunction(around) or not can_call_with(around, 1):
             message = (
                 f"a lifespan is `async def name(app)` with one `yield`, or a function that gives "
@@ -92,15 +78,11 @@ class Hooks:
             )
             raise DefinitionError(message)
         generates = inspect.isasyncgenfunction(around)
-        self.lifespans.append(asynccontextmanager(around) if generates else around)
+        self._lifespans.append(asynccontextmanager(around) if generates else around)
         return around
 
     def current_tenant(self, function: H) -> H:
-        """Ask ``def function() -> str | None`` for the tenant of every call, when it is made.
-
-        A tenant that the call itself gives wins; None: it has the one of the job it is made in,
-        if any. Called where the call is made, in its thread and with its context variables.
-        """
+        """Ask ``function`` for the tenant of every call, when it is made."""
         if self.tenant_of is not None:
             message = (
                 f"{_name(self.tenant_of)} says already which tenant is current, and there can be "
@@ -116,16 +98,12 @@ class Hooks:
         self.tenant_of = function
         return function
 
-    def locate(self) -> AppLocation:
-        """Where a child process finds this app; ConfigError when it cannot."""
-        return app_location_of(self, self.tasks, self.target)
-
     @asynccontextmanager
     async def living(self) -> AsyncIterator[None]:
-        """Inside every lifespan, for as long as the block lasts."""
+        """Stay inside every lifespan for as long as the block lasts."""
         async with AsyncExitStack() as stack:
-            for make in self.lifespans:
-                await stack.enter_async_context(make(self))
+            for make in self._lifespans:
+                await stack.enter_async_context(make(self._app))
             yield
 
 

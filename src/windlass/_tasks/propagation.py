@@ -12,25 +12,30 @@ from windlass._core.job.job import ClaimedJob
 from windlass._tasks.options import JobOptions
 from windlass._tasks.task import Call
 
-__all__ = ["inherit_options", "inherit_options_many"]
+__all__ = ["OptionInheritance", "inherit_options_many"]
 
 R = TypeVar("R")
 
 
-_last: tuple[ClaimedJob | None, JobOptions | None, JobOptions] = (None, None, JobOptions())
-"""Calls in a row that shared their options still do: they cost less to store."""
+class OptionInheritance:
+    """Gives calls what the job that makes them passes on.
 
+    Calls in a row that shared their options still do: they cost less to store.
+    """
 
-def inherit_options(call: Call[R], job: ClaimedJob) -> Call[R]:
-    """``call`` as made by ``job``. What the call itself says, by options or arguments, wins."""
-    global _last  # noqa: PLW0603 -- one step from the next call of a loop
-    if call.arguments is not None:
-        return msgspec.structs.replace(call, options=_options(call, job))
-    parent, asked, options = _last
-    if parent is not job or asked is not call.options:
-        options = _options(call, job)
-        _last = (job, call.options, options)
-    return msgspec.structs.replace(call, options=options)
+    def __init__(self) -> None:
+        self._last: tuple[ClaimedJob | None, JobOptions | None, JobOptions]
+        self._last = (None, None, JobOptions())
+
+    def inherit(self, call: Call[R], job: ClaimedJob) -> Call[R]:
+        """Return ``call`` as made by ``job``. What the call says, by options or arguments, wins."""
+        if call.arguments is not None:
+            return msgspec.structs.replace(call, options=_options(call, job))
+        parent, asked, options = self._last
+        if parent is not job or asked is not call.options:
+            options = _options(call, job)
+            self._last = (job, call.options, options)
+        return msgspec.structs.replace(call, options=options)
 
 
 def inherit_options_many(calls: Sequence[Call[R]], job: ClaimedJob) -> list[Call[R]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from windlass._core.limits.limit import LimitSpec
@@ -21,6 +21,7 @@ class TaskRegistry:
     def __init__(self) -> None:
         """Start empty."""
         self._tasks: dict[str, Task[..., Any]] = {}
+        self._more_queues: set[str] = set()
 
     def add(self, task: Task[..., Any]) -> None:
         """Register; a name that is taken is refused."""
@@ -71,3 +72,11 @@ class TaskRegistry:
     def names(self) -> Sequence[str]:
         """Sorted."""
         return sorted(self._tasks)
+
+    def add_queues(self, queues: Iterable[str]) -> None:
+        """Name queues that calls may use though no task does: workers serve them, too."""
+        self._more_queues.update(queues)
+
+    def queues(self, default: str) -> set[str]:
+        """Every queue that is named. ``default``: where jobs of tasks without a queue wait."""
+        return {task.settings.queue or default for task in self} | self._more_queues

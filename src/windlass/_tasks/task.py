@@ -17,7 +17,7 @@ from typing import (
 
 import msgspec
 
-from windlass._core.job.ids import job_id_of
+from windlass._core.job.ids import id_as_stored, job_id_of
 from windlass._core.job.job import FollowUp, JobId, LimitUse, OnLost
 from windlass._core.job.unique import UniqueKey as StoredUnique
 from windlass._core.limits.backoff import Backoff
@@ -30,6 +30,7 @@ from windlass._settings.settings import Settings
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._tasks.context import wants_context
 from windlass._tasks.enqueuer import Enqueuer
+from windlass._tasks.handle import Job
 from windlass._tasks.limits import JOB_ATTRIBUTES, Costs, LimitBinding, breaker_name, check_costs
 from windlass._tasks.on_failure import check_failure_task, check_on_failure_name, follow_up_of
 from windlass._tasks.options import JobOptions, RunIn, TaskOptions, some_time, tag_names
@@ -39,8 +40,6 @@ from windlass.errors import DefinitionError, InvalidArgument
 
 if TYPE_CHECKING:
     from uuid import UUID
-
-    from windlass._tasks.handle import Job
 
 __all__ = [
     "BoundTask",
@@ -180,7 +179,7 @@ class Task(Generic[P, R_co, Q, C_co]):
 
     def job(self, job_id: str | UUID) -> Job[R_co]:
         """A handle for the id of one of its jobs; nothing is looked up until you ask it."""
-        return self._enqueuer.job_of(job_id, self)
+        return Job(self._enqueuer, id_as_stored(job_id), created=False, task=self)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
         """A call to give to ``app.enqueue_many`` or ``ctx.enqueue``."""
@@ -265,8 +264,9 @@ class Task(Generic[P, R_co, Q, C_co]):
     ) -> Call[R_co]:
         codec = self.codec
         payload = codec.encode(args, kwargs, limit=self._enqueuer.payload_limit)
-        if self._enqueuer.tenant_of is not None and options.tenant is None:
-            options = self._tenanted(options, self._enqueuer.tenant_of())
+        tenant_of = self._enqueuer.hooks.tenant_of
+        if tenant_of is not None and options.tenant is None:
+            options = self._tenanted(options, tenant_of())
         if self._plain:
             return Call(self, payload, None, options, self.always)
         return self._call(payload, codec.named(args, kwargs), options)
@@ -280,6 +280,9 @@ class Task(Generic[P, R_co, Q, C_co]):
             owned = msgspec.structs.replace(options, tenant=tenant)
             last = self._owned = (options, tenant, owned)
         return last[2]
+
+    def check(self, calls: Sequence[Call[Any]]) -> None:
+        """Refuse calls of this task that may not be enqueued, before any of them is."""
 
     def call_of(self, payload: bytes, options: JobOptions) -> Call[R_co]:
         """A call whose arguments were encoded elsewhere."""

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from windlass._admin.explain.cause import with_target, without_commands
+from windlass._app.parts import parts_of
 from windlass._core.limits.limit import Rate
 from windlass._web.live.changes import LiveChanges
 from windlass._web.render import error_pages
@@ -91,11 +92,16 @@ class Dashboard:
             return without_commands(advice)
         return with_target(advice, self._target, url)
 
+    @property
+    def loaded_from(self) -> str | None:
+        """The name that this process has loaded the app by, for commands on pages."""
+        return parts_of(self.app).location.target
+
     @functools.cached_property
     def _target(self) -> str | None:
         """The app as commands name it, if it is a variable that they can import."""
         try:
-            return self.app.target or self.app.locate().target
+            return parts_of(self.app).location.locate().target
         except ConfigError:
             return None
 

@@ -33,7 +33,7 @@ from windlass._storage.protocol.transactions import UserConnection
 from windlass._system.seams import Seams
 from windlass._tasks.app_location import AppLocation
 from windlass._tasks.hooks import Middleware
-from windlass._tasks.propagation import inherit_options
+from windlass._tasks.propagation import OptionInheritance
 from windlass._tasks.services import AttachedServices, Services
 from windlass._tasks.task import Call, TaskRegistry
 from windlass._worker.child_process.pool import ChildPool
@@ -116,7 +116,7 @@ class Engine:
         self.following: FailureJobs = FailureJobs(around.seams.new_job_ids, settings, around.tasks)
         self.identity = Registration(storage, settings, worker, around.seams, around.tasks)
         self.misses: UnrunnableJobs = UnrunnableJobs(storage, around.tasks, self.identity)
-        self._chance = around.seams.chance
+        self._chance, self._inheritance = around.seams.chance, OptionInheritance()
         self.slots: Slots = Slots(worker, on_free=self._slot_freed)
         self.finisher: Finisher = Finisher(
             storage.jobs,
@@ -294,7 +294,7 @@ class Engine:
 
     async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:
         """Enqueue follow-up work that remembers where it came from."""
-        return await self._around.enqueue(inherit_options(call, job))
+        return await self._around.enqueue(self._inheritance.inherit(call, job))
 
     async def finish(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
         """Write a job's success into the user's transaction."""

@@ -59,11 +59,13 @@ class Worker:
         watch_loop: bool = True,
         look: timedelta = _LOOK,
         on_cancel: Literal["leave", "collapse"] = "leave",
+        on_beat: Callable[[], None] | None = None,
     ) -> None:
         """``aside`` runs the heartbeat; a simulation gives another one, and watches neither the
         loop nor the memory of the process that all its workers share. ``look``: how soon it sees
         what others have changed. ``on_cancel``: cancelling `run` is an order to leave at once, or,
-        where nothing but a handler could have done it, the loss of what runs.
+        where nothing but a handler could have done it, the loss of what runs. ``on_beat``: called
+        on the worker's loop after every heartbeat that found it live.
         """
         self._around = around
         self._settings = settings
@@ -84,8 +86,7 @@ class Worker:
         self._cancels = CancelPoller(storage.workers, self.engine.runner, lambda: self.id)
         self.reason: StopReason | None = None
         self.started: asyncio.Event = asyncio.Event()
-        self.on_beat: Callable[[], None] | None = None
-        """Called on the worker's loop after every beat that found it live."""
+        self._tell_beat = on_beat
         self._ended = asyncio.Event()
 
     @property
@@ -312,8 +313,8 @@ class Worker:
         if not beat.live:
             self._buried()
             return
-        if self.on_beat is not None:
-            self.on_beat()
+        if self._tell_beat is not None:
+            self._tell_beat()
         for claim in beat.cancelled:
             self.engine.runner.stop(claim, StopCause.CANCEL)
         self.engine.claimer.compare(beat.holding)

@@ -16,7 +16,7 @@ from windlass.testing._drain import (
 )
 from windlass.testing._enqueued import Enqueued, enqueued, enqueued_sync
 from windlass.testing._inline import TooDeep, inline
-from windlass.testing._isolation import isolated
+from windlass.testing._isolation import isolated, open_storage
 from windlass.testing._stepper import StillRunning
 
 __all__ = [
@@ -35,4 +35,5 @@ __all__ = [
     "enqueued_sync",
     "inline",
     "isolated",
+    "open_storage",
 ]

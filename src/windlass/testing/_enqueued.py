@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from windlass._app.app import Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.job import JobId, JobRecord
 from windlass._core.job.state import State
 from windlass._storage.protocol.admin import AdminStore
@@ -44,7 +45,7 @@ class Enqueued(msgspec.Struct, frozen=True):
 async def enqueued(app: Windlass, task: Task[..., Any] | None = None) -> list[Enqueued]:
     """The waiting jobs, in the order they were enqueued; of one task, or of all."""
     wanted = JobFilter(states=[State.WAITING], task=None if task is None else task.name)
-    jobs = await all_jobs((await app.storage()).admin, wanted)
+    jobs = await all_jobs((await parts_of(app).storage()).admin, wanted)
     return [_shown(app, job) for job in reversed(jobs)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -12,10 +12,10 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from windlass._app.app import Windlass
+from windlass._app.parts import parts_of
 from windlass._client.client import Client
 from windlass._core.job.job import JobId, JobRecord, NewJob
 from windlass._core.job.state import TERMINAL, State
-from windlass._storage.open import StorageOpener
 from windlass._storage.protocol.actions import AuditNote, RunNow
 from windlass._system.seams import new_job_id
 from windlass._tasks.handle import Job
@@ -63,22 +63,13 @@ def inline(app: Windlass, *, errors: Errors = "raise") -> PlainContext[None]:
 
 @contextmanager
 def _inline(app: Windlass, errors: Errors) -> Iterator[None]:
-    kept = app._opener.scheme == "memory"  # noqa: SLF001
+    parts = parts_of(app)
+    kept = parts.connections.opener.scheme == "memory"
     opener = opener_of(app) if kept else open_isolated_memory(app, VirtualClock())
-    with override_storage(app, opener, partial(InlineClient, app, errors)), _at_once(opener):
+    make_client = partial(parts.make_client, kind=partial(InlineClient, app, errors))
+    at_once = opener.at_once() if isinstance(opener, MemoryOpener) else nullcontext()
+    with override_storage(app, opener, make_client), at_once:
         yield
-
-
-@contextmanager
-def _at_once(opener: StorageOpener) -> Iterator[None]:
-    before = isinstance(opener, MemoryOpener) and opener.inline
-    try:
-        if isinstance(opener, MemoryOpener):
-            opener.inline = True
-        yield
-    finally:
-        if isinstance(opener, MemoryOpener):
-            opener.inline = before
 
 
 class InlineClient(Client):

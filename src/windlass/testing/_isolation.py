@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import msgspec
 
 from windlass._app.app import Windlass
-from windlass._client.client import Client
+from windlass._app.parts import parts_of
+from windlass._client.connections import MakeClient
 from windlass._storage.memory import MemoryDatabase
 from windlass._storage.open import TRANSACTIONAL, StorageOpener, check_url
+from windlass._storage.protocol.storage import Storage
 from windlass._storage.protocol.transactions import UserInsertStore
 from windlass._storage.timings import Timings
 from windlass._system.seams import Seams
@@ -27,6 +29,7 @@ __all__ = [
     "PlainContext",
     "isolated",
     "open_isolated_memory",
+    "open_storage",
     "opener_of",
     "override_storage",
     "virtual_clock",
@@ -94,12 +97,13 @@ def isolated(app: Windlass, *, clock: VirtualClock | None = None) -> PlainContex
 @contextmanager
 def _isolated(app: Windlass, clock: VirtualClock | None) -> Iterator[VirtualClock]:
     clock = VirtualClock() if clock is None else clock
-    state = app.state
+    hooks = parts_of(app).hooks
+    state = hooks.state
     try:
-        with override_storage(app, open_isolated_memory(app, clock), Client):
+        with override_storage(app, open_isolated_memory(app, clock)):
             yield clock
     finally:
-        app.state = state
+        hooks.set_state(state)
 
 
 class MemoryOpener(StorageOpener):
@@ -111,13 +115,12 @@ class MemoryOpener(StorageOpener):
         self._memory = MemoryDatabase(clock=clock)
         self._transactions: IsolatedTransactions | None = None
         self._transactional = check_url(app.settings.url) in TRANSACTIONAL
-        self.inline = False
-        """Jobs run before the call that enqueues them returns: no transaction is waited for."""
+        self._inline = False
         self.timings = _LoopYield(self)
 
     def transactions(self) -> UserInsertStore | None:
         """Jobs on connections of the user's, if the app's own storage can have them."""
-        if self.inline or not self._transactional or self._memory is None:
+        if self._inline or not self._transactional or self._memory is None:
             return None
         if self._transactions is None:
             # Only here: it needs the PostgreSQL driver, as connection= does.
@@ -125,6 +128,15 @@ class MemoryOpener(StorageOpener):
 
             self._transactions = IsolatedTransactions(self._memory)
         return self._transactions
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Wait for no transaction: jobs run before the call that enqueues them returns."""
+        before, self._inline = self._inline, True
+        try:
+            yield
+        finally:
+            self._inline = before
 
     def waits(self) -> bool:
         """Whether the end of a transaction may have been told and not been heard yet."""
@@ -157,22 +169,22 @@ def open_isolated_memory(app: Windlass, clock: VirtualClock) -> MemoryOpener:
 
 @contextmanager
 def override_storage(
-    app: Windlass, opener: StorageOpener, make_client: Callable[..., Client]
+    app: Windlass, opener: StorageOpener, make_client: MakeClient | None = None
 ) -> Iterator[None]:
     """Give the app this storage and this client; what the block started is stopped at its end."""
-    blocking_before = app.blocking.loop
-    try:
-        seams = Seams(chance=_middle, wall=opener.clock.now)
-        with app._arranged(opener, seams, make_client):  # noqa: SLF001
-            yield
-    finally:
-        if app.blocking.loop is not blocking_before:
-            app.blocking.stop()
+    seams = Seams(chance=_middle, wall=opener.clock.now)
+    with parts_of(app).on_storage(opener, seams, make_client):
+        yield
+
+
+async def open_storage(app: Windlass) -> Storage:
+    """Open the storage of ``app`` for this event loop: for tests that ask the store itself."""
+    return await parts_of(app).storage()
 
 
 def opener_of(app: Windlass) -> StorageOpener:
     """What opens the app's storages now; refused unless they live in memory."""
-    opener = app._opener  # noqa: SLF001
+    opener = parts_of(app).connections.opener
     if opener.scheme != "memory":
         message = (
             f"{app!r} is not isolated: a test would run the jobs of its real storage. Wrap "

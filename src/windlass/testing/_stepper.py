@@ -10,6 +10,7 @@ from datetime import timedelta
 import msgspec
 
 from windlass._app.app import Windlass
+from windlass._app.parts import parts_of
 from windlass._client.job_events import publish_expired_events
 from windlass._core.job.event import Event, JobMoved
 from windlass._core.job.job import JobRecord
@@ -139,11 +140,12 @@ class Stepper:
 async def make_stepper(app: Windlass, patience: timedelta = PATIENCE) -> AsyncIterator[Stepper]:
     """A stepper for an isolated app."""
     opener_of(app)
-    app.load()
+    parts = parts_of(app)
+    parts.load()
     # In this process whatever run_in says: what a test has replaced is replaced nowhere else.
-    around = msgspec.structs.replace(await app.surroundings(), locate=None)
+    around = msgspec.structs.replace(await parts.workers.dependencies(), locate=None)
     stepper = Stepper(around, patience)
-    deaf = app.bus.subscribe(stepper.note)
+    deaf = parts.hooks.bus.subscribe(stepper.note)
     try:
         yield stepper
     finally:

@@ -70,6 +70,10 @@ class _DeferredCalls(msgspec.Struct, eq=False):
     within: object = None
     """The transaction or savepoint of a session that they are part of."""
 
+    def belong_to(self, transaction: object) -> None:
+        """Make them part of this one."""
+        self.within = transaction
+
 
 _Store = Callable[[_DeferredCalls], None]
 
@@ -197,7 +201,7 @@ class _SqlAlchemySession(_Ledger):
         listen(session, "after_transaction_end", self._ended)
 
     def entered(self, batch: _DeferredCalls) -> None:
-        batch.within = _innermost(self.connection)
+        batch.belong_to(_innermost(self.connection))
 
     def _ended(self, _: object, transaction: Any) -> None:
         if transaction not in self._committed:  # rolled back; or closed, which is the same
@@ -208,7 +212,7 @@ class _SqlAlchemySession(_Ledger):
             self.commit()
         for batch in self.batches:
             if batch.within is transaction:
-                batch.within = _around(transaction)
+                batch.belong_to(_around(transaction))
 
 
 def _innermost(session: Any) -> Any:

@@ -18,6 +18,7 @@ from tests.architecture.interface.program import pyproject
 from tests.architecture.interface.shop import own_environment
 from tests.architecture.source import PACKAGE
 from windlass import Grants, Windlass
+from windlass._app.parts import parts_of
 from windlass.errors import ConfigError
 
 UNKNOWN = "is no setting"
@@ -110,7 +111,7 @@ def _accepted(url: str, **given: Any) -> bool:
 def _redis_options(url: str) -> list[str]:
     """What the refusal of an unknown option names; nothing is connected to."""
     try:
-        asyncio.run(Windlass(f"{url}?nothing=1").storage())
+        asyncio.run(parts_of(Windlass(f"{url}?nothing=1")).storage())
     except ConfigError as error:
         return re.findall(r"\w+", str(error).partition("there are ")[2].partition(". ")[0])
     raise AssertionError(f"{url} takes any option")

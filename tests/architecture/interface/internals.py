@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from windlass import Windlass
+from windlass._app.parts import parts_of
 from windlass._cli import exit_codes as codes
 from windlass._cli.bench.measurement import BenchResult
 from windlass._cli.worker_process.messages import WorkerBanner
@@ -37,7 +38,7 @@ __all__ = [
 
 def started_fields() -> Iterable[str]:
     """What a worker's first log line holds beside the fields of all lines."""
-    settings = Windlass("memory://").worker_settings()
+    settings = parts_of(Windlass("memory://")).workers.settings()
     start = WorkerBanner(
         target="",
         worker="",

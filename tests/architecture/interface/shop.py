@@ -31,6 +31,7 @@ from windlass import (
     Unique,
     Windlass,
 )
+from windlass._app.parts import parts_of
 
 MODULE = "windlass_interface_shop"
 
@@ -197,7 +198,9 @@ def _app(url: str, held: asyncio.Event, go_on: asyncio.Event) -> Windlass:
 async def _asked(url: str, copy: str) -> list[tuple[str, Any]]:
     held, go_on, cooled = asyncio.Event(), asyncio.Event(), asyncio.Event()
     app = _app(url, held, go_on)
-    app.bus.subscribe(lambda event: cooled.set() if type(event).__name__ == COOLED else None)
+    parts_of(app).hooks.bus.subscribe(
+        lambda event: cooled.set() if type(event).__name__ == COOLED else None
+    )
     module = types.ModuleType(MODULE)
     vars(module)["app"] = app
     said: list[tuple[str, Any]] = []

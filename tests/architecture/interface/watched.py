@@ -22,6 +22,7 @@ from tests.architecture.interface import internals
 from tests.architecture.interface.shop import own_environment
 from tests.architecture.source import PACKAGE
 from windlass import Backoff, Context, Snooze, Throttled, Windlass
+from windlass._app.parts import parts_of
 
 Kinds = {kind.__name__: kind for kind in get_args(internals.Event)}
 
@@ -76,7 +77,7 @@ async def _watch(lines: _Lines) -> Watched:
         await app.admin.queues.set("default", max_running=9)
         async with app.worker(until_empty=True) as worker:
             for event in _events():
-                app.bus.publish(event)
+                parts_of(app).hooks.bus.publish(event)
             await worker.wait()
         logging.getLogger("windlass").info("stack", stack_info=True)
         await page.page()

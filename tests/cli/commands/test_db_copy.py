@@ -11,6 +11,7 @@ import pytest
 from tests.architecture.source import ROOT
 from tests.cli.fixtures import Desk, Said
 from windlass import Windlass
+from windlass._app.parts import parts_of
 from windlass._cli.commands.db import copy
 from windlass._cli.main import main
 from windlass.testing.conformance.steps import HOUR, a_worker
@@ -59,14 +60,14 @@ def test_everything_is_copied_and_again_nothing_is(move: Move) -> None:
     stored = new.blocking.run(new.admin.jobs.find(limit=9))
     assert {job.id for job in stored} >= set(ids)
     new.blocking.run(new.close())
-    new.blocking.stop()
+    parts_of(new).blocking_loop.stop()
 
 
 def test_who_works_is_named_and_nothing_is_copied(move_file: Move) -> None:
     desk = move_file.desk
 
     async def register() -> None:
-        await (await desk.app.storage()).workers.register(a_worker("w1", lease=HOUR))
+        await (await parts_of(desk.app).storage()).workers.register(a_worker("w1", lease=HOUR))
 
     desk.run(register())
     said = move_file()

@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli.processes import Running, gone_within, windlass
 from windlass import Windlass
+from windlass._app.parts import parts_of
 from windlass._cli.demo.live import TITLE, DemoLoop, simulate_past
 from windlass._core.job.state import State
 
@@ -34,7 +35,7 @@ def test_the_demo_ends_as_it_should_and_tells_every_state(tmp_path: Path) -> Non
     app = Windlass(f"sqlite:///{kept}")
     jobs = app.blocking.run(app.admin.jobs.find(limit=1000))
     app.blocking.run(app.close())
-    app.blocking.stop()
+    parts_of(app).blocking_loop.stop()
     assert len(jobs) == 61
     assert {job.state for job in jobs} == {
         State.SUCCEEDED,

@@ -13,13 +13,14 @@ import pytest
 from tests.architecture.source import ROOT
 from tests.cli.fixtures import Desk
 from tests.cli.processes import windlass
+from windlass._app.parts import parts_of
 from windlass._cli.main import main
 from windlass.testing.conformance.steps import HOUR, a_worker
 
 
 def enlisted(desk: Desk) -> None:
     async def register() -> None:
-        storage = await desk.app.storage()
+        storage = await parts_of(desk.app).storage()
         await storage.workers.register(a_worker("w1", lease=HOUR))
 
     desk.run(register())

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from tests.cli.processes import Running, until, windlass
 from tests.cli.shop import Shop
+from windlass._app.parts import parts_of
 
 
 def order(shop: Shop, *words: str) -> dict[str, object]:
@@ -65,7 +66,7 @@ def test_a_backoff_that_is_set_holds_for_jobs_whose_task_has_none(shop: Shop) ->
 
     def waits_an_hour() -> bool:
         """A worker learns of it within a second: until then jobs wait as by default."""
-        tried = shop.app.blocking.run(shop.app.enqueue_call(stumble.call())).id
+        tried = shop.app.blocking.run(parts_of(shop.app).producer.enqueue_call(stumble.call())).id
         assert until(lambda: shop.job(tried).error is not None)
         job = shop.job(tried)
         return job.started_at is not None and job.due - job.started_at > timedelta(minutes=59)

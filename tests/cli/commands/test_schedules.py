@@ -19,6 +19,7 @@ from tests.architecture.source import ROOT
 from tests.cli.fixtures import Said, empty_file
 from tests.cli.processes import windlass
 from windlass import Cron, Every, Manual, Once, Windlass
+from windlass._app.parts import parts_of
 from windlass._cli.commands.schedules import schedules
 from windlass._cli.main import main
 from windlass._core.job.state import State
@@ -104,7 +105,7 @@ class Diary:
 
     def close(self) -> None:
         self.run(self.app.close())
-        self.app.blocking.stop()
+        parts_of(self.app).blocking_loop.stop()
 
 
 def declare(app: Windlass) -> None:
@@ -314,7 +315,7 @@ def test_a_schedule_that_cannot_be_read_says_why_and_can_be_deleted(diary: Diary
     write = ScheduleWrite(name="bad", revision=0, body=b'{"plan": 5}')
 
     async def store() -> None:
-        await (await diary.app.storage()).schedules.write([write])
+        await (await parts_of(diary.app).storage()).schedules.write([write])
 
     diary.run(store())
     told = diary("show", "bad", "--json").json

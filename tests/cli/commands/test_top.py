@@ -18,6 +18,7 @@ from rich.console import Console
 from tests.cli.fixtures import Desk
 from tests.cli.processes import PATIENCE, environment
 from windlass import Windlass
+from windlass._app.parts import parts_of
 from windlass._cli.top.frame import render_frame, sparkline
 from windlass._cli.top.frame_reader import read_frame
 from windlass._core.job.job import NewJob
@@ -46,7 +47,7 @@ async def test_a_frame_tells_how_things_stand() -> None:
     app = Windlass("memory://")
     with isolated(app) as clock:
         async with app:
-            storage = await app.storage()
+            storage = await parts_of(app).storage()
             worker = msgspec.structs.replace(a_worker("w1", lease=HOUR), queues=["mail", "idle"])
             await storage.workers.register(worker)
             await storage.workers.beat("w1", memory=64 * 2**20)
@@ -89,7 +90,7 @@ async def test_a_narrow_screen_leaves_columns_out_and_folds_no_name(width: int) 
     app, worker, queue = Windlass("memory://"), "w0123456789ab", "reports-of-all-shops"
     with isolated(app):
         async with app:
-            storage = await app.storage()
+            storage = await parts_of(app).storage()
             start = msgspec.structs.replace(a_worker(worker, lease=HOUR), queues=[queue])
             await storage.workers.register(start)
             await storage.jobs.insert([NewJob(id=new_job_id(), task="send", queue=queue)])

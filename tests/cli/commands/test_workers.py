@@ -12,6 +12,7 @@ import pytest
 
 from tests.architecture.source import ROOT
 from tests.cli.fixtures import Desk
+from windlass._app.parts import parts_of
 from windlass._core.job.job import NewJob
 from windlass._storage.protocol.jobs import Want
 from windlass._storage.protocol.storage import Storage
@@ -44,7 +45,7 @@ async def registered(storage: Storage, worker: str, **said: Any) -> None:
 
 async def a_crew(desk: Desk) -> None:
     """One at work, one that fell silent, one buried and one that has left."""
-    storage = await desk.app.storage()
+    storage = await parts_of(desk.app).storage()
     await storage.jobs.insert([NewJob(id=new_job_id(), task="slow")])
     await registered(storage, "gone", host="h\x1b[2J")
     await storage.workers.leave("gone", [])
@@ -132,7 +133,9 @@ def test_all_workers_that_match_are_told_and_those_that_cannot_hear_are_not(
 
 
 async def _another(desk: Desk) -> None:
-    await registered(await desk.app.storage(), "other", host="elsewhere", lease=timedelta(hours=1))
+    await registered(
+        await parts_of(desk.app).storage(), "other", host="elsewhere", lease=timedelta(hours=1)
+    )
 
 
 def test_a_stop_is_asked_about_and_wrong_words_are_refused(

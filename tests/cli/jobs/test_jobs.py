@@ -17,6 +17,7 @@ from tests.cli.fixtures import Desk
 from tests.cli.processes import windlass
 from windlass import GiveUp
 from windlass._admin import queues
+from windlass._app.parts import parts_of
 from windlass._cli.commands.workers import workers
 from windlass._cli.jobs.command import jobs
 from windlass._core.job.job import AttemptError, ClaimedJob, NewJob, Progress
@@ -86,7 +87,7 @@ def running(desk: Desk, job: NewJob) -> ClaimedJob:
     worker: WorkerStart = msgspec.structs.replace(a_worker("w1"), version=__version__)
 
     async def claimed() -> ClaimedJob:
-        storage: Storage = await desk.app.storage()
+        storage: Storage = await parts_of(desk.app).storage()
         await storage.workers.register(worker)
         await storage.jobs.insert([job])
         (one,) = (await storage.jobs.claim("w1", [Want(job.queue, 1)], total=1)).jobs
@@ -220,7 +221,7 @@ def test_a_result_and_progress_are_shown(desk: Desk) -> None:
 
 
 async def report(desk: Desk, job: ClaimedJob, progress: Progress) -> None:
-    await (await desk.app.storage()).jobs.report([(job.claim, progress)])
+    await (await parts_of(desk.app).storage()).jobs.report([(job.claim, progress)])
 
 
 def test_an_error_of_several_lines_is_shown_line_by_line(desk: Desk) -> None:
@@ -250,7 +251,7 @@ def test_what_jobs_bring_along_steers_no_terminal(everywhere: Desk) -> None:
 
 
 async def ended(desk: Desk, job: ClaimedJob, error: AttemptError) -> None:
-    await (await desk.app.storage()).jobs.apply([fail(job, by="w1", error=error)])
+    await (await parts_of(desk.app).storage()).jobs.apply([fail(job, by="w1", error=error)])
 
 
 def test_a_damaged_payload_does_not_damage_the_answer(desk: Desk) -> None:
@@ -281,7 +282,7 @@ def test_a_job_is_explained(everywhere: Desk) -> None:
 
 
 def test_an_explanation_says_when_the_job_is_expected(desk: Desk) -> None:
-    desk.run(desk.app.storage())
+    desk.run(parts_of(desk.app).storage())
     running(desk, NewJob(id=new_job_id(), task="fetch"))
     job = desk.fetch.options(delay=3600).enqueue_sync("a").id
     told = desk("jobs", "explain", job, "--json").json

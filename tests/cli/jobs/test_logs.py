@@ -9,6 +9,7 @@ import msgspec
 
 from tests.cli.fixtures import Desk
 from tests.cli.processes import Running
+from windlass._app.parts import parts_of
 from windlass._core.job.job import ClaimedJob, NewJob
 from windlass._core.job.transition import succeed
 from windlass._storage.protocol.jobs import Want
@@ -23,7 +24,7 @@ SECOND = LogLine(START, logging.ERROR, "too large")
 
 def at_work(desk: Desk) -> ClaimedJob:
     async def claimed() -> ClaimedJob:
-        storage = await desk.app.storage()
+        storage = await parts_of(desk.app).storage()
         await storage.workers.register(a_worker("w1", lease=HOUR))
         await storage.jobs.insert([NewJob(id=new_job_id(), task="resize")])
         (job,) = (await storage.jobs.claim("w1", [Want("default", 1)], total=1)).jobs
@@ -35,7 +36,7 @@ def at_work(desk: Desk) -> ClaimedJob:
 
 def logged(desk: Desk, job: ClaimedJob, number: int, *lines: LogLine) -> None:
     async def append() -> None:
-        storage = await desk.app.storage()
+        storage = await parts_of(desk.app).storage()
         await storage.journal.append_logs([LogChunk(job.claim, number, lines)])
 
     desk.run(append())
@@ -70,7 +71,7 @@ def test_lines_are_followed_until_the_job_has_ended(desk: Desk, tmp_path: Any) -
         running.wait_for("too large")
 
         async def end() -> None:
-            storage = await desk.app.storage()
+            storage = await parts_of(desk.app).storage()
             await storage.jobs.apply([succeed(job, by="w1", result=None)])
 
         desk.run(end())

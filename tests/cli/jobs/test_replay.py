@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.fixtures import Said
 from windlass import Windlass
+from windlass._app.parts import parts_of
 from windlass._cli.main import main
 from windlass._core.job.job import JobRecord
 
@@ -115,7 +116,7 @@ def replayed(
     made = Replayed(tmp_path, capsys)
     yield made
     made.app.blocking.run(made.app.close())
-    made.app.blocking.stop()
+    parts_of(made.app).blocking_loop.stop()
     del sys.modules["replayed"]
 
 

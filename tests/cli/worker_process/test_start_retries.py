@@ -18,6 +18,7 @@ from tests.servers.binaries import free_port
 from tests.servers.postgres import PostgresServer
 from tests.servers.valkey import ValkeyServer
 from windlass import Windlass
+from windlass._app.parts import parts_of
 
 Own = Callable[..., PostgresServer | ValkeyServer]
 
@@ -59,7 +60,7 @@ def enqueue(url: str) -> Callable[[], int]:
             return app.blocking.result(job, 30)
         finally:
             app.blocking.run(app.close())
-            app.blocking.stop()
+            parts_of(app).blocking_loop.stop()
 
     return result
 

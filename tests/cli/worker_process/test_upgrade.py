@@ -18,6 +18,7 @@ import redis
 from tests.cli.processes import Running, environment, until
 from tests.storage.newer_schema import downgraded, upgraded
 from windlass import Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State
 from windlass._storage.open import StorageOpener
@@ -71,7 +72,7 @@ class Yard:
     def close(self) -> None:
         self._app.blocking.run(self._storage.close())
         self._app.blocking.run(self._app.close())
-        self._app.blocking.stop()
+        parts_of(self._app).blocking_loop.stop()
 
 
 async def _held(gate: str) -> str:
@@ -183,4 +184,4 @@ def test_the_worker_of_an_older_commit_leaves_a_store_of_the_next_version(
     (job,) = app.blocking.run(app.admin.jobs.find(JobFilter()))
     assert (job.task, job.state) == ("held", State.SUCCEEDED)
     app.blocking.run(app.close())
-    app.blocking.stop()
+    parts_of(app).blocking_loop.stop()

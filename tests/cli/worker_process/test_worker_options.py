@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from windlass import Windlass
+from windlass._app.parts import parts_of
 from windlass._cli.commands.worker import worker
 from windlass._cli.worker_process.worker_options import WorkerOptions
 from windlass.errors import ConfigError, WindlassError
@@ -52,10 +53,10 @@ async def test_other_queues_of_tasks_are_served_after_those_that_are_named() -> 
     async def urgent() -> None: ...
 
     options = plan(queues=("urgent",), others=True, weights=("mail=3",)).worker_options()
-    assert app.worker_settings(**options).served == ("urgent", "default", "mail")
-    assert app.worker_settings(queues=["urgent"]).served == ("urgent",)
+    assert parts_of(app).workers.settings(**options).served == ("urgent", "default", "mail")
+    assert parts_of(app).workers.settings(queues=["urgent"]).served == ("urgent",)
     with pytest.raises(ConfigError, match="share their slots"):
-        app.worker_settings(queues={"urgent": 2}, others=True)
+        parts_of(app).workers.settings(queues={"urgent": 2}, others=True)
     async with app, app.worker(queues="urgent", others=True):
         assert await (await mail.enqueue()).result(timeout=20) == "sent"
 

@@ -18,6 +18,7 @@ from typing import Any, cast
 from tests.crash.harness import backends, points
 from tests.crash.harness.shop import Shop, from_environment
 from tests.crash.harness.sqlite_store import SqliteStore
+from windlass._app.parts import parts_of
 from windlass._cli.main import main
 from windlass._core.job.job import JobId
 from windlass._tasks.task import Call
@@ -103,7 +104,7 @@ async def _produce(
                 made += len(jobs)
                 latest += jobs
             if backlog and latest and draw.random() < 0.3:
-                await app.cancel(JobId(draw.choice(latest)))
+                await parts_of(app).producer.cancel(JobId(draw.choice(latest)))
 
 
 def _some_call(shop: Shop, draw: random.Random) -> Call[Any]:
@@ -125,7 +126,7 @@ async def _enqueue_patiently(shop: Shop, known: Path, waits: Path, gate: Path) -
         while not gate.exists():
             call = shop.call("noop")
             began = time.monotonic()
-            job = await app.enqueue_call(call)
+            job = await parts_of(app).producer.enqueue_call(call)
             took.append(time.monotonic() - began)
             ids.append(job.id)
             await asyncio.sleep(0.005)
@@ -154,7 +155,7 @@ async def _enqueue(shop: Shop, known: Path, call: Call[Any], count: int) -> None
     file = os.open(known, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     async with shop.app as app:
         for _ in range(count):
-            job = await app.enqueue_call(call)
+            job = await parts_of(app).producer.enqueue_call(call)
             os.write(file, f"{job.id}\n".encode())
     print("all enqueued")  # noqa: T201
 

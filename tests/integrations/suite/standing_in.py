@@ -7,6 +7,7 @@ from contextvars import Context
 from datetime import timedelta
 from typing import Any
 
+from windlass._app.parts import parts_of
 from windlass._core.job.state import TERMINAL
 from windlass.errors import ResultError
 from windlass.integrations.django import get_app
@@ -34,7 +35,7 @@ async def _remove_all() -> None:
     app = get_app()
     for job in await app.admin.jobs.find():
         await app.admin.jobs.cancel(job.id)
-    store = (await app.storage()).maintenance
+    store = (await parts_of(app).storage()).maintenance
     for state in TERMINAL:
         await store.prune(state=state, older_than=timedelta(0), limit=1000)
 

@@ -16,7 +16,7 @@ from tests.simulation.world.shape import Shape
 from tests.simulation.world.users import Orders, operate, produce
 from tests.simulation.world.workload import API, DESK, QUEUES, Lab, Seat, payload_of
 from windlass._app.app import Windlass
-from windlass._client.client import Client
+from windlass._app.parts import parts_of
 from windlass._core.job.job import JobId, LimitUse, NewJob
 from windlass._settings.settings import Settings
 from windlass._storage.open import StorageOpener
@@ -217,9 +217,9 @@ class Cluster:
 
     async def _work(self, node: Node) -> None:
         seat, opener, seams = self._seat([], old=node.old)
-        with seat.app._arranged(opener, seams, Client):
+        with parts_of(seat.app).connections.replaced(opener, seams):
             async with seat.app:
-                node.worker = await seat.app.make_worker(
+                node.worker = await parts_of(seat.app).workers.make(
                     self.shape.worker_settings(), aside=_Aside, watch_loop=False
                 )
                 # It may have been opening when everybody, or every old one, was told to stop.
@@ -230,7 +230,7 @@ class Cluster:
         async def main(node: Node) -> None:
             drawn: list[JobId] = []
             seat, opener, seams = self._seat(drawn)
-            with seat.app._arranged(opener, seams, Client):
+            with parts_of(seat.app).connections.replaced(opener, seams):
                 async with seat.app:
                     await produce(seat, orders, drawn)
             node.done = True
@@ -239,7 +239,7 @@ class Cluster:
 
     async def _operate(self, node: Node) -> None:
         seat, opener, seams = self._seat([])
-        with seat.app._arranged(opener, seams, Client):
+        with parts_of(seat.app).connections.replaced(opener, seams):
             async with seat.app:
                 await operate(seat, self.shape.operator, lambda: self._around.faults.healed)
         node.done = True

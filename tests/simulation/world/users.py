@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from tests.simulation.world.workload import MOODS, QUEUES, Seat
+from windlass._app.parts import parts_of
 from windlass._client.client import new_job
 from windlass._core.job.job import JobId, LimitUse, NewJob
 from windlass._core.job.state import State
@@ -75,7 +76,7 @@ async def _insist(seat: Seat, drawn: list[JobId]) -> None:
     ]
     for _ in range(5):
         try:
-            storage = await seat.app.storage()
+            storage = await parts_of(seat.app).storage()
             if unanswered:
                 ledger.unheard.update(new.id for new in unanswered)
                 await storage.jobs.insert(unanswered)
@@ -119,7 +120,7 @@ def _call(seat: Seat, orders: Orders) -> Call[Any]:
 
 
 async def _single(seat: Seat, orders: Orders) -> int:
-    await seat.app.enqueue_call(_call(seat, orders))
+    await parts_of(seat.app).producer.enqueue_call(_call(seat, orders))
     return 1
 
 
@@ -133,7 +134,7 @@ async def _crowd(seat: Seat, orders: Orders) -> int:
     """Singles at the same time: they are merged into one flush."""
     calls = [_call(seat, orders) for _ in range(3)]
     answers = await asyncio.gather(
-        *(seat.app.enqueue_call(call) for call in calls), return_exceptions=True
+        *(parts_of(seat.app).producer.enqueue_call(call) for call in calls), return_exceptions=True
     )
     for answer in answers:
         if isinstance(answer, BaseException):
@@ -191,19 +192,19 @@ async def _debounced(seat: Seat, orders: Orders) -> int:
 
 
 def _new_jobs(seat: Seat, orders: Orders, count: int) -> list[NewJob]:
-    fresh = seat.app._seams.new_job_ids(count)
+    fresh = parts_of(seat.app).connections.seams.new_job_ids(count)
     return [new_job(_call(seat, orders), seat.app.settings, job) for job in fresh]
 
 
 async def _insert(seat: Seat, news: list[NewJob]) -> int:
     seat.lab.ledger.unheard.update(new.id for new in news)
-    await (await seat.app.storage()).jobs.insert(news)
+    await (await parts_of(seat.app).storage()).jobs.insert(news)
     return len(news)
 
 
 async def _patient(seat: Seat, orders: Orders) -> int:
     """Wait for what comes of it, but not for ever."""
-    job = await seat.app.enqueue_call(_call(seat, orders))
+    job = await parts_of(seat.app).producer.enqueue_call(_call(seat, orders))
     try:
         result = await job.result(timeout=3.0)
     except (ResultError, ResultTimeout, JobNotFound):

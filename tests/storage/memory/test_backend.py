@@ -132,7 +132,7 @@ async def test_a_new_app_has_no_jobs_of_an_earlier_app() -> None:
             @app.task(name="work")
             async def work() -> None: ...
 
-            assert await app.admin.counts() == []
+            assert await app.admin.queues.counts() == []
             await work.enqueue()
             await work.options(delay=60).enqueue()
 

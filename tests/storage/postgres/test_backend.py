@@ -16,6 +16,7 @@ from psycopg import sql
 from tests.servers.fresh import new_name
 from tests.servers.postgres import PostgresServer
 from windlass import Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.transition import succeed
 from windlass._storage.postgres import PostgresStorage, open_postgres
 from windlass._storage.postgres.health import VacuumHealth
@@ -384,7 +385,7 @@ async def test_payloads_that_are_too_large_together_are_stored_apart(
 
     async with app:
         jobs = await asyncio.gather(*(keep.enqueue("x" * 600) for _ in range(5)))
-        assert await total(await app.storage()) == len(jobs)
+        assert await total(await parts_of(app).storage()) == len(jobs)
         with pytest.raises(InvalidArgument, match="in slices"):
             await app.enqueue_many([keep.call("x" * 600), keep.call("y" * 600)])
 

@@ -31,7 +31,7 @@ async def test_workers_run_without_a_writable_folder_and_say_so_once(
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "missing")])
-    monkeypatch.setattr(worker_locks, "_said", False)
+    worker_locks._say_once.cache_clear()
     async with app:
         job = await double.enqueue(21)
         assert not caplog.records  # a program that only enqueues lacks nothing

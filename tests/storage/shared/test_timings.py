@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from windlass import Windlass
+from windlass._app.parts import parts_of
 from windlass._storage import timings as timing
 from windlass._storage.protocol.admin import AdminStore
 from windlass._storage.protocol.jobs import JobStore
@@ -64,7 +65,7 @@ async def test_reads_writes_and_failures_are_counted_and_drained_at_once() -> No
         @app.task(name="job")
         async def job() -> None: ...
 
-        storage = await app.storage()
+        storage = await parts_of(app).storage()
         timings = timings_of(storage)
         assert timings is not None
         timings.drain()

@@ -13,6 +13,7 @@ import pytest
 import redis.asyncio
 
 from windlass import Windlass
+from windlass._app.parts import parts_of
 from windlass._storage.postgres import open_postgres
 from windlass._storage.postgres.io.notify import Notifier, decode_notification, encode_notification
 from windlass._storage.protocol.jobs import Outlook
@@ -281,7 +282,7 @@ async def test_an_idle_worker_is_not_disturbed_by_jobs_of_other_queues() -> None
     looks: list[Sequence[str]] = []
     looked = asyncio.Event()
     async with app:
-        storage = await app.storage()
+        storage = await parts_of(app).storage()
         outlook = storage.jobs.outlook
 
         async def counted(queues: Sequence[str]) -> Outlook:

@@ -13,8 +13,8 @@ import pytest
 
 from windlass._storage.sqlite.io.connection import FileSource, connect, disconnect
 from windlass._storage.sqlite.io.files import DatabaseFiles, prepare_file
-from windlass._storage.sqlite.io.fork_guard import ForkGuard
 from windlass._storage.sqlite.io.transactor import Transactor
+from windlass._system.forks import ForkGuard
 from windlass._system.seams import monotonic, sleep
 from windlass.errors import StoreBusy
 

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from tests.web.fixtures import A_JOB, BROWSER, TOKENS, Room, opened, stocked, use_storage
+from windlass._app.parts import parts_of
 from windlass._core.job.job import JobId, NewJob
 from windlass._web.security.roles import Role
 from windlass.errors import StorageUnavailable
@@ -47,7 +48,7 @@ def problem(answer: httpx.Response, code: int) -> dict[str, Any]:
 
 
 async def test_jobs_are_found_by_the_same_filters_as_on_the_page(room: Room) -> None:
-    storage = await room.app.storage()
+    storage = await parts_of(room.app).storage()
     for n in range(5):
         await storage.jobs.insert(
             [NewJob(id=JobId(f"{100 + n:032x}"), task="send", queue="mail", tags=(f"t{n}",))]
@@ -100,7 +101,7 @@ async def test_one_job_is_told_with_all_there_is_to_it(room: Room) -> None:
 
 
 async def test_arguments_that_are_no_json_do_no_harm(room: Room) -> None:
-    storage = await room.app.storage()
+    storage = await parts_of(room.app).storage()
     for n, payload in enumerate((b"{", b"\xff\xfe", b"[" * 4000, b'"\\ud800"')):
         await storage.jobs.insert(
             [NewJob(id=JobId(f"{200 + n:032x}"), task="odd", payload=payload)]
@@ -200,7 +201,7 @@ async def test_queues_limits_and_breakers_are_steered(room: Room) -> None:
 
 
 async def test_workers_are_steered(room: Room) -> None:
-    await enlist(await room.app.storage(), "w7")
+    await enlist(await parts_of(room.app).storage(), "w7")
     worker = {"worker": "w7"}
     async with program(room) as admin:
         for order, duty in (("quiet", "quiet"), ("resume", "work"), ("stop", "stop")):

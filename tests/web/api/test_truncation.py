@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tests.web.fixtures import READABLE, TOKENS, Room, opened, sample, stocked
+from windlass._app.parts import parts_of
 from windlass._core.job.job import AttemptError, ClaimedJob, JobId, LimitUse, NewJob
 from windlass._core.job.transition import fail, retry, succeed
 from windlass._core.limits.breaker import Breaker
@@ -76,9 +77,11 @@ async def test_what_jobs_carry_is_shortened_in_lists_and_whole_at_their_own_addr
     room: Room,
 ) -> None:
     text = json.dumps({"text": "<" * 5000, "end": 1}).encode()
-    jobs = await running(await room.app.storage(), [_job(n, text) for n in range(1000, 1200)])
+    jobs = await running(
+        await parts_of(room.app).storage(), [_job(n, text) for n in range(1000, 1200)]
+    )
     error = AttemptError("ValueError", "m" * 5000, "first\n" + "x" * 60_000 + "\nlast")
-    await (await room.app.storage()).jobs.apply(
+    await (await parts_of(room.app).storage()).jobs.apply(
         [
             fail(job, by="w-busy", error=error) if n % 2 else succeed(job, by="w-busy", result=text)
             for n, job in enumerate(jobs)
@@ -117,7 +120,7 @@ async def test_sixteen_megabytes_on_one_page_make_a_small_one(
     """Not even one that takes long: what is large is looked through for secrets once."""
     monkeypatch.setattr("windlass._web.security.guard.READ_TIMEOUT", 30.0)  # on a busy machine
     payload = json.dumps({"text": "lorem ipsum " * (MIB // 12)}).encode()
-    storage = await room.app.storage()
+    storage = await parts_of(room.app).storage()
     await storage.jobs.insert([_job(n, payload) for n in range(1000, 1016)])
     async with program(room) as viewer:
         told = await viewer.get(f"{V1}/jobs?queue=long")
@@ -132,7 +135,7 @@ async def test_a_page_of_large_jobs_ends_early_and_goes_on_where_it_ended(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("windlass._web.jobs._WITHIN", -1.0)  # as if it had taken long
-    storage = await room.app.storage()
+    storage = await parts_of(room.app).storage()
     large = json.dumps({"text": "x" * 40_000}).encode()
     await storage.jobs.insert([_job(n, large) for n in range(1000, 1040)])
     await storage.jobs.insert([_job(n, queue="short") for n in range(2000, 2040)])
@@ -152,7 +155,7 @@ async def test_a_page_of_large_jobs_ends_early_and_goes_on_where_it_ended(
 async def test_a_job_that_was_tried_for_ever_has_a_page_and_answers_of_bounded_size(
     room: Room,
 ) -> None:
-    storage = await room.app.storage()
+    storage = await parts_of(room.app).storage()
     (job,) = await running(storage, [_job(1000)])
     nasty = "<\x1b" * 30_000
     for number in range(1, 60):
@@ -199,7 +202,7 @@ LISTS = {
 
 async def crowded(room: Room) -> None:
     """Many of everything, and all of it long."""
-    storage = await room.app.storage()
+    storage = await parts_of(room.app).storage()
     await storage.limits.define(
         [
             spec

@@ -17,6 +17,7 @@ from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, 
 
 from tests.web.fixtures import Room
 from windlass import Limit, Rate, Windlass
+from windlass._app.parts import parts_of
 from windlass._core.limits.breaker import Breaker
 from windlass._storage.protocol.jobs import Want
 from windlass._storage.protocol.workers import WorkerStart
@@ -125,8 +126,8 @@ async def lively(app: Windlass) -> None:
         async def handler(number: int) -> None: ...
 
         tasks[queue] = handler
-    storage = await app.storage()
-    await app.surroundings()
+    storage = await parts_of(app).storage()
+    await parts_of(app).workers.dependencies()
     for number, task in enumerate(tasks.values()):
         for job in range(3 + 7 * number):
             await task.enqueue(job)

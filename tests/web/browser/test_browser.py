@@ -20,6 +20,7 @@ from tests.web.pages.test_outage import away
 from tests.web.security.hostile_texts import HOSTILE
 from tests.web.security.test_hostile_text import filled
 from windlass import Windlass
+from windlass._app.parts import parts_of
 from windlass._storage.protocol.journal import LogChunk, LogLine
 from windlass._web.live.changes import LiveChanges
 from windlass._web.render.templates import NAVIGATION, _environment
@@ -305,7 +306,7 @@ async def test_charts_are_drawn_and_follow_without_being_made_anew(
 async def test_a_log_opens_at_its_newest_lines_and_follows_them(
     room: Room, root: str, chromium: Browser
 ) -> None:
-    storage = await room.app.storage()
+    storage = await parts_of(room.app).storage()
     run = await started(storage)
 
     async def say(number: int) -> None:

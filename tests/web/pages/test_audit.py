@@ -7,6 +7,7 @@ import re
 from tests.web.fixtures import opened
 from tests.web.page_text import links, words
 from tests.web.security.hostile_texts import HOSTILE
+from windlass._app.parts import parts_of
 from windlass._core.job.state import State
 from windlass._storage.protocol.actions import Cancel
 from windlass._storage.protocol.job_list import JobFilter
@@ -35,7 +36,7 @@ async def test_orders_are_shown_with_who_what_and_on_how_many() -> None:
 
 async def test_an_order_for_many_is_one_row_however_many_parts_it_had() -> None:
     async with opened() as room, await room.logged_in() as admin:
-        storage = await room.app.storage()
+        storage = await parts_of(room.app).storage()
         await storage.jobs.insert([a_job(queue="mail") for _ in range(450)])
         wanted = JobFilter(states=[State.WAITING], queue="mail")
         report = await room.app.admin.acting("ada").jobs.bulk(Cancel(), wanted)

@@ -12,6 +12,7 @@ import pytest
 from tests.web.fixtures import BROWSER, Room, form_token, opened
 from tests.web.page_text import links, words
 from tests.web.security.hostile_texts import HOSTILE, MARK
+from windlass._app.parts import parts_of
 from windlass._core.job.job import AttemptError
 from windlass._core.job.outcome import GaveUp
 from windlass._core.job.state import State
@@ -40,7 +41,7 @@ async def fail(storage: Storage, error: AttemptError, *, queue: str, task: str) 
 @pytest.fixture
 async def room() -> AsyncIterator[Room]:
     async with opened() as one:
-        storage = await one.app.storage()
+        storage = await parts_of(one.app).storage()
         for n in range(3):
             refused = an_error("ConnectionError", "pay", f"refused {n}")
             await fail(storage, refused, queue="money", task="pay")
@@ -79,7 +80,7 @@ async def test_the_address_narrows_it_and_says_when_nothing_is_left(room: Room) 
 
 async def test_a_group_is_requeued_whole_and_alone_and_on_record(room: Room) -> None:
     elsewhere = an_error("ConnectionError", "pay", "refused elsewhere")
-    await fail(await room.app.storage(), elsewhere, queue="mail", task="send")
+    await fail(await parts_of(room.app).storage(), elsewhere, queue="mail", task="send")
     async with await room.logged_in(Role.OPERATOR) as operator:
         (link,) = links((await operator.get("/errors?queue=money")).text, "/errors/requeue")
         question = await operator.get(link)
@@ -112,7 +113,7 @@ async def test_what_fails_while_somebody_reads_the_question_is_not_meant(room: R
         (link,) = links((await admin.get("/errors?queue=money")).text, "/errors/requeue")
         question = await admin.get(link)
         late = an_error("ConnectionError", "pay", "refused later")
-        job = await fail(await room.app.storage(), late, queue="money", task="pay")
+        job = await fail(await parts_of(room.app).storage(), late, queue="money", task="pay")
         await sent(admin, link, question)
         assert (await room.app.admin.jobs.get(job)).state is State.FAILED
         bare = {"token": form_token(question.text)}
@@ -130,7 +131,7 @@ async def test_the_range_of_the_page_holds_for_its_orders(room: Room) -> None:
 
 
 async def test_hostile_errors_are_shown_as_text(room: Room) -> None:
-    storage = await room.app.storage()
+    storage = await parts_of(room.app).storage()
     for text in HOSTILE:
         await fail(storage, an_error(text[:100], "x", text), queue="mail", task="send")
     async with await room.logged_in() as admin:

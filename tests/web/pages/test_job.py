@@ -17,6 +17,7 @@ from tests.web.fixtures import BROWSER, Room, form_fields, opened, shop
 from tests.web.page_shape import shape
 from tests.web.pages.test_pages import words
 from tests.web.security.hostile_texts import HOSTILE, MARK
+from windlass._app.parts import parts_of
 from windlass._core.job.job import (
     Attempt,
     AttemptError,
@@ -55,7 +56,7 @@ FAULT = AttemptError(
 
 
 async def storage_of(room: Room) -> Storage:
-    return await room.app.storage()
+    return await parts_of(room.app).storage()
 
 
 def at(minutes: float) -> datetime:
@@ -133,7 +134,9 @@ async def test_a_failed_job_is_told_whole() -> None:
 async def test_why_a_job_does_not_run_is_said() -> None:
     async with opened() as room, await room.logged_in() as admin:
         storage = await storage_of(room)
-        await room.app.surroundings()  # what a worker does first: it defines what tasks need
+        await parts_of(
+            room.app
+        ).workers.dependencies()  # what a worker does first: it defines what tasks need
         new = limited("smtp:ada", queue="mail")
         await storage.jobs.insert([new])
         await room.app.admin.acting("grace").queues.pause("mail")
@@ -171,7 +174,7 @@ async def test_a_button_ends_what_holds_a_job_and_a_command_tells_who_may_not_pr
             page = (await viewer.get(f"/jobs/{new.id}")).text
             assert "/queues/resume" not in page
             assert f"<code>windlass queues resume --url {url} mail</code>" in page
-        room.app.target = "shop:app"
+        parts_of(room.app).location.loaded_from("shop:app")
         del room.dashboard.__dict__["_target"]
         async with await room.logged_in(Role.VIEWER) as viewer:
             page = (await viewer.get(f"/jobs/{new.id}")).text

@@ -14,6 +14,7 @@ from tests.web.page_shape import shape
 from tests.web.pages.test_pages import words
 from tests.web.security.hostile_texts import HOSTILE, MARK
 from windlass._admin.jobs.jobs import JobAdmin
+from windlass._app.parts import parts_of
 from windlass._core.job.job import AttemptError, JobId
 from windlass._core.job.outcome import GaveUp, Raised
 from windlass._core.job.state import State
@@ -34,7 +35,7 @@ from windlass.testing.conformance.steps import (
 
 
 async def storage_of(room: Room) -> Storage:
-    return await room.app.storage()
+    return await parts_of(room.app).storage()
 
 
 async def one_of_each(room: Room) -> dict[str, JobId]:

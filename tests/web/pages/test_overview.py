@@ -13,6 +13,7 @@ from tests.admin.fixtures import BOOM
 from tests.web.fixtures import Room, opened
 from tests.web.pages.test_pages import words
 from windlass import Windlass
+from windlass._app.parts import parts_of
 from windlass._core.stats.rollup import minute_of
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.protocol.workers import WorkerStart
@@ -21,7 +22,7 @@ from windlass.testing.conformance.steps import a_job, claim, enlist, happened, s
 
 
 async def storage_of(room: Room) -> Storage:
-    return await room.app.storage()
+    return await parts_of(room.app).storage()
 
 
 def charts(page: httpx.Response) -> list[dict[str, object]]:

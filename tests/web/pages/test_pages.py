@@ -10,6 +10,7 @@ import pytest
 
 from tests.web.fixtures import Room, opened
 from windlass import Windlass
+from windlass._app.parts import parts_of
 from windlass._storage.protocol.workers import WorkerStart
 from windlass._web.security.roles import Role
 
@@ -31,7 +32,7 @@ def words(page: str) -> str:
 
 
 async def a_worker(room: Room, name: str, **more: object) -> None:
-    storage = await room.app.storage()
+    storage = await parts_of(room.app).storage()
     start = {"host": "box", "pid": 7, "version": "0.1.0", "queues": ["mail"], "slots": 4}
     lease = timedelta(seconds=30)
     await storage.workers.register(WorkerStart(**{**start, "id": name, "lease": lease, **more}))  # type: ignore[arg-type]
@@ -94,7 +95,7 @@ async def test_workers_are_shown_as_they_are_heard_of() -> None:
         assert "windlass worker" in (await admin.get("/workers")).text  # what to do about none
         await a_worker(room, "w1")
         await a_worker(room, "w2", lease=timedelta(0))
-        storage = await room.app.storage()
+        storage = await parts_of(room.app).storage()
         await a_worker(room, "w3")
         await storage.workers.leave("w3", [])
         page = words((await admin.get("/workers")).text)
@@ -106,7 +107,9 @@ async def test_workers_are_shown_as_they_are_heard_of() -> None:
 
 async def test_limits_and_breakers_are_shown_and_can_be_filled_emptied_and_closed() -> None:
     async with opened() as room, await room.logged_in() as admin:
-        await room.app.surroundings()  # what a worker does first: it defines what tasks need
+        await parts_of(
+            room.app
+        ).workers.dependencies()  # what a worker does first: it defines what tasks need
         page = words((await admin.get("/limits")).text)
         assert "smtp 2 at once, 5 per 1 s" in page
         assert "at most 1 h closed 0 of 2" in page

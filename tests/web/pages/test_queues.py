@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from tests.web.fixtures import Room, opened
 from tests.web.page_text import links, words
+from windlass._app.parts import parts_of
 from windlass._core.job.outcome import GaveUp, Succeeded
 from windlass._core.limits.backoff import Backoff
 from windlass._storage.protocol.workers import WorkerStart
@@ -17,7 +18,7 @@ MAIL = {"queue": "mail"}
 
 
 async def ended(room: Room, count: int, *, failed: int = 0) -> None:
-    storage = await room.app.storage()
+    storage = await parts_of(room.app).storage()
     await storage.jobs.insert([a_job(queue="mail", task="send") for _ in range(count)])
     await enlist(storage)
     for n, job in enumerate(await claim(storage, count, queue="mail")):
@@ -27,7 +28,7 @@ async def ended(room: Room, count: int, *, failed: int = 0) -> None:
 async def test_queues_show_how_they_go_and_who_serves_them() -> None:
     async with opened() as room, await room.logged_in(Role.VIEWER) as viewer:
         await ended(room, 10, failed=2)
-        storage = await room.app.storage()
+        storage = await parts_of(room.app).storage()
         start = WorkerStart(
             id="w",
             host="box",

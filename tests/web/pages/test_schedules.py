@@ -13,6 +13,7 @@ import pytest
 from tests.web.fixtures import BROWSER, Room, form_token, opened
 from tests.web.page_text import links, words
 from tests.web.security.hostile_texts import HOSTILE, MARK
+from windlass._app.parts import parts_of
 from windlass._core.job.outcome import GaveUp
 from windlass._core.schedule.rules import Cron, Every, Manual
 from windlass._core.schedule.schedule import Missed
@@ -29,7 +30,7 @@ NIGHTLY = {"schedule": "nightly"}
 async def made(room: Room, name: str, rule: Any, *args: str, **options: Any) -> None:
     send = room.app.tasks.find("send")
     assert send is not None
-    await room.app.surroundings()
+    await parts_of(room.app).workers.dependencies()
     await room.app.admin.schedules.create(name, rule, send.call(*args), **options)
 
 
@@ -50,7 +51,7 @@ async def edited(client: httpx.AsyncClient, **fields: str) -> httpx.Response:
 async def test_schedules_are_told_in_plain_words_with_next_and_last_runs(room: Room) -> None:
     await made(room, "by-hand", Manual(), "b@example.com")
     await room.app.admin.schedules.trigger("by-hand")
-    storage = await room.app.storage()
+    storage = await parts_of(room.app).storage()
     await enlist(storage)
     (job,) = await claim(storage, 1, queue="mail")
     await happened(storage, job, GaveUp(OOPS))
@@ -102,7 +103,7 @@ async def test_what_is_ordered_is_done_and_on_record(room: Room) -> None:
 async def test_what_happens_to_schedules_is_noticed_without_reading_all_of_them(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    admin, storage = room.app.admin, await room.app.storage()
+    admin, storage = room.app.admin, await parts_of(room.app).storage()
     await made(room, "by-hand", Manual(), "b@example.com")
     monkeypatch.setattr(pages, "minute_of", lambda _: None)  # whatever the time is
     with monkeypatch.context() as patch:  # neither their jobs nor what their tasks wait for

@@ -12,13 +12,14 @@ from tests.web.fixtures import BROWSER, Room, form_token, opened, shop
 from tests.web.page_text import words
 from windlass._admin.doctor.finding import Finding, bad, ok, warn
 from windlass._admin.storage import StorageReport
+from windlass._app.parts import parts_of
 from windlass._storage.protocol.workers import WorkerStart
 from windlass._storage.timings import Spread
 from windlass._web.security.roles import Role
 
 
 async def a_worker(room: Room, name: str, *, off: timedelta) -> None:
-    storage = await room.app.storage()
+    storage = await parts_of(room.app).storage()
     await storage.workers.register(
         WorkerStart(
             id=name,

@@ -7,6 +7,7 @@ from datetime import timedelta
 from tests.web.fixtures import Room, opened, stocked
 from tests.web.page_text import links, words
 from windlass import Limit
+from windlass._app.parts import parts_of
 from windlass._core.job.job import LimitUse
 from windlass._core.limits.breaker import Breaker
 from windlass._core.limits.limit import LimitSpec, Rate
@@ -19,7 +20,7 @@ SMTP = {"limit": "smtp"}
 
 async def test_a_worker_has_a_page_with_what_it_runs_and_could_run() -> None:
     async with opened() as room, await room.logged_in(Role.VIEWER) as viewer:
-        storage = await room.app.storage()
+        storage = await parts_of(room.app).storage()
         await storage.jobs.insert([a_job(queue="mail", task="send") for _ in range(2)])
         await enlist(storage)
         first, _ = await claim(storage, 2, queue="mail")
@@ -37,7 +38,7 @@ async def test_a_worker_has_a_page_with_what_it_runs_and_could_run() -> None:
 async def test_dead_and_silent_workers_say_why() -> None:
     async with opened() as room, await room.logged_in() as admin:
         await stocked(room)
-        storage = await room.app.storage()
+        storage = await parts_of(room.app).storage()
         await storage.workers.leave("w1", [])
         page = words((await admin.get("/workers/one?worker=w1")).text)
         assert "Gone: it stopped, and said so." in page
@@ -46,7 +47,7 @@ async def test_dead_and_silent_workers_say_why() -> None:
 
 async def test_a_worker_is_told_to_be_quiet_to_go_on_and_to_stop() -> None:
     async with opened() as room, await room.logged_in() as admin:
-        await enlist(await room.app.storage(), "w1")
+        await enlist(await parts_of(room.app).storage(), "w1")
         one = "/workers/one?worker=w1"
         listed = (await admin.get("/workers")).text
         assert links(listed, "/workers/quiet?worker=w1")
@@ -68,7 +69,7 @@ async def test_a_worker_is_told_to_be_quiet_to_go_on_and_to_stop() -> None:
 
 async def test_a_silent_worker_is_asked_for_what_it_was_not_asked_before() -> None:
     async with opened() as room, await room.logged_in() as admin:
-        storage = await room.app.storage()
+        storage = await parts_of(room.app).storage()
         start = WorkerStart(
             id="w9", host="h", pid=1, version="0", queues=["mail"], slots=4, lease=timedelta(0)
         )
@@ -85,7 +86,7 @@ async def test_a_silent_worker_is_asked_for_what_it_was_not_asked_before() -> No
 
 async def test_what_cannot_be_asked_of_a_worker_is_said() -> None:
     async with opened() as room, await room.logged_in() as admin:
-        storage = await room.app.storage()
+        storage = await parts_of(room.app).storage()
         await enlist(storage, "w1", "dead")
         await storage.workers.bury(["dead"])
         await room.order(admin, "/workers/stop", {"worker": "dead"})
@@ -96,7 +97,7 @@ async def test_what_cannot_be_asked_of_a_worker_is_said() -> None:
 
 
 async def held(room: Room, limit: str) -> str:
-    storage = await room.app.storage()
+    storage = await parts_of(room.app).storage()
     await storage.limits.define([LimitSpec(name="elsewhere", concurrency=3)])
     uses = (LimitUse(limit),)
     await storage.jobs.insert([a_job(queue="mail", task="send", limits=uses)])
@@ -160,7 +161,7 @@ async def test_a_limit_with_keys_says_that_its_numbers_hold_for_each_of_them() -
         @room.app.task(name="call", queue="calls", limits=limits)
         async def call(tenant: str) -> None: ...
 
-        await room.app.surroundings()
+        await parts_of(room.app).workers.dependencies()
         await call.enqueue("acme")
         for page in ("/limits", "/queues/one?queue=calls"):
             told = words((await admin.get(page)).text)

@@ -31,6 +31,7 @@ from tests.web.fixtures import (
 from tests.web.security.hostile_texts import MARK
 from tests.web.security.more_hostile_texts import CORPUS, HUGE
 from tests.web.security.test_hostile_text import INVISIBLE, Reader
+from windlass._app.parts import parts_of
 from windlass._core.job.job import AttemptError, ClaimedJob, JobId, LimitUse, NewJob, Progress
 from windlass._core.job.state import State
 from windlass._core.job.transition import fail, succeed
@@ -58,7 +59,7 @@ def test_the_corpus_is_large_and_every_string_of_it_can_be_recognised() -> None:
 
 async def filled(room: Room, texts: Sequence[str]) -> list[JobId]:
     """Every field of everything holds every text."""
-    storage = await room.app.storage()
+    storage = await parts_of(room.app).storage()
     (queue,) = {_name(text) for text in texts[:1]}
     ids: list[JobId] = []
     await storage.workers.register(_worker("w1", texts[0], [queue]))

@@ -11,6 +11,7 @@ import pytest
 
 from tests.web.fixtures import BROWSER, Room, opened, shop
 from tests.web.security.hostile_texts import HOSTILE, MARK
+from windlass._app.parts import parts_of
 from windlass._core.limits.breaker import Breaker
 from windlass._core.limits.limit import LimitSpec, Rate
 from windlass._storage.protocol.workers import WorkerStart
@@ -94,7 +95,7 @@ class Reader(HTMLParser):
 async def filled(room: Room, text: str) -> None:
     """Everything that may hold text from outside holds it."""
     name = "".join(char if char.isprintable() and char != " " else "_" for char in text)[:128]
-    storage = await room.app.storage()
+    storage = await parts_of(room.app).storage()
     await room.app.admin.queues.pause(name)
     await storage.workers.register(
         WorkerStart(

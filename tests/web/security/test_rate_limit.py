@@ -9,6 +9,7 @@ import pytest
 
 from tests.web.fixtures import BROWSER, TOKENS, Clock, Room, form_token, opened, shop, stocked
 from windlass import Rate
+from windlass._app.parts import parts_of
 from windlass._core.job.job import JobId, NewJob
 from windlass._web.app import Dashboard
 from windlass._web.security.authentication import HostAuthentication
@@ -94,7 +95,7 @@ async def test_a_person_who_orders_too_fast_is_asked_to_wait_and_nothing_is_done
 
 
 async def test_a_program_is_told_the_same_and_one_order_for_many_counts_once(room: Room) -> None:
-    storage = await room.app.storage()
+    storage = await parts_of(room.app).storage()
     await storage.jobs.insert(
         [NewJob(id=JobId(f"{n:032x}"), task="send", queue="mail") for n in range(50, 90)]
     )

@@ -13,6 +13,7 @@ import pytest
 
 from tests.web.fixtures import Room, opened
 from windlass import Secret, Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.job import AttemptError
 from windlass._core.job.outcome import GaveUp
 from windlass._storage.protocol.job_list import JobFilter, ListOrder, Page
@@ -49,7 +50,7 @@ async def room(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         calls.insert(2, pay.call(5, PIN, note="gift"))
         calls.insert(6, named.call(5, PIN, note="gift"))
         await one.app.enqueue_many(calls)
-        storage = await one.app.storage()
+        storage = await parts_of(one.app).storage()
         await enlist(storage)
         for job in await claim(storage, 100, queue="money"):
             if job.tags and f"of-{PIN}" in job.tags:
@@ -86,7 +87,7 @@ class Watched:
 
 
 async def watched(room: Room) -> Watched:
-    storage = await room.app.storage()
+    storage = await parts_of(room.app).storage()
     return Watched(room, await room.logged_in(Role.VIEWER), storage.admin)
 
 
@@ -122,7 +123,7 @@ async def test_hidden_matches_do_not_move_the_end_of_a_look(
             calls[place] = hiding.call(place, PIN)
         calls[26] = pay.options(key=f"pay-{PIN}").call(26, PIN)
         await app.enqueue_many(calls)
-        find = (await app.storage()).admin.find
+        find = (await parts_of(app).storage()).admin.find
         words = {"key": "pay/pay-", "tag": "of-", "correlation_id": "c-", "principal": "p-"}
         for (name, before), limit, order, states in itertools.product(
             words.items(), (1, 2, 3, 25), (ListOrder.NEWEST, ListOrder.OLDEST), (None, ["waiting"])

@@ -17,9 +17,10 @@ from tests.architecture.source import ROOT
 from tests.worker import process_app
 from tests.worker.fixtures import logged, until
 from windlass import Windlass, errors, testing
+from windlass._app.parts import parts_of
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State
-from windlass._tasks.app_location import app_location_of
+from windlass._tasks.app_location import AppLocator
 from windlass._tasks.handle import Job
 from windlass._worker.child_process.exit_reason import ExitReason, memory_of
 from windlass._worker.worker import Worker
@@ -254,7 +255,7 @@ async def test_no_child_outlives_its_worker(tmp_path: Path, number: signal.Signa
             far = Windlass(url)
             far.task(name="tests.worker.process_app.pids")(process_app.pids.function)
             async with far:
-                job = await far.enqueue_call(far.tasks["tests.worker.process_app.pids"].call())
+                job = await far.tasks["tests.worker.process_app.pids"].enqueue()
                 pid = await noted(job)
                 assert alive(pid)
                 process.send_signal(number)
@@ -280,10 +281,12 @@ async def test_an_app_inside_a_function_is_refused_when_its_worker_starts() -> N
 
 
 def test_the_address_is_a_variable_of_a_module() -> None:
-    address = app_location_of(app, app.tasks, None)
+    locator = AppLocator(app, app.tasks)
+    address = locator.locate()
     assert address.target == "tests.worker.process_app:app"
     assert address.modules == ("tests.worker.process_app",)
-    assert app_location_of(app, app.tasks, "shop:app").target == "shop:app"
+    locator.loaded_from("shop:app")
+    assert locator.locate().target == "shop:app"
 
 
 def script(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
@@ -327,7 +330,7 @@ def test_a_script_that_starts_its_worker_when_imported_is_told_so(tmp_path: Path
 
 
 async def test_a_child_that_cannot_start_costs_no_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "target", "tests.worker.nowhere:app")
+    monkeypatch.setattr(parts_of(app).location, "target", "tests.worker.nowhere:app")
     with testing.isolated(app), logged() as lines:
         async with app, app.worker():
             job = await process_app.whoami.enqueue()

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.worker.fixtures import Hook, World, logged, make_suspect, simulate, working
 from windlass import Backoff, Context
+from windlass._app.parts import parts_of
 from windlass._core.job.job import ClaimedJob
 from windlass._core.job.state import State, Verb
 from windlass._core.job.transition import Transition
@@ -266,7 +267,7 @@ def test_a_lost_claim_answer_does_not_clear_a_suspect() -> None:
     async def scenario(world: World) -> None:
         speak = speaker(world)
         job = await speak.enqueue("suspect")
-        storage = await world.app.storage()
+        storage = await parts_of(world.app).storage()
         await make_suspect(storage, job.id)
         store = await world.tampered()
 

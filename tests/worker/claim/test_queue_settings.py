@@ -10,6 +10,7 @@ import pytest
 
 from tests.worker.fixtures import Bench, Hook, World, bench, simulate, working
 from windlass import Backoff
+from windlass._app.parts import parts_of
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State
 from windlass._core.limits.backoff import DEFAULT_BACKOFF
@@ -102,7 +103,7 @@ async def test_retention_of_a_queue_is_its_own() -> None:
         leader = Leader(it.store.storage.leader, it.engine.identity, lease=15 * SECOND)
         assert await leader.step()
         queues = it.engine.policy.queues
-        pruner = Pruner(it.store.storage, it.app.settings, queues, it.app.bus)
+        pruner = Pruner(it.store.storage, it.app.settings, queues, parts_of(it.app).hooks.bus)
         it.clock.advance(61)
         assert await pruner.step() == 1
         it.clock.advance(3600)
@@ -111,7 +112,7 @@ async def test_retention_of_a_queue_is_its_own() -> None:
         assert await pruner.step() == 1
         for job in jobs:
             with pytest.raises(JobNotFound):
-                await it.app.refresh(job.id)
+                await parts_of(it.app).producer.refresh(job.id)
 
 
 # --- while a worker runs -------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.worker.fixtures import Hook, Tampered, World, make_suspect, register, simulate, working
+from windlass._app.parts import parts_of
 from windlass._core.job.state import State
 from windlass._core.job.transition import Transition
 from windlass._storage.protocol.jobs import Want
@@ -26,7 +27,7 @@ def sleeper(world: World) -> Task[[str, float], None]:
 def test_an_idle_worker_runs_a_suspect_at_once() -> None:
     async def scenario(world: World) -> None:
         job = await sleeper(world).enqueue("suspect", 1.0)
-        await make_suspect(await world.app.storage(), job.id)
+        await make_suspect(await parts_of(world.app).storage(), job.id)
         async with working(world.app):
             await world.until(5)
         assert world.seen == [(0.0, "suspect"), (1.0, "suspect ends")]
@@ -40,7 +41,7 @@ def test_a_busy_worker_drains_first_and_runs_the_suspect_alone() -> None:
     async def scenario(world: World) -> None:
         sleep = sleeper(world)
         job = await sleep.enqueue("suspect", 3.0)
-        await make_suspect(await world.app.storage(), job.id, delay=1)
+        await make_suspect(await parts_of(world.app).storage(), job.id, delay=1)
         async with working(world.app, slots=4):
             await world.app.enqueue_many([sleep.call("first", 10.0), sleep.call("second", 5.0)])
             await world.until(2)
@@ -67,7 +68,7 @@ def test_a_busy_worker_drains_first_and_runs_the_suspect_alone() -> None:
 def test_two_suspects_run_one_after_the_other() -> None:
     async def scenario(world: World) -> None:
         sleep = sleeper(world)
-        storage = await world.app.storage()
+        storage = await parts_of(world.app).storage()
         for word in ("one", "two"):
             job = await sleep.enqueue(word, 2.0)
             await make_suspect(storage, job.id)
@@ -83,7 +84,7 @@ def test_hints_while_a_worker_drains_do_not_keep_it_from_its_work() -> None:
         sleep = sleeper(world)
         store = await world.tampered()
         job = await sleep.enqueue("suspect", 0.0)
-        await make_suspect(await world.app.storage(), job.id)
+        await make_suspect(await parts_of(world.app).storage(), job.id)
         await sleep.enqueue("long", 10.0)
         async with working(world.app, store=store):
             for second in range(1, 10):
@@ -99,7 +100,7 @@ def test_hints_while_a_worker_drains_do_not_keep_it_from_its_work() -> None:
 def test_a_suspect_that_somebody_else_took_holds_up_nobody() -> None:
     async def scenario(world: World) -> None:
         sleep = sleeper(world)
-        storage = await world.app.storage()
+        storage = await parts_of(world.app).storage()
         job = await sleep.enqueue("suspect", 0.0)
         await make_suspect(storage, job.id, delay=1)
         async with working(world.app, store=await world.tampered(deaf=True)):
@@ -121,7 +122,7 @@ def test_a_suspect_that_was_cancelled_holds_up_nobody() -> None:
     async def scenario(world: World) -> None:
         sleep = sleeper(world)
         job = await sleep.enqueue("suspect", 0.0)
-        await make_suspect(await world.app.storage(), job.id, delay=1)
+        await make_suspect(await parts_of(world.app).storage(), job.id, delay=1)
         async with working(world.app):
             await sleep.enqueue("long", 100.0)
             await world.until(6)
@@ -140,7 +141,7 @@ def test_a_look_for_a_suspect_is_taken_once_a_second_at_most() -> None:
         sleep = sleeper(world)
         store = await world.tampered()
         job = await sleep.enqueue("suspect", 0.0)
-        await make_suspect(await world.app.storage(), job.id)
+        await make_suspect(await parts_of(world.app).storage(), job.id)
         await sleep.enqueue("long", 10.0)
         async with working(world.app, store=store):
             for tenth in range(1, 100):
@@ -157,7 +158,7 @@ def test_a_worker_with_pools_of_its_own_drains_them_all() -> None:
     async def scenario(world: World) -> None:
         sleep = sleeper(world)
         job = await sleep.enqueue("suspect", 1.0)
-        await make_suspect(await world.app.storage(), job.id, delay=1)
+        await make_suspect(await parts_of(world.app).storage(), job.id, delay=1)
         await sleep.options(queue="mail").enqueue("mail", 5.0)
         async with working(world.app, queues={"default": 2, "mail": 2}):
             await world.until(2)
@@ -188,7 +189,7 @@ def test_a_suspect_is_asked_for_alone_and_one_at_a_time() -> None:
 
         store.on("jobs.claim", claim)
         job = await sleep.enqueue("suspect", 1.0)
-        await make_suspect(await world.app.storage(), job.id)
+        await make_suspect(await parts_of(world.app).storage(), job.id)
         async with working(world.app, store=store, slots=7):
             await world.until(10)
         assert asked[:2] == [(7, False, 0), (7, True, 1)]
@@ -202,7 +203,7 @@ def test_a_suspect_waits_until_the_outcomes_of_the_others_are_stored() -> None:
     async def scenario(world: World) -> None:
         sleep = sleeper(world)
         job = await sleep.enqueue("suspect", 1.0)
-        await make_suspect(await world.app.storage(), job.id, delay=1)
+        await make_suspect(await parts_of(world.app).storage(), job.id, delay=1)
         async with working(world.app, store=await slow_to_store(world)):
             await sleep.enqueue("neighbour", 5.0)
             await world.until(20)
@@ -220,7 +221,7 @@ def test_no_job_starts_before_the_outcome_of_a_suspect_is_stored() -> None:
     async def scenario(world: World) -> None:
         sleep = sleeper(world)
         job = await sleep.enqueue("suspect", 5.0)
-        await make_suspect(await world.app.storage(), job.id)
+        await make_suspect(await parts_of(world.app).storage(), job.id)
         async with working(world.app, store=await slow_to_store(world)):
             await world.until(1)
             await sleep.enqueue("neighbour", 1.0)
@@ -237,7 +238,7 @@ def test_an_outcome_that_cannot_even_fail_keeps_a_worker_from_no_suspect_and_no_
     async def scenario(world: World) -> None:
         sleep, store = sleeper(world), await world.tampered()
         job = await sleep.enqueue("suspect", 1.0)
-        await make_suspect(await world.app.storage(), job.id, delay=5)
+        await make_suspect(await parts_of(world.app).storage(), job.id, delay=5)
         bad = await sleep.enqueue("bad", 1.0)
 
         async def apply(call: Hook, transitions: Sequence[Transition]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tests.worker.fixtures import World, on_this_loop, simulate, working
+from windlass._app.parts import parts_of
 from windlass._core.job.state import State
 from windlass._tasks.handle import Job
 from windlass._tasks.task import Task, TaskRegistry
@@ -21,8 +22,10 @@ def speaker(world: World) -> Task[[str], None]:
 
 async def stranger(world: World) -> Worker:
     """A worker on the same store that has none of the tasks, as before a deploy."""
-    around = msgspec.structs.replace(await world.app.surroundings(), tasks=TaskRegistry())
-    settings = world.app.worker_settings(queues=["default"])
+    around = msgspec.structs.replace(
+        await parts_of(world.app).workers.dependencies(), tasks=TaskRegistry()
+    )
+    settings = parts_of(world.app).workers.settings(queues=["default"])
     return Worker(around, settings, aside=on_this_loop, watch_loop=False)
 
 

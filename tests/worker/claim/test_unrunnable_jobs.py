@@ -10,6 +10,7 @@ import pytest
 
 from tests.worker.fixtures import World, logged, on_this_loop, simulate, working
 from windlass import Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.event import Event, JobMoved
 from windlass._core.job.job import JobId, NewJob
 from windlass._core.job.state import State
@@ -57,8 +58,8 @@ def new_code(app: Windlass, world: World) -> None:
 
 
 async def worker_with(world: World, tasks: TaskRegistry) -> Worker:
-    around = msgspec.structs.replace(await world.app.surroundings(), tasks=tasks)
-    settings = world.app.worker_settings(queues=["default"])
+    around = msgspec.structs.replace(await parts_of(world.app).workers.dependencies(), tasks=tasks)
+    settings = parts_of(world.app).workers.settings(queues=["default"])
     return Worker(around, settings, aside=on_this_loop, watch_loop=False)
 
 
@@ -80,7 +81,7 @@ class Running:
 
 async def enqueued(world: World, payload: bytes = NEW, count: int = 1) -> list[JobId]:
     """What a producer with the new code stores."""
-    storage = await world.app.storage()
+    storage = await parts_of(world.app).storage()
     jobs = [NewJob(id=new_job_id(), task="speak", payload=payload) for _ in range(count)]
     return [one.id for one in await storage.jobs.insert(jobs)]
 
@@ -91,23 +92,25 @@ def test_a_job_that_does_not_fit_waits_for_the_worker_that_it_fits() -> None:
         async with Running(world):
             (job,) = await enqueued(world)
             # The new worker is there but takes nothing yet, as one that has just started.
-            storage = await world.app.storage()
+            storage = await parts_of(world.app).storage()
             await world.until(1)
-            assert (await world.app.refresh(job)).state is State.FAILED, "nobody else was there"
+            assert (await parts_of(world.app).producer.refresh(job)).state is State.FAILED, (
+                "nobody else was there"
+            )
             async with working(world.app, slots=1):
                 await world.until(2)
                 await storage.queues.queues()
                 before = await hold(world)
                 (job,) = await enqueued(world)
                 await world.until(3)
-                found = await world.app.refresh(job)
+                found = await parts_of(world.app).producer.refresh(job)
                 assert (found.state, found.attempt, found.error) == (State.WAITING, 0, None)
                 assert found.missed_why is not None
                 assert "unknown field `loud`" in found.missed_why
                 assert await storage.admin.history(job) == []
                 before.set()
                 await world.until(30)
-        assert (await world.app.refresh(job)).state is State.SUCCEEDED
+        assert (await parts_of(world.app).producer.refresh(job)).state is State.SUCCEEDED
         ((at, word),) = world.seen
         assert word == "new heard True"
         assert 17 <= at <= 18.1, "at the first chance: fifteen seconds after the miss"
@@ -134,7 +137,7 @@ def test_a_job_that_fits_nobody_fails_at_once_and_says_why() -> None:
                 jobs = await enqueued(world, count=3)
                 await world.until(1)
             for job in jobs:
-                found = await world.app.refresh(job)
+                found = await parts_of(world.app).producer.refresh(job)
                 assert (found.state, found.attempt) == (State.FAILED, 1)
                 assert found.error is not None
                 assert "unknown field `loud`" in found.error.message
@@ -151,16 +154,16 @@ def test_a_misfit_fails_an_hour_after_it_was_first_met() -> None:
         world.app.on_transition(moves.append)
         new_code(world.app, world)
         async with Running(world), working(world.app, slots=1, queues=["other", "default"]):
-            storage = await world.app.storage()
+            storage = await parts_of(world.app).storage()
             await world.until(1)
             (job,) = await enqueued(world, b'{"nothing": 1}')
             await world.until(3599)
-            found = await world.app.refresh(job)
+            found = await parts_of(world.app).producer.refresh(job)
             assert (found.state, found.attempt, found.error) == (State.WAITING, 0, None)
             assert 15 <= found.claim_number <= 30
             assert await storage.admin.history(job) == []
             await world.until(4900)
-            found = await world.app.refresh(job)
+            found = await parts_of(world.app).producer.refresh(job)
             assert (found.state, found.missed_at, found.missed_why) == (State.FAILED, None, None)
             assert len(await storage.admin.history(job)) == 1
         assert len([move for move in moves if isinstance(move, JobMoved) and move.missed]) > 10
@@ -176,7 +179,7 @@ def test_damaged_arguments_fail_at_once_whoever_else_is_there(payload: bytes) ->
             await world.until(1)
             (job,) = await enqueued(world, payload)
             await world.until(2)
-            assert (await world.app.refresh(job)).state is State.FAILED
+            assert (await parts_of(world.app).producer.refresh(job)).state is State.FAILED
 
     simulate(scenario)
 
@@ -188,7 +191,7 @@ def test_many_misfits_come_back_a_hundred_a_second_and_no_faster() -> None:
             await world.until(1)
             jobs = await enqueued(world, b'{"nothing": 1}', count=4000)
             await world.until(14)
-            storage = await world.app.storage()
+            storage = await parts_of(world.app).storage()
             dues = sorted(job.due for job in await storage.admin.get(jobs) if job is not None)
             assert dues[-1] - dues[0] > timedelta(seconds=4), "two workers, each with its line"
             in_a_second = max(

@@ -11,6 +11,7 @@ import pytest
 
 from tests.worker.fixtures import Bench, Hook, World, bench, logged, register, simulate, working
 from windlass import Backoff, GiveUp, Snooze, Throttled
+from windlass._app.parts import parts_of
 from windlass._core.job.event import Event, JobEnqueued, JobMoved
 from windlass._core.job.job import JobId
 from windlass._core.job.state import State, Verb
@@ -85,7 +86,7 @@ async def test_without_a_listener_jobs_run_all_the_same() -> None:
         @it.app.task(name="job")
         async def job() -> None: ...
 
-        assert not it.app.bus.heard
+        assert not parts_of(it.app).hooks.bus.heard
         assert (await it.run(job.call())).state is State.SUCCEEDED
 
 
@@ -152,7 +153,7 @@ async def test_a_requeue_of_a_job_that_moved_meanwhile_does_not_guess_where_it_w
             raise ValueError("x")
 
         stuck = await job.enqueue()
-        (storage, events) = (await it.app.storage(), listening(it))
+        (storage, events) = (await parts_of(it.app).storage(), listening(it))
         get = storage.admin.get
         with pytest.MonkeyPatch.context() as patch:
 
@@ -212,7 +213,7 @@ async def test_two_sweeps_of_one_worker_tell_of_a_lost_run_once() -> None:
             it.engine.identity,
             StoreContact(beat=lease, lease=lease, clock=lambda: 100.0),
             policy=it.engine.policy,
-            bus=it.app.bus,
+            bus=parts_of(it.app).hooks.bus,
             chance=lambda: 0.5,
         )
         await asyncio.gather(reaper.reap(), reaper.reap())

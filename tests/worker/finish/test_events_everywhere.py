@@ -12,6 +12,7 @@ import pytest
 
 from tests.worker.fixtures import register
 from windlass import Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.event import Event, JobEnqueued, JobMoved
 from windlass._core.job.job import FollowUp, JobId, JobRecord, LimitUse, NewJob
 from windlass._core.job.state import State
@@ -41,8 +42,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @asynccontextmanager
 async def stepping(app: Windlass) -> AsyncIterator[Engine]:
     """An engine that moves only when it is stepped."""
-    around = await app.surroundings()
-    engine = Engine(around, app.worker_settings(slots=10), lambda: None)
+    around = await parts_of(app).workers.dependencies()
+    engine = Engine(around, parts_of(app).workers.settings(slots=10), lambda: None)
     await engine.identity.register()
     yield engine
     await around.storage.workers.leave(engine.identity.id, [])
@@ -57,7 +58,7 @@ def reaper_of(app: Windlass, engine: Engine) -> Reaper:
         engine.identity,
         presence,
         policy=engine.policy,
-        bus=app.bus,
+        bus=parts_of(app).hooks.bus,
         chance=lambda: 0.5,
         follow=engine.following,
     )
@@ -79,7 +80,7 @@ async def test_a_limit_that_was_never_defined_costs_no_failure_its_follow_up(url
         return [job for job in found if job.parent in ids]
 
     async with app, stepping(app) as engine:
-        storage = await app.storage()
+        storage = await parts_of(app).storage()
         await storage.limits.define([LimitSpec(name="known", concurrency=1)])
         good = FollowUp(task="tell", queue="alerts", limits=(LimitUse("known"),))
         bad = FollowUp(task="tell", queue="alerts", limits=(LimitUse("nowhere"), LimitUse("known")))
@@ -94,7 +95,7 @@ async def test_a_limit_that_was_never_defined_costs_no_failure_its_follow_up(url
         assert await reaper_of(app, engine).reap() == 3
         for batch in (failing, lost):
             ids = [job.id for job in batch]
-            ended = [await app.refresh(job) for job in ids]
+            ended = [await parts_of(app).producer.refresh(job) for job in ids]
             assert [job.state for job in ended] == [State.FAILED] * 3
             followers = await told_of(ids)
             assert sorted(str(job.parent) for job in followers) == sorted(ids)
@@ -122,7 +123,7 @@ async def test_whatever_ends_a_waiting_job_is_told_once(url: str) -> None:
         return heard
 
     async with app, stepping(app) as engine:
-        storage = await app.storage()
+        storage = await parts_of(app).storage()
         first = await report.enqueue()
         await past(storage, first.id)
         assert told() == [("enqueued", first.id)]
@@ -140,7 +141,7 @@ async def test_whatever_ends_a_waiting_job_is_told_once(url: str) -> None:
         assert run is not None
         assert told() == [("enqueued", run.id), ("expire", made.id)], "by a schedule"
         await past(storage, run.id)
-        pruner = Pruner(storage, app.settings, engine.policy.queues, app.bus)
+        pruner = Pruner(storage, app.settings, engine.policy.queues, parts_of(app).hooks.bus)
         await pruner.step()
         assert told() == [("expire", run.id)], "by retention"
         await app.admin.schedules.create("mails", Manual(), mail.call(), overlap="allow")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.worker.fixtures import Bench, Hook, World, bench, logged, register, simulate, working
+from windlass._app.parts import parts_of
 from windlass._core.job.event import Event, JobMoved
 from windlass._core.job.job import ClaimedJob, JobRecord
 from windlass._core.job.state import State, Verb
@@ -27,7 +28,7 @@ async def claims(it: Bench, count: int, worker: str | None = None) -> list[Claim
 
         task = it.app.tasks["job"]
     await it.app.enqueue_many([task.call() for _ in range(count)])
-    storage = await it.app.storage()
+    storage = await parts_of(it.app).storage()
     worker = worker or it.engine.identity.id
     reply = await storage.jobs.claim(worker, [Want("default", count)], total=count)
     return list(reply.jobs)
@@ -39,7 +40,7 @@ def finished(it: Bench, jobs: Sequence[ClaimedJob]) -> None:
 
 
 async def states(it: Bench, jobs: Sequence[ClaimedJob]) -> list[State]:
-    return [(await it.app.refresh(job.claim.job)).state for job in jobs]
+    return [(await parts_of(it.app).producer.refresh(job.claim.job)).state for job in jobs]
 
 
 def listening(it: Bench) -> list[JobMoved]:
@@ -214,7 +215,7 @@ async def test_an_outcome_that_cannot_be_stored_fails_alone_and_says_so() -> Non
         expected = [State.SUCCEEDED] * 10
         expected[6] = State.FAILED
         assert await states(it, jobs) == expected
-        record = await it.app.refresh(culprit)
+        record = await parts_of(it.app).producer.refresh(culprit)
         assert record.error is not None
         assert record.error.kind == "OutcomeNotStorable"
         assert record.error.message == "succeed: ValueError: integer out of range"
@@ -330,7 +331,7 @@ def test_one_outcome_that_cannot_even_fail_slows_nobody() -> None:
 async def test_a_refused_outcome_emits_nothing_and_logs_one_line() -> None:
     async with bench() as it:
         moved = listening(it)
-        storage = await it.app.storage()
+        storage = await parts_of(it.app).storage()
         await register(storage, "dead")
         (job,) = await claims(it, 1, worker="dead")
         await storage.jobs.apply([Transition(Verb.RETRY, job.claim, "reaper")])
@@ -346,7 +347,7 @@ async def test_a_refused_outcome_emits_nothing_and_logs_one_line() -> None:
             f"job {job.claim.job} claim 1: the claim was lost, its outcome (succeed) is dropped"
         )
         assert it.engine.finisher.counts == {"refused": 1}
-        record: JobRecord = await it.app.refresh(job.claim.job)
+        record: JobRecord = await parts_of(it.app).producer.refresh(job.claim.job)
         assert record.state is State.RUNNING
         assert record.claim_number == 2
 
@@ -389,7 +390,7 @@ async def test_an_event_follows_the_verb_that_was_answered() -> None:
     async with bench() as it:
         moved = listening(it)
         (job,) = await claims(it, 1)
-        await it.app.cancel(job.claim.job)
+        await parts_of(it.app).producer.cancel(job.claim.job)
         it.engine.finisher.add(job, Transition(Verb.RETRY, job.claim, job.worker))
         await it.engine.finisher.flush()
         assert [(event.verb, event.delay) for event in moved] == [(Verb.CANCEL, None)]

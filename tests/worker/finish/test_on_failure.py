@@ -21,6 +21,7 @@ from windlass import (
     Windlass,
     testing,
 )
+from windlass._app.parts import parts_of
 from windlass._core.job.event import Event, JobEnqueued
 from windlass._core.job.job import FollowUp, JobId, JobRecord, LimitUse
 from windlass._core.job.state import State
@@ -274,7 +275,7 @@ def reaper_of(it: Bench) -> Reaper:
         it.engine.identity,
         presence,
         policy=it.engine.policy,
-        bus=it.app.bus,
+        bus=parts_of(it.app).hooks.bus,
         chance=lambda: 0.5,
         follow=it.engine.following,
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from windlass import Context, Secret, Windlass
+from windlass._app.parts import parts_of
 from windlass.errors import JobFailed
 
 HOUR = timedelta(hours=1)
@@ -35,15 +36,15 @@ async def test_lines_events_errors_and_facts_are_kept_without_secrets(url: str) 
 
     async with app:
         beaten = asyncio.Event()
-        async with app.worker() as worker:
-            worker.on_beat = beaten.set
+        workers = parts_of(app).workers
+        async with workers.running(workers.settings(), on_beat=beaten.set):
             job = await pay.enqueue("canary-4111")
             with pytest.raises(JobFailed, match=r"\*\*\* was refused"):
                 await job.result(timeout=20)
             beaten.clear()
             await asyncio.wait_for(beaten.wait(), 20)
-        await app._settle()
-        storage = await app.storage()
+        await parts_of(app).connections.settle()
+        storage = await parts_of(app).storage()
         raw = await job.refresh()
         assert b"canary-4111" in raw.payload
         assert raw.tags == ("secret:card",)

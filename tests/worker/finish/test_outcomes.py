@@ -16,6 +16,7 @@ import pytest
 from tests.worker import process_app
 from tests.worker.fixtures import Bench, bench, logged
 from windlass import Backoff, Context, GiveUp, Retry, Snooze, Throttled, Windlass, testing
+from windlass._app.parts import parts_of
 from windlass._core.job.event import Event, JobMoved
 from windlass._core.job.job import JobId, JobRecord, NewJob
 from windlass._core.job.state import State, Verb
@@ -320,7 +321,7 @@ async def test_a_payload_error_of_the_handlers_own_is_retried_like_any_other() -
 
         @it.app.task(name="job", backoff=Backoff.fixed(3))
         async def enqueues_nonsense() -> None:
-            await it.app.enqueue_call(other.call("three"))  # type: ignore[arg-type]
+            await parts_of(it.app).producer.enqueue_call(other.call("three"))  # type: ignore[arg-type]
 
         job = await it.run(enqueues_nonsense.call())
         assert (job.state, job.attempt) == (State.WAITING, 1)
@@ -331,10 +332,10 @@ async def test_a_payload_error_of_the_handlers_own_is_retried_like_any_other() -
 
 async def stored(it: Bench, task: str, payload: bytes) -> JobRecord:
     """A job as an older or a foreign producer may have left it."""
-    storage = await it.app.storage()
+    storage = await parts_of(it.app).storage()
     await storage.jobs.insert([NewJob(id=JobId("0" * 32), task=task, payload=payload)])
     await it.engine.step()
-    return await it.app.refresh(JobId("0" * 32))
+    return await parts_of(it.app).producer.refresh(JobId("0" * 32))
 
 
 @pytest.mark.parametrize("payload", [b"{", b'{"number": "three"}', b"{}", b'{"other": 1}', b"\xff"])

@@ -9,6 +9,7 @@ import pytest
 from tests.worker import process_app
 from tests.worker.fixtures import Bench, bench, until
 from windlass import Backoff, Retry, Windlass, testing
+from windlass._app.parts import parts_of
 from windlass._core.job.event import Event, JobMoved
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State, Verb
@@ -25,7 +26,7 @@ async def test_lists_of_exceptions_hold_in_every_executor(executor: str) -> None
         if isinstance(event, JobMoved) and event.error is not None:
             ends[event.error.message] = event.verb
 
-    undo = app.bus.subscribe(note)
+    undo = parts_of(app).hooks.bus.subscribe(note)
     try:
         with testing.isolated(app):
             async with app, app.worker(slots=3):

@@ -9,6 +9,7 @@ import pytest
 
 from tests.worker.fixtures import Hook, World, bench, logged, simulate, watch_locks, working
 from windlass import Backoff, Context
+from windlass._app.parts import parts_of
 from windlass._core.job.event import Event, WorkerChanged
 from windlass._core.job.job import ClaimedJob
 from windlass._core.job.state import State
@@ -36,7 +37,7 @@ def test_a_buried_worker_takes_a_new_identity_cancels_its_jobs_and_goes_on() -> 
                 former = shift.worker.id
                 enqueued = await job.enqueue()
                 await world.until(11)
-                storage = await world.app.storage()
+                storage = await parts_of(world.app).storage()
                 assert await storage.workers.bury([former]) == [former]
                 await world.until(17)
                 assert shift.worker.id != former
@@ -63,7 +64,7 @@ def test_a_buried_worker_learns_it_from_a_claim_before_the_next_beat() -> None:
         async with working(world.app) as shift:
             former = shift.worker.id
             await world.until(50)
-            await (await world.app.storage()).workers.bury([former])
+            await (await parts_of(world.app).storage()).workers.bury([former])
             await job.enqueue()
             await world.until(51)
             assert shift.worker.id != former
@@ -111,7 +112,7 @@ def test_an_outcome_that_comes_after_the_reaping_changes_nothing() -> None:
             async with working(world.app) as shift:
                 enqueued = await stubborn.enqueue()
                 await world.until(1)
-                await (await world.app.storage()).workers.bury([shift.worker.id])
+                await (await parts_of(world.app).storage()).workers.bury([shift.worker.id])
                 await world.until(100)
                 record = await enqueued.refresh()
                 assert (record.state, record.attempt) == (State.WAITING, 1)

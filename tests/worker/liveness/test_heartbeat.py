@@ -22,6 +22,7 @@ from tests.worker.fixtures import (
     working,
 )
 from windlass import Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.state import State
 from windlass._storage.protocol.workers import WorkerState
 from windlass._worker.liveness.heartbeat import Heartbeat
@@ -51,10 +52,10 @@ async def test_a_worker_says_what_it_can_run_what_its_clock_shows_and_what_memor
         @app.task(name="shop.mail")
         async def mail() -> None: ...
 
-        storage = await app.storage()
+        storage = await parts_of(app).storage()
         beaten = asyncio.Event()
-        async with app.worker() as worker:
-            worker.on_beat = beaten.set
+        workers = parts_of(app).workers
+        async with workers.running(workers.settings(), on_beat=beaten.set):
             await asyncio.wait_for(beaten.wait(), 10)
         (row,) = await storage.workers.workers()
         assert {"shop.mail", "shop.pay"} <= set(row.start.tasks)
@@ -204,7 +205,7 @@ class AnotherWorker:
 
     async def _live(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._store = Tampered(await self._app.storage())
+        self._store = Tampered(await parts_of(self._app).storage())
         self._worker = await make_worker(
             self._app, store=self._store, simulated=False, queues=["other"]
         )

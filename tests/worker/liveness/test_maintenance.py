@@ -10,6 +10,7 @@ import pytest
 
 from tests.worker.fixtures import Bench, Hook, World, bench, register, simulate, working
 from windlass import GiveUp
+from windlass._app.parts import parts_of
 from windlass._core.job.job import JobId
 from windlass._core.job.state import State
 from windlass._settings.settings import WorkerSettings
@@ -34,7 +35,9 @@ async def leading(it: Bench) -> Leader:
 
 
 def pruner_of(it: Bench) -> Pruner:
-    return Pruner(it.store.storage, it.app.settings, it.engine.policy.queues, it.app.bus)
+    return Pruner(
+        it.store.storage, it.app.settings, it.engine.policy.queues, parts_of(it.app).hooks.bus
+    )
 
 
 def noop(it: Bench, **options: Any) -> Task[[], None]:
@@ -50,7 +53,7 @@ def noop(it: Bench, **options: Any) -> Task[[], None]:
 async def test_one_worker_leads_until_its_lease_ends() -> None:
     async with bench() as it:
         leader = await leading(it)
-        other = await it.app.storage()
+        other = await parts_of(it.app).storage()
         assert not await other.leader.lead("chores", "other", timedelta(seconds=15))
         it.clock.advance(14)
         assert await leader.step()
@@ -65,7 +68,7 @@ async def test_a_leader_that_resigns_can_be_followed_at_once() -> None:
         leader = await leading(it)
         await leader.resign()
         assert not leader.leading
-        storage = await it.app.storage()
+        storage = await parts_of(it.app).storage()
         assert await storage.leader.lead("chores", "other", timedelta(seconds=15))
 
 
@@ -190,7 +193,7 @@ async def test_jobs_are_kept_as_long_as_the_settings_say() -> None:
             it.clock.advance(days * DAY)
             await leader.step()
             await pruner.step()
-            storage = await it.app.storage()
+            storage = await parts_of(it.app).storage()
             found = await storage.admin.get(list(jobs.values()))
             return [name for name, job in zip(jobs, found, strict=True) if job is not None]
 
@@ -234,7 +237,7 @@ async def test_a_retention_of_nothing_keeps_what_failed() -> None:
 
 async def test_rows_of_workers_that_ended_long_ago_go_too() -> None:
     async with bench() as it:
-        storage = await it.app.storage()
+        storage = await parts_of(it.app).storage()
         await register(storage, "past")
         await storage.workers.leave("past", [])
         it.clock.advance(2 * DAY)
@@ -259,8 +262,8 @@ async def test_old_events_and_records_of_orders_go_too() -> None:
     async with bench(keep_events=DAY, keep_audit=5 * DAY, event_log=True) as it:
         job = await it.run(noop(it).call())
         await it.app.admin.queues.pause("default")
-        await it.app._settle()
-        storage = await it.app.storage()
+        await parts_of(it.app).connections.settle()
+        storage = await parts_of(it.app).storage()
 
         async def left() -> tuple[int, int]:
             long = 100 * DAY

@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.worker.fixtures import Tampered, World, make_worker, simulate, working
 from windlass import Every
+from windlass._app.parts import parts_of
 from windlass._core.job.event import Event, WorkerChanged
 from windlass._core.job.state import State
 from windlass._storage.protocol.job_list import JobFilter
@@ -80,7 +81,7 @@ def test_what_a_claim_under_way_brings_to_a_quiet_worker_is_given_back() -> None
         async def never() -> None:
             world.say("started")
 
-        around = await world.app.surroundings()
+        around = await parts_of(world.app).workers.dependencies()
         store = Tampered(around.storage)
         late = asyncio.Event()
 
@@ -110,7 +111,7 @@ def test_a_quiet_worker_that_is_buried_is_quiet_under_its_new_name() -> None:
         async def never() -> None:
             world.say("started")
 
-        storage = await world.app.storage()
+        storage = await parts_of(world.app).storage()
         async with working(world.app) as shift:
             await world.app.admin.workers.quiet(shift.worker.id)
             await world.until(BEAT)
@@ -129,7 +130,7 @@ def test_a_quiet_worker_that_is_buried_is_quiet_under_its_new_name() -> None:
 
 def test_what_is_asked_of_a_worker_that_is_taken_for_dead_before_it_hears_it_is_heard() -> None:
     async def scenario(world: World) -> None:
-        admin, storage = world.app.admin, await world.app.storage()
+        admin, storage = world.app.admin, await parts_of(world.app).storage()
         async with working(world.app) as shift:
 
             def rests() -> bool:
@@ -157,7 +158,7 @@ def test_a_worker_that_is_quiet_under_a_new_name_is_never_told_to_go_on() -> Non
         world.app.on_transition(
             lambda event: told.append(event.what) if isinstance(event, WorkerChanged) else None
         )
-        around = await world.app.surroundings()
+        around = await parts_of(world.app).workers.dependencies()
         store = Tampered(around.storage)
 
         async def slow(method: Any, *args: Any, **options: Any) -> object:

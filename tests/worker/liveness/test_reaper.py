@@ -19,6 +19,7 @@ from tests.worker.fixtures import (
     working,
 )
 from windlass import Backoff, Context
+from windlass._app.parts import parts_of
 from windlass._core.job.event import Event, JobMoved, WorkerChanged
 from windlass._core.job.job import ClaimedJob, JobRecord
 from windlass._core.job.state import State, Verb
@@ -49,7 +50,7 @@ def reaper_of(it: Bench, *, may_judge: bool = True) -> Reaper:
         it.engine.identity,
         presence,
         policy=it.engine.policy,
-        bus=it.app.bus,
+        bus=parts_of(it.app).hooks.bus,
         chance=lambda: 0.5,
     )
 
@@ -63,8 +64,8 @@ def job_of(it: Bench, **options: Any) -> Task[[], None]:
 
 async def doomed(it: Bench, call: Any, worker: str = "doomed") -> ClaimedJob:
     """A job held by a worker that will not be heard of again."""
-    await it.app.enqueue_call(call)
-    return await held(await it.app.storage(), worker)
+    await parts_of(it.app).producer.enqueue_call(call)
+    return await held(await parts_of(it.app).storage(), worker)
 
 
 async def held(storage: Storage, worker: str, *, solo: bool = False) -> ClaimedJob:
@@ -88,7 +89,7 @@ async def test_an_overdue_worker_is_buried_and_its_job_comes_back_with_backoff()
         with logged() as lines:
             assert await reaper_of(it).step() == 1
         assert (await worker_states(it))["doomed"] is WorkerState.DEAD
-        job = await it.app.refresh(claimed.claim.job)
+        job = await parts_of(it.app).producer.refresh(claimed.claim.job)
         assert (job.state, job.attempt, job.lost) == (State.WAITING, 1, 1)
         assert job.due - it.clock.now() == timedelta(seconds=7)
         assert job.error is not None
@@ -106,7 +107,7 @@ async def test_a_worker_within_its_lease_is_left_alone() -> None:
         claimed = await doomed(it, job_of(it).call())
         it.clock.advance(LEASE)
         assert await reaper_of(it).step() == 0
-        assert (await it.app.refresh(claimed.claim.job)).state is State.RUNNING
+        assert (await parts_of(it.app).producer.refresh(claimed.claim.job)).state is State.RUNNING
 
 
 async def test_who_may_not_judge_buries_nobody() -> None:
@@ -115,7 +116,7 @@ async def test_who_may_not_judge_buries_nobody() -> None:
         it.clock.advance(1000)
         assert await reaper_of(it, may_judge=False).step() == 0
         assert (await worker_states(it))["doomed"] is WorkerState.LIVE
-        assert (await it.app.refresh(claimed.claim.job)).state is State.RUNNING
+        assert (await parts_of(it.app).producer.refresh(claimed.claim.job)).state is State.RUNNING
 
 
 async def test_a_death_that_is_proven_needs_no_lease_and_no_right_to_judge() -> None:
@@ -128,7 +129,7 @@ async def test_a_death_that_is_proven_needs_no_lease_and_no_right_to_judge() -> 
         vars(it.store)["prove_dead"] = prove_dead
         with logged() as lines:
             assert await reaper_of(it, may_judge=False).watch() == 1
-        job = await it.app.refresh(claimed.claim.job)
+        job = await parts_of(it.app).producer.refresh(claimed.claim.job)
         assert job.state is State.WAITING
         assert job.error is not None
         assert job.error.message == "worker doomed: its process has ended (killed or crashed)"
@@ -140,7 +141,7 @@ async def test_the_job_of_a_worker_that_others_buried_claims_no_cause() -> None:
         claimed = await doomed(it, job_of(it).call())
         await it.store.storage.workers.bury(["doomed"])
         assert await reaper_of(it, may_judge=False).step() == 1
-        job = await it.app.refresh(claimed.claim.job)
+        job = await parts_of(it.app).producer.refresh(claimed.claim.job)
         assert job.error is not None
         assert job.error.message == "worker doomed: it is gone, and left this job running"
 
@@ -190,7 +191,7 @@ async def test_a_stepped_wall_clock_buries_nobody() -> None:
         claimed = await doomed(it, job_of(it).call())
         it.clock.jump(it.clock.now() + timedelta(days=365))
         assert await reaper_of(it).step() == 0
-        assert (await it.app.refresh(claimed.claim.job)).state is State.RUNNING
+        assert (await parts_of(it.app).producer.refresh(claimed.claim.job)).state is State.RUNNING
 
 
 async def test_of_two_reapers_one_buries_and_one_gives_back() -> None:
@@ -212,29 +213,29 @@ async def test_of_two_reapers_one_buries_and_one_gives_back() -> None:
 async def test_a_job_of_a_worker_whose_row_is_missing_comes_back() -> None:
     async with bench() as it:
         claimed = await doomed(it, job_of(it).call())
-        database = it.app._opener._memory
+        database = parts_of(it.app).connections.opener._memory
         assert isinstance(database, MemoryDatabase)
         del database.workers["doomed"]
         assert await reaper_of(it, may_judge=False).step() == 1
-        assert (await it.app.refresh(claimed.claim.job)).state is State.WAITING
+        assert (await parts_of(it.app).producer.refresh(claimed.claim.job)).state is State.WAITING
 
 
 async def test_a_claim_that_raced_its_workers_burial_is_caught_by_the_next_sweep() -> None:
     async with bench() as it:
         reaper = reaper_of(it, may_judge=False)
-        await (await it.app.storage()).workers.bury(["nobody"])
+        await (await parts_of(it.app).storage()).workers.bury(["nobody"])
         assert await reaper.step() == 0
         claimed = await doomed(it, job_of(it).call())
         await it.store.inner.workers.bury(["doomed"])
         assert await reaper.step() == 1
-        assert (await it.app.refresh(claimed.claim.job)).state is State.WAITING
+        assert (await parts_of(it.app).producer.refresh(claimed.claim.job)).state is State.WAITING
 
 
 async def test_more_orphans_than_one_bite_all_come_back_in_one_step() -> None:
     async with bench() as it:
         task = job_of(it)
         await it.app.enqueue_many([task.call() for _ in range(450)])
-        storage = await it.app.storage()
+        storage = await parts_of(it.app).storage()
         await register(storage, "doomed")
         reply = await storage.jobs.claim("doomed", [Want("default", 450)], total=450)
         assert len(reply.jobs) == 450
@@ -253,10 +254,10 @@ async def test_running_jobs_of_the_living_are_left_alone() -> None:
 async def test_a_job_with_a_cancel_request_is_cancelled_and_not_retried() -> None:
     async with bench() as it:
         claimed = await doomed(it, job_of(it).call())
-        await it.app.cancel(claimed.claim.job)
+        await parts_of(it.app).producer.cancel(claimed.claim.job)
         await it.store.inner.workers.bury(["doomed"])
         await reaper_of(it).step()
-        assert (await it.app.refresh(claimed.claim.job)).state is State.CANCELLED
+        assert (await parts_of(it.app).producer.refresh(claimed.claim.job)).state is State.CANCELLED
 
 
 async def test_listeners_hear_of_a_lost_attempt_like_of_any_other() -> None:
@@ -285,7 +286,7 @@ async def test_listeners_hear_of_a_lost_attempt_like_of_any_other() -> None:
 
 async def lose(it: Bench, times: int, *, solo_last: bool = False) -> JobRecord:
     """Let workers die one after the other while they hold the only job."""
-    storage = await it.app.storage()
+    storage = await parts_of(it.app).storage()
     job: JobRecord | None = None
     for number in range(times):
         it.clock.advance(timedelta(hours=2))
@@ -293,7 +294,7 @@ async def lose(it: Bench, times: int, *, solo_last: bool = False) -> JobRecord:
         claimed = await held(storage, worker, solo=solo_last and number == times - 1)
         await storage.workers.bury([worker])
         assert await reaper_of(it).step() == 1
-        job = await it.app.refresh(claimed.claim.job)
+        job = await parts_of(it.app).producer.refresh(claimed.claim.job)
     assert job is not None
     return job
 
@@ -306,7 +307,7 @@ async def test_a_job_lost_twice_in_a_row_runs_alone_from_then_on() -> None:
         job = await lose(it, 1)
         assert (job.lost, job.solo, job.state) == (2, True, State.WAITING)
         it.clock.advance(timedelta(hours=2))
-        storage = await it.app.storage()
+        storage = await parts_of(it.app).storage()
         reply = await storage.jobs.claim(it.engine.identity.id, [Want("default", 5)], total=5)
         assert not reply.jobs
         assert reply.solo_due
@@ -358,7 +359,7 @@ async def test_a_job_that_is_not_known_here_comes_back_all_the_same() -> None:
         it.app.tasks._tasks.clear()
         await it.store.inner.workers.bury(["doomed"])
         assert await reaper_of(it).step() == 1
-        assert (await it.app.refresh(claimed.claim.job)).state is State.WAITING
+        assert (await parts_of(it.app).producer.refresh(claimed.claim.job)).state is State.WAITING
 
 
 async def test_a_late_attempt_that_is_not_known_here_comes_back_soon() -> None:
@@ -372,11 +373,11 @@ async def test_a_late_attempt_that_is_not_known_here_comes_back_soon() -> None:
         record = await it.run(job.call())
         for _ in range(2):
             record = await it.again(record)
-        await held(await it.app.storage(), "doomed")
+        await held(await parts_of(it.app).storage(), "doomed")
         it.app.tasks._tasks.clear()
         await it.store.inner.workers.bury(["doomed"])
         assert await reaper_of(it).step() == 1
-        record = await it.app.refresh(record.id)
+        record = await parts_of(it.app).producer.refresh(record.id)
         assert (record.state, record.attempt) == (State.WAITING, 4)
         assert record.due - it.clock.now() == timedelta(seconds=5)
 
@@ -387,23 +388,23 @@ async def test_a_late_attempt_that_is_not_known_here_comes_back_soon() -> None:
 async def test_a_late_finish_before_the_reaping_is_accepted() -> None:
     async with bench() as it:
         claimed = await doomed(it, job_of(it).call())
-        storage = await it.app.storage()
+        storage = await parts_of(it.app).storage()
         await storage.workers.bury(["doomed"])
         applied = await storage.jobs.apply([succeed(claimed, by="doomed", result=None)])
         assert applied.answers[0].verdict is Verdict.APPLIED
         assert await reaper_of(it).step() == 0
-        assert (await it.app.refresh(claimed.claim.job)).state is State.SUCCEEDED
+        assert (await parts_of(it.app).producer.refresh(claimed.claim.job)).state is State.SUCCEEDED
 
 
 async def test_a_late_finish_after_the_reaping_is_refused() -> None:
     async with bench() as it:
         claimed = await doomed(it, job_of(it).call())
-        storage = await it.app.storage()
+        storage = await parts_of(it.app).storage()
         await storage.workers.bury(["doomed"])
         assert await reaper_of(it).step() == 1
         applied = await storage.jobs.apply([succeed(claimed, by="doomed", result=None)])
         assert applied.answers[0].verdict is Verdict.REFUSED
-        assert (await it.app.refresh(claimed.claim.job)).state is State.WAITING
+        assert (await parts_of(it.app).producer.refresh(claimed.claim.job)).state is State.WAITING
 
 
 # --- in the life of a cluster --------------------------------------------------------------------
@@ -440,7 +441,7 @@ def test_jobs_of_a_worker_that_is_killed_are_run_by_another_after_its_lease() ->
 
 def test_a_worker_fresh_from_its_start_waits_a_lease_before_it_judges() -> None:
     async def scenario(world: World) -> None:
-        storage = await world.app.storage()
+        storage = await parts_of(world.app).storage()
         await register(storage, "silent", lease=30)
         await world.until(100)
         async with working(world.app):
@@ -490,7 +491,7 @@ def test_an_outage_during_a_sweep_delays_it_and_nothing_else() -> None:
         async def job() -> str:
             return "done"
 
-        storage = await world.app.storage()
+        storage = await parts_of(world.app).storage()
         enqueued = await job.enqueue()
         await held(storage, "doomed")
         await storage.workers.bury(["doomed"])

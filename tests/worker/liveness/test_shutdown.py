@@ -20,6 +20,7 @@ from tests.worker.fixtures import (
     working,
 )
 from windlass import Context, Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.event import Event, JobMoved
 from windlass._core.job.state import State, Verb
 from windlass._storage.protocol.workers import WorkerState
@@ -445,7 +446,7 @@ def test_a_worker_whose_own_task_is_cancelled_gives_everything_back_and_leaves_n
         shift = Shift(await make_worker(world.app))
         job = await sleep.enqueue(3600.0)
         await world.until(1)
-        database = world.app._opener._memory
+        database = parts_of(world.app).connections.opener._memory
         assert database is not None
         assert database.subscribers
         shift.running.cancel()
@@ -645,7 +646,7 @@ def test_a_worker_stopped_before_it_starts_starts_nothing() -> None:
 
 async def test_an_error_at_the_start_reaches_whoever_asked_for_the_worker() -> None:
     async with Windlass("memory://") as app:
-        storage = await app.storage()
+        storage = await parts_of(app).storage()
 
         async def register(start: object) -> None:
             raise StorageUnavailable("away")

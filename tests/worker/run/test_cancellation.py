@@ -19,10 +19,12 @@ from tests.worker.fixtures import (
     working,
 )
 from windlass import Context, GiveUp, Retry, Snooze, Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.event import Event, JobMoved
 from windlass._core.job.job import Claim, JobId, JobRecord
 from windlass._core.job.state import State, Verb
 from windlass._storage.protocol.jobs import CancelAnswer
+from windlass._system.seams import Seams
 from windlass._worker.run.runner import StopCause
 from windlass.errors import JobCancelled
 
@@ -50,8 +52,8 @@ async def test_a_job_that_has_ended_is_too_late_to_cancel() -> None:
         async def job() -> None: ...
 
         record = await it.run(job.call())
-        assert await it.app.cancel(record.id) is CancelAnswer.TOO_LATE
-        assert (await it.app.refresh(record.id)).state is State.SUCCEEDED
+        assert await parts_of(it.app).producer.cancel(record.id) is CancelAnswer.TOO_LATE
+        assert (await parts_of(it.app).producer.refresh(record.id)).state is State.SUCCEEDED
 
 
 # --- running, on the loop ------------------------------------------------------------------------
@@ -137,13 +139,14 @@ def test_a_request_from_another_client_reaches_the_worker() -> None:
             await asyncio.sleep(3600)
 
         other = Windlass("memory://")
-        other._opener = world.app._opener  # another app on the same database
-        async with working(world.app), other:
-            enqueued = await job.enqueue()
-            await world.until(1)
-            assert await other.job(enqueued.id).cancel() is CancelAnswer.REQUESTED
-            with pytest.raises(JobCancelled):
-                await other.job(enqueued.id).result(timeout=5)
+        shared = parts_of(world.app).connections  # two apps on one database
+        with parts_of(other).connections.replaced(shared.opener, Seams()):
+            async with working(world.app), other:
+                enqueued = await job.enqueue()
+                await world.until(1)
+                assert await other.job(enqueued.id).cancel() is CancelAnswer.REQUESTED
+                with pytest.raises(JobCancelled):
+                    await other.job(enqueued.id).result(timeout=5)
 
     simulate(scenario)
 

@@ -11,6 +11,7 @@ import pytest
 from tests.worker import process_app
 from tests.worker.fixtures import Bench, bench, until
 from windlass import Backoff, GiveUp, Retry, Snooze, Throttled, testing
+from windlass._app.parts import parts_of
 from windlass._core.job.error_origin import frame_of
 from windlass._core.job.event import Event, JobMoved
 from windlass._core.job.job import JobRecord
@@ -167,7 +168,7 @@ async def test_groups_are_looked_into_in_every_executor(executor: str) -> None:
         if isinstance(event, JobMoved) and event.verb is not Verb.CLAIM:
             ends[event.verb] = event.verb, "" if event.error is None else event.error.kind
 
-    undo = app.bus.subscribe(note)
+    undo = parts_of(app).hooks.bus.subscribe(note)
     try:
         with testing.isolated(app):
             async with app, app.worker(slots=3):

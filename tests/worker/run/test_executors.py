@@ -11,6 +11,7 @@ import pytest
 from tests.worker.fixtures import logged
 from tests.worker.process_app import EXECUTORS, app
 from windlass import testing
+from windlass._app.parts import parts_of
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State, Verb
 from windlass._tasks.handle import Job
@@ -199,7 +200,7 @@ async def test_what_is_logged_reaches_the_workers_log(executor: str, worker: Wor
 async def test_what_is_logged_is_kept_with_the_run(executor: str, worker: Worker) -> None:
     job = await task(executor, "tell").enqueue()
     await job.result(timeout=15)
-    storage = await app.storage()
+    storage = await parts_of(app).storage()
 
     async def told() -> list[str]:
         chunks = await storage.journal.logs(job.id)

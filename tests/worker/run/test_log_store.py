@@ -22,6 +22,7 @@ from tests.worker.fixtures import (
     working,
 )
 from windlass import Context, Secret, Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.state import State
 from windlass._observe.log import EventLog
 from windlass._settings.settings import StoredLogs
@@ -92,7 +93,7 @@ async def test_a_run_that_logs_nothing_writes_nothing_and_events_are_no_lines_of
             await quiet.enqueue()
 
         shop.warning("outside of any run")
-        it.app.bus.subscribe(EventLog())
+        parts_of(it.app).hooks.bus.subscribe(EventLog())
         with logged() as lines:
             await it.run(quiet.call())
             await it.run(parent.call())
@@ -343,7 +344,7 @@ async def test_a_thread_that_outlives_its_run_still_has_its_say() -> None:
             ctx.log("at last")
 
         it.engine.lines.bind(asyncio.get_running_loop())
-        job = await it.app.enqueue_call(slow.call())
+        job = await parts_of(it.app).producer.enqueue_call(slow.call())
         await it.engine.claimer.step()
         (run,) = it.engine.runner.active.values()
         assert run.body is not None
@@ -365,5 +366,5 @@ async def test_a_drain_leaves_the_lines_in_the_store() -> None:
 
         done = await job.enqueue()
         await drain(app)
-        storage = await app.storage()
+        storage = await parts_of(app).storage()
         assert [c.lines[0].text for c in await storage.journal.logs(done.id)] == ["hello"]

@@ -17,6 +17,7 @@ import windlass
 from tests.worker import process_app
 from tests.worker.fixtures import Bench, World, bench, logged, simulate, until, working
 from windlass import Backoff, Context, GiveUp, Snooze, Windlass, testing
+from windlass._app.parts import parts_of
 from windlass._core.job.event import Event, JobMoved
 from windlass._core.job.state import State
 from windlass._tasks.handle import Job
@@ -279,7 +280,7 @@ def layered(layer: Middleware) -> Iterator[None]:
     try:
         yield
     finally:
-        process_app.app.layers.remove(layer)
+        parts_of(process_app.app).hooks.layers.remove(layer)
 
 
 async def test_layers_of_child_processes_run_in_the_worker_around_the_call() -> None:
@@ -392,7 +393,7 @@ async def test_a_lifespan_ends_also_when_the_worker_cannot_go_on() -> None:
             finally:
                 closed.append(True)
 
-        worker = await app.make_worker(app.worker_settings())
+        worker = await parts_of(app).workers.make(parts_of(app).workers.settings())
         running = asyncio.ensure_future(worker.run())
         await worker.started.wait()
         running.cancel()
@@ -517,7 +518,7 @@ async def test_a_listener_hears_where_a_job_came_from_and_where_it_went() -> Non
         record = await it.run(job.call())
         await it.again(record)
         await it.app.admin.jobs.requeue(record.id)
-        await it.app.cancel(record.id)
+        await parts_of(it.app).producer.cancel(record.id)
         assert moves == [
             (State.WAITING, State.RUNNING),
             (State.RUNNING, State.WAITING),

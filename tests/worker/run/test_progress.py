@@ -12,6 +12,7 @@ import pytest
 from tests.worker import process_app
 from tests.worker.fixtures import Hook, World, bench, register, simulate, until, working
 from windlass import Context, testing
+from windlass._app.parts import parts_of
 from windlass._core.job.job import JobRecord, Progress
 from windlass._core.job.state import State
 from windlass._storage.protocol.jobs import Want
@@ -134,7 +135,7 @@ async def test_a_note_of_a_claim_that_is_lost_changes_nothing() -> None:
         async def job() -> None: ...
 
         enqueued = await job.enqueue()
-        storage = await it.app.storage()
+        storage = await parts_of(it.app).storage()
         await register(storage, "other")
         wants = [Want("default", 1)]
         (old,) = (await storage.jobs.claim("other", wants, total=1)).jobs

@@ -11,6 +11,7 @@ import pytest
 
 from tests.worker.fixtures import World, bench, logged, simulate, until, working
 from windlass import Backoff, Context
+from windlass._app.parts import parts_of
 from windlass._core.job.state import State
 from windlass._worker.run.runner import StopCause
 from windlass._worker.run.threads import ThreadPool
@@ -220,7 +221,9 @@ async def test_what_is_awaited_for_a_plain_function_can_be_cancelled() -> None:
             begun.set()
             await asyncio.sleep(60)
 
-        handle = await it.app.enqueue_call(it.app.task(name="job")(wrapped(endless)).call())
+        handle = await parts_of(it.app).producer.enqueue_call(
+            it.app.task(name="job")(wrapped(endless)).call()
+        )
         stepping = asyncio.create_task(it.engine.step())
         await begun.wait()
         await handle.cancel()
@@ -292,7 +295,7 @@ async def test_a_timeout_that_meets_the_end_of_the_function_counts_as_done() -> 
             started.set()
             return "done"
 
-        job = await it.app.enqueue_call(just_in_time.call())
+        job = await parts_of(it.app).producer.enqueue_call(just_in_time.call())
         await it.engine.claimer.step()
         (run,) = it.engine.runner.active.values()
         await asyncio.sleep(0)

@@ -14,6 +14,7 @@ import pytest
 from tests.worker import process_app
 from tests.worker.fixtures import bench, until
 from windlass import Backoff, Windlass, testing
+from windlass._app.parts import parts_of
 from windlass._core.job.event import Event, JobMoved
 from windlass._core.job.job import NO_TIMEOUT
 from windlass._core.job.state import State, Verb
@@ -98,13 +99,13 @@ async def test_the_worker_s_timeout_holds_in_every_executor(
         if isinstance(event, JobMoved) and event.verb is not Verb.CLAIM:
             ends.append(event)
 
-    undo: Callable[[], None] = app.bus.subscribe(note)
+    undo: Callable[[], None] = parts_of(app).hooks.bus.subscribe(note)
     try:
         with testing.isolated(app):
             async with app:
                 await app.tasks[f"{executor}.hang"].options(max_attempts=1).enqueue()
                 short = msgspec.structs.replace(app.settings, timeout=timedelta(seconds=0.3))
-                monkeypatch.setattr(app, "settings", short)
+                monkeypatch.setattr(parts_of(app), "settings", short)
                 async with app.worker(slots=1):
                     await until(lambda: bool(ends), seconds=20)
     finally:

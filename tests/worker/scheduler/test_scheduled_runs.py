@@ -11,6 +11,7 @@ import pytest
 
 from tests.worker.fixtures import World, simulate, working
 from windlass import Backoff, Context, Cron, Every, GiveUp, Manual, Once, Snooze, Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.state import State
 from windlass._core.schedule.schedule import slot_of
 from windlass._storage.protocol.job_list import JobFilter
@@ -257,7 +258,7 @@ def test_what_was_missed_while_nothing_ran_is_caught_up_once() -> None:
 
 def test_a_finished_one_time_schedule_stays_finished_after_a_restart() -> None:
     async def scenario(world: World) -> int:
-        storage = await world.app.storage()
+        storage = await parts_of(world.app).storage()
         at = await storage.now() + timedelta(seconds=5)
 
         @world.app.schedule(Once(at))

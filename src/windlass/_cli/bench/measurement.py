@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 
 import msgspec
 
+from windlass._app.parts import parts_of
 from windlass._cli.bench.worker import QUEUE, BenchApp
 from windlass._system.seams import monotonic
 from windlass.errors import ConfigError, StorageError
@@ -57,7 +58,7 @@ async def measure(
     bench = BenchApp(url, keep=keep, on_pick_up=starts.put_nowait)
     app = bench.app
     async with app:
-        storage = await app.storage()
+        storage = await parts_of(app).storage()
         if not force:
             await _require_empty(bench)
         say(f"storing {sizes.jobs:,} jobs, {CHUNK:,} at a time")

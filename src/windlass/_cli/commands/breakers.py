@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from windlass._app.parts import parts_of
 from windlass._cli.options import name_completion, optional_values
 from windlass._cli.options.groups import SuggestingGroup
 from windlass._cli.options.target import (
@@ -48,7 +49,7 @@ def list_breakers(target: str | None, url: str | None, *, as_json: bool) -> int:
     from windlass._cli.output.tables import NUMBER, print_json, print_table
 
     async def question(app: Windlass) -> tuple[list[_ShownBreaker], str]:
-        return await _all(app), (await app.storage()).describe()
+        return await _all(app), (await parts_of(app).storage()).describe()
 
     found, described = run_on_target(target_of(target, url), question)
     if as_json:
@@ -115,7 +116,7 @@ def set_breaker(words: tuple[str, ...], url: str | None, *, as_json: bool, **giv
 
 async def _all(app: Windlass) -> list[_ShownBreaker]:
     reports = await app.admin.breakers.list()
-    now = await (await app.storage()).now()
+    now = await (await parts_of(app).storage()).now()
     return [_ShownBreaker(report, now) for report in reports]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from windlass._app.parts import parts_of
 from windlass._cli.options import name_completion, optional_values
 from windlass._cli.options.groups import SuggestingGroup
 from windlass._cli.options.target import (
@@ -72,7 +73,7 @@ def list_limits(target: str | None, url: str | None, *, as_json: bool) -> int:
     from windlass._cli.output.tables import NUMBER, print_json, print_table
 
     async def question(app: Windlass) -> tuple[list[_ShownLimit], str]:
-        return await _all(app), (await app.storage()).describe()
+        return await _all(app), (await parts_of(app).storage()).describe()
 
     found, described = run_on_target(target_of(target, url), question)
     if as_json:
@@ -161,7 +162,7 @@ def reset(words: tuple[str, ...], key: str, url: str | None, *, as_json: bool) -
 
 async def _all(app: Windlass) -> list[_ShownLimit]:
     reports = await app.admin.limits.list()
-    now = await (await app.storage()).now()
+    now = await (await parts_of(app).storage()).now()
     return [_ShownLimit(report, now) for report in reports]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from windlass._app.parts import parts_of
 from windlass._cli.options import name_completion, optional_values
 from windlass._cli.options.groups import SuggestingGroup
 from windlass._cli.options.target import (
@@ -63,7 +64,7 @@ def list_queues(target: str | None, url: str | None, *, exact: bool, as_json: bo
     from windlass._cli.output.tables import NUMBER, print_json, print_table
 
     async def question(app: Windlass) -> tuple[list[_Queue], str]:
-        return await _all(app, exact=exact), (await app.storage()).describe()
+        return await _all(app, exact=exact), (await parts_of(app).storage()).describe()
 
     found, described = run_on_target(target_of(target, url), question)
     if as_json:
@@ -197,8 +198,8 @@ async def _all(app: Windlass, *also: str, exact: bool = False) -> list[_Queue]:
     told = await (app.admin.queues.counts(cap=None) if exact else app.admin.queues.counts())
     counts = {one.queue: one for one in told}
     records = {one.queue: one for one in await app.admin.queues.list()}
-    named_by_tasks = app.worker_settings().shared if len(app.tasks) else ()
-    now = await (await app.storage()).now()
+    named_by_tasks = parts_of(app).queues() if len(app.tasks) else ()
+    now = await (await parts_of(app).storage()).now()
     return [
         _Queue(
             records.get(name) or QueueRecord(queue=name),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from windlass._app.parts import parts_of
 from windlass._cli.commands.schedule_tables import (
     ShownSchedule,
     fields,
@@ -61,9 +62,10 @@ def list_schedules(target: str | None, url: str | None, *, everything: bool, as_
     from windlass._cli.output.tables import NUMBER, print_json, print_table
 
     async def question(app: Windlass) -> tuple[list[ShownSchedule], str]:
-        now = await (await app.storage()).now()
+        now = await (await parts_of(app).storage()).now()
         found = await app.admin.schedules.list(removed=everything)
-        return [ShownSchedule(report, now) for report in found], (await app.storage()).describe()
+        described = (await parts_of(app).storage()).describe()
+        return [ShownSchedule(report, now) for report in found], described
 
     found, described = run_on_target(target_of(target, url), question)
     if as_json:
@@ -314,11 +316,11 @@ def _order(
 
 async def _shown(app: Windlass, name: str) -> ShownSchedule:
     report = await app.admin.schedules.get(name)
-    return ShownSchedule(report, await (await app.storage()).now())
+    return ShownSchedule(report, await (await parts_of(app).storage()).now())
 
 
 def _call(app: Windlass, task: str, arguments: str) -> Call[Any]:
-    app.load()
+    parts_of(app).load()
     return app.tasks[task].call(**json_arguments(arguments))
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from windlass._app.parts import parts_of
 from windlass._cli.options import name_completion
 from windlass._cli.options.groups import SuggestingGroup, with_options
 from windlass._cli.options.target import (
@@ -117,7 +118,7 @@ def _order(verb: str, given: dict[str, Any]) -> int:
 
 
 async def _matching(app: Windlass, given: dict[str, Any], verb: str) -> list[str]:
-    now = await (await app.storage()).now()
+    now = await (await parts_of(app).storage()).now()
     return [
         row.start.id
         for row in await app.admin.workers.list()
@@ -174,7 +175,7 @@ def list_workers(target: str | None, url: str | None, *, as_json: bool) -> int:
     from windlass._cli.output.tables import NUMBER, print_json, print_table
 
     async def question(app: Windlass) -> tuple[Sequence[WorkerRecord], datetime, str]:
-        storage = await app.storage()
+        storage = await parts_of(app).storage()
         return await app.admin.workers.list(), await storage.now(), storage.describe()
 
     found, now, described = run_on_target(target_of(target, url), question)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from windlass._app.parts import parts_of
 from windlass._cli.addresses import is_loopback
 from windlass._cli.options.target import Target, open_target, target_argument, target_of, url_option
 
@@ -171,7 +172,7 @@ class _DashboardRun:
             )
             with bind_socket(self._plan.host, self._plan.port) as listening:
                 self._address = browser_url_of(listening, self._plan.host) + self._root
-                described = (await app.storage()).describe()
+                described = (await parts_of(app).storage()).describe()
                 click.echo(
                     f"Dashboard of {described}{' (read-only)' if self._plan.read_only else ''}"
                 )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from windlass._app.parts import parts_of
 from windlass._cli.worker_process.supervised_child import SIGKILL_HINT
 from windlass._observe.log import printable
 from windlass.errors import ConfigError
@@ -213,7 +214,7 @@ class _Demo:
     async def _take_down_worker_of(self, app: Windlass, job: JobRecord, display: Display) -> None:
         for record in await app.admin.workers.list():
             if record.start.id == job.worker:
-                self._killed_at = await (await app.storage()).now()
+                self._killed_at = await (await parts_of(app).storage()).now()
                 os.kill(record.start.pid, signal.SIGKILL)
                 display.say(
                     f"kill -9 {record.start.pid}: the worker that renders the invoice is gone, "

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from windlass._app.app import Windlass
+from windlass._app.parts import parts_of
 from windlass._cli.demo.live_shop import PaymentUnreachable, Shop, repeatable_random
 from windlass._cli.options.target import app_at
 from windlass._core.job.state import Shown
@@ -181,8 +182,9 @@ async def _worked(app: Windlass) -> AsyncIterator[None]:
     quiet day costs are looks, and there are only a few changes in this one. Its heart beats by the
     clock of that day.
     """
-    settings = app.worker_settings(slots=_SLOTS)
-    worker = await app.make_worker(settings, aside=_WorkerThread, watch_loop=False, look=_SELDOM)
+    workers = parts_of(app).workers
+    settings = workers.settings(slots=_SLOTS)
+    worker = await workers.make(settings, aside=_WorkerThread, watch_loop=False, look=_SELDOM)
     async with asyncio.TaskGroup() as running:
         running.create_task(worker.run())
         await worker.started.wait()
@@ -208,7 +210,7 @@ async def _day(shop: Shop, clock: DemoClock, began: datetime) -> None:
     while True:
         number += 1
         passed = clock.now() - began
-        shop.outage = _OUTAGE[0] <= passed < _OUTAGE[1]
+        shop.set_outage(on=_OUTAGE[0] <= passed < _OUTAGE[1])
         crowd = 0.2 + max(0.0, 1 - abs(passed / _HOUR - 8) / 8)
         await asyncio.sleep(60 / crowd * (0.4 + 1.2 * repeatable_random("gap", number)))
         await shop.app.enqueue_many(shop.customer(number))

@@ -40,12 +40,15 @@ class Shop:
     def __init__(self, app: Windlass) -> None:
         """``app``: with nothing registered yet."""
         self.app = app
-        self.outage = False
-        """Whether the payment provider is away."""
+        self._outage = False
         self._calls: list[Callable[[int], Call[Any]]] = []
         self._sell()
         self._deliver()
         self._look_after()
+
+    def set_outage(self, *, on: bool) -> None:
+        """Let the payment provider be away, or back."""
+        self._outage = on
 
     def customer(self, number: int) -> list[Call[Any]]:
         """What one customer sets off."""
@@ -86,7 +89,7 @@ class Shop:
         )
         async def charge_card(ctx: Context, order: int, *, cents: int) -> dict[str, int]:
             await asyncio.sleep(0.4 + 2.2 * repeatable_random("bank", order, ctx.attempt))
-            if self.outage:
+            if self._outage:
                 raise PaymentUnreachable("connection to payments.example.com timed out")
             if repeatable_random("declined", order) < 0.04:
                 raise CardDeclined("card declined: insufficient funds")

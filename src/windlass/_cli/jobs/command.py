@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from windlass._app.parts import parts_of
 from windlass._cli.jobs.actions import cancel, delete, discard, edit, requeue, run_now
 from windlass._cli.jobs.filters import filter_of, filter_options
 from windlass._cli.jobs.logs import logs
@@ -104,7 +105,7 @@ def list_jobs(
             before=int(before) if before is not None and before.isdecimal() else before,
             order=None if order is None else ListOrder(order),
         )
-        described = (await app.storage()).describe()
+        described = (await parts_of(app).storage()).describe()
         pages = _pages(app, wanted, _PAGE) if every else _page(app, wanted, limit)
         await show(pages, now, described)
 

@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from windlass._app.app import Windlass
-from windlass._client.client import Client
+from windlass._app.parts import AppParts, parts_of
 from windlass._core.job.event import Event, JobEnqueued
 from windlass._core.job.job import NO_TIMEOUT, AttemptError, Claim, ClaimedJob, JobRecord, Progress
 from windlass._core.job.outcome import Outcome, Succeeded
@@ -24,7 +24,7 @@ from windlass._storage.open import StorageOpener
 from windlass._storage.protocol.transactions import UserConnection
 from windlass._system.seams import Seams
 from windlass._tasks.context import CallNext, Context, ContextHost
-from windlass._tasks.propagation import inherit_options
+from windlass._tasks.propagation import OptionInheritance
 from windlass._tasks.services import Services
 from windlass._tasks.task import Call
 from windlass._worker.run.runner import Execution, Runner
@@ -88,7 +88,7 @@ async def run_dry(app: Windlass, claimed: ClaimedJob) -> AsyncIterator[DryRunRes
     there leaves no trace.
     """
     with _told(app):
-        async with _arranged(app), app.living():
+        async with _arranged(app), parts_of(app).hooks.living():
             yield await _run(app, claimed)
 
 
@@ -107,14 +107,15 @@ async def _run(app: Windlass, claimed: ClaimedJob) -> DryRunResult:
         runner.active.pop(run.job.claim, None)
         ended.set_result(outcome)
 
-    stage = _DryRunHost(app)
+    parts = parts_of(app)
+    stage = _DryRunHost(parts)
     runner = Runner(
         app.tasks,
         stage,
         on_end,
         result_limit=app.settings.result_limit,
         error_limit=app.settings.error_limit,
-        layers=[*app.layers, keep],
+        layers=[*parts.hooks.layers, keep],
     )
     try:
         runner.start([claimed])
@@ -129,32 +130,33 @@ async def _run(app: Windlass, claimed: ClaimedJob) -> DryRunResult:
 class _DryRunHost(ContextHost):
     """What a context can ask for: everything is printed, nothing is stored."""
 
-    def __init__(self, app: Windlass) -> None:
-        self._app = app
+    def __init__(self, parts: AppParts) -> None:
+        self._parts = parts
         self.finished: Succeeded | None = None
         """What the handler gave to ctx.finish."""
 
     @property
     def state(self) -> Any:
-        return self._app.state
+        return self._parts.hooks.state
 
     @property
     def services(self) -> Services:
-        return self._app.services
+        return self._parts.hooks.services
 
     def note(self, job: ClaimedJob, progress: Progress) -> None:  # noqa: ARG002 -- there is one job
         data = "" if progress.data is None else msgspec.json.encode(progress.data).decode()
         _tell(" ".join(filter(None, ["progress", f"{progress.fraction:.0%}", progress.note, data])))
 
     async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:
-        return await self._app.enqueue_call(inherit_options(call, job))
+        inherited = OptionInheritance().inherit(call, job)
+        return await self._parts.producer.enqueue_call(inherited)
 
     async def finish(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
         self.finish_sync(job, result, connection)
 
     def finish_sync(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:  # noqa: ARG002
-        limit, what = self._app.settings.result_limit, f"the result of {job.task}"
-        codec = self._app.tasks[job.task].codec
+        limit, what = self._parts.settings.result_limit, f"the result of {job.task}"
+        codec = self._parts.tasks[job.task].codec
         self.finished = Succeeded(codec.encode_result(result, limit=limit, what=what))
         raise _FinishCalled(_REFUSED)
 
@@ -174,14 +176,11 @@ def _holds_finished(error: BaseException) -> bool:
 @asynccontextmanager
 async def _arranged(app: Windlass) -> AsyncIterator[None]:
     alone = msgspec.structs.replace(app.settings, url="memory://", durability=None)
-    before = app.blocking.loop
-    with app._arranged(StorageOpener(alone), Seams(), Client):  # noqa: SLF001 -- made for such as this
+    with parts_of(app).on_storage(StorageOpener(alone), Seams()):
         try:
             yield
         finally:
             await app.close()
-            if app.blocking.loop is not before:
-                app.blocking.stop()
 
 
 @contextmanager
@@ -193,7 +192,7 @@ def _told(app: Windlass) -> Iterator[None]:
     level = root.level
     root.addHandler(lines)
     root.setLevel(min(level or logging.INFO, logging.INFO))
-    undo = app.bus.subscribe(_enqueued)
+    undo = parts_of(app).hooks.bus.subscribe(_enqueued)
     try:
         yield
     finally:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import click
 
+from windlass._app.parts import parts_of
 from windlass._cli.exit_codes import HANDLER_FAILED, IN_ORDER
 from windlass._cli.options.target import (
     Target,
@@ -71,7 +72,7 @@ def _read(where: Target, name: str) -> tuple[JobRecord, datetime]:
     from windlass.errors import JobNotFound
 
     async def question(app: Windlass) -> tuple[JobRecord, datetime]:
-        storage = await app.storage()
+        storage = await parts_of(app).storage()
         (job,) = await storage.admin.get([await app.admin.jobs.resolve(name)])
         if job is None:
             raise JobNotFound(name)

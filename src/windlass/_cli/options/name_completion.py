@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from windlass._app.parts import parts_of
 from windlass._cli.options.target import run_on_target, target_of
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def queues(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list
 
     async def names(app: Windlass) -> Iterable[str]:
         stored = [one.queue for one in await app.admin.queues.counts(cap=1)]
-        return [*stored, *(app.worker_settings().shared if len(app.tasks) else ())]
+        return [*stored, *(parts_of(app).queues() if len(app.tasks) else ())]
 
     return _completed(ctx, incomplete, names)
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from windlass._app.parts import parts_of
+
 if TYPE_CHECKING:
     from windlass._app.app import Windlass
     from windlass._settings.settings import Settings
@@ -106,9 +108,9 @@ async def open_target(where: Target) -> AsyncIterator[Windlass]:
     app = app_at(where.url) if where.target is None else load_app(where.target)
     if where.target is None:  # an app may be asked before its first job, a URL may be misspelt
         refuse_missing_file(app.settings)
-    app.admin = app.admin.acting(f"cli:{_user()}")
+    parts_of(app).act_as(f"cli:{_user()}")
     async with app:
-        if not (await app.storage()).shared:
+        if not (await parts_of(app).storage()).shared:
             message = (
                 f"{redacted_url(app.settings.url)} belongs to one process, and this command is "
                 f"another one: ask app.admin there, or name a storage that both can reach"

@@ -6,7 +6,7 @@ import io
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import TextIO
 
 from windlass._cli.output.terminal import Terminal
@@ -76,11 +76,10 @@ def print_above_last_line(terminal: Terminal) -> Iterator[None]:
     """
     before = sys.stdout, sys.stderr
     ours = [_AboveLastLine(terminal, s) if s is not None and s.isatty() else s for s in before]
-    sys.stdout, sys.stderr = ours
     try:
-        yield
+        with redirect_stdout(ours[0]), redirect_stderr(ours[1]):
+            yield
     finally:
-        sys.stdout, sys.stderr = before
         for stream in ours:
             if isinstance(stream, _AboveLastLine):
                 stream.flush()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from windlass._app.parts import parts_of
 from windlass._core.job.state import Verb
 from windlass._core.stats.rollup import Rollup, minute_of
 from windlass._storage.protocol.admin import ErrorGroup, QueueCounts
@@ -76,7 +77,7 @@ async def read_frame(app: Windlass) -> TopFrame:
     names = {*counts, *records, *(name for one in live for name in one.start.queues)}
     return TopFrame(
         at=now,
-        storage=(await app.storage()).describe(),
+        storage=(await parts_of(app).storage()).describe(),
         queues=[
             _queue(
                 counts.get(name) or QueueCounts(queue=name),

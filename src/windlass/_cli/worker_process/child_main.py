@@ -9,7 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from windlass._worker.child_process.spawn import prepare_child
 
@@ -51,24 +51,19 @@ def main() -> int:
 
 
 def _load(target: str, modules: Sequence[str]) -> Windlass:
+    from windlass._app.parts import parts_of
     from windlass._cli.app_loader import load_app
 
     app = load_app(target)
     for module in modules:
         importlib.import_module(module)
-    if not app._opener.shared:  # noqa: SLF001
-        app._opener.open = _no_memory  # type: ignore[method-assign] # noqa: SLF001
+    connections = parts_of(app).connections
+    if not connections.opener.shared:
+        connections.refuse(
+            "memory:// lives in the worker's process and this is a child of it: what is enqueued "
+            "here would reach nobody. Use await ctx.enqueue(task.call(...)), or sqlite:///jobs.db"
+        )
     return app
-
-
-async def _no_memory() -> NoReturn:
-    from windlass.errors import AppClosed
-
-    message = (
-        "memory:// lives in the worker's process and this is a child of it: what is enqueued here "
-        "would reach nobody. Use await ctx.enqueue(task.call(...)), or sqlite:///jobs.db"
-    )
-    raise AppClosed(message)
 
 
 def _run(app: Windlass, line: ParentConnection, hello: Hello) -> None:
@@ -81,10 +76,12 @@ def _run(app: Windlass, line: ParentConnection, hello: Hello) -> None:
 
 
 async def _live(app: Windlass, line: ParentConnection, hello: Hello, escapes: LoopExits) -> None:
+    from windlass._app.parts import parts_of
     from windlass._worker.child_process.child_runner import ChildRunner
 
-    inside = ChildRunner(app, line, hello)
-    escapes.runner = inside.runner
+    parts = parts_of(app)
+    inside = ChildRunner(parts.hooks, parts.producer, line, hello)
+    escapes.watch(inside.runner)
     try:
         await inside.serve()
     finally:

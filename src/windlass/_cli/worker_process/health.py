@@ -14,6 +14,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from windlass._app.app import Windlass
+from windlass._app.parts import parts_of
 from windlass._cli.addresses import is_loopback
 from windlass._cli.worker_process.health_server import HealthServer, HttpResponse, Page
 from windlass._cli.worker_process.worker_options import WorkerOptions
@@ -45,8 +46,7 @@ class WorkerHealth:
         self._responder: HealthServer | None = None
         self._worker: Worker | None = None
         self._reached: float | None = None
-        self.waits = False
-        """Whether it has found the storage away or full."""
+        self._waits = False
 
     async def open(self) -> None:
         """Answer from here on: alive, and not ready yet."""
@@ -55,7 +55,7 @@ class WorkerHealth:
         if not self._ports:
             return
         pages: dict[str, Page] = {"/livez": self._livez, "/readyz": self._readyz}
-        if self._app.watch.measured is not None:
+        if parts_of(self._app).observability.measured is not None:
             pages["/metrics"] = self._metrics
         self._responder = HealthServer(pages, self._names)
         for port in self._ports:
@@ -65,10 +65,13 @@ class WorkerHealth:
     def watch(self, worker: Worker) -> None:
         """Speak for this worker."""
         self._worker = worker
-        worker.on_beat = self.beaten
+
+    def wait_for_storage(self) -> None:
+        """Say that the storage is away or full."""
+        self._waits = True
 
     def beaten(self) -> None:
-        """The store was reached, and takes this worker for living."""
+        """Note that the store was reached, and takes this worker for living."""
         self._reached = monotonic()
         if self._file is not None:
             self._file.touch()
@@ -95,7 +98,7 @@ class WorkerHealth:
         if self._worker is not None and self._worker.reason is not None:
             return "draining"
         if self._worker is None or self._reached is None:
-            return "waiting for the storage" if self.waits else "starting"
+            return "waiting for the storage" if self._waits else "starting"
         silence = timedelta(seconds=monotonic() - self._reached)
         if silence > self._app.settings.lease:
             return f"the storage has not answered for {brief(silence)}"

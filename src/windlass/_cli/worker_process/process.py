@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from windlass._app.app import Windlass
+from windlass._app.parts import parts_of
 from windlass._cli.app_loader import BrokenModule, load_app
 from windlass._cli.exit_codes import (
     COULD_NOT_START,
@@ -135,7 +136,7 @@ class _WorkerProcess:
     def _run(self) -> int:
         app = load_app(self._plan.target)
         keep_own_loggers()
-        settings = app.worker_settings(**self._plan.worker_options())
+        settings = parts_of(app).workers.settings(**self._plan.worker_options())
         chosen = self._plan.grace_period()
         self._grace = app.settings.grace if chosen is None else chosen
         check_queues(settings, app)
@@ -147,7 +148,7 @@ class _WorkerProcess:
             code = run_to_end(factory, self._work(app, settings, loop_name), self._escapes)
         except (*LOOP_ENDING_ERRORS, asyncio.CancelledError) as error:
             code = self._collapsed(error)
-        if app.watch.measured is not None:
+        if parts_of(app).observability.measured is not None:
             app.blocking.close()  # where scrapes have looked at the store
         return code
 
@@ -181,7 +182,7 @@ class _WorkerProcess:
         try:
             try:
                 await health.open()
-                app.bus.subscribe(self._deeds)
+                parts_of(app).hooks.bus.subscribe(self._deeds)
                 worker, running = await self._begin(app, settings, health)
             except asyncio.CancelledError:
                 if not self._asked:  # by a handler of the first job
@@ -196,7 +197,7 @@ class _WorkerProcess:
             reason = await self._until_ended(running, worker)
             left = ""
             if reason is StopReason.EMPTY:
-                left = await remaining(await app.storage(), settings.served)
+                left = await remaining(await parts_of(app).storage(), settings.served)
             self._farewell(worker, reason, left)
             code = self._code_of(worker, reason)
         finally:
@@ -214,33 +215,33 @@ class _WorkerProcess:
         self._patience.begin()
         while True:
             try:
-                worker = await self._make(app, settings)
-                health.watch(worker)
+                worker = await self._make(app, settings, health)
                 running = asyncio.create_task(worker.run(), name="windlass-worker")
                 await wait_for_start(running, worker.started)
                 if running.done() and not worker.started.is_set():
                     running.result()  # what kept it from starting
             except StorageError as error:
                 if self._worker is not None:
-                    app.watch.leave(self._worker)
+                    parts_of(app).observability.leave(self._worker)
                     self._worker = None
-                health.waits = True
+                health.wait_for_storage()
                 await self._patience.bear(error)
             else:
                 self._patience.rewarded()
                 return worker, running
 
-    async def _make(self, app: Windlass, settings: WorkerSettings) -> Worker:
+    async def _make(self, app: Windlass, settings: WorkerSettings, health: WorkerHealth) -> Worker:
         if self._asked:
             raise asyncio.CancelledError
-        if not (await app.storage()).shared:
+        if not (await parts_of(app).storage()).shared:
             self._only_here()
-        around = await app.surroundings()
+        around = await parts_of(app).workers.dependencies()
         chosen = msgspec.structs.replace(around.settings, grace=self._grace)
         around = msgspec.structs.replace(around, settings=chosen)
-        worker = Worker(around, settings, on_cancel="collapse")
-        self._escapes.runner = worker.engine.runner
-        app.watch.enter(worker)
+        worker = Worker(around, settings, on_cancel="collapse", on_beat=health.beaten)
+        health.watch(worker)
+        self._escapes.watch(worker.engine.runner)
+        parts_of(app).observability.enter(worker)
         self._worker = worker
         return worker
 
@@ -251,7 +252,7 @@ class _WorkerProcess:
             target=self._plan.target,
             worker=self._worker.id if self._worker is not None else "",
             pid=os.getpid(),
-            storage=(await app.storage()).describe(),
+            storage=(await parts_of(app).storage()).describe(),
             grace=self._grace,
             loop=loop_name,
         )

@@ -198,6 +198,10 @@ class SupervisedChild:
         text, self._text = self._text[:end], self._text[end:]
         return text
 
+    def start_at(self, due: float | None) -> None:
+        """Start the next process then; None: start none."""
+        self.due = due
+
     def ended(self, code: int) -> None:
         """Its process was reaped."""
         if self._process is not None:

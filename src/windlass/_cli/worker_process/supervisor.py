@@ -152,7 +152,7 @@ class Supervisor:
 
     def _stop_all(self, times: int) -> None:
         for child in self._children:
-            child.due = None
+            child.start_at(None)
             child.stop(times)
         if self._rushed_at is not None and monotonic() - self._rushed_at > _PATIENCE:
             self._rushed_at = None
@@ -252,7 +252,7 @@ class Supervisor:
             log.info("%s: an operator ordered it, so it is not replaced", what)
         elif code == WORN_OUT and child.counts:
             log.info("%s and is replaced at once", what)
-            child.due = now
+            child.start_at(now)
         elif code == OUTDATED:
             self._outdated(child, what, now)
         else:
@@ -281,7 +281,7 @@ class Supervisor:
         else:
             why = f" ({child.last_error})" if child.last_error else ""
             log.warning("%s%s; it is started again in %g s", what, why, pause)
-            child.due = now + pause
+            child.start_at(now + pause)
 
     def _outdated(self, child: SupervisedChild, what: str, now: float) -> None:
         """A newer Windlass has changed the storage. Only an upgrade in place cures that here."""
@@ -293,7 +293,7 @@ class Supervisor:
             what,
             _UPGRADED,
         )
-        child.due = now + _UPGRADED
+        child.start_at(now + _UPGRADED)
 
     def _give_up(self, why: str, code: int = COULD_NOT_START) -> None:
         log.error("giving up: %s", why)

@@ -29,8 +29,7 @@ def check_queues(settings: WorkerSettings, app: Windlass) -> None:
             near = suggestion(queue, settings.served)
             message = f"--weight {queue}=… is for a queue that is not served.{near}"
             raise ConfigError(message)
-    named = {task.settings.queue or app.settings.default_queue for task in app.tasks}
-    named |= app.more_queues
+    named = app.tasks.queues(app.settings.default_queue)
     for queue in settings.served:
         if queue not in named and (near := suggestion(queue, named - set(settings.served))):
             log.warning("no task names the queue %r.%s", queue, near)

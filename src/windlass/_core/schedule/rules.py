@@ -6,19 +6,21 @@ computes the same ones, before and after a restart.
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import TYPE_CHECKING, Literal, assert_never
-from zoneinfo import ZoneInfo, available_timezones
 
 import msgspec
-from cronsim import CronSim, CronSimError
 
 from windlass._core.values.instants import EPOCH, aware, duration
 from windlass._core.values.names import shown
 from windlass.errors import InvalidArgument, suggestion
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 __all__ = ["ALIASES", "Cron", "Every", "Manual", "Once", "Rule", "latest_slots", "next_slot"]
 
@@ -58,8 +60,10 @@ class Cron(msgspec.Struct, frozen=True, tag="cron"):
             near = suggestion(zone, _zones()) if isinstance(zone, str) else ""
             message = f"tz must be a zone such as 'Europe/Berlin', got {shown(zone)}.{near}"
             raise InvalidArgument(message)
+        from cronsim import CronSimError  # noqa: PLC0415 -- as in `_times`
+
         try:
-            first = next(CronSim(self.fields, _SOME_DAY), None)
+            first = next(_times(self.fields, _SOME_DAY), None)
         except CronSimError as error:
             message = (
                 f"{self.expression!r} is no cron expression: {error}. It has five fields, minute "
@@ -80,12 +84,21 @@ class Cron(msgspec.Struct, frozen=True, tag="cron"):
 
     def after(self, instant: datetime) -> Iterator[datetime]:
         """Slots strictly after ``instant``, in order."""
+        from zoneinfo import ZoneInfo  # noqa: PLC0415 -- as in `_times`
+
         zone = ZoneInfo(self.tz)
         fields = self.fields.split()
         fixed = len(fields) == 5 and not fields[0].startswith("*") and not fields[1].startswith("*")
         if fixed:
-            return _rising(CronSim(self.fields, instant.astimezone(zone)), instant)
+            return _rising(_times(self.fields, instant.astimezone(zone)), instant)
         return _elapsed(self.fields, zone, instant)
+
+
+def _times(fields: str, start: datetime) -> Iterator[datetime]:
+    """Yield the times of a cron expression after ``start``, on the clock that ``start`` is of."""
+    from cronsim import CronSim  # noqa: PLC0415 -- most programs have no cron schedule
+
+    return CronSim(fields, start)
 
 
 def _rising(sim: Iterator[datetime], instant: datetime) -> Iterator[datetime]:
@@ -105,7 +118,7 @@ def _elapsed(fields: str, zone: ZoneInfo, instant: datetime) -> Iterator[datetim
     at, offset = instant, _offset(zone, instant)
     wall = (at + offset).replace(tzinfo=None)
     while True:
-        for local in CronSim(fields, wall):
+        for local in _times(fields, wall):
             slot = (local - offset).replace(tzinfo=UTC)
             if _offset(zone, slot) != offset:
                 break
@@ -240,12 +253,9 @@ def _latest(rule: Cron, first: datetime, now: datetime, most: int) -> list[datet
         back *= 2
 
 
-_ZONES: frozenset[str] = frozenset()
-
-
+@functools.cache
 def _zones() -> frozenset[str]:
-    """Every known zone; read once."""
-    global _ZONES  # noqa: PLW0603 -- a cache of what never changes while we run
-    if not _ZONES:
-        _ZONES = frozenset(available_timezones())
-    return _ZONES
+    """List every known zone; read once."""
+    from zoneinfo import available_timezones  # noqa: PLC0415 -- as in `_times`
+
+    return frozenset(available_timezones())

@@ -10,20 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from windlass._storage.protocol.actions import ActionStore
-from windlass._storage.protocol.admin import AdminStore
-from windlass._storage.protocol.copy import CopyStore
-from windlass._storage.protocol.jobs import JobStore
-from windlass._storage.protocol.journal import JournalStore
-from windlass._storage.protocol.limits import LimitStore
-from windlass._storage.protocol.maintenance import MaintenanceStore
-from windlass._storage.protocol.queues import QueueStore
-from windlass._storage.protocol.schedules import ScheduleStore
-from windlass._storage.protocol.transactions import TransactionStore
-from windlass._storage.protocol.wakeups import Wakeups
-from windlass._storage.protocol.workers import LeaderStore, WorkerStart, WorkerStore
+if TYPE_CHECKING:  # a program that only enqueues uses two of them
+    from windlass._storage.protocol.actions import ActionStore
+    from windlass._storage.protocol.admin import AdminStore
+    from windlass._storage.protocol.copy import CopyStore
+    from windlass._storage.protocol.jobs import JobStore
+    from windlass._storage.protocol.journal import JournalStore
+    from windlass._storage.protocol.limits import LimitStore
+    from windlass._storage.protocol.maintenance import MaintenanceStore
+    from windlass._storage.protocol.queues import QueueStore
+    from windlass._storage.protocol.schedules import ScheduleStore
+    from windlass._storage.protocol.transactions import TransactionStore
+    from windlass._storage.protocol.wakeups import Wakeups
+    from windlass._storage.protocol.workers import LeaderStore, WorkerStart, WorkerStore
 
 __all__ = ["Storage", "Stores"]
 

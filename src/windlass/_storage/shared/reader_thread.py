@@ -7,13 +7,13 @@ works in the order of asking and ends when nobody has asked for a while.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
+from windlass._system.forks import renew_in_child
 from windlass._system.seams import start_thread
 
 __all__ = ["run_on_reader_thread"]
@@ -96,9 +96,7 @@ def _settle(future: asyncio.Future[Any], answer: Any, error: BaseException | Non
 
 
 _BESIDE = _ReaderThread()
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_BESIDE.renew)
+renew_in_child(_BESIDE)
 
 
 def run_on_reader_thread(work: Callable[[], T]) -> asyncio.Future[T]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import re
 import sys
 import tempfile
-import weakref
 from collections.abc import Collection
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from windlass._storage.protocol.workers import WorkerStart
+from windlass._system.forks import renew_in_child
 from windlass.errors import StorageError, StorageUnavailable
 
 if sys.platform != "win32":
@@ -32,14 +33,9 @@ __all__ = [
 ]
 
 log = logging.getLogger("windlass")
-_said = False
 
 _ABANDONED_AFTER = timedelta(hours=1)
 _WORKER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-
-# A lock belongs to the open file, which a forked child shares: a child left behind by a dead
-# worker would keep that worker looking alive. Closing the child's copy unlocks nothing.
-_open_locks: weakref.WeakSet[LockFile] = weakref.WeakSet()
 
 
 class LockFile:
@@ -49,24 +45,21 @@ class LockFile:
 
     def __init__(self, path: str, flags: int, mode: int = 0o600) -> None:
         self.fd = os.open(path, flags, mode)
-        _open_locks.add(self)
+        renew_in_child(self)
 
     def close(self) -> None:
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
 
-    def __del__(self) -> None:
+    def renew(self) -> None:
+        """Close a forked child's copy, which unlocks nothing. The lock belongs to the open file: a
+        child left behind by a dead worker would keep that worker looking alive.
+        """
         self.close()
 
-
-def _close_inherited_locks() -> None:
-    for lock in list(_open_locks):
-        lock.close()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_inherited_locks)
+    def __del__(self) -> None:
+        self.close()
 
 
 class WorkerLock:
@@ -225,10 +218,10 @@ class WorkerLocks:
         self._held.clear()
 
 
+@functools.cache
 def _say_once() -> None:
-    global _said  # noqa: PLW0603 -- one process says it once, however many workers it has
-    if not _said and sys.platform != "win32":
-        _said = True
+    """Warn once in this process, however many workers it has."""
+    if sys.platform != "win32":
         log.warning(
             "there is no private folder to write to, so no worker can prove the death of another: "
             "jobs of a killed worker are run again after its lease, not at once. Set "

@@ -17,7 +17,6 @@ from windlass._storage.sqlite.copy.copy import SqliteCopy
 from windlass._storage.sqlite.io.connection import ConnectionSource, FileSource, SqliteDurability
 from windlass._storage.sqlite.io.database import SqliteDatabase, WriterProtocol
 from windlass._storage.sqlite.io.files import prepare_file
-from windlass._storage.sqlite.io.fork_guard import FORK_GUARD
 from windlass._storage.sqlite.io.location import DatabaseLocation, FileLocation, MemoryLocation
 from windlass._storage.sqlite.io.rows import value_of
 from windlass._storage.sqlite.io.transactor import Transactor
@@ -30,6 +29,7 @@ from windlass._storage.sqlite.maintenance import SqliteMaintenance
 from windlass._storage.sqlite.queues import SqliteQueues
 from windlass._storage.sqlite.schedules import SqliteSchedules
 from windlass._storage.sqlite.workers import SqliteLeader, SqliteWorkers
+from windlass._system.forks import FORK_GUARD
 from windlass._system.seams import SYSTEM_CLOCK, Clock
 from windlass.errors import ConfigError
 

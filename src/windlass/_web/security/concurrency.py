@@ -38,6 +38,10 @@ class _PersonReads:
         self.free = asyncio.Semaphore(each)
         self.looks = 0
 
+    def count(self, looks: int) -> None:
+        """Count so many looks more, or less."""
+        self.looks += looks
+
 
 class ReadLimiter:
     """The looks that are going on, and who waits for one of them to end."""
@@ -65,7 +69,7 @@ class ReadLimiter:
         if self._line >= IN_LINE:
             raise TooManyReads
         self._own[who] = own
-        own.looks += 1
+        own.count(1)
         try:
             await self._wait(own)
             try:
@@ -74,7 +78,7 @@ class ReadLimiter:
                 self._free.release()
                 own.free.release()
         finally:
-            own.looks -= 1
+            own.count(-1)
             if not own.looks:
                 del self._own[who]
 

@@ -19,7 +19,7 @@ MAX_SESSIONS = 50
 few, since a line of the settings names each: together they need no bound."""
 
 
-class Session(msgspec.Struct):
+class Session(msgspec.Struct, frozen=True):
     """One browser that logged in."""
 
     person: Person
@@ -61,9 +61,9 @@ class Sessions:
         """Somebody is there: it is not unused until half an hour from now."""
         session = self.find(cookie)
         if session is not None:
-            session.seen = self._clock()
             key = _digest(cookie)
-            self._open[key] = self._open.pop(key)  # in the order of use: those in front go first
+            del self._open[key]  # in the order of use: those in front go first
+            self._open[key] = msgspec.structs.replace(session, seen=self._clock())
 
     def close(self, cookie: str) -> None:
         """Log out: the cookie is worth nothing from here on, wherever a copy of it is."""

@@ -29,7 +29,7 @@ from windlass._tasks.context import ContextHost
 from windlass._tasks.handle import Job, JobClient
 from windlass._tasks.hooks import Hooks
 from windlass._tasks.services import Services
-from windlass._tasks.task import Call, TaskRegistry
+from windlass._tasks.task import Call
 from windlass._worker.child_process import protocol
 from windlass._worker.child_process.spawn import exit_with_descendants
 from windlass._worker.liveness.recycling import megabytes_used
@@ -116,16 +116,19 @@ class ParentLogHandler(logging.Handler):
 class ChildRunner:
     """Runs what the worker sends, one job after the other, until it is told to leave."""
 
-    def __init__(self, app: Any, line: ParentConnection, hello: protocol.Hello) -> None:
-        """``app`` is the Windlass that this child has imported. Made on the loop it lives on."""
-        self._hooks: Hooks = app
-        self._tasks: TaskRegistry = app.tasks
-        self._client: JobClient = app
+    def __init__(
+        self, hooks: Hooks, client: JobClient, line: ParentConnection, hello: protocol.Hello
+    ) -> None:
+        """``hooks`` and ``client``: of the app that this child has imported. Made on the loop it
+        lives on.
+        """
+        self._hooks = hooks
+        self._client = client
         self._line = line
         self._asks: dict[int, asyncio.Future[protocol.EnqueueReply]] = {}
         self._numbers = count(1)
         self.runner: Runner = Runner(
-            self._tasks,
+            client.tasks,
             _ChildContextHost(self),
             self._ended,
             result_limit=hello.result_limit,

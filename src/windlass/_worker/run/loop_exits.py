@@ -68,16 +68,19 @@ class LoopExits:
 
     def __init__(self) -> None:
         """Nothing has escaped yet."""
-        self.runner: Runner | None = None
-        """Runs the jobs; None before there are any."""
+        self._runner: Runner | None = None
         self._told: set[str] = set()
+
+    def watch(self, runner: Runner) -> None:
+        """Look for the job among those that ``runner`` runs."""
+        self._runner = runner
 
     def note(self, error: BaseException | None) -> None:
         """Fail the job that ``error`` came from. The others run on."""
         if error is None:
             self._tell_once("loop.stop()", f"loop.stop() was called{self._while_running()}")
             return
-        what, runner = _short(error), self.runner
+        what, runner = _short(error), self._runner
         context = _context_of(error)
         claim = self._ended_by(error) or (None if context is None else _claim_in(context))
         if claim is None:
@@ -95,13 +98,13 @@ class LoopExits:
 
     def _ended_by(self, error: BaseException) -> Claim | None:
         """The run that has already ended by it: uvloop leaves a little later than it was raised."""
-        crashed = () if self.runner is None else self.runner.crashed
+        crashed = () if self._runner is None else self._runner.crashed
         return next((claim for claim, its_error in crashed if its_error is error), None)
 
     def _while_running(self) -> str:
-        if self.runner is None or not self.runner.active:
+        if self._runner is None or not self._runner.active:
             return ""
-        return f" while {format_jobs(self.runner.active)} ran"
+        return f" while {format_jobs(self._runner.active)} ran"
 
     def _tell_once(self, what: str, words: str) -> None:
         level = logging.DEBUG if what in self._told else logging.ERROR

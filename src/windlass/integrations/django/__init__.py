@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import atexit
 import functools
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from windlass._app.app import Windlass
+from windlass._app.parts import parts_of
 from windlass._cli.app_loader import load_app
 from windlass._tasks.task import BoundTask, Call, Task
 from windlass.errors import ConfigError, MissingDependency, UnknownTask
+from windlass.integrations.django._project import PROJECT
 
 try:
     from django.conf import settings
@@ -31,41 +32,30 @@ R = TypeVar("R")
 TARGET = "windlass.integrations.django.ready:app"
 """Where workers and their child processes find the app: importing it sets Django up first."""
 
-_FINDING = threading.RLock()
-"""Two requests at once must not make two apps. Again: finding it may import who asks for it."""
-_WAITING: list[Callable[[Windlass], object]] = []
-"""What wants to know the app but was met before there was one."""
-
 
 def make_app(**overriding: Any) -> Windlass:
     """An app from ``settings.WINDLASS``, for the module that ``APP`` names."""
     chosen = {key.lower(): value for key, value in read_settings().items() if key != "APP"}
     chosen.update(overriding)
     app = Windlass(chosen.pop("url", None), **chosen)
-    app.more_queues |= _queues()
+    app.tasks.add_queues(_queues())
     return app
 
 
 def get_app() -> Windlass:
     """The app of this project, the same one each time."""
-    with _FINDING:
-        app = _found(read_settings().get("APP"))
-        while _WAITING:
-            _WAITING[0](app)
-            del _WAITING[0]  # not before: what was refused is refused again
-        return app
+    return PROJECT.app(read_settings().get("APP"), _find)
 
 
-@functools.cache
-def _found(target: str | None) -> Windlass:
+def _find(target: str | None) -> Windlass:
     if target is None:
         app = make_app()
-        app.load()
+        parts_of(app).load()
     else:
         app = load_app(target)
     # Wherever else it can be imported from, Django would not be set up there.
-    app.target = TARGET
-    app.more_queues |= _queues()
+    parts_of(app).location.loaded_from(TARGET)
+    app.tasks.add_queues(_queues())
     atexit.register(app.blocking.close)
     return app
 
@@ -89,13 +79,6 @@ def _queues() -> set[str]:
         if str(params.get("BACKEND", "")).startswith(f"{__name__}."):
             named.update(params.get("QUEUES", ["default"]))
     return named
-
-
-def when_known(tell: Callable[[Windlass], object]) -> None:
-    """Call ``tell`` with the app when the app is first needed; a module that is being imported must
-    not import the app's, which may be importing it.
-    """
-    _WAITING.append(tell)
 
 
 def enqueue_on_commit(

@@ -11,12 +11,14 @@ from django.core.checks import CheckMessage
 from django.db import transaction
 from django.utils import timezone
 
+from windlass._app.parts import parts_of
 from windlass._core.values.handler import importable_module
 from windlass._system.seams import new_job_id
 from windlass._tasks.task import Call
-from windlass.integrations.django import get_app, when_known
+from windlass.integrations.django import get_app
 from windlass.integrations.django._commit import Way, database_of, enqueue_inside, way_of
 from windlass.integrations.django._interface import AnyResult, AnyTask, Interface, put
+from windlass.integrations.django._project import PROJECT
 from windlass.integrations.django._results import enqueued_at, read_as
 from windlass.integrations.django._worker_tasks import adopt
 
@@ -31,8 +33,6 @@ __all__ = ["Backend"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_MET: set[str] = set()
-
 
 class Backend(BaseTaskBackend):
     """What both backends are, beside the base class of their package."""
@@ -46,10 +46,11 @@ class Backend(BaseTaskBackend):
     def validate_task(self, task: AnyTask) -> None:
         super().validate_task(task)
         # Called for every task when it is defined, which is how workers come to know it.
-        if task.module_path not in _MET:
-            _MET.add(task.module_path)
+        if PROJECT.meet(task.module_path):
             options = {key: value for key, value in self.options.items() if key != "transactional"}
-            when_known(lambda app: adopt(app, task, self, options))
+            # Later: a module that is being imported must not import the app's, which may be
+            # importing it.
+            PROJECT.when_known(lambda app: adopt(app, task, self, options))
 
     def enqueue(
         self, task: Task[P, R], args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -80,16 +81,16 @@ class Backend(BaseTaskBackend):
 
     def _store(self, call: Call[Any], result: AnyResult) -> None:
         app, alias = get_app(), database_of(self.options)
-        way = way_of(app, alias)
+        way, enqueue = way_of(app, alias), parts_of(app).producer.enqueue_call_sync
         if alias is None or way is Way.NOW:
-            self._stored(result, app.enqueue_call_sync(call).id)
+            self._stored(result, enqueue(call).id)
         elif way is Way.INSIDE:
             self._stored(result, enqueue_inside(app, call, alias).id)
         else:
             chosen = new_job_id()
             put(result, id=chosen)
             transaction.on_commit(
-                lambda: self._stored(result, app.enqueue_call_sync(call, job_id=chosen).id),
+                lambda: self._stored(result, enqueue(call, job_id=chosen).id),
                 using=alias,
             )
 

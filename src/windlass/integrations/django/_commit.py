@@ -16,11 +16,13 @@ from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from windlass._app.app import Windlass
+from windlass._app.parts import parts_of
 from windlass._storage.open import TRANSACTIONAL
 from windlass._storage.protocol.transactions import TransactionStore
 from windlass._tasks.handle import Job
 from windlass._tasks.task import Call
 from windlass.errors import ConfigError
+from windlass.integrations.django._project import PROJECT
 
 __all__ = [
     "Way",
@@ -33,9 +35,6 @@ __all__ = [
 ]
 
 log: logging.Logger = logging.getLogger("windlass")
-
-_SEEN: dict[tuple[str, ...], bool] = {}
-"""Whether a database is the one with the jobs, by what both are called."""
 
 
 class Way(Enum):
@@ -89,7 +88,7 @@ def enqueue_inside(app: Windlass, call: Call[Any], alias: str) -> Job[Any]:
 
 def both_postgresql(app: Windlass, alias: str) -> bool:
     """Whether the database and the jobs could be in one place at all."""
-    kept = app._opener.scheme in TRANSACTIONAL  # noqa: SLF001 -- not that of a test
+    kept = parts_of(app).connections.opener.scheme in TRANSACTIONAL  # not that of a test
     return kept and connections[alias].vendor == "postgresql"
 
 
@@ -120,17 +119,17 @@ def elsewhere(app: Windlass, alias: str) -> str | None:
 
 
 def _is_same(app: Windlass, database: BaseDatabaseWrapper) -> bool:
-    """Ask once: an address of either changes only with a new process."""
+    """Whether a request's connection leads to the schema with the jobs."""
     if database.vendor != "postgresql":
         return False
     known = database.settings_dict
     theirs = (str(known.get(name)) for name in ("HOST", "PORT", "NAME", "USER"))
     key = (_scheme(app), app.settings.url, app.settings.schema, database.alias, *theirs)
-    same = _SEEN.get(key)
-    if same is None:
+
+    def ask() -> bool:
         # By asking, not by names: a pooler may call a database otherwise.
         possible = both_postgresql(app, database.alias)
-        same = _SEEN[key] = possible and _is_psycopg_3() and _asked(app, database)
+        same = possible and _is_psycopg_3() and _asked(app, database)
         if possible and not same:
             log.warning(
                 "transactional: the connection of %r does not lead to the schema with the jobs, "
@@ -138,7 +137,9 @@ def _is_same(app: Windlass, database: BaseDatabaseWrapper) -> bool:
                 database.alias,
                 database.alias,
             )
-    return same
+        return same
+
+    return PROJECT.same_database(key, ask)
 
 
 def _asked(app: Windlass, database: BaseDatabaseWrapper) -> bool:
@@ -152,12 +153,12 @@ def _asked(app: Windlass, database: BaseDatabaseWrapper) -> bool:
 
 
 async def _place(app: Windlass) -> tuple[TransactionStore, str] | None:
-    store = (await app.storage()).transactions
+    store = (await parts_of(app).storage()).transactions
     return None if store is None else (store, await store.place())
 
 
 def _scheme(app: Windlass) -> str:
-    return f"{app._opener.scheme}://"  # noqa: SLF001
+    return f"{parts_of(app).connections.opener.scheme}://"
 
 
 def _is_psycopg_3() -> bool:

@@ -7,14 +7,16 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from windlass._app.app import Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.job import Attempt, JobId, JobRecord
 from windlass._core.job.state import State
 from windlass._core.values.payload import decode_any
 from windlass._system.seams import SYSTEM_CLOCK
 from windlass.integrations.django import get_app
 from windlass.integrations.django._interface import AnyResult, AnyTask, Interface, put
+from windlass.integrations.django._project import PROJECT
 
-__all__ = ["DEFINED", "enqueued_at", "read", "read_as"]
+__all__ = ["enqueued_at", "read", "read_as"]
 
 _STATES = {
     State.WAITING: "READY",
@@ -26,8 +28,6 @@ _STATES = {
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MADE_FROM_TIME = "7"
-DEFINED: dict[str, tuple[AnyTask, Interface]] = {}
-"""Django's tasks as they were defined, by the names of ours."""
 
 
 def enqueued_at(app: Windlass, job_id: str, created_at: datetime | None = None) -> datetime:
@@ -35,9 +35,10 @@ def enqueued_at(app: Windlass, job_id: str, created_at: datetime | None = None) 
     so that no answer of the store is needed. ``created_at`` is the answer for ids without a time,
     and where a test moves the clock.
     """
-    if job_id[12:13] == _MADE_FROM_TIME and app._opener.clock is SYSTEM_CLOCK:  # noqa: SLF001
+    connections = parts_of(app).connections
+    if job_id[12:13] == _MADE_FROM_TIME and connections.opener.clock is SYSTEM_CLOCK:
         return _EPOCH + timedelta(milliseconds=int(job_id[:12], 16))
-    return app._seams.wall() if created_at is None else created_at  # noqa: SLF001
+    return connections.seams.wall() if created_at is None else created_at
 
 
 async def read(job_id: str) -> AnyResult:
@@ -53,11 +54,11 @@ async def read_as(job_id: str, interface: Interface) -> AnyResult:
 async def _read(job_id: str, interface: Interface | None) -> AnyResult:
     """As it is stored, secrets and all: it is the project's own code that asks, not a person."""
     app = get_app()
-    stored = (await app.storage()).admin
+    stored = (await parts_of(app).storage()).admin
     (job,) = await stored.get([JobId(job_id)])
-    known = None if job is None else DEFINED.get(job.task)
+    known = None if job is None else PROJECT.defined.get(job.task)
     if job is None or known is None or interface not in (None, known[1]):
-        missing = (interface or next(iter(DEFINED.values()))[1]).unknown
+        missing = (interface or next(iter(PROJECT.defined.values()))[1]).unknown
         if job is None:
             raise missing(job_id)
         message = f"job {job_id} is one of {job.task!r}, which is no Django task known here"

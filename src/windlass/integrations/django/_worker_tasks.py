@@ -12,6 +12,7 @@ from asgiref.sync import sync_to_async
 from django.db import close_old_connections
 
 from windlass._app.app import Windlass
+from windlass._app.parts import parts_of
 from windlass._core.job.control import GiveUp, Retry, Snooze, Throttled
 from windlass._core.values.payload import Secret, decode_any, encode_any
 from windlass._core.values.redaction import looks_secret
@@ -22,7 +23,8 @@ from windlass._tasks.hooks import CallNext
 from windlass.errors import ConfigError, PayloadError, PayloadTooLarge, WindlassError
 from windlass.integrations.django import get_app
 from windlass.integrations.django._interface import AnyResult, AnyTask, Interface, put
-from windlass.integrations.django._results import DEFINED, read
+from windlass.integrations.django._project import PROJECT
+from windlass.integrations.django._results import read
 
 if TYPE_CHECKING:
     from windlass.integrations.django._backend import Backend
@@ -47,17 +49,18 @@ def define(app: Windlass, function: Callable[..., Any], alias: str, **options: A
 
 def adopt(app: Windlass, task: AnyTask, backend: Backend, options: Mapping[str, Any]) -> None:
     """Make a Django task one of ours."""
-    app.more_queues |= backend.queues
+    app.tasks.add_queues(backend.queues)
     own = {"name": task.module_path, "queue": task.queue_name, "priority": -task.priority}
     function = _runner(task, type(backend))
-    DEFINED[define(app, function, backend.alias, **{**options, **own})] = (task, backend.interface)
-    if _with_result not in app.layers:
+    name = define(app, function, backend.alias, **{**options, **own})
+    PROJECT.define(name, task, backend.interface)
+    if _with_result not in parts_of(app).hooks.layers:
         app.middleware(_with_result)
 
 
 async def _with_result(ctx: Context, call_next: CallNext) -> Any:
     """Read on the loop what the run needs to know on whichever thread."""
-    if ctx.task in DEFINED:
+    if ctx.task in PROJECT.defined:
         _RESULT.set(await read(ctx.job_id))
     return await call_next()
 
@@ -88,9 +91,10 @@ def _runner(task: AnyTask, backend: type[Backend]) -> Callable[..., Any]:
         await sync_to_async(told.succeeded)(value)
         return value
 
-    chosen = run_async if inspect.iscoroutinefunction(function) else run
-    chosen.__annotations__ |= _secrecy(function)
-    return chosen
+    hidden = _secrecy(function)
+    run.__annotations__ |= hidden
+    run_async.__annotations__ |= hidden
+    return run_async if inspect.iscoroutinefunction(function) else run
 
 
 def _secrecy(function: Callable[..., Any]) -> dict[str, Any]:

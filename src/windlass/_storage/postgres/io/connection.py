@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -20,6 +19,7 @@ from windlass._storage.postgres.io.errors import (
     translate,
 )
 from windlass._storage.postgres.io.server import PostgresServer, socket_of
+from windlass._system.forks import keep_open, renew_in_child
 from windlass._system.seams import chance, monotonic
 from windlass.errors import StorageError
 
@@ -85,7 +85,7 @@ class PostgresConnection:
         self._pause = 0.0
         self._not_before = 0.0
         self._closed = False
-        _links.add(self)
+        renew_in_child(self)
 
     @property
     def where(self) -> str:
@@ -303,12 +303,12 @@ class PostgresConnection:
         connection, self._connection = self._connection, None
         _sever(connection)
 
-    def leave_to_parent(self) -> None:
-        """In a forked child: the connection is the parent's."""
+    def renew(self) -> None:
+        """Leave the connection to the parent, in a forked child."""
         connection, self._connection = self._connection, None
         self._closed, self._loop = True, None
         if connection is not None:
-            _inherited.append(connection)
+            keep_open(connection)
             found = socket_of(connection)
             if found is not None and found.fileno() >= 0:
                 # Whatever is still written to this number, a goodbye above all, reaches nobody;
@@ -332,17 +332,3 @@ def _sever(connection: asyncpg.Connection | None) -> None:
     if found is not None and found.fileno() >= 0:
         with suppress(OSError), socket.socket(fileno=os.dup(found.fileno())) as copy:
             copy.shutdown(socket.SHUT_RDWR)
-
-
-_links: weakref.WeakSet[PostgresConnection] = weakref.WeakSet()
-_inherited: list[asyncpg.Connection] = []
-"""Connections of a parent process; kept, their destructors never run."""
-
-
-def _leave_to_parent() -> None:
-    for link in list(_links):
-        link.leave_to_parent()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_to_parent)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import weakref
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar
@@ -20,7 +18,7 @@ from windlass._storage.sqlite.io.files import (
     is_disk_full,
     replaced_file_error,
 )
-from windlass._storage.sqlite.io.fork_guard import FORK_GUARD
+from windlass._system.forks import FORK_GUARD, keep_in_child, may_close
 from windlass._system.seams import chance, monotonic, sleep
 from windlass.errors import (
     StorageError,
@@ -121,7 +119,7 @@ def _open(path: str) -> apsw.Connection:
             connection = apsw.Connection(path, flags=_OPEN_EXISTING)
         except apsw.Error as error:
             raise translate(error, path) from error
-        _opened.add(connection)
+        keep_in_child(connection)
     return connection
 
 
@@ -151,25 +149,14 @@ def retry_while_locked(step: Callable[[], T], patience: float) -> T:
 # --- forks ----------------------------------------------------------------------------------
 
 # A forked child must neither use nor close the connections of its parent: either can corrupt the
-# database. It keeps a reference so that no destructor closes them.
-_opened: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
-_inherited: list[apsw.Connection] = []
-
-
-def _keep_inherited() -> None:
-    _inherited.extend(_opened)
-    _opened.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_keep_inherited)
+# database. A child forked in the middle of a transaction would believe that it holds the parent's
+# locks, and a statement under way would leave a locked mutex behind: hence FORK_GUARD.
 
 
 def disconnect(connection: apsw.Connection) -> None:
     """Close a connection this process opened; leave an inherited one alone."""
     with FORK_GUARD:
-        if connection in _opened:
-            _opened.discard(connection)
+        if may_close(connection):
             connection.close()
 
 

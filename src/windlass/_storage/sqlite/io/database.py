@@ -13,7 +13,7 @@ from windlass._storage.shared.migrations import major_of, refuse_newer
 from windlass._storage.shared.reader_thread import run_on_reader_thread
 from windlass._storage.shared.subscribers import QueueNames, Subscribers
 from windlass._storage.sqlite.io.connection import translate
-from windlass._storage.sqlite.io.fork_guard import FORK_GUARD
+from windlass._system.forks import FORK_GUARD
 from windlass._system.seams import Clock
 from windlass.errors import StorageError
 

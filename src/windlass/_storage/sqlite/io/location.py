@@ -30,8 +30,8 @@ from windlass._storage.sqlite.io.files import (
     is_network,
     replaced_file_error,
 )
-from windlass._storage.sqlite.io.fork_guard import FORK_GUARD
 from windlass._storage.sqlite.io.wakeups import Watcher
+from windlass._system.forks import FORK_GUARD
 from windlass._system.seams import monotonic, start_thread
 from windlass.errors import StorageError
 

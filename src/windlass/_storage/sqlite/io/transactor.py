@@ -14,7 +14,7 @@ from windlass._storage.sqlite.io.connection import (
     retry_while_locked,
     translate,
 )
-from windlass._storage.sqlite.io.fork_guard import FORK_GUARD
+from windlass._system.forks import FORK_GUARD
 from windlass._system.seams import monotonic
 from windlass.errors import StorageError, StoreBusy
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from starlette.responses import Response
 
+from windlass._app.parts import parts_of
 from windlass._core.stats.rollup import Rollup, minute_of
 from windlass._storage.protocol.admin import QueueCounts
 from windlass._storage.protocol.queues import QueueRecord
@@ -138,7 +139,7 @@ async def rows_of(visit: PageRequest, now: datetime) -> list[QueueListRow]:
     for rollup in await admin.stats.rollups(minute_of(now) - _HOUR, now):
         past.setdefault(rollup.queue, []).append(rollup)
     app = visit.dashboard.app
-    of_tasks = app.worker_settings().shared if len(app.tasks) else ()
+    of_tasks = parts_of(app).queues() if len(app.tasks) else ()
     rows: list[QueueListRow] = []
     for name in sorted({*counts, *records, *of_tasks}):
         serving = [one for one in crew if name in one.start.queues]

@@ -9,11 +9,15 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar, ove
 from windlass._core.job.job import OnLost
 from windlass._core.limits.backoff import Backoff
 from windlass._core.limits.breaker import Breaker
+from windlass._core.values.handler import check_function, source_of, unwrap_partial
 from windlass._tasks.context import Context
+from windlass._tasks.enqueuer import Enqueuer
 from windlass._tasks.limits import Limit
-from windlass._tasks.options import ExceptionClasses, RunIn
+from windlass._tasks.options import ExceptionClasses, RunIn, task_options
+from windlass._tasks.registry import TaskRegistry
 from windlass._tasks.task import Task
 from windlass._tasks.unique import Unique
+from windlass.errors import ConfigError
 
 __all__ = [
     "AsyncContextTask",
@@ -25,6 +29,8 @@ __all__ = [
     "SyncTask",
     "TaskDecorator",
     "TaskKeywords",
+    "TaskRegistration",
+    "plain_function",
 ]
 
 P = ParamSpec("P")
@@ -102,3 +108,30 @@ class TaskDecorator:
     def __call__(self, function: Callable[..., Any], /) -> Task[..., Any]:
         """Register ``function``."""
         return self._register(function, self._options)
+
+
+class TaskRegistration:
+    """Makes tasks of functions, and registers them."""
+
+    def __init__(self, tasks: TaskRegistry, enqueuer: Enqueuer) -> None:
+        """``enqueuer``: stores the calls of the tasks that are made here."""
+        self._tasks = tasks
+        self._enqueuer = enqueuer
+
+    def register(self, function: Callable[..., Any], given: Mapping[str, Any]) -> Task[..., Any]:
+        """Make a task of ``function`` with these options, and register it."""
+        function = plain_function(function)
+        options = task_options(given, name=source_of(function))
+        task: Task[..., Any] = Task(function, options, self._enqueuer)
+        self._tasks.add(task)
+        return task
+
+
+def plain_function(given: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function to make a task of; refuse a task, and what is no function."""
+    if isinstance(given, Task):
+        message = f"{given!r} is already a task"
+        raise ConfigError(message)
+    function = unwrap_partial(given)
+    check_function(function)
+    return function
