@@ -35,8 +35,6 @@ LARGER: dict[str, tuple[int, str]] = {
         21,
         "one property for each of its stores, and the few calls about the storage itself",
     ),
-    "_app/app.py Windlass public methods": (31, "it inherits parts that it should hold"),
-    "_cli/options/target.py app_at.Chosen public methods": (31, "a Windlass, see above"),
 }
 
 
