@@ -25,7 +25,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Installing is meant to be one line on the screen; errors still show.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip -qq
 
-.PHONY: help demo test lint format bench docs simulate kill-loop soak test-all-pythons \
+.PHONY: help demo test lint format bench docs walk simulate kill-loop soak test-all-pythons \
     test-lowest django-suite venv clean
 
 help:
@@ -35,6 +35,7 @@ help:
 	@echo "make format             what ruff can put right by itself"
 	@echo "make bench              the benchmarks                 (ARGS='--json')"
 	@echo "make docs               the documentation, into site/"
+	@echo "make walk               the functions that one job passes (ARGS='--commit HEAD~1')"
 	@echo "make simulate           the deterministic simulation   (SEEDS=$(SEEDS))"
 	@echo "make kill-loop          workers killed at random       (CYCLES=$(CYCLES), ARGS='--backend redis')"
 	@echo "make soak               random histories on all backends, pools and clusters (TIMES=$(TIMES))"
@@ -65,6 +66,9 @@ bench: $(BENCH)
 
 docs: $(DOCS)
 	$(VENV)/bin/zensical build --clean
+
+walk: $(DEV)
+	@$(PY) -m tests.architecture.walk $(ARGS)
 
 simulate: $(DEV)
 	$(PY) -m tests.simulation --seeds $(SEEDS) $(ARGS)
