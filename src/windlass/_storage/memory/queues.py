@@ -46,7 +46,7 @@ class MemoryQueues:
         self._db = database
 
     async def queues(self) -> Sequence[QueueRecord]:
-        with self._db.moment():
+        with self._db.view():
             plain = QueueRow()
             return [
                 QueueRecord(

@@ -35,17 +35,17 @@ class MemorySchedules:
         self._met: list[Inserted] = []
 
     async def rows(self, names: Sequence[str] | None = None) -> Sequence[ScheduleRow]:
-        with self._db.moment():
+        with self._db.view():
             stored = sorted(self._db.schedules.items())
             return [row for name, row in stored if names is None or name in names]
 
     async def page(self, after: str, limit: int) -> Sequence[ScheduleRow]:
-        with self._db.moment():
+        with self._db.view():
             stored = sorted(self._db.schedules.items())
             return [row for name, row in stored if name > after][:limit]
 
     async def due(self, limit: int) -> DueSchedules:
-        with self._db.moment() as now:
+        with self._db.view() as now:
             planned = sorted(
                 (row.next_at, row.name, row)
                 for row in self._db.schedules.values()

@@ -49,7 +49,7 @@ class PostgresJournal:
         asked = known_id(job)
         if asked is None:
             return []
-        rows = await self._db.fetch_aside(self._db.sql(_LOGS), asked, *after)
+        rows = await self._db.fetch_aside(self._db.sql(_LOGS), asked, *after, reads=True)
         return [chunk_of(job, row) for row in rows]
 
     async def append_events(self, events: Sequence[EventRecord]) -> int:
@@ -68,7 +68,8 @@ class PostgresJournal:
         asked = None if job is None else known_id(job)
         if job is not None and asked is None:
             return []
-        rows = await self._db.fetch_aside(self._db.sql(_EVENTS), since, until, limit, asked)
+        sql = self._db.sql(_EVENTS)
+        rows = await self._db.fetch_aside(sql, since, until, limit, asked, reads=True)
         return [_event_of(row) for row in rows]
 
 

@@ -54,10 +54,11 @@ class PostgresSchedules:
         return await self._read(_PAGE, after, limit)
 
     async def _read(self, sql: str, *values: object) -> Sequence[ScheduleRow]:
-        return [_row(row) for row in await self._db.fetch_aside(self._db.sql(sql), *values)]
+        rows = await self._db.fetch_aside(self._db.sql(sql), *values, reads=True)
+        return [_row(row) for row in rows]
 
     async def due(self, limit: int) -> DueSchedules:
-        rows = await self._db.fetch(self._db.sql(_DUE), self._db.instant(), limit)
+        rows = await self._db.fetch(self._db.sql(_DUE), self._db.instant(), limit, reads=True)
         found = [_row(row) for row in rows if row["name"] is not None]
         return DueSchedules(rows[0]["at"], found, rows[0]["following"])
 

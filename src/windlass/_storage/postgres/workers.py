@@ -111,11 +111,11 @@ class PostgresWorkers:
         return buried
 
     async def overdue(self) -> Sequence[str]:
-        rows = await self._db.fetch_aside(self._db.sql(_OVERDUE), self._db.instant())
+        rows = await self._db.fetch_aside(self._db.sql(_OVERDUE), self._db.instant(), reads=True)
         return [row[0] for row in rows]
 
     async def orphans(self, limit: int) -> Sequence[ClaimedJob]:
-        rows = await self._db.fetch_aside(self._db.sql(_ORPHANS), limit)
+        rows = await self._db.fetch_aside(self._db.sql(_ORPHANS), limit, reads=True)
         return [orphan_of(row) for row in rows]
 
     async def assign(
@@ -126,7 +126,7 @@ class PostgresWorkers:
         return [worker for worker in dict.fromkeys(workers) if worker in having]
 
     async def cancel_requests(self, worker: str) -> Sequence[Claim]:
-        rows = await self._db.fetch(self._db.sql(_CANCEL_REQUESTS), worker)
+        rows = await self._db.fetch(self._db.sql(_CANCEL_REQUESTS), worker, reads=True)
         return [claim_of(row) for row in rows]
 
     async def leave(self, worker: str, releases: Sequence[Transition]) -> Applied:
@@ -148,11 +148,11 @@ class PostgresWorkers:
         return Applied(at, [answers[place] for place in range(len(releases))])
 
     async def live(self) -> Sequence[WorkerStart]:
-        rows = await self._db.fetch_aside(self._db.sql(_LIVE))
+        rows = await self._db.fetch_aside(self._db.sql(_LIVE), reads=True)
         return [_start_of(row) for row in rows]
 
     async def workers(self) -> Sequence[WorkerRecord]:
-        rows = await self._db.fetch_aside(self._db.sql(_WORKERS))
+        rows = await self._db.fetch_aside(self._db.sql(_WORKERS), reads=True)
         return [_record_of(row) for row in rows]
 
 
@@ -164,10 +164,10 @@ class PostgresHeartbeatChannel:
         self._link = PostgresConnection(database.server)
 
     async def beat(self, worker: str, *, memory: int | None = None) -> HeartbeatAnswer:
-        rows = await self._link.fetch(
+        beat = self._link.fetch(
             self._db.sql(_BEAT), self._db.instant(), worker, memory, within=_BEAT_SECONDS
         )
-        return _beat_of(rows)
+        return _beat_of(await self._db.timings.measure(beat, reads=False))
 
     async def close(self) -> None:
         await self._link.close()

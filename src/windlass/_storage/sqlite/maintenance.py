@@ -52,7 +52,7 @@ class SqliteMaintenance:
         moved = await self._db.write(
             lambda connection, now: promote_all(connection, limit=limit, now=now)
         )
-        self._db.wake()
+        self._db.subscribers.wake()
         return moved
 
     async def next_due(self, queues: Sequence[str] | None = None) -> datetime | None:
@@ -60,7 +60,7 @@ class SqliteMaintenance:
 
     async def expire(self, limit: int) -> Sequence[JobId]:
         ended = await self._db.write(lambda connection, now: _expire(connection, limit, now))
-        self._db.wake()
+        self._db.subscribers.wake()
         return ended
 
     async def prune(

@@ -115,7 +115,7 @@ class SqliteQueues:
 
         changed = await self._db.write(op)
         if changed:
-            self._db.wake({queue})
+            self._db.subscribers.wake({queue})
         return changed
 
     async def warm(self, queue: str, *, audit: AuditNote | None = None) -> None:
@@ -126,7 +126,7 @@ class SqliteQueues:
             keep_audit(connection, audit, 1, now)
 
         await self._db.write(op)
-        self._db.wake({queue})
+        self._db.subscribers.wake({queue})
 
 
 def _change(

@@ -69,7 +69,7 @@ class SqliteSchedules:
 
     async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[ScheduleAnswer]:
         answers = await self._db.write(lambda connection, now: _write(connection, writes, now))
-        self._db.wake()
+        self._db.subscribers.wake()
         return answers
 
     async def declare(self, names: Sequence[str]) -> None:

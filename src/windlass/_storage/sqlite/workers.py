@@ -35,6 +35,7 @@ from windlass._storage.sqlite.io.rows import (
     optional_instant,
     value_of,
 )
+from windlass._storage.sqlite.io.writer import Urgency
 from windlass._storage.sqlite.jobs.apply import apply
 
 __all__ = ["SqliteLeader", "SqliteWorkers"]
@@ -98,7 +99,7 @@ class SqliteWorkers:
             duty = value_of(connection, _BEAT, values)
             return duty, now, fetch(connection, _HOLDING, (worker,))
 
-        duty, now, rows = await self._db.write_first(op)
+        duty, now, rows = await self._db.write(op, Urgency.FIRST)
         holding = [Claim(JobId(uid.hex()), number, seq) for uid, number, seq, _ in rows]
         return HeartbeatAnswer(
             duty is not None,
@@ -172,7 +173,7 @@ class SqliteWorkers:
             return now, answers
 
         now, answers = await self._db.write(op)
-        self._db.wake()
+        self._db.subscribers.wake()
         return Applied(instant_of(now), answers)
 
     async def live(self) -> Sequence[WorkerStart]:

@@ -158,7 +158,7 @@ class MemoryActions:
     async def audits(
         self, *, limit: int, before: int | None = None, subject: str | None = None
     ) -> Sequence[AuditRecord]:
-        with self._db.moment():
+        with self._db.view():
             wanted = (
                 record
                 for record in self._db.audits.newest()

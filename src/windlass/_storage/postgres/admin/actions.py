@@ -86,7 +86,11 @@ class PostgresActions:
         self, *, limit: int, before: int | None = None, subject: str | None = None
     ) -> Sequence[AuditRecord]:
         rows = await self._db.fetch_aside(
-            self._db.sql(_AUDITS), limit, _NEWEST if before is None else before, subject
+            self._db.sql(_AUDITS),
+            limit,
+            _NEWEST if before is None else before,
+            subject,
+            reads=True,
         )
         return [record_of(row) for row in rows]
 

@@ -150,7 +150,7 @@ class PostgresJobs:
     async def _refuse_newer(self) -> None:
         """Raise `SchemaTooNew` where the stored major version is newer than the known one."""
         with suppress(StorageReplaced):
-            rows = await self._db.fetch(self._db.sql(_VERSION))
+            rows = await self._db.fetch(self._db.sql(_VERSION), reads=True)
             if major_of(rows[0][0] or 0) > major_of(self._db.known):
                 refuse_newer(rows[0][0], self._db.known, self._place)
 
@@ -180,12 +180,13 @@ class PostgresJobs:
 
     async def outlook(self, queues: Sequence[str]) -> Outlook:
         ((at, claimable, next_us),) = await self._db.fetch(
-            self._db.sql(_OUTLOOK), self._db.instant(), list(queues), self._db.known
+            self._db.sql(_OUTLOOK), self._db.instant(), list(queues), self._db.known, reads=True
         )
         return Outlook(at, claimable, None if next_us is None else instant_of(next_us))
 
     async def _asked(self, statement: str, *args: object) -> bool:
-        rows = await self._db.fetch(self._db.sql(statement), self._db.instant(), *args)
+        sql = self._db.sql(statement)
+        rows = await self._db.fetch(sql, self._db.instant(), *args, reads=True)
         return bool(rows[0][0])
 
     async def report(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
@@ -200,7 +201,7 @@ class PostgresJobs:
         )
 
     async def settled(self, ids: Sequence[JobId]) -> Sequence[Settled]:
-        rows = await self._db.fetch(self._db.sql(_SETTLED), known_ids(ids))
+        rows = await self._db.fetch(self._db.sql(_SETTLED), known_ids(ids), reads=True)
         found = {row["id"].hex(): row for row in rows}
         return [answer for job in ids if (answer := _settled(job, found.get(job))) is not None]
 

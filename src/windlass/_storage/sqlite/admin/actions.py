@@ -58,7 +58,7 @@ class SqliteActions:
         answers = await self._db.write(
             lambda connection, now: _order(connection, order, ids, note, now)
         )
-        self._db.wake()
+        self._db.subscribers.wake()
         return answers
 
     async def insert(self, jobs: Sequence[NewJob], note: AuditNote) -> Sequence[Inserted]:
@@ -70,7 +70,7 @@ class SqliteActions:
             return answers
 
         answers = await self._db.write(op)
-        self._db.wake()
+        self._db.subscribers.wake()
         return answers
 
     async def audits(

@@ -36,6 +36,7 @@ from windlass._storage.sqlite.io.rows import (
     rows_by_id,
     value_of,
 )
+from windlass._storage.sqlite.io.writer import Urgency
 from windlass._storage.sqlite.jobs.apply import apply
 from windlass._storage.sqlite.jobs.claim import ClaimedRows, claim, solo_claimable
 from windlass._storage.sqlite.jobs.insert import insert
@@ -69,7 +70,7 @@ class SqliteJobs:
         answers = await self._db.write(
             lambda connection, now: insert(connection, jobs, now, strict=True)
         )
-        self._db.wake(changed_queues(jobs, answers))
+        self._db.subscribers.wake(changed_queues(jobs, answers))
         return answers
 
     async def claim(
@@ -81,7 +82,7 @@ class SqliteJobs:
         solo: bool = False,
         head_start: timedelta = _NONE,
     ) -> ClaimReply:
-        write = self._db.write_soon if total < _MANY else self._db.write
+        urgency = Urgency.SOON if total < _MANY else Urgency.NORMAL
         later = span_us(head_start)
 
         def op(connection: apsw.Connection, now: int) -> ClaimedRows:
@@ -90,9 +91,9 @@ class SqliteJobs:
                 connection, worker, wants, total=total, solo=solo, now=now, head_start=later
             )
 
-        taken = await write(op)
+        taken = await self._db.write(op, urgency)
         if taken.expired or taken.damaged:
-            self._db.wake()  # for those who wait for their results
+            self._db.subscribers.wake()  # for those who wait for their results
         for job in taken.damaged:
             log.error("job %s cannot be read and has failed; its error names the column", job)
         return taken.reply()
@@ -101,7 +102,7 @@ class SqliteJobs:
         now, answers = await self._db.write(
             lambda connection, now: (now, apply(connection, transitions, now))
         )
-        self._db.wake()
+        self._db.subscribers.wake()
         return Applied(instant_of(now), answers)
 
     async def outlook(self, queues: Sequence[str]) -> Outlook:
@@ -133,7 +134,7 @@ class SqliteJobs:
 
     async def cancel(self, ids: Sequence[JobId]) -> Sequence[CancelAnswer]:
         answers = await self._db.write(lambda connection, now: _cancel(connection, ids, now))
-        self._db.wake()
+        self._db.subscribers.wake()
         return answers
 
 

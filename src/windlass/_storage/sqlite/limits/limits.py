@@ -54,7 +54,7 @@ class SqliteLimits:
             keep_audit(connection, audit, len(specs), now)
 
         await self._db.write(op)
-        self._db.wake()
+        self._db.subscribers.wake()
 
     async def drain(self, name: str, key: str = "", *, audit: AuditNote | None = None) -> None:
         def op(connection: apsw.Connection, now: int) -> None:
@@ -69,7 +69,7 @@ class SqliteLimits:
             keep_audit(connection, audit, 1, now)
 
         await self._db.write(op)
-        self._db.wake()
+        self._db.subscribers.wake()
 
     async def specs(self) -> Sequence[LimitSpec]:
         rows = self._db.read(lambda connection, _: fetch(connection, _SPECS))
