@@ -9,6 +9,7 @@ import msgspec
 
 from windlass._core.job.job import JobId, NewJob
 from windlass._core.job.state import State
+from windlass._core.values.instants import clamp_instant
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.jobs.insert import holder_expires, insert
 from windlass._storage.protocol.jobs import Inserted
@@ -20,7 +21,6 @@ from windlass._storage.protocol.schedules import (
     Written,
 )
 from windlass._storage.shared.insert_rules import skip_if_key_held
-from windlass._storage.shared.time_bounds import clamp_instant
 
 __all__ = ["MemorySchedules"]
 

@@ -8,13 +8,13 @@ from datetime import datetime
 import msgspec
 
 from windlass._core.job.job import Claim, JobId
+from windlass._core.values.instants import FIRST_INSTANT, clamp_instant
 from windlass._storage.postgres.io.connection import Row
 from windlass._storage.postgres.io.database import PostgresDatabase
 from windlass._storage.postgres.io.records import known_id
 from windlass._storage.postgres.io.rows import stored_text
 from windlass._storage.protocol.journal import EventRecord, LogChunk, LogLine
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.shared.time_bounds import FIRST_INSTANT, clamp_instant
 
 __all__ = ["PostgresJournal", "chunk_of", "event_args", "stored_lines"]
 

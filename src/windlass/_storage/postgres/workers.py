@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from windlass._core.job.job import Claim, ClaimedJob
 from windlass._core.job.transition import Transition
-from windlass._core.values.instants import span_us
+from windlass._core.values.instants import FIRST_INSTANT, clamp_instant, span_us
 from windlass._storage.postgres.admin.audit import audit_note_text
 from windlass._storage.postgres.io.connection import PostgresConnection, Row
 from windlass._storage.postgres.io.database import PostgresDatabase
@@ -31,7 +31,6 @@ from windlass._storage.protocol.workers import (
 )
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.shared.stored_text import worker_description_of, worker_description_text
-from windlass._storage.shared.time_bounds import FIRST_INSTANT, clamp_instant
 
 __all__ = ["PostgresHeartbeatChannel", "PostgresLeader", "PostgresWorkers"]
 

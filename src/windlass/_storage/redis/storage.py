@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
+from windlass._core.values.instants import instant_of
 from windlass._storage.protocol.workers import WorkerStart
 from windlass._storage.redis.admin.actions import RedisActions
 from windlass._storage.redis.admin.admin import RedisAdmin
@@ -32,7 +33,6 @@ from windlass._storage.redis.maintenance import RedisMaintenance
 from windlass._storage.redis.queues import RedisQueues
 from windlass._storage.redis.schedules import RedisSchedules
 from windlass._storage.redis.workers import RedisLeader, RedisWorkers
-from windlass._storage.shared.time_bounds import instant_of
 from windlass._storage.shared.worker_locks import WorkerLocks, runtime_directory
 from windlass._storage.timings import Timings
 from windlass._system.seams import SYSTEM_CLOCK, Clock, new_job_id

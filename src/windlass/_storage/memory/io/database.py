@@ -15,6 +15,7 @@ from windlass._core.job.job import Claim, JobId, NewJob
 from windlass._core.job.state import State
 from windlass._core.job.unique import OnConflict, Window
 from windlass._core.limits.limit import lane_key
+from windlass._core.values.instants import add_clamped
 from windlass._storage.memory.admin.audit import AuditRows
 from windlass._storage.memory.io.rows import (
     ClaimSortKey,
@@ -31,7 +32,6 @@ from windlass._storage.memory.limits.budgets import MemoryBudgets
 from windlass._storage.protocol.journal import EventRecord, LogChunk
 from windlass._storage.protocol.schedules import ScheduleRow
 from windlass._storage.shared.subscribers import QueueNames, Subscribers
-from windlass._storage.shared.time_bounds import add_clamped
 from windlass._storage.timings import Durations, Timings
 from windlass._system.seams import SYSTEM_CLOCK, Clock, monotonic
 

@@ -11,7 +11,7 @@ import msgspec
 
 from windlass._core.job.job import Attempt, JobId, JobRecord
 from windlass._core.stats.rollup import Rollup, merge
-from windlass._core.values.instants import to_us
+from windlass._core.values.instants import clamp_instant, to_us
 from windlass._storage.postgres.admin.audit import audit_note_text
 from windlass._storage.postgres.io.connection import Row
 from windlass._storage.postgres.io.database import PostgresDatabase
@@ -31,7 +31,6 @@ from windlass._storage.protocol.list_order import (
 )
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.shared.text_search import search_jobs
-from windlass._storage.shared.time_bounds import clamp_instant
 
 __all__ = ["PostgresAdmin", "filter_args"]
 

@@ -10,7 +10,7 @@ from typing import Any
 from windlass._core.job.job import Claim, JobId, NewJob, Progress
 from windlass._core.job.state import TERMINAL
 from windlass._core.job.transition import Transition
-from windlass._core.values.instants import span_us
+from windlass._core.values.instants import instant_of, span_us
 from windlass._storage.postgres.io.connection import RETRY_SECONDS, Row
 from windlass._storage.postgres.io.database import PostgresDatabase
 from windlass._storage.postgres.io.errors import FunctionError
@@ -47,7 +47,6 @@ from windlass._storage.shared.migrations import major_of, refuse_newer
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.shared.stored_text import note_text
 from windlass._storage.shared.subscribers import changed_queues
-from windlass._storage.shared.time_bounds import instant_of
 from windlass.errors import StorageReplaced, StoreBusy
 
 __all__ = ["PostgresJobs"]

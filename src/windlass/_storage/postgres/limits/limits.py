@@ -10,7 +10,7 @@ import msgspec
 from windlass._core.job.job import LimitUse
 from windlass._core.limits.breaker import BreakerState
 from windlass._core.limits.limit import LimitSpec
-from windlass._core.values.instants import span_us
+from windlass._core.values.instants import instant_of, span_us
 from windlass._storage.postgres.admin.audit import audit_note_text
 from windlass._storage.postgres.io.connection import Row
 from windlass._storage.postgres.io.database import PostgresDatabase
@@ -19,7 +19,6 @@ from windlass._storage.postgres.io.rows import stored_span
 from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.limits import BreakerLook, LimitState
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.shared.time_bounds import instant_of
 from windlass.errors import IdConflict, KeyConflict, LimitUnknown
 
 __all__ = ["PostgresLimits", "limit_error_of"]

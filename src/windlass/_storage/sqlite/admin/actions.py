@@ -63,7 +63,7 @@ class SqliteActions:
 
     async def insert(self, jobs: Sequence[NewJob], note: AuditNote) -> Sequence[Inserted]:
         def op(connection: apsw.Connection, now: int) -> list[Inserted]:
-            answers = insert(connection, jobs, now, strict=True)
+            answers = insert(connection, now, jobs, strict=True)
             created = sum(answer.created for answer in answers)
             if created:
                 keep_audit(connection, note, created, now)

@@ -122,7 +122,9 @@ class SqliteDatabase:
         self._near = _Reader(readers, path, clock, timings.reads)
         self.read: Read = self._near.read
         self._far = _Reader(readers, path, clock) if threads else None
-        self._known, self._last_known = known, last_of_major(known)
+        self._known = known
+        self.last_known: int = last_of_major(known)
+        """The newest schema version that this code may claim jobs of."""
         self._timings = timings
         self.clock: Clock = clock
         self.boot: str = readers.boot
@@ -150,15 +152,10 @@ class SqliteDatabase:
         work = run_on_reader_thread(lambda: far.read(on_snapshot))
         return await self._timings.measure(work, reads=True)
 
-    def newer(self, connection: apsw.Connection) -> int | None:
-        """The stored schema version, if this code does not know its major; part of an op."""
-        stored = int(connection.execute("PRAGMA user_version").get or 0)
-        return stored if stored > self._last_known else None
-
     def refuse_newer(self, connection: apsw.Connection) -> None:
         """Raise `SchemaTooNew` in an op that only code of the stored version may run."""
-        stored = int(connection.execute("PRAGMA user_version").get or 0)
-        if stored > self._last_known:
+        stored = connection.execute("PRAGMA user_version").get
+        if stored > self.last_known:
             refuse_newer(stored, self._known, self._path)
 
     async def close(self) -> None:

@@ -24,6 +24,7 @@ from windlass._core.job.job import (
 from windlass._core.job.state import State, verb_of
 from windlass._core.job.unique import Window
 from windlass._core.limits.backoff import Backoff
+from windlass._core.values.instants import instant_of
 from windlass._core.values.text_search import SearchTexts
 from windlass._storage.shared.stored_text import (
     UNREADABLE,
@@ -33,7 +34,6 @@ from windlass._storage.shared.stored_text import (
     readable,
     tags_of,
 )
-from windlass._storage.shared.time_bounds import instant_of
 
 __all__ = [
     "CODES",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 
 import apsw
 
 from windlass._core.job.job import Claim, JobId, NewJob, Progress
 from windlass._core.job.state import TERMINAL, State
 from windlass._core.job.transition import Transition
-from windlass._core.values.instants import span_us
+from windlass._core.values.instants import instant_of, span_us
 from windlass._storage.protocol.jobs import (
     Applied,
     CancelAnswer,
@@ -24,21 +25,18 @@ from windlass._storage.protocol.jobs import (
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.shared.stored_text import note_text
 from windlass._storage.shared.subscribers import changed_queues
-from windlass._storage.shared.time_bounds import instant_of
 from windlass._storage.sqlite.io.database import SqliteDatabase
 from windlass._storage.sqlite.io.rows import (
     RUNNING,
     STATES,
     WAITING,
     Row,
-    first,
-    optional_instant,
     rows_by_id,
     value_of,
 )
 from windlass._storage.sqlite.io.writer import Urgency
 from windlass._storage.sqlite.jobs.apply import apply
-from windlass._storage.sqlite.jobs.claim import ClaimedRows, claim, solo_claimable
+from windlass._storage.sqlite.jobs.claim import ClaimOperation, solo_claimable
 from windlass._storage.sqlite.jobs.insert import insert
 from windlass._storage.sqlite.jobs.waiting_jobs import end_waiting
 from windlass._storage.sqlite.limits.budgets import set_back_by
@@ -67,9 +65,7 @@ class SqliteJobs:
         self._db = database
 
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
-        answers = await self._db.write(
-            lambda connection, now: insert(connection, jobs, now, strict=True)
-        )
+        answers = await self._db.write(partial(insert, jobs=jobs, strict=True))
         self._db.subscribers.wake(changed_queues(jobs, answers))
         return answers
 
@@ -82,37 +78,28 @@ class SqliteJobs:
         solo: bool = False,
         head_start: timedelta = _NONE,
     ) -> ClaimReply:
-        urgency = Urgency.SOON if total < _MANY else Urgency.NORMAL
-        later = span_us(head_start)
-
-        def op(connection: apsw.Connection, now: int) -> ClaimedRows:
-            self._db.refuse_newer(connection)
-            return claim(
-                connection, worker, wants, total=total, solo=solo, now=now, head_start=later
-            )
-
-        taken = await self._db.write(op, urgency)
-        if taken.expired or taken.damaged:
+        claim = ClaimOperation(
+            worker,
+            wants,
+            total=total,
+            refuse_newer=self._db.refuse_newer,
+            solo=solo,
+            head_start=span_us(head_start) if head_start else 0,
+        )
+        await self._db.write(claim.run, Urgency.SOON if total < _MANY else Urgency.NORMAL)
+        if claim.expired or claim.damaged:
             self._db.subscribers.wake()  # for those who wait for their results
-        for job in taken.damaged:
+        for job in claim.damaged:
             log.error("job %s cannot be read and has failed; its error names the column", job)
-        return taken.reply()
+        return claim.reply()
 
     async def apply(self, transitions: Sequence[Transition]) -> Applied:
-        now, answers = await self._db.write(
-            lambda connection, now: (now, apply(connection, transitions, now))
-        )
+        applied = await self._db.write(partial(apply, transitions=transitions))
         self._db.subscribers.wake()
-        return Applied(instant_of(now), answers)
+        return applied
 
     async def outlook(self, queues: Sequence[str]) -> Outlook:
-        def look(connection: apsw.Connection, now: int) -> Outlook:
-            outlook = _outlook(connection, queues, now)
-            if not outlook.claimable and self._db.newer(connection) is not None:
-                return Outlook(outlook.at, claimable=True)  # for the claim to refuse
-            return outlook
-
-        return self._db.read(look)
+        return self._db.read(partial(_outlook, queues=queues, known=self._db.last_known))
 
     async def active(self, queues: Sequence[str]) -> bool:
         return self._db.read(
@@ -138,23 +125,29 @@ class SqliteJobs:
         return answers
 
 
+def _outlook(
+    connection: apsw.Connection, now: int, *, queues: Sequence[str], known: int
+) -> Outlook:
+    """``known``: the newest schema version whose jobs this code may claim."""
+    at = instant_of(now)
+    if any(_claimable(connection, queue, now) for queue in queues):
+        return Outlook(at, claimable=True)
+    if connection.execute("PRAGMA user_version").get > known:
+        return Outlook(at, claimable=True)  # for the claim to refuse
+    found = [connection.execute(_OUTLOOK, (queue, now)).get for queue in queues]
+    next_at = min((us for us in found if us is not None), default=None)
+    return Outlook(at, next_at=None if next_at is None else instant_of(next_at))
+
+
 def _claimable(connection: apsw.Connection, queue: str, now: int) -> bool:
-    found = first(connection, _CLAIMABLE, (queue, now))
-    if found is None:
-        rests = value_of(connection, _RESTS, (queue, now)) is not None
+    found = connection.execute(_CLAIMABLE, (queue, now)).fetchall()
+    if not found:
+        rests = connection.execute(_RESTS, (queue, now)).get is not None
         return rests and set_back_by(connection, now) > 0
-    anything, alone = found
-    if not anything and value_of(connection, _NEXT_TIMED, (queue,)):
+    ((anything, alone),) = found
+    if not anything and connection.execute(_NEXT_TIMED, (queue,)).get:
         anything = set_back_by(connection, now) > 0
     return bool(anything) or (bool(alone) and solo_claimable(connection, queue, now))
-
-
-def _outlook(connection: apsw.Connection, queues: Sequence[str], now: int) -> Outlook:
-    if any(_claimable(connection, queue, now) for queue in queues):
-        return Outlook(instant_of(now), claimable=True)
-    found = [value_of(connection, _OUTLOOK, (queue, now)) for queue in queues]
-    next_at = min((at for at in found if at is not None), default=None)
-    return Outlook(instant_of(now), next_at=optional_instant(next_at))
 
 
 def _settled(job: JobId, row: Row | None) -> Settled | None:

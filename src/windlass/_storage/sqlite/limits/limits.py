@@ -10,11 +10,10 @@ import msgspec
 from windlass._core.job.job import LimitUse
 from windlass._core.limits.breaker import BreakerState
 from windlass._core.limits.limit import LimitSpec, rescale_debt
-from windlass._core.values.instants import to_us, us_or_none
+from windlass._core.values.instants import instant_of, to_us, us_or_none
 from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.limits import BreakerLook, LimitState
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.shared.time_bounds import instant_of
 from windlass._storage.sqlite.admin.audit import keep_audit
 from windlass._storage.sqlite.io.database import SqliteDatabase
 from windlass._storage.sqlite.io.rows import fetch, first, optional_instant, value_of
