@@ -11,7 +11,7 @@ from windlass._admin.jobs.read import JobIdAdmin
 from windlass._core.values.hidden_keys import has_digest
 from windlass._storage.protocol.actions import AuditRecord
 from windlass._storage.protocol.journal import EventRecord
-from windlass._storage.timings import Spread
+from windlass._storage.timings import Spread, timings_of
 from windlass._system.seams import monotonic
 
 __all__ = ["StorageAdmin", "StorageReport"]
@@ -42,12 +42,13 @@ class StorageAdmin(JobIdAdmin):
         facts = await storage.health()
         at = await storage.now()
         took = timedelta(seconds=monotonic() - began)
+        timings = timings_of(storage)
         return StorageReport(
             description=storage.describe(),
             at=at,
             facts=facts,
             answered_in=took,
-            timings=storage.timings.spread(),
+            timings={} if timings is None else timings.spread(),
         )
 
     async def audits(

@@ -12,7 +12,7 @@ import msgspec
 
 from windlass._system.seams import monotonic
 
-__all__ = ["Durations", "Spread", "Timings"]
+__all__ = ["Durations", "Spread", "Timings", "timings_of"]
 
 T = TypeVar("T")
 
@@ -88,3 +88,11 @@ class Timings:
         """
         found = {"read": self.reads.spread(), "write": self.writes.spread()}
         return {name: spread for name, spread in found.items() if spread is not None}
+
+
+def timings_of(storage: object) -> Timings | None:
+    """Return what was measured of a storage and of others of the same app; None: it measures
+    nothing, as a backend of somebody else's may.
+    """
+    found = getattr(storage, "timings", None)
+    return found if isinstance(found, Timings) else None

@@ -134,7 +134,7 @@ def _everywhere(jobs: str, workers: str, pulse: str) -> dict[str, Point]:
         "claim, answered": Point(f"{jobs}.claim", "after", WORKER, 2, 1, _answered),
         # --- the run
         "run, about to begin": Point(f"{_RUNNER}:Runner.start", "before", WORKER, 2, 1),
-        "run, before the handler": Point(f"{_RUNNER}:set_current", "before", WORKER, 2, 1),
+        "run, before the handler": Point(f"{_CODEC}.decode", "after", WORKER, 2, 1),
         "run, in the handler": Point("tests.crash.harness.shop:halfway", "before", WORKER, 2, 2),
         "run, after the handler": Point(f"{_CODEC}.encode_result", "before", WORKER, 2, 2),
         # --- the finish

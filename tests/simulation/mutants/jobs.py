@@ -40,7 +40,8 @@ from windlass._worker.engine import Engine
 from windlass._worker.finish.finisher import Finisher
 from windlass._worker.liveness.reaper import Reaper
 from windlass._worker.liveness.store_contact import StoreContact
-from windlass._worker.run.runner import Runner, StopCause
+from windlass._worker.run.execution import StopCause
+from windlass._worker.run.runner import Runner
 
 
 class Patch:
@@ -151,7 +152,7 @@ def a_claim_in_sql_reuses_the_number_of_the_last_one(patch: Patch) -> None:
     patch.sql(sqlite_claim, "claim_number + 1", "max(claim_number, 1)")
 
 
-@mutant("memory", first=79)
+@mutant("memory", first=66)
 def the_reaper_ends_whatever_claim_there_is(patch: Patch) -> None:
     end = ApplyRules.end
 
@@ -282,7 +283,7 @@ def a_claim_answered_under_a_former_name_is_started(patch: Patch) -> None:
 
 @mutant("memory")
 def claims_are_given_back_though_they_run_here(patch: Patch) -> None:
-    patch(Engine, "holds", lambda self, claim: False)
+    patch(Claimer, "_holds", lambda self, claim: False)
 
 
 # --- attempts ---------------------------------------------------------------------------------

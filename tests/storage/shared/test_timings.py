@@ -13,7 +13,7 @@ from windlass._storage import timings as timing
 from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.redis import RedisStorage
-from windlass._storage.timings import Durations, Timings
+from windlass._storage.timings import Durations, Timings, timings_of
 from windlass.errors import LimitUnknown
 from windlass.testing.conformance.steps import a_job, enlist, started, succeeded
 
@@ -22,7 +22,9 @@ Operation = Callable[[Storage], Awaitable[object]]
 
 def counts(storage: Storage) -> tuple[int, int, int]:
     """Reads, writes and failures so far."""
-    spread = storage.timings.spread()
+    timings = timings_of(storage)
+    assert timings is not None
+    spread = timings.spread()
     return (
         spread["read"].count if "read" in spread else 0,
         spread["write"].count if "write" in spread else 0,

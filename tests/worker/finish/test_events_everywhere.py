@@ -42,7 +42,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 async def stepping(app: Windlass) -> AsyncIterator[Engine]:
     """An engine that moves only when it is stepped."""
     around = await app.surroundings()
-    engine = Engine(around, app.worker_settings(slots=10), lambda: None)
+    engine = Engine(around, app.worker_settings(slots=10))
     await engine.identity.register()
     yield engine
     await around.storage.workers.leave(engine.identity.id, [])
@@ -56,10 +56,8 @@ def reaper_of(app: Windlass, engine: Engine) -> Reaper:
         engine._around.storage,
         engine.identity,
         presence,
-        policy=engine.policy,
+        decisions=engine.decisions,
         bus=app.bus,
-        chance=lambda: 0.5,
-        follow=engine.following,
     )
 
 
@@ -140,7 +138,7 @@ async def test_whatever_ends_a_waiting_job_is_told_once(url: str) -> None:
         assert run is not None
         assert told() == [("enqueued", run.id), ("expire", made.id)], "by a schedule"
         await past(storage, run.id)
-        pruner = Pruner(storage, app.settings, engine.policy.queues, app.bus)
+        pruner = Pruner(storage, app.settings, engine.decisions.queues, app.bus)
         await pruner.step()
         assert told() == [("expire", run.id)], "by retention"
         await app.admin.create_schedule("mails", Manual(), mail.call(), overlap="allow")

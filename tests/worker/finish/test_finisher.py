@@ -35,7 +35,7 @@ async def claims(it: Bench, count: int, worker: str | None = None) -> list[Claim
 
 def finished(it: Bench, jobs: Sequence[ClaimedJob]) -> None:
     for job in jobs:
-        it.engine.finisher.add(job, succeed(job, by=job.worker, result=None))
+        it.engine.finisher.store(job, succeed(job, by=job.worker, result=None))
 
 
 async def states(it: Bench, jobs: Sequence[ClaimedJob]) -> list[State]:
@@ -173,11 +173,11 @@ async def test_an_outcome_counts_as_held_until_the_store_has_answered() -> None:
         finished(it, [job])
         finisher = it.engine.finisher
         assert finisher.holds(job.claim)
-        assert finisher.backlog == 1
+        assert len(finisher.waiting) == 1
 
         async def look(call: Hook, transitions: Sequence[Transition]) -> Applied:
             assert finisher.holds(job.claim)
-            assert finisher.backlog == 0
+            assert not finisher.waiting
             assert not finisher.idle
             applied: Applied = await call(transitions)
             return applied
@@ -358,7 +358,7 @@ async def test_an_outcome_of_a_job_that_is_gone_emits_nothing() -> None:
         moved.clear()
         transition = succeed(job, by=job.worker, result=None, keep=False)
         for _ in range(2):
-            it.engine.finisher.add(job, transition)
+            it.engine.finisher.store(job, transition)
             await it.engine.finisher.flush()
         assert [event.verb for event in moved] == [Verb.SUCCEED]
         assert it.engine.finisher.counts == {Verb.SUCCEED: 1, "unknown": 1}
@@ -390,6 +390,6 @@ async def test_an_event_follows_the_verb_that_was_answered() -> None:
         moved = listening(it)
         (job,) = await claims(it, 1)
         await it.app.cancel(job.claim.job)
-        it.engine.finisher.add(job, Transition(Verb.RETRY, job.claim, job.worker))
+        it.engine.finisher.store(job, Transition(Verb.RETRY, job.claim, job.worker))
         await it.engine.finisher.flush()
         assert [(event.verb, event.delay) for event in moved] == [(Verb.CANCEL, None)]

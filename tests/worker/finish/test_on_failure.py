@@ -273,10 +273,8 @@ def reaper_of(it: Bench) -> Reaper:
         it.store.storage,
         it.engine.identity,
         presence,
-        policy=it.engine.policy,
+        decisions=it.engine.decisions,
         bus=it.app.bus,
-        chance=lambda: 0.5,
-        follow=it.engine.following,
     )
 
 

@@ -53,8 +53,7 @@ async def test_a_worker_says_what_it_can_run_what_its_clock_shows_and_what_memor
 
         storage = await app.storage()
         beaten = asyncio.Event()
-        async with app.worker() as worker:
-            worker.on_beat = beaten.set
+        async with working(app, simulated=False, on_live=beaten.set):
             await asyncio.wait_for(beaten.wait(), 10)
         (row,) = await storage.workers.workers()
         assert {"shop.mail", "shop.pay"} <= set(row.start.tasks)

@@ -34,7 +34,7 @@ async def leading(it: Bench) -> Leader:
 
 
 def pruner_of(it: Bench) -> Pruner:
-    return Pruner(it.store.storage, it.app.settings, it.engine.policy.queues, it.app.bus)
+    return Pruner(it.store.storage, it.app.settings, it.engine.decisions.queues, it.app.bus)
 
 
 def noop(it: Bench, **options: Any) -> Task[[], None]:

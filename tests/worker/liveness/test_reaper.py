@@ -48,9 +48,8 @@ def reaper_of(it: Bench, *, may_judge: bool = True) -> Reaper:
         it.store.storage,
         it.engine.identity,
         presence,
-        policy=it.engine.policy,
+        decisions=it.engine.decisions,
         bus=it.app.bus,
-        chance=lambda: 0.5,
     )
 
 

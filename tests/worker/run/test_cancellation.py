@@ -23,7 +23,7 @@ from windlass._core.job.event import Event, JobMoved
 from windlass._core.job.job import Claim, JobId, JobRecord
 from windlass._core.job.state import State, Verb
 from windlass._storage.protocol.jobs import CancelAnswer
-from windlass._worker.run.runner import StopCause
+from windlass._worker.run.execution import StopCause
 from windlass.errors import JobCancelled
 
 # --- waiting -------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ async def _live(app: Windlass, line: ParentConnection, hello: Hello, escapes: Lo
     from windlass._worker.child_process.child_runner import ChildRunner
 
     inside = ChildRunner(app, line, hello)
-    escapes.runner = inside.runner
+    escapes.watch(inside.runner)
     try:
         await inside.serve()
     finally:

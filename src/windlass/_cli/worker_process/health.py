@@ -65,7 +65,6 @@ class WorkerHealth:
     def watch(self, worker: Worker) -> None:
         """Speak for this worker."""
         self._worker = worker
-        worker.on_beat = self.beaten
 
     def beaten(self) -> None:
         """The store was reached, and takes this worker for living."""

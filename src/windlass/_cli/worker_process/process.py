@@ -214,7 +214,7 @@ class _WorkerProcess:
         self._patience.begin()
         while True:
             try:
-                worker = await self._make(app, settings)
+                worker = await self._make(app, settings, health)
                 health.watch(worker)
                 running = asyncio.create_task(worker.run(), name="windlass-worker")
                 await wait_for_start(running, worker.started)
@@ -230,7 +230,7 @@ class _WorkerProcess:
                 self._patience.rewarded()
                 return worker, running
 
-    async def _make(self, app: Windlass, settings: WorkerSettings) -> Worker:
+    async def _make(self, app: Windlass, settings: WorkerSettings, health: WorkerHealth) -> Worker:
         if self._asked:
             raise asyncio.CancelledError
         if not (await app.storage()).shared:
@@ -238,8 +238,8 @@ class _WorkerProcess:
         around = await app.surroundings()
         chosen = msgspec.structs.replace(around.settings, grace=self._grace)
         around = msgspec.structs.replace(around, settings=chosen)
-        worker = Worker(around, settings, on_cancel="collapse")
-        self._escapes.runner = worker.engine.runner
+        worker = Worker(around, settings, on_cancel="collapse", on_live=health.beaten)
+        self._escapes.watch(worker.engine.runner)
         app.watch.enter(worker)
         self._worker = worker
         return worker

@@ -24,7 +24,6 @@ from windlass._storage.protocol.schedules import ScheduleStore
 from windlass._storage.protocol.transactions import TransactionStore
 from windlass._storage.protocol.wakeups import Wakeups
 from windlass._storage.protocol.workers import LeaderStore, WorkerStart, WorkerStore
-from windlass._storage.timings import Timings
 
 __all__ = ["Storage", "Stores"]
 
@@ -69,11 +68,6 @@ class Storage(Stores, Protocol):
     @property
     def shared(self) -> bool:
         """Whether other processes see the same jobs."""
-        ...
-
-    @property
-    def timings(self) -> Timings:
-        """How long reads and writes took: of this storage, and of others of the same app."""
         ...
 
     def describe(self) -> str:

@@ -15,11 +15,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from windlass._core.job.job import Claim
 from windlass._observe.current_run import RUN
-from windlass._worker.run.runner import Runner
+
+if TYPE_CHECKING:
+    from windlass._worker.run.runner import Runner
 
 __all__ = [
     "LOOP_ENDING_ERRORS",
@@ -68,16 +70,19 @@ class LoopExits:
 
     def __init__(self) -> None:
         """Nothing has escaped yet."""
-        self.runner: Runner | None = None
-        """Runs the jobs; None before there are any."""
+        self._runner: Runner | None = None
         self._told: set[str] = set()
+
+    def watch(self, runner: Runner) -> None:
+        """Look for the job among the runs of ``runner``."""
+        self._runner = runner
 
     def note(self, error: BaseException | None) -> None:
         """Fail the job that ``error`` came from. The others run on."""
         if error is None:
             self._tell_once("loop.stop()", f"loop.stop() was called{self._while_running()}")
             return
-        what, runner = _short(error), self.runner
+        what, runner = _short(error), self._runner
         context = _context_of(error)
         claim = self._ended_by(error) or (None if context is None else _claim_in(context))
         if claim is None:
@@ -95,13 +100,13 @@ class LoopExits:
 
     def _ended_by(self, error: BaseException) -> Claim | None:
         """The run that has already ended by it: uvloop leaves a little later than it was raised."""
-        crashed = () if self.runner is None else self.runner.crashed
+        crashed = () if self._runner is None else self._runner.crashed
         return next((claim for claim, its_error in crashed if its_error is error), None)
 
     def _while_running(self) -> str:
-        if self.runner is None or not self.runner.active:
+        if self._runner is None or not self._runner.active:
             return ""
-        return f" while {format_jobs(self.runner.active)} ran"
+        return f" while {format_jobs(self._runner.active)} ran"
 
     def _tell_once(self, what: str, words: str) -> None:
         level = logging.DEBUG if what in self._told else logging.ERROR
