@@ -9,8 +9,9 @@ the store's answer to the finish counts, and the claimer's look for the next job
 properties, lambdas, nested functions and constructors written in Python are functions. A
 comprehension is a part of its function. Compiled code, such as a record's constructor, is no hop.
 
-**What does not count.** Work below a background loop (`BACKGROUND`) would be done without the job:
-periodic duties, the heartbeat's thread, the thread that watches the file.
+**What does not count.** Work below a background loop (`BACKGROUND`) is not done for the job:
+periodic duties, the heartbeat's thread, the scheduler, the looks for cancel requests, the thread
+that watches the file.
 
 ``make walk ARGS='--commit NAME'`` traces the package of another commit by the same rule.
 """
@@ -50,6 +51,8 @@ BACKGROUND = frozenset(
         "LoopOnThread._run",  # the heartbeat and what runs beside it
         "ChangeWatcher._run",  # the thread that notices commits of other processes
         *("LoopWatchdog._answer", "Watchdog._answer"),  # asks whether the loop is blocked
+        *("Scheduler.run", "Scheduler._follow_hints", "Scheduler._run_chore"),
+        "CancelPoller.run",  # looks for cancel requests
     }
 )
 """Functions below which nothing is counted."""
