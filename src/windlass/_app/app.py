@@ -107,6 +107,8 @@ class Windlass(Producer):
         self.settings: Settings = load_settings(url, settings, config=config)
         if self._warns and url is not None:
             _warn_of_other_url(self.settings.url)
+        self.payload_limit: int = self.settings.payload_limit
+        """Largest payload in bytes."""
         self.blocking: BlockingClient = BlockingClient(self)
         self._outbox = Outbox(self, self.blocking.start)
         self._seams = seams or Seams(wall=clock.now)
@@ -123,11 +125,6 @@ class Windlass(Producer):
 
     def __repr__(self) -> str:
         return f"<Windlass {self._opener.scheme} with {len(self.tasks)} tasks>"
-
-    @property
-    def payload_limit(self) -> int:
-        """Largest payload in bytes."""
-        return self.settings.payload_limit
 
     def load(self) -> None:
         """Import the modules named in ``imports``, so that their tasks are registered."""
@@ -320,7 +317,10 @@ class Windlass(Producer):
             self._opener, self._seams, self._make_client, self._links, self._opening = before
 
     async def _client(self) -> Client:
-        link = self._links.get(running_loop())
+        try:
+            link = self._links.get(asyncio.get_running_loop())
+        except RuntimeError:
+            link = None  # `_link` says what to do without an event loop
         if link is None or self._pid != os.getpid():
             link = await self._link()
         return link.client

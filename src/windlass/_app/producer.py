@@ -12,9 +12,10 @@ from windlass._client.client import Client, check_calls, note_ids
 from windlass._client.transactional import Outbox, Wake, check_connection
 from windlass._core.job.ids import id_as_stored, job_ids_of
 from windlass._core.job.job import JobId, JobRecord
+from windlass._observe.current_run import RUN
 from windlass._storage.protocol.jobs import CancelAnswer
 from windlass._storage.protocol.transactions import UserConnection
-from windlass._storage.shared.batcher import copy_error
+from windlass._storage.shared.errors import copy_error
 from windlass._system.seams import Seams
 from windlass._tasks.context import report_wait, running_job
 from windlass._tasks.handle import Job
@@ -48,10 +49,10 @@ class Producer(Installer):
                 [call], ids=ids, connection=ask.connection, wake=ask.wake
             )
             return jobs[0]
-        if self.tasks.find(call.task.name) is not call.task or type(call.task) is not Task:
+        if self.tasks.by_name.get(call.task.name) is not call.task or type(call.task) is not Task:
             self._check_own((call,))
-        if (job := running_job()) is not None:
-            call = inherit_options(call, job)
+        if (context := RUN.get(None)) is not None:
+            call = inherit_options(call, context.claimed)
         try:
             client = await self._client()
         except BaseException as error:  # noqa: BLE001 -- raised again, with the id

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from windlass._core.limits.limit import LimitSpec
@@ -21,6 +22,8 @@ class TaskRegistry:
     def __init__(self) -> None:
         """Start empty."""
         self._tasks: dict[str, Task[..., Any]] = {}
+        self.by_name: Mapping[str, Task[..., Any]] = MappingProxyType(self._tasks)
+        """Every task, as they are now."""
 
     def add(self, task: Task[..., Any]) -> None:
         """Register; a name that is taken is refused."""

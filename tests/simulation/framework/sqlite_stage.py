@@ -37,7 +37,7 @@ from windlass._core.values.instants import EPOCH, from_us
 from windlass._storage.protocol.workers import WorkerState
 from windlass._storage.sqlite import SqliteStorage, open_sqlite
 from windlass._storage.sqlite.io.connection import ConnectionSource
-from windlass._storage.sqlite.io.files import FileGuard
+from windlass._storage.sqlite.io.guards import FileGuard
 from windlass._storage.sqlite.io.inline_writer import InlineWriter
 from windlass._storage.sqlite.io.rows import STATES, limits_of
 from windlass._storage.sqlite.io.transactor import FailedOp, Op, Transactor

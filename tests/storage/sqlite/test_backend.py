@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import apsw
 import msgspec
@@ -91,10 +91,18 @@ def look(file: Path, sql: str) -> list[Any]:
         connection.close()
 
 
+class OwnSchema:
+    """Of whatever version, it is known."""
+
+    last_known = 10**6
+
+    def refuse_newer(self, connection: apsw.Connection) -> NoReturn:
+        raise AssertionError(connection)
+
+
 def take(connection: apsw.Connection, limit: int, now: int = NOW) -> ClaimOperation:
     wants = [Want("default", limit)]
-    claim = ClaimOperation("w1", wants, total=limit, refuse_newer=lambda _: None)
-    return claim.run(connection, now)
+    return ClaimOperation(OwnSchema(), "w1", wants, total=limit).run(connection, now)
 
 
 def define(connection: apsw.Connection, *specs: LimitSpec) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from windlass._storage.sqlite.io.connection import FileSource, connect, disconnect
 from windlass._storage.sqlite.io.files import DatabaseFiles, prepare_file
-from windlass._storage.sqlite.io.fork_guard import ForkGuard
+from windlass._storage.sqlite.io.guards import ForkGuard
 from windlass._storage.sqlite.io.transactor import Transactor
 from windlass._system.seams import monotonic, sleep
 from windlass.errors import StoreBusy

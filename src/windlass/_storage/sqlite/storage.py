@@ -17,7 +17,7 @@ from windlass._storage.sqlite.copy.copy import SqliteCopy
 from windlass._storage.sqlite.io.connection import ConnectionSource, FileSource, SqliteDurability
 from windlass._storage.sqlite.io.database import SqliteDatabase, WriterProtocol
 from windlass._storage.sqlite.io.files import prepare_file
-from windlass._storage.sqlite.io.fork_guard import FORK_GUARD
+from windlass._storage.sqlite.io.guards import FORK_GUARD
 from windlass._storage.sqlite.io.inline_writer import InlineWriter
 from windlass._storage.sqlite.io.location import DatabaseLocation, FileLocation, MemoryLocation
 from windlass._storage.sqlite.io.rows import value_of

@@ -72,7 +72,7 @@ class Decisions:
         try:
             made = self._made.get((job.task, job.queue))
             # A task that was removed may come back with other rules.
-            known = made is not None and made[0] is self._tasks.find(job.task)
+            known = made is not None and made[0] is self._tasks.by_name.get(job.task)
             policy = made[1] if made is not None and known else self.policy_of(job)
             chance = self._chance()
             return decide(job, outcome, policy, by=by, now=job.started_at, chance=chance)

@@ -18,7 +18,7 @@ from windlass._core.job.state import Verb
 from windlass._core.job.transition import Transition, fail
 from windlass._observe.bus import Bus
 from windlass._storage.protocol.jobs import Applied, JobStore, TransitionAnswer, Verdict
-from windlass._storage.shared.batcher import is_retryable
+from windlass._storage.shared.errors import is_retryable
 from windlass._worker.claim.slots import Slots
 from windlass._worker.claim.unrunnable_jobs import UnrunnableJobs
 from windlass._worker.finish.decisions import Decisions

@@ -190,7 +190,7 @@ class Runner:
     async def _live(self, run: Execution) -> None:
         job = run.job
         try:
-            task = self._tasks.find(job.task)
+            task = self._tasks.by_name.get(job.task)
             if run.why is not None:
                 outcome = stopped_outcome(run.why, started=False)
             elif task is None:

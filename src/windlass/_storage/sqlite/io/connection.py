@@ -10,17 +10,16 @@ from typing import Any, Literal, Protocol, Self, TypeVar
 
 import apsw
 
-from windlass._storage.sqlite.io.files import (
-    DatabaseFiles,
+from windlass._storage.sqlite.io.files import DatabaseFiles, is_disk_full
+from windlass._storage.sqlite.io.guards import (
+    FORK_GUARD,
     FileGuard,
     FileIdentity,
     FileWriteLock,
     WriteLock,
     file_identity_of,
-    is_disk_full,
     replaced_file_error,
 )
-from windlass._storage.sqlite.io.fork_guard import FORK_GUARD
 from windlass._system.seams import chance, monotonic, sleep
 from windlass.errors import (
     StorageError,

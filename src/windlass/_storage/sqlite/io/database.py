@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 import apsw
 
-from windlass._core.values.instants import span_us, to_us
+from windlass._core.values.instants import span_us
 from windlass._storage.shared.migrations import last_of_major, refuse_newer
 from windlass._storage.shared.reader_thread import run_on_reader_thread
 from windlass._storage.shared.subscribers import Subscribers
-from windlass._storage.sqlite.io.connection import translate
-from windlass._storage.sqlite.io.files import ReadGuard
-from windlass._storage.sqlite.io.fork_guard import FORK_GUARD
+from windlass._storage.sqlite.io.transactor import ReadConnections, Reader, closed_error
 from windlass._storage.sqlite.io.writer import Submit
-from windlass._storage.timings import Durations, Timings
-from windlass._system.seams import Clock, monotonic
-from windlass.errors import StorageError
+from windlass._storage.timings import Timings
+from windlass._system.seams import Clock
 
-__all__ = ["ReadConnections", "SqliteDatabase", "WriterProtocol"]
+__all__ = ["SqliteDatabase", "WriterProtocol"]
 
 T = TypeVar("T")
 
@@ -33,66 +30,12 @@ class WriterProtocol(Protocol):
     async def close(self) -> None: ...
 
 
-class ReadConnections(Protocol):
-    """Where connections for reading come from."""
-
-    boot: str
-    guard: ReadGuard | None
-
-    def open_reader(self) -> apsw.Connection: ...
-
-    def close_reader(self, reader: apsw.Connection) -> None: ...
-
-
 class Read(Protocol):
     """How ops get to a reader."""
 
     def __call__(self, op: Callable[[apsw.Connection, int], T]) -> T:
         """Run ``op``, which must exhaust its cursors."""
         ...
-
-
-class _Reader:
-    """A connection for reading, opened at the first read, and again after an error."""
-
-    def __init__(
-        self, readers: ReadConnections, path: str, clock: Clock, timings: Durations | None = None
-    ) -> None:
-        """``timings`` counts how long reads take."""
-        self._readers, self._path, self._clock, self._timings = readers, path, clock, timings
-        self._connection: apsw.Connection | None = None
-        self._closed = False
-
-    def read(self, op: Callable[[apsw.Connection, int], T]) -> T:
-        """Run ``op``, which must exhaust its cursors."""
-        if self._closed:
-            raise _closed_error(self._path)
-        began, failed = monotonic(), True
-        try:
-            if self._readers.guard is not None:
-                self._readers.guard.check()
-            if self._connection is None:
-                self._connection = self._readers.open_reader()
-            with FORK_GUARD:
-                answer = op(self._connection, to_us(self._clock.now()))
-            failed = False
-        except apsw.Error as error:
-            self._let_go()  # a fresh connection may do better
-            raise translate(error, self._path) from error
-        finally:
-            if self._timings is not None:
-                self._timings.add(monotonic() - began, failed=failed)
-        return answer
-
-    def _let_go(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            self._readers.close_reader(connection)
-
-    def close(self) -> None:
-        """Read nothing any more."""
-        self._closed = True
-        self._let_go()
 
 
 class SqliteDatabase:
@@ -119,9 +62,9 @@ class SqliteDatabase:
         """
         self._writer, self._path = writer, path
         self.write: Submit = writer.submit
-        self._near = _Reader(readers, path, clock, timings.reads)
+        self._near = Reader(readers, path, clock, timings.reads)
         self.read: Read = self._near.read
-        self._far = _Reader(readers, path, clock) if threads else None
+        self._far = Reader(readers, path, clock) if threads else None
         self._known = known
         self.last_known: int = last_of_major(known)
         """The newest schema version that this code may claim jobs of."""
@@ -139,7 +82,7 @@ class SqliteDatabase:
         its cursors.
         """
         if self._closed:
-            raise _closed_error(self._path)
+            raise closed_error(self._path)
         far = self._far
 
         def on_snapshot(connection: apsw.Connection, now: int) -> T:
@@ -152,11 +95,9 @@ class SqliteDatabase:
         work = run_on_reader_thread(lambda: far.read(on_snapshot))
         return await self._timings.measure(work, reads=True)
 
-    def refuse_newer(self, connection: apsw.Connection) -> None:
+    def refuse_newer(self, connection: apsw.Connection) -> NoReturn:
         """Raise `SchemaTooNew` in an op that only code of the stored version may run."""
-        stored = connection.execute("PRAGMA user_version").get
-        if stored > self.last_known:
-            refuse_newer(stored, self._known, self._path)
+        refuse_newer(connection.execute("PRAGMA user_version").get, self._known, self._path)
 
     async def close(self) -> None:
         """Write what waits, then let go of all connections."""
@@ -165,7 +106,3 @@ class SqliteDatabase:
         await self._writer.close()
         if self._far is not None:
             await run_on_reader_thread(self._far.close)  # behind what is being read
-
-
-def _closed_error(path: str) -> StorageError:
-    return StorageError(f"{path} was closed; open the storage again to use it.")

@@ -26,7 +26,7 @@ import apsw
 from windlass._storage.shared.subscribers import Subscribers
 from windlass._storage.sqlite.io.connection import connect_reader, disconnect, translate
 from windlass._storage.sqlite.io.files import DatabaseFiles
-from windlass._storage.sqlite.io.fork_guard import FORK_GUARD
+from windlass._storage.sqlite.io.guards import FORK_GUARD
 from windlass._system.seams import sleep, start_thread
 from windlass.errors import StorageError
 

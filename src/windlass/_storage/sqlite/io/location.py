@@ -23,13 +23,8 @@ from windlass._storage.sqlite.io.connection import (
     translate,
 )
 from windlass._storage.sqlite.io.file_watch import ChangeWatcher
-from windlass._storage.sqlite.io.files import (
-    DatabaseFiles,
-    ReadGuard,
-    filesystem_of,
-    is_network,
-)
-from windlass._storage.sqlite.io.fork_guard import FORK_GUARD
+from windlass._storage.sqlite.io.files import DatabaseFiles, filesystem_of, is_network
+from windlass._storage.sqlite.io.guards import FORK_GUARD, ReadGuard
 from windlass._storage.sqlite.io.wakeups import Watcher
 from windlass._system.seams import start_thread
 from windlass.errors import StorageError

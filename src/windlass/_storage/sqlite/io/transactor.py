@@ -1,10 +1,10 @@
-"""One group transaction at a time on one connection: what the writers run, without any thread."""
+"""Runs ops on a connection, without a thread: groups of writes, one transaction each, and reads."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import apsw
 
@@ -15,11 +15,14 @@ from windlass._storage.sqlite.io.connection import (
     lock_pause,
     translate,
 )
-from windlass._storage.sqlite.io.fork_guard import FORK_GUARD
+from windlass._storage.sqlite.io.guards import FORK_GUARD, ReadGuard
+from windlass._storage.timings import Durations
 from windlass._system.seams import SYSTEM_CLOCK, Clock, monotonic, sleep
 from windlass.errors import StorageError, StoreBusy
 
-__all__ = ["FailedOp", "Op", "Transactor"]
+__all__ = ["FailedOp", "Op", "ReadConnections", "Reader", "Transactor", "closed_error"]
+
+T = TypeVar("T")
 
 # An op reads and writes through the connection it is given, at the instant it is given, and
 # returns a value. It must finish every cursor it opens and must not begin, commit or roll back: the
@@ -189,3 +192,62 @@ def _twin(error: BaseException) -> StorageError:
     twin = kind(str(error))
     twin.__cause__ = error
     return twin
+
+
+class ReadConnections(Protocol):
+    """Where connections for reading come from."""
+
+    boot: str
+    guard: ReadGuard | None
+
+    def open_reader(self) -> apsw.Connection: ...
+
+    def close_reader(self, reader: apsw.Connection) -> None: ...
+
+
+class Reader:
+    """A connection for reading, opened at the first read, and again after an error."""
+
+    def __init__(
+        self, readers: ReadConnections, path: str, clock: Clock, timings: Durations | None = None
+    ) -> None:
+        """``timings`` counts how long reads take."""
+        self._readers, self._path, self._clock, self._timings = readers, path, clock, timings
+        self._connection: apsw.Connection | None = None
+        self._closed = False
+
+    def read(self, op: Callable[[apsw.Connection, int], T]) -> T:
+        """Run ``op``, which must exhaust its cursors."""
+        if self._closed:
+            raise closed_error(self._path)
+        began, failed = monotonic(), True
+        try:
+            if self._readers.guard is not None:
+                self._readers.guard.check()
+            if self._connection is None:
+                self._connection = self._readers.open_reader()
+            with FORK_GUARD:
+                answer = op(self._connection, to_us(self._clock.now()))
+            failed = False
+        except apsw.Error as error:
+            self._let_go()  # a fresh connection may do better
+            raise translate(error, self._path) from error
+        finally:
+            if self._timings is not None:
+                self._timings.add(monotonic() - began, failed=failed)
+        return answer
+
+    def _let_go(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._readers.close_reader(connection)
+
+    def close(self) -> None:
+        """Read nothing any more."""
+        self._closed = True
+        self._let_go()
+
+
+def closed_error(path: str) -> StorageError:
+    """Make the error for a storage that was closed."""
+    return StorageError(f"{path} was closed; open the storage again to use it.")

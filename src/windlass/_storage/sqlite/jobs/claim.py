@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Self
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NoReturn, Protocol, Self
 
 import apsw
 
@@ -51,23 +51,30 @@ _ANY = 2**63 - 1
 _SEQ, _NUMBER, _EXPIRES, _SPECIAL = 0, 2, 10, 11
 
 
+class KnownSchema(Protocol):
+    """The versions of the schema that this code knows."""
+
+    last_known: int
+    """The newest whose jobs it may claim."""
+
+    def refuse_newer(self, connection: apsw.Connection) -> NoReturn: ...
+
+
 class ClaimOperation:
     """One claim: run in a transaction, then read. Records are built after the lock is free."""
 
     def __init__(
         self,
+        schema: KnownSchema,
         worker: str,
         wants: Sequence[Want],
         *,
         total: int,
-        refuse_newer: Callable[[apsw.Connection], None],
         solo: bool = False,
         head_start: int = 0,
     ) -> None:
-        """Take up to ``total`` of ``wants``. ``refuse_newer`` raises where only newer code may
-        claim. ``head_start`` is in microseconds.
-        """
-        self._worker, self._wants, self._refuse_newer = worker, wants, refuse_newer
+        """Take up to ``total`` of ``wants``; ``head_start`` is in microseconds."""
+        self._schema, self._worker, self._wants = schema, worker, wants
         self._room = min(total, 1) if solo else total
         self._solo, self._head_start = solo, head_start
         self._now = 0
@@ -85,7 +92,8 @@ class ClaimOperation:
     def run(self, connection: apsw.Connection, now: int) -> Self:
         """`JobStore.claim` at the instant ``now``."""
         self._connection, self._now = connection, now
-        self._refuse_newer(connection)
+        if connection.execute("PRAGMA user_version").get > self._schema.last_known:
+            self._schema.refuse_newer(connection)
         if not connection.execute(_IS_LIVE, (self._worker,)).get:
             self._live = False
             return self

@@ -79,10 +79,10 @@ class SqliteJobs:
         head_start: timedelta = _NONE,
     ) -> ClaimReply:
         claim = ClaimOperation(
+            self._db,
             worker,
             wants,
             total=total,
-            refuse_newer=self._db.refuse_newer,
             solo=solo,
             head_start=span_us(head_start) if head_start else 0,
         )
