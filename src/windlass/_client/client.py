@@ -117,35 +117,48 @@ class Batcher(Generic[Item, Reply]):
     async def _drain(self) -> None:
         try:
             while self._waiting:
-                calls = [self._waiting.popleft()]
-                size = len(calls[0][0])
-                while self._waiting and size + len(self._waiting[0][0]) <= self._largest:
-                    calls.append(self._waiting.popleft())
-                    size += len(calls[-1][0])
-                await self._send(calls)
+                batches = [self._next() if len(self._waiting) > 1 else [self._waiting.popleft()]]
+                while batches:
+                    calls = batches.pop()
+                    items = calls[0][0]
+                    if len(calls) > 1:
+                        items = [item for call in calls for item in call[0]]
+                    try:
+                        replies = await self._flush(items)
+                    except Exception as error:  # noqa: BLE001 -- delivered to whom it concerns
+                        batches += _halved(calls, error)
+                        continue
+                    start = 0
+                    for sent, future in calls:
+                        end = start + len(sent)
+                        if not future.done():
+                            future.set_result(replies[start:end])
+                        start = end
         finally:
             self._task = None
 
-    async def _send(self, calls: list[_Call[Item, Reply]]) -> None:
-        items = calls[0][0] if len(calls) == 1 else [item for call in calls for item in call[0]]
-        try:
-            replies = await self._flush(items)
-        except Exception as error:  # noqa: BLE001 -- delivered to whom it concerns
-            if len(calls) == 1 or is_retryable(error):
-                for _, future in calls:
-                    if not future.done():
-                        future.set_exception(error if len(calls) == 1 else copy_error(error))
-                return
-            half = len(calls) // 2
-            await self._send(calls[:half])
-            await self._send(calls[half:])
-            return
-        start = 0
-        for sent, future in calls:
-            end = start + len(sent)
-            if not future.done():
-                future.set_result(replies[start:end])
-            start = end
+    def _next(self) -> list[_Call[Item, Reply]]:
+        calls = [self._waiting.popleft()]
+        size = len(calls[0][0])
+        while self._waiting and size + len(self._waiting[0][0]) <= self._largest:
+            calls.append(self._waiting.popleft())
+            size += len(calls[-1][0])
+        return calls
+
+
+def _halved(
+    calls: list[_Call[Item, Reply]], error: Exception
+) -> Sequence[list[_Call[Item, Reply]]]:
+    """Return the halves of a flush that failed, the first one last. Where halving is of no use, its
+    calls get the error.
+    """
+    if len(calls) > 1 and not is_retryable(error):
+        half = len(calls) // 2
+        return [calls[half:], calls[:half]]
+    for _, future in calls:
+        if not future.done():
+            future.set_exception(error if len(calls) == 1 else copy_error(error))
+    return []
 
 
 class Client:

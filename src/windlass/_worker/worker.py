@@ -207,21 +207,36 @@ class Worker:
             self.engine.identity.let_go()
 
     async def _part(self, part: WorkerLoop) -> None:
-        """A part of the worker; whichever finds the store replaced, or too new, ends them all."""
+        """Run a part of the worker; one that finds the store replaced, or too new, ends them all.
+
+        In its own task: this one sleeps until the part ends, and is no step of the way of a job.
+        """
         while True:
+            working = asyncio.get_running_loop().create_task(part())
+            while not working.done():
+                await self._wait_for(working)
             try:
-                return await part()
+                return working.result()
             except StorageReplaced as error:
                 return self._storage_lost(error)
             except SchemaTooNew as error:
                 log.error("upgrade windlass in this process; it takes no more jobs: %s", error)  # noqa: TRY400
                 return self._end(StopReason.OUTDATED)
             except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if self._leaving or self.engine.own.cancelled or task is None:
+                if self._leaving or self.engine.own.cancelled:
                     raise
-                task.uncancel()
                 log.error(_STRAY)  # noqa: TRY400
+
+    async def _wait_for(self, working: asyncio.Task[None]) -> None:
+        try:
+            await asyncio.wait([working])
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._leaving or self.engine.own.cancelled or task is None:
+                working.cancel()
+                await asyncio.wait([working])
+                raise
+            task.uncancel()  # by code of the app, which most often has cancelled the part as well
 
     def _storage_lost(self, error: StorageReplaced) -> None:
         if self._lost:

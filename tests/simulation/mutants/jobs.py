@@ -16,7 +16,7 @@ import msgspec
 
 from tests.simulation.invariants.workers import Poison
 from tests.simulation.world.world import StoreName
-from windlass._core.job import outcome as core_outcome
+from windlass._core.job import transition as core_transition
 from windlass._core.job.job import Claim
 from windlass._core.job.state import State, Verb
 from windlass._storage.memory import MemoryDatabase
@@ -570,7 +570,7 @@ def the_reaper_looks_every_half_minute(patch: Patch) -> None:
 
 @mutant("memory")
 def nobody_is_ever_suspected(patch: Patch) -> None:
-    patch(core_outcome, "SOLO_AFTER", 1000)
+    patch(core_transition, "SOLO_AFTER", 1000)
 
 
 @mutant("memory")
@@ -579,8 +579,8 @@ def a_retry_ignores_that_the_attempts_are_spent(patch: Patch) -> None:
         generous = msgspec.structs.replace(job, max_attempts=job.max_attempts + 1)
         return decide(generous, error, policy, **how)
 
-    decide = core_outcome._try_again
-    patch(core_outcome, "_try_again", again)
+    decide = core_transition._try_again
+    patch(core_transition, "_try_again", again)
 
 
 # --- the first start --------------------------------------------------------------------------
@@ -614,11 +614,11 @@ def what_costs_nothing_clears_the_losses(patch: Patch) -> None:
 
 @mutant("memory", "24 losses")
 def losses_are_counted_and_never_enough(patch: Patch) -> None:
-    lose = core_outcome._lost
+    lose = core_transition._lost
 
     def forgive(job: Any, error: Any, policy: Any, **how: Any) -> Any:
         spared = msgspec.structs.replace(job, solo=False)
         return msgspec.structs.replace(lose(spared, error, policy, **how), solo=False)
 
-    patch(core_outcome, "_lost", forgive)
+    patch(core_transition, "_lost", forgive)
     patch(Poison, "death", lambda self, process: None)

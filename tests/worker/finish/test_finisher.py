@@ -11,9 +11,11 @@ import pytest
 from tests.worker.fixtures import Bench, Hook, World, bench, logged, register, simulate, working
 from windlass._core.job.event import Event, JobMoved
 from windlass._core.job.job import ClaimedJob, JobRecord
+from windlass._core.job.outcome import Succeeded
 from windlass._core.job.state import State, Verb
 from windlass._core.job.transition import Transition, succeed
 from windlass._storage.protocol.jobs import Applied, Want
+from windlass._worker.run.execution import RunEnded
 from windlass.errors import StorageReplaced, StorageUnavailable
 
 
@@ -35,7 +37,7 @@ async def claims(it: Bench, count: int, worker: str | None = None) -> list[Claim
 
 def finished(it: Bench, jobs: Sequence[ClaimedJob]) -> None:
     for job in jobs:
-        it.engine.finisher.store(job, succeed(job, by=job.worker, result=None))
+        it.engine.finisher.add(RunEnded(job, Succeeded()))
 
 
 async def states(it: Bench, jobs: Sequence[ClaimedJob]) -> list[State]:
@@ -358,7 +360,7 @@ async def test_an_outcome_of_a_job_that_is_gone_emits_nothing() -> None:
         moved.clear()
         transition = succeed(job, by=job.worker, result=None, keep=False)
         for _ in range(2):
-            it.engine.finisher.store(job, transition)
+            it.engine.finisher.waiting[job.claim] = (job, transition)
             await it.engine.finisher.flush()
         assert [event.verb for event in moved] == [Verb.SUCCEED]
         assert it.engine.finisher.counts == {Verb.SUCCEED: 1, "unknown": 1}
@@ -390,6 +392,6 @@ async def test_an_event_follows_the_verb_that_was_answered() -> None:
         moved = listening(it)
         (job,) = await claims(it, 1)
         await it.app.cancel(job.claim.job)
-        it.engine.finisher.store(job, Transition(Verb.RETRY, job.claim, job.worker))
+        it.engine.finisher.waiting[job.claim] = (job, Transition(Verb.RETRY, job.claim, job.worker))
         await it.engine.finisher.flush()
         assert [(event.verb, event.delay) for event in moved] == [(Verb.CANCEL, None)]

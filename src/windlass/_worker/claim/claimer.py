@@ -116,8 +116,8 @@ class Claimer:
     def rest(self, *, resting: bool) -> None:
         """Take nothing until told otherwise, or go on."""
         if resting is not self.resting:
-            self.resting = resting
-            self._learn(dry=False, solo_due=self._solo_due)
+            self.resting, self._dry = resting, False
+            self._slots.await_room(awaited=True)
             self._wake.set()
 
     # --- what it does ---
@@ -207,16 +207,19 @@ class Claimer:
         if not reply.live or worker != self._identity.id or self.quiet.is_set() or self.resting:
             return await self._refused(reply, worker)
         self._start(reply, total)
-        # One that asked for a suspect alone has not looked what the others wait for.
-        self._expect(asked, reply.at, reply.next_at, besides=solo)
+        if not solo:  # one that asked for a suspect alone has not looked what the others wait for
+            self._next_at = None
+        if reply.next_at is not None:
+            self._expect(asked, reply.at, reply.next_at)
         if reply.expired:  # last: what was claimed must not wait for it
             await self._tell_expired(reply.expired)
         return len(reply.jobs)
 
     def _start(self, reply: ClaimReply, total: int) -> None:
         """Run what was just claimed, and learn from the answer."""
+        slots = self._slots
         for job in reply.jobs:
-            self._slots.take(job.queue)
+            slots.take(job.queue)
             if job.solo:
                 self._solo = job.claim
         if self._bus.heard:
@@ -225,15 +228,10 @@ class Claimer:
         self._runner.start(reply.jobs)
         self.claimed += len(reply.jobs)
         # Having asked for a suspect says nothing about the others, nor does a queue's full pool.
-        few = len(reply.jobs) < total and not self._slots.some_pool_full
-        self._learn(
-            dry=few and not self._hint and not self._solo_due,
-            solo_due=reply.solo_due and not self._solo_due,
-        )
-
-    def _learn(self, *, dry: bool, solo_due: bool) -> None:
-        self._dry, self._solo_due = dry, solo_due
-        self._slots.await_room(awaited=not dry or solo_due)
+        few = len(reply.jobs) < total and not (slots.separate and slots.some_pool_full)
+        self._dry = few and not self._hint and not self._solo_due
+        self._solo_due = reply.solo_due and not self._solo_due
+        slots.await_room(awaited=not self._dry or self._solo_due)
 
     async def _refused(self, reply: ClaimReply, worker: str) -> int:
         """The store takes this worker for dead, or its answer came under a former identity, or too
@@ -242,7 +240,8 @@ class Claimer:
         if not reply.live:
             if worker == self._identity.id:
                 self._identity.lost.set()
-            self._learn(dry=False, solo_due=self._solo_due)
+            self._dry = False
+            self._slots.await_room(awaited=True)
             return 0
         await self._release(reply.jobs, worker)
         await self._tell_expired(reply.expired)
@@ -284,20 +283,19 @@ class Claimer:
             self._identity.lost.set()
         if not reply.live or reply.solo_due:
             return True
-        self._learn(dry=False, solo_due=False)
+        self._solo_due = self._dry = False
+        self._slots.await_room(awaited=True)
         return False
 
-    def _expect(self, asked: float, now: datetime, then: datetime | None, *, besides: bool) -> None:
-        """Look again at ``then``, told by a store that was ``asked`` and whose clock said ``now``.
+    def _expect(self, asked: float, now: datetime, then: datetime) -> None:
+        """Look again at ``then``, told by a store that was ``asked`` and whose clock said ``now``;
+        or before, if something is known to come before.
 
         Counted from the question, not from the answer: too early costs a look, too late is lost
-        for good where a rate has no burst. ``besides``: what was known to come holds, too.
+        for good where a rate has no burst.
         """
-        known = self._next_at if besides else None
-        if then is not None:
-            told = asked + (then - now).total_seconds()
-            known = told if known is None else min(known, told)
-        self._next_at = known
+        told = asked + (then - now).total_seconds()
+        self._next_at = told if self._next_at is None else min(self._next_at, told)
 
     async def _worth_it(self) -> bool:
         """A read-only look before any write lock is asked for."""
@@ -307,7 +305,8 @@ class Claimer:
         outlook = await self._storage.jobs.outlook(self._queues)
         if outlook.claimable:
             return True
-        self._expect(asked, outlook.at, outlook.next_at, besides=True)
+        if outlook.next_at is not None:
+            self._expect(asked, outlook.at, outlook.next_at)
         self._hint = False
         return False
 

@@ -25,6 +25,8 @@ class Slots:
     def __init__(self, settings: WorkerSettings, wake: asyncio.Event) -> None:
         """All slots are free. ``wake`` is what the claimer waits for."""
         self._own = settings.queues
+        self.separate: bool = settings.queues is not None
+        """Whether queues have slots of their own."""
         self._served = settings.served
         self._weighted = settings.order == "weighted" and settings.queues is None
         weights = settings.weights or {}

@@ -1,8 +1,8 @@
 """Jobs that this worker cannot run: it lacks the task, or the stored arguments do not fit.
 
-They go back at no cost. What is decided about them is in `windlass._core.job.outcome`; here is what
-only this worker knows: who else serves the queue, how many such jobs it has met, and what it has
-said.
+They go back at no cost. What is decided about them is in `windlass._core.job.transition`. Here is
+what only this worker knows: who else serves the queue, how many such jobs it has met, and what it
+has said.
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ from windlass._core.job.outcome import (
     Outcome,
     Policy,
     Raised,
+    Succeeded,
     Throttled,
-    decide,
 )
-from windlass._core.job.transition import Transition
+from windlass._core.job.transition import Transition, decide
 from windlass._core.limits.backoff import DEFAULT_BACKOFF, Backoff
 from windlass._core.limits.cooldown import DEFAULT_COOL_DOWN
 from windlass._core.schedule.schedule import slot_of
@@ -45,6 +45,7 @@ _NAMES = 1000
 """Tasks that are remembered as warned about."""
 _ERROR_LIMIT = 16 * 1024
 _SAFE = Policy()
+_NO_MATTER = 0.5
 
 
 class Decisions:
@@ -74,7 +75,7 @@ class Decisions:
             # A task that was removed may come back with other rules.
             known = made is not None and made[0] is self._tasks.by_name.get(job.task)
             policy = made[1] if made is not None and known else self.policy_of(job)
-            chance = self._chance()
+            chance = _NO_MATTER if type(outcome) is Succeeded else self._chance()
             return decide(job, outcome, policy, by=by, now=job.started_at, chance=chance)
         except BaseException as error:
             log.exception(
@@ -86,7 +87,7 @@ class Decisions:
             # What needs no rule means what it meant; what needs one cannot be retried without it.
             if isinstance(outcome, Raised | Crashed | Missing | Misfit | Lost):
                 outcome = GaveUp(attempt_error_of(error, limit=_ERROR_LIMIT))
-            return decide(job, outcome, _SAFE, by=by, now=job.started_at, chance=0.5)
+            return decide(job, outcome, _SAFE, by=by, now=job.started_at, chance=_NO_MATTER)
 
     def policy_of(self, job: ClaimedJob) -> Policy:
         """Return the rules for this job; without its task's where the task is not known."""

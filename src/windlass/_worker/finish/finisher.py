@@ -102,10 +102,6 @@ class Finisher:
             return
         if ended.progress is not None:  # before its outcome: after that it would be too late
             self._notes[job.claim] = ended.progress
-        self.store(job, transition)
-
-    def store(self, job: ClaimedJob, transition: Transition) -> None:
-        """Store this soon."""
         self.waiting[job.claim] = (job, transition)
         self._added.set()
 

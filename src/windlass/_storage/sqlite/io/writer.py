@@ -307,7 +307,10 @@ class Writer:
         start_thread("sqlite-writer", self._run)
 
     def _run(self) -> None:
-        while self._wait():
+        while not self._stopping or any(self._queue.lines):
+            if not any(self._queue.lines):
+                self._bell.get()
+                continue
             try:
                 pairs = self._queue.run_group(patience=_PATIENCE, seconds=_GROUP_SECONDS)
             except StoreBusy:
@@ -315,14 +318,6 @@ class Writer:
             self._deliver(pairs)
         self.transactor.close()
         self._ended.set_result(None)
-
-    def _wait(self) -> bool:
-        """Sleep until there is something to write; False when there never will be again."""
-        while not any(self._queue.lines):
-            if self._stopping:
-                return False
-            self._bell.get()
-        return True
 
     def _deliver(self, pairs: Sequence[AnsweredOp]) -> None:
         """Wake each event loop once, however many of its ops were in the group."""
