@@ -184,21 +184,28 @@ def _sources_of(commit: str | None) -> Iterator[Path]:
         yield Path(folder) / "src"
 
 
-def format_walk(hops: Sequence[Hop]) -> Iterator[str]:
-    """Format the hops in order, a line for each change of file, and their number."""
+def format_walk(hops: Sequence[Hop], *, by_file: bool = False) -> Iterator[str]:
+    """Format the hops in order, a line for each change of file, and their number.
+
+    ``by_file``: a line for each file, in the order of its first hop.
+    """
+    files = [file for file, _ in hops]
+    if by_file:
+        hops = sorted(hops, key=lambda hop: files.index(hop[0]))
     for file, run in groupby(hops, lambda hop: hop[0]):
-        yield f"{file:38} {', '.join(function for _, function in run)}"
-    yield f"{len(hops)} functions in {len({file for file, _ in hops})} files"
+        yield f"{file:33} {', '.join(function for _, function in run)}"
+    yield f"{len(hops)} functions in {len(set(files))} files"
 
 
 def main() -> None:
     """Print the walk of this tree, or of a commit."""
     parser = argparse.ArgumentParser(prog="make walk", description="Trace one job on SQLite.")
     parser.add_argument("--commit", help="trace the package of this commit instead")
+    parser.add_argument("--by-file", action="store_true", help="print one line for each file")
     parser.add_argument("--count", action="store_true", help="print the numbers alone")
     asked = parser.parse_args()
     with _sources_of(asked.commit) as source:
-        lines = list(format_walk(trace(source)))
+        lines = list(format_walk(trace(source), by_file=asked.by_file))
     print("\n".join(lines[-1:] if asked.count else lines))  # noqa: T201 -- what it is for
 
 

@@ -30,9 +30,8 @@ from windlass._storage.protocol.jobs import Want
 from windlass._storage.shared import migrations as migrate
 from windlass._storage.sqlite import SqliteStorage, open_sqlite
 from windlass._storage.sqlite.io import location
-from windlass._storage.sqlite.io.rows import claimed_jobs
 from windlass._storage.sqlite.jobs.apply import apply, histogram
-from windlass._storage.sqlite.jobs.claim import ClaimOperation
+from windlass._storage.sqlite.jobs.claim import ClaimOperation, claimed_jobs
 from windlass._storage.sqlite.jobs.insert import insert
 from windlass._storage.sqlite.limits.budgets import SqliteBudgets
 from windlass.errors import ConfigError, InvalidArgument, StorageError

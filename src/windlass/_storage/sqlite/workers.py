@@ -28,7 +28,6 @@ from windlass._storage.sqlite.admin.audit import keep_audit
 from windlass._storage.sqlite.io.database import SqliteDatabase
 from windlass._storage.sqlite.io.rows import (
     Row,
-    claimed_jobs,
     fetch,
     fetch_shown,
     optional_instant,
@@ -36,6 +35,7 @@ from windlass._storage.sqlite.io.rows import (
 )
 from windlass._storage.sqlite.io.writer import Urgency
 from windlass._storage.sqlite.jobs.apply import apply
+from windlass._storage.sqlite.jobs.claim import claimed_jobs
 
 __all__ = ["SqliteLeader", "SqliteWorkers"]
 

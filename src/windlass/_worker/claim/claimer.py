@@ -168,7 +168,8 @@ class Claimer:
             if took and not self._dry:
                 # Let what was just started run: what ends at once leaves room for the next claim.
                 await asyncio.sleep(0)
-                if self._slots.free and len(self._finisher.waiting) < self._slots.total:
+                total = self._slots.total
+                if self._slots.used < total and len(self._finisher.waiting) < total:
                     return
         await self._sleep()
 
@@ -312,7 +313,7 @@ class Claimer:
 
     async def _sleep(self) -> None:
         seconds = self._settings.poll.total_seconds()
-        if self._next_at is not None and self._slots.free:
+        if self._next_at is not None and self._slots.used < self._slots.total:
             seconds = min(seconds, self._next_at - asyncio.get_running_loop().time())
         try:
             async with asyncio.timeout(max(seconds, 0.0005)):

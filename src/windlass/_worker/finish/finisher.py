@@ -184,13 +184,14 @@ class Finisher:
 
     async def flush(self) -> int:
         """Write what waits, in one batch; the number of transitions answered for."""
+        if len(self.waiting) >= self._slots.total:  # the claimer may wait for room
+            self._slots.ring()
         room = _LARGEST - len(self._sending)  # what a failed flush has left goes along
         if not self._sending and len(self.waiting) <= room:
             self._sending, self.waiting = self.waiting, {}
         else:
             for claim in list(self.waiting)[:room]:
                 self._sending[claim] = self.waiting.pop(claim)
-        self._slots.ring()
         sent, self._stuck = list(self._sending.values()), None
         if self._notes:
             notes, self._notes = self._notes, {}

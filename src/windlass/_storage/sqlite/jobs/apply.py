@@ -17,7 +17,7 @@ from windlass._core.values.instants import instant_of, span_us
 from windlass._storage.protocol.jobs import Applied, TransitionAnswer, Verdict
 from windlass._storage.shared.insert_rules import skip_if_key_held
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.sqlite.io.rows import RUNNING, Row, first, seqs_text
+from windlass._storage.sqlite.io.rows import RUNNING, Row, first
 from windlass._storage.sqlite.jobs.apply_effects import AcceptedTransition, ApplyEffects, Finish
 from windlass._storage.sqlite.jobs.insert import insert, require_limits
 from windlass._storage.sqlite.jobs.unique_keys import retake_keys
@@ -87,7 +87,7 @@ def _apply(
     unstarted: list[tuple[int, str]],
 ) -> list[TransitionAnswer]:
     """Judge each on its own, then write all together; what is to follow is added to lists."""
-    seqs = seqs_text([transition.claim.seq for transition in transitions])
+    seqs = _encode([transition.claim.seq for transition in transitions]).decode()
     rows: dict[int, Row] = {row[0]: row for row in connection.execute(_CLAIMS, (seqs,))}
     # Queues whose cool-downs a success forgets: the last one lies long enough in the past. Asked
     # for once, and not per job: most often there are none.
@@ -163,7 +163,7 @@ def _store_successes(connection: apsw.Connection, now: int, successes: _Successe
     for (by, result), rows in successes.items():
         seqs = [row[0] for row in rows]
         if len(seqs) >= _TOGETHER:
-            connection.execute(_SUCCEED_MANY, (seqs_text(seqs), now, by, result))
+            connection.execute(_SUCCEED_MANY, (_encode(seqs).decode(), now, by, result))
         else:
             apart += [(seq, now, by, result) for seq in seqs]
     connection.executemany(_SUCCEED_ONE, apart)

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NoReturn, Protocol, Self
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NoReturn, Protocol, Self
 
 import apsw
+import msgspec
 
-from windlass._core.job.job import ClaimedJob, JobId
+from windlass._core.job.job import Claim, ClaimedJob, JobId
 from windlass._core.job.state import State
 from windlass._core.job.unique import Window
 from windlass._core.limits.limit import lane_key
 from windlass._core.values.instants import instant_of
 from windlass._storage.protocol.jobs import ClaimReply, Want
 from windlass._storage.shared.sql_files import load_sql
+from windlass._storage.shared.stored_text import backoff_of, follow_up_of, readable, tags_of
 from windlass._storage.sqlite.io.rows import (
     Row,
-    claimed_jobs,
+    error_of,
     limits_of,
-    seqs_text,
+    on_lost_of,
+    optional_instant,
+    span_of,
     value_of,
 )
 from windlass._storage.sqlite.jobs.unique_keys import free_keys
@@ -28,10 +33,10 @@ from windlass._storage.sqlite.limits.budgets import SqliteBudgets, repair_after_
 from windlass._storage.sqlite.limits.lane_claims import LaneClaim, OrderedRows
 from windlass._storage.sqlite.limits.lanes import LaneChanges
 
-__all__ = ["ClaimOperation", "solo_claimable"]
+__all__ = ["SOLO_AFTER", "SOLO_CANDIDATES", "ClaimOperation", "claimed_jobs"]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "claim.sql")
-_IS_LIVE, _LOOK, _SOLO_AFTER = _SQL["is_live"], _SQL["look"], _SQL["solo_after"]
+_IS_LIVE, _LOOK, SOLO_AFTER = _SQL["is_live"], _SQL["look"], _SQL["solo_after"]
 _BEST, _CHOSEN, _EXTRAS, _START = _SQL["best"], _SQL["chosen"], _SQL["extras"], _SQL["start"]
 _LANES = load_sql("windlass._storage.sqlite.sql", "lanes.sql")
 _DUE_AFTER = _SQL["due_after"]
@@ -46,6 +51,8 @@ SOLO_CANDIDATES = 64
 """Solo jobs that a claim asks the limits for."""
 
 _ANY = 2**63 - 1
+
+_encode = msgspec.json.Encoder().encode
 
 # Columns of ``best`` and ``chosen`` in claim.sql.
 _SEQ, _NUMBER, _EXPIRES, _SPECIAL = 0, 2, 10, 11
@@ -255,8 +262,8 @@ class ClaimOperation:
         expired: list[int] = []
         damaged: dict[int, str] = {}
         found = None
-        line = OrderedRows(self._connection, _SOLO_AFTER, queue, bite=2)
-        for _, _, seq, expires_at, limits in _bounded(line, SOLO_CANDIDATES):
+        line = OrderedRows(self._connection, SOLO_AFTER, queue, bite=2)
+        for _, _, seq, expires_at, limits in line.first(SOLO_CANDIDATES):
             if discard and expires_at is not None and expires_at <= self._now:
                 expired.append(seq)
                 continue
@@ -295,7 +302,7 @@ class ClaimOperation:
                 rows = [row for row in rows if row[_SEQ] not in damaged]
         if not rows:
             return
-        seqs = seqs_text([row[_SEQ] for row in rows])
+        seqs = _encode([row[_SEQ] for row in rows]).decode()
         self._connection.execute(_START, (self._now, self._worker, seqs))
         self._room -= len(rows)
         self.claimed.append((queue, rows, extras))
@@ -333,22 +340,46 @@ class ClaimOperation:
         lanes.store(self._gates, {row[_SEQ]: row[_NUMBER] for row in rows})
 
 
-def solo_claimable(connection: apsw.Connection, queue: str, now: int) -> bool:
-    """Whether a claim has something to do with the solo jobs of a queue. Read-only."""
-    gates = SqliteBudgets(connection, now)
-    line = OrderedRows(connection, _SOLO_AFTER, queue, bite=2)
-    for _, _, _, expires_at, limits in _bounded(line, SOLO_CANDIDATES):
-        uses = () if limits is None else limits_of(limits)
-        expired = expires_at is not None and expires_at <= now
-        if expired or not uses or gates.shut(uses) is None:
-            return True
-    return line.head() is not None  # further than a claim looks: perhaps
+# Up to the year 2112 a float of seconds is exact to less than half a microsecond.
+_EXACT = 2**52
 
 
-def _bounded(line: OrderedRows, limit: int) -> Iterator[Row]:
-    for _ in range(limit):
-        row = line.head()
-        if row is None:
-            return
-        yield row
-        line.advance()
+def claimed_jobs(
+    rows: Iterable[Row], extras: Mapping[int, Row], queue: str, started_at: datetime, worker: str
+) -> list[ClaimedJob]:
+    """Rows of ``best`` or ``chosen`` in claim.sql, and those of ``extras`` by number.
+
+    On the path of every job: a plain one does not pay for what others carry.
+    """
+    jobs: list[ClaimedJob] = []
+    for seq, uid, number, task, payload, attempt, most, budget, us, timeout, _, special in rows:
+        claim = Claim(uid.hex(), number, seq)
+        # A third of the time that adding a timedelta takes.
+        due = datetime.fromtimestamp(us / 1e6, UTC) if 0 < us < _EXACT else instant_of(us)
+        more: tuple[Any, ...] = ()
+        if special:
+            more = (span_of(timeout), *_extras_of(extras[seq]))
+        elif timeout is not None:
+            more = (span_of(timeout),)
+        jobs.append(
+            ClaimedJob(
+                claim, task, queue, payload, attempt, most, budget, due, started_at, worker, *more
+            )
+        )
+    return jobs
+
+
+def _extras_of(row: Row) -> tuple[Any, ...]:
+    """The fields of a claimed job from ``lost`` on."""
+    _, _, _, lost, solo, backoff, missed_at, kind, text, *who, tags, on_failure, on_lost = row
+    return (
+        lost,
+        bool(solo),
+        readable(backoff_of, backoff),
+        optional_instant(missed_at),
+        error_of(kind, text),
+        *who,
+        readable(tags_of, tags) or (),
+        readable(follow_up_of, on_failure),
+        on_lost_of(on_lost),
+    )

@@ -31,15 +31,17 @@ from windlass._storage.sqlite.io.rows import (
     STATES,
     WAITING,
     Row,
+    limits_of,
     rows_by_id,
     value_of,
 )
 from windlass._storage.sqlite.io.writer import Urgency
 from windlass._storage.sqlite.jobs.apply import apply
-from windlass._storage.sqlite.jobs.claim import ClaimOperation, solo_claimable
+from windlass._storage.sqlite.jobs.claim import SOLO_AFTER, SOLO_CANDIDATES, ClaimOperation
 from windlass._storage.sqlite.jobs.insert import insert
 from windlass._storage.sqlite.jobs.waiting_jobs import end_waiting
-from windlass._storage.sqlite.limits.budgets import set_back_by
+from windlass._storage.sqlite.limits.budgets import SqliteBudgets, set_back_by
+from windlass._storage.sqlite.limits.lane_claims import OrderedRows
 from windlass._storage.sqlite.limits.lanes import LaneChanges
 
 __all__ = ["SqliteJobs"]
@@ -147,7 +149,19 @@ def _claimable(connection: apsw.Connection, queue: str, now: int) -> bool:
     ((anything, alone),) = found
     if not anything and connection.execute(_NEXT_TIMED, (queue,)).get:
         anything = set_back_by(connection, now) > 0
-    return bool(anything) or (bool(alone) and solo_claimable(connection, queue, now))
+    return bool(anything) or (bool(alone) and _solo_claimable(connection, queue, now))
+
+
+def _solo_claimable(connection: apsw.Connection, queue: str, now: int) -> bool:
+    """Whether a claim has something to do with the solo jobs of a queue. Read-only."""
+    gates = SqliteBudgets(connection, now)
+    line = OrderedRows(connection, SOLO_AFTER, queue, bite=2)
+    for _, _, _, expires_at, limits in line.first(SOLO_CANDIDATES):
+        uses = () if limits is None else limits_of(limits)
+        expired = expires_at is not None and expires_at <= now
+        if expired or not uses or gates.shut(uses) is None:
+            return True
+    return line.head() is not None  # further than a claim looks: perhaps
 
 
 def _settled(job: JobId, row: Row | None) -> Settled | None:
