@@ -359,12 +359,12 @@ def statements(connection: apsw.Connection, run: Callable[[], object]) -> list[s
     return seen
 
 
-def test_a_claim_without_limits_is_four_statements_and_a_finish_five(
+def test_a_claim_without_limits_is_five_statements_and_so_is_a_finish(
     connection: apsw.Connection,
 ) -> None:
     insert(connection, NOW, [a_job() for _ in range(200)])
     taken: list[ClaimOperation] = []
-    assert len(statements(connection, lambda: taken.append(take(connection, 200)))) == 4
+    assert len(statements(connection, lambda: taken.append(take(connection, 200)))) == 5
     ends = [transition.succeed(job, by="w1", result=b"1") for job in taken[0].reply().jobs]
     assert len(ends) == 200
     assert len(statements(connection, lambda: apply(connection, NOW, ends))) == 5
