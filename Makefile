@@ -25,7 +25,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Installing is meant to be one line on the screen; errors still show.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip -qq
 
-.PHONY: help demo test lint format generate bench docs simulate kill-loop soak test-all-pythons \
+.PHONY: help demo test lint format generate bench docs walk simulate kill-loop soak test-all-pythons \
     test-lowest django-suite venv clean
 
 help:
@@ -36,6 +36,7 @@ help:
 	@echo "make generate           app.blocking.admin, from the classes of app.admin"
 	@echo "make bench              the benchmarks                 (ARGS='--json')"
 	@echo "make docs               the documentation, into site/"
+	@echo "make walk               the functions that one job passes (ARGS='--commit HEAD~1')"
 	@echo "make simulate           the deterministic simulation   (SEEDS=$(SEEDS))"
 	@echo "make kill-loop          workers killed at random       (CYCLES=$(CYCLES), ARGS='--backend redis')"
 	@echo "make soak               random histories on all backends, pools and clusters (TIMES=$(TIMES))"
@@ -69,6 +70,9 @@ bench: $(BENCH)
 
 docs: $(DOCS)
 	$(VENV)/bin/zensical build --clean
+
+walk: $(DEV)
+	@$(PY) -m tests.architecture.walk $(ARGS)
 
 simulate: $(DEV)
 	$(PY) -m tests.simulation --seeds $(SEEDS) $(ARGS)

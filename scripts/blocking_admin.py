@@ -2,7 +2,7 @@
 
 Each public coroutine of a part becomes a plain function with the same signature and docstring,
 which runs it on the background loop of ``app.blocking`` and waits. There is no second
-implementation. tests/architecture/public/test_blocking_admin.py checks that the result is up to date.
+implementation. tests/architecture/public/test_blocking_admin.py checks that it is up to date.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from windlass._core.job.job import (
     NewJob,
     Progress,
 )
-from windlass._core.job.outcome import Interrupted, Outcome, Policy, Raised, Succeeded, decide
+from windlass._core.job.outcome import Interrupted, Outcome, Policy, Raised, Succeeded
 from windlass._core.job.state import State, Verb
-from windlass._core.job.transition import Transition
+from windlass._core.job.transition import Transition, decide
 from windlass._core.job.unique import UniqueKey, Window
 from windlass._core.limits.limit import LimitSpec, Rate
 from windlass._core.stats.rollup import Rollup

@@ -10,10 +10,11 @@ import pytest
 
 from tests.client.fakes import Wrapped, wrapping
 from windlass import Windlass
+from windlass._client.client import Batcher
 from windlass._core.job.job import NewJob
 from windlass._storage.protocol.jobs import Inserted
 from windlass._storage.protocol.storage import Storage
-from windlass._storage.shared.batcher import Batcher, copy_error
+from windlass._storage.shared.errors import copy_error
 from windlass.errors import StoreBusy
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from windlass._core.job.job import JobId, NewJob
-from windlass._core.job.outcome import Policy
 from windlass._core.job.transition import succeed
 from windlass._observe.bus import Bus
 from windlass._settings.settings import Settings, WorkerSettings
@@ -20,6 +19,7 @@ from windlass._storage.protocol.workers import WorkerStart
 from windlass._storage.sqlite import open_sqlite
 from windlass._system.seams import Seams
 from windlass._tasks.task import TaskRegistry
+from windlass._worker.finish.decisions import Decisions
 from windlass._worker.liveness.reaper import Reaper
 from windlass._worker.liveness.store_contact import StoreContact
 from windlass._worker.registration import Registration
@@ -128,9 +128,8 @@ async def test_a_reaper_whose_question_outlasted_an_outage_judges_nobody(
 
     slow = SlowToAnswer(storage, clock, outage=LEASE * 2)
     storage.workers = slow  # type: ignore[assignment]
-    reaper = Reaper(
-        storage, identity, presence, policy=lambda _: Policy(), bus=Bus(), chance=lambda: 0.5
-    )
+    decisions = Decisions(TaskRegistry(), settings, storage.queues, Seams())
+    reaper = Reaper(storage, identity, presence, decisions=decisions, bus=Bus())
     await reaper.step()
 
     assert slow.buried == []

@@ -14,7 +14,6 @@ from tests.transactions.drivers import DRIVERS, SESSIONS, Open
 from windlass import Windlass
 from windlass._app.parts import parts_of
 from windlass._storage.postgres import PostgresStorage
-from windlass._storage.timings import without_timings
 
 LONG = 3600
 """A poll that nobody waits for: only a hint explains a quick answer."""
@@ -32,7 +31,7 @@ def prepared(url: str) -> tuple[Windlass, Any]:
 
 async def hint(app: Windlass) -> asyncio.Event:
     """Set by the next hint from anywhere."""
-    storage, heard = without_timings(await parts_of(app).storage()), asyncio.Event()
+    storage, heard = await parts_of(app).storage(), asyncio.Event()
     assert isinstance(storage, PostgresStorage)
     storage.wakeups.subscribe(heard.set)
     await storage.wakeups.listening()

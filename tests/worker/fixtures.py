@@ -141,7 +141,7 @@ async def bench(*, slots: int = 10, state: object = None, **settings: Any) -> As
         around = await parts_of(app).workers.dependencies()
         store = Tampered(around.storage)
         around = msgspec.structs.replace(around, storage=store.storage)
-        engine = Engine(around, parts_of(app).workers.settings(slots=slots), lambda: None)
+        engine = Engine(around, parts_of(app).workers.settings(slots=slots))
         await engine.identity.register()
         yield Bench(app, clock, engine, store)
         engine.runner.close()
@@ -215,13 +215,20 @@ def simulate(main: Callable[[World], Coroutine[Any, Any, T]], **settings: Any) -
 
 
 async def make_worker(
-    app: Windlass, *, store: Tampered | None = None, simulated: bool = True, **settings: Any
+    app: Windlass,
+    *,
+    store: Tampered | None = None,
+    simulated: bool = True,
+    on_live: Callable[[], None] | None = None,
+    **settings: Any,
 ) -> Worker:
     """A worker of ``app`` that is not running yet, over ``store`` if one is given."""
     around = await parts_of(app).workers.dependencies()
     if store is not None:
         around = msgspec.structs.replace(around, storage=store.storage)
     parts: dict[str, Any] = {"aside": on_this_loop, "watch_loop": False} if simulated else {}
+    if on_live is not None:
+        parts["on_live"] = on_live
     return Worker(around, parts_of(app).workers.settings(**settings), **parts)
 
 
@@ -238,10 +245,16 @@ class Shift:
 
 @asynccontextmanager
 async def working(
-    app: Windlass, *, store: Tampered | None = None, simulated: bool = True, **settings: Any
+    app: Windlass,
+    *,
+    store: Tampered | None = None,
+    simulated: bool = True,
+    on_live: Callable[[], None] | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Shift]:
     """A running worker, stopped at the end."""
-    shift = Shift(await make_worker(app, store=store, simulated=simulated, **settings))
+    worker = await make_worker(app, store=store, simulated=simulated, on_live=on_live, **settings)
+    shift = Shift(worker)
     started = asyncio.ensure_future(shift.worker.started.wait())
     await asyncio.wait({started, shift.running}, return_when=asyncio.FIRST_COMPLETED)
     started.cancel()

@@ -12,9 +12,10 @@ from windlass._client.connections import Connections
 from windlass._client.transactional import Outbox, Wake, check_connection
 from windlass._core.job.ids import job_ids_of
 from windlass._core.job.job import JobId, JobRecord
+from windlass._observe.current_run import RUN
 from windlass._storage.protocol.jobs import CancelAnswer, Inserted
 from windlass._storage.protocol.transactions import UserConnection
-from windlass._storage.shared.batcher import copy_error
+from windlass._storage.shared.errors import copy_error
 from windlass._tasks.context import report_wait, running_job
 from windlass._tasks.handle import Job
 from windlass._tasks.hooks import Hooks
@@ -64,10 +65,10 @@ class Producer:
                 [call], ids=ids, connection=ask.connection, wake=ask.wake
             )
             return jobs[0]
-        if self.tasks.find(call.task.name) is not call.task or type(call.task) is not Task:
+        if self.tasks.by_name.get(call.task.name) is not call.task or type(call.task) is not Task:
             self._check_tasks((call,))
-        if (job := running_job()) is not None:
-            call = self._inheritance.inherit(call, job)
+        if (context := RUN.get(None)) is not None:
+            call = self._inheritance.inherit(call, context.claimed)
         try:
             client = await self._connections.client()
         except BaseException as error:  # noqa: BLE001 -- raised again, with the id

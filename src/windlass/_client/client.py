@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
 from windlass._client.event_log import EventJournal
 from windlass._client.job_events import publish_expired_events
+from windlass._client.new_jobs import (
+    check_calls,
+    job_for,
+    needs_limits,
+    new_job,
+    new_jobs,
+    note_ids,
+)
 from windlass._client.results import ResultWaiter
-from windlass._core.job.caller import CORRELATION_KEYS, PRINCIPAL_KEYS, first_usable
 from windlass._core.job.event import enqueued_event
 from windlass._core.job.job import JobId, JobRecord, NewJob
 from windlass._core.job.state import State
 from windlass._core.limits.limit import LimitSpec
 from windlass._core.values.instants import duration
-from windlass._core.values.names import MAX_TEXT, shown
 from windlass._observe.bus import Bus
 from windlass._settings.settings import Settings
 from windlass._storage.protocol.jobs import Inserted, Settled
 from windlass._storage.protocol.storage import Storage
-from windlass._storage.shared.batcher import Batcher
+from windlass._storage.shared.errors import copy_error, is_retryable
 from windlass._system.seams import Seams
 from windlass._tasks.handle import Job, JobClient
-from windlass._tasks.limits import JOB_ATTRIBUTES, LimitDefinitions
-from windlass._tasks.options import first_set
-from windlass._tasks.task import Call, JobOptions, Task
+from windlass._tasks.limits import LimitDefinitions
+from windlass._tasks.task import Call
 from windlass.errors import (
-    InvalidArgument,
     JobCancelled,
     JobDiscarded,
     JobExpired,
@@ -40,6 +45,7 @@ from windlass.errors import (
 )
 
 __all__ = [
+    "Batcher",
     "Client",
     "Inserter",
     "check_calls",
@@ -51,116 +57,14 @@ __all__ = [
 ]
 
 R = TypeVar("R")
+Item = TypeVar("Item")
+Reply = TypeVar("Reply")
+_Call = tuple[Sequence[Item], "asyncio.Future[Sequence[Reply]]"]
 
 _FLUSH = 1000
 """The most jobs that strangers' calls are merged into; one call may be larger."""
 _UNTOLD = 10_000
 """Ids of failed calls that are remembered until they are repeated."""
-_MOST = 100_000
-"""Calls in one transaction, which keeps every other writer out as long as it takes."""
-
-
-def check_calls(calls: Sequence[Call[Any]]) -> None:
-    """Refuse what cannot, or should not, go into one transaction."""
-    if len(calls) > _MOST:
-        message = (
-            f"enqueue_many got {len(calls):,} calls, and one transaction keeps every other "
-            f"writer out. Enqueue them in slices of at most {_MOST:,}."
-        )
-        raise InvalidArgument(message)
-    for call in calls:
-        given: object = call
-        if not isinstance(given, Call):
-            message = f"enqueue_many takes calls made by task.call(...), got {shown(given)}"
-            raise InvalidArgument(message)
-
-
-def new_job(call: Call[Any], settings: Settings, job_id: JobId) -> NewJob:
-    """A call as the store wants it: task options filled in, identity read from the arguments."""
-    ask, task = call.options, call.task.settings
-    principal, correlation_id = ask.principal, ask.correlation_id
-    if call.arguments is not None:
-        principal = principal or _found(call.arguments, PRINCIPAL_KEYS)
-        correlation_id = correlation_id or _found(call.arguments, CORRELATION_KEYS)
-    new = NewJob(
-        id=job_id,
-        task=task.name,
-        queue=ask.queue or task.queue or settings.default_queue,
-        payload=call.payload,
-        priority=task.priority if ask.priority is None else ask.priority,
-        delay=ask.delay,
-        at=ask.at,
-        max_attempts=ask.max_attempts or task.max_attempts or settings.max_attempts,
-        timeout=first_set(ask.timeout, task.timeout, settings.timeout),
-        expires=ask.expires or task.expires,
-        backoff=ask.backoff,
-        limits=call.limits,
-        unique=call.unique or ask.unique,
-        tags=(*(task.tags if ask.tags is None else ask.tags), *call.task.codec.marks),
-        tenant=ask.tenant,
-        principal=principal,
-        correlation_id=correlation_id,
-        parent=None if ask.parent is None else JobId(ask.parent),
-        on_failure=call.task.follow_up(settings),
-        on_lost=ask.on_lost or task.on_lost,
-    )
-    return _with_keys(new, call) if call.task.reads_job else new
-
-
-def _with_keys(new: NewJob, call: Call[Any]) -> NewJob:
-    """With limits whose keys name what only the finished job has, such as an inherited tenant."""
-    ask, secrets = call.options, call.task.codec.secrets
-    hidden = [
-        name
-        for name, said, keys in (
-            ("principal", ask.principal, PRINCIPAL_KEYS),
-            ("correlation_id", ask.correlation_id, CORRELATION_KEYS),
-        )
-        if said is None and not secrets.isdisjoint(keys)
-    ]
-    attributes = {name: getattr(new, name) for name in JOB_ATTRIBUTES}
-    limits = call.task.limits_of(call, attributes, hidden)
-    return msgspec.structs.replace(new, limits=limits)
-
-
-def note_ids(error: BaseException, ids: Iterable[JobId]) -> None:
-    """Say on an error, or a cancellation, which ids the call that it ends has used."""
-    vars(error)["ids"] = tuple(ids)
-
-
-def needs_limits(call: Call[Any]) -> bool:
-    """Whether something must be defined before the call is stored."""
-    return bool(call.limits) or call.task.settings.on_failure is not None
-
-
-def job_for(handles: JobClient, call: Call[R], reply: Inserted) -> Job[R]:
-    """What a producer gets for a call that was stored."""
-    return Job(handles, reply.id, created=reply.created, replaced=reply.replaced, task=call.task)
-
-
-def _found(arguments: Mapping[str, object], keys: Sequence[str]) -> str | None:
-    """Cut to what may be given: nobody asked for it, so it must not fail the call, or the next
-    one that inherits it.
-    """
-    found = first_usable(arguments, keys)
-    return None if found is None else found[:MAX_TEXT]
-
-
-def new_jobs(calls: Sequence[Call[Any]], settings: Settings, ids: Sequence[JobId]) -> list[NewJob]:
-    """The same for many. Neighbours that differ in their arguments alone share the rest."""
-    news: list[NewJob] = []
-    model: NewJob | None = None
-    task: Task[..., Any] | None = None
-    options: JobOptions | None = None
-    for call, job_id in zip(calls, ids, strict=True):
-        if model is None or call.task is not task or call.options is not options:
-            model = new_job(call, settings, job_id)
-            news.append(model)
-            # Identity is read from the arguments: such calls share nothing.
-            task, options = (call.task, call.options) if call.arguments is None else (None, None)
-        else:
-            news.append(msgspec.structs.replace(model, id=job_id, payload=call.payload))
-    return news
 
 
 class Inserter(Protocol):
@@ -173,6 +77,88 @@ class Inserter(Protocol):
     async def idle(self) -> None:
         """Wait until nothing is under way."""
         ...
+
+
+class Batcher(Generic[Item, Reply]):
+    """Merges concurrent calls into flushes. Calls are never split, and never fail for another.
+
+    While one flush is under way, the next one collects. There is no timer: an idle system adds no
+    latency, a busy one pays one round trip for many calls.
+
+    A flush that fails for good is halved by calls until the culprit stands alone and alone gets
+    the error. Cancelling a caller never cancels a flush.
+    """
+
+    def __init__(
+        self, flush: Callable[[Sequence[Item]], Awaitable[Sequence[Reply]]], *, largest: int
+    ) -> None:
+        """``flush`` answers item by item; ``largest`` bounds what is merged, not a single call."""
+        self._flush = flush
+        self._largest = largest
+        self._waiting: deque[_Call[Item, Reply]] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    async def submit(self, items: Sequence[Item]) -> Sequence[Reply]:
+        """Flush ``items`` together with whatever else is waiting; all or nothing for this call."""
+        if not items:
+            return []
+        future: asyncio.Future[Sequence[Reply]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((items, future))
+        # Done: it was cancelled before its first step, so that it could not say so.
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._drain())
+        return await future
+
+    async def idle(self) -> None:
+        """Wait until nothing is under way."""
+        while (task := self._task) is not None and not task.done():
+            await asyncio.wait([task])
+
+    async def _drain(self) -> None:
+        try:
+            while self._waiting:
+                batches = [self._next() if len(self._waiting) > 1 else [self._waiting.popleft()]]
+                while batches:
+                    calls = batches.pop()
+                    items = calls[0][0]
+                    if len(calls) > 1:
+                        items = [item for call in calls for item in call[0]]
+                    try:
+                        replies = await self._flush(items)
+                    except Exception as error:  # noqa: BLE001 -- delivered to whom it concerns
+                        batches += _halved(calls, error)
+                        continue
+                    start = 0
+                    for sent, future in calls:
+                        end = start + len(sent)
+                        if not future.done():
+                            future.set_result(replies[start:end])
+                        start = end
+        finally:
+            self._task = None
+
+    def _next(self) -> list[_Call[Item, Reply]]:
+        calls = [self._waiting.popleft()]
+        size = len(calls[0][0])
+        while self._waiting and size + len(self._waiting[0][0]) <= self._largest:
+            calls.append(self._waiting.popleft())
+            size += len(calls[-1][0])
+        return calls
+
+
+def _halved(
+    calls: list[_Call[Item, Reply]], error: Exception
+) -> Sequence[list[_Call[Item, Reply]]]:
+    """Return the halves of a flush that failed, the first one last. Where halving is of no use, its
+    calls get the error.
+    """
+    if len(calls) > 1 and not is_retryable(error):
+        half = len(calls) // 2
+        return [calls[half:], calls[:half]]
+    for _, future in calls:
+        if not future.done():
+            future.set_exception(error if len(calls) == 1 else copy_error(error))
+    return []
 
 
 class Client:

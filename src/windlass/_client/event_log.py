@@ -18,7 +18,7 @@ from windlass._core.job.state import Verb
 from windlass._observe.bus import Bus
 from windlass._storage.protocol.journal import EventRecord
 from windlass._storage.protocol.storage import Storage
-from windlass._storage.shared.batcher import is_retryable
+from windlass._storage.shared.errors import is_retryable
 
 __all__ = ["KINDS", "EventJournal"]
 

@@ -7,7 +7,7 @@ import asyncio
 from windlass._core.job.job import JobId
 from windlass._storage.protocol.jobs import Settled
 from windlass._storage.protocol.storage import Storage
-from windlass._storage.shared.batcher import copy_error, is_retryable
+from windlass._storage.shared.errors import copy_error, is_retryable
 from windlass.errors import AppClosed
 
 __all__ = ["ResultWaiter"]

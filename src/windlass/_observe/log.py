@@ -6,6 +6,7 @@ can write a second line, colour or move the cursor of whoever reads the log.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import re
@@ -116,10 +117,8 @@ _LEVELS: Mapping[int, _Word] = {
 class EventLog:
     """A listener that logs every event: success at INFO, a retry at WARNING, failure at ERROR."""
 
-    @staticmethod
-    def wants_all() -> bool:
-        """Whether more is logged than what goes wrong."""
-        return log.isEnabledFor(logging.INFO)
+    wants_all = staticmethod(functools.partial(log.isEnabledFor, logging.INFO))
+    """Whether more is logged than what goes wrong."""
 
     def __call__(self, event: Event) -> None:
         """Log one event. Costs next to nothing when its level is not logged."""

@@ -65,7 +65,8 @@ class _JobInserts(Protocol[R_co]):
 class _TracedRun(Protocol):
     """What middleware is given."""
 
-    claimed: ClaimedJob
+    @property
+    def claimed(self) -> ClaimedJob: ...
 
 
 class Tracing:

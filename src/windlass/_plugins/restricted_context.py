@@ -47,7 +47,7 @@ class PluginScope:
 
     def context(self, context: Context) -> Context:
         """The same run with the plugin's rights, not those of the host."""
-        return with_host(context, functools.partial(_RestrictedHost, self), _ReadOnlyToken)
+        return with_host(context, functools.partial(_RestrictedHost, self), _read_only)
 
     def handler(self, function: Callable[..., Any], *, takes_context: bool) -> Callable[..., Any]:
         """``function`` as a worker is to call it. Called outside a run, it is as it was."""
@@ -100,16 +100,16 @@ async def _awaited(value: Awaitable[Any], seen: Context) -> Any:
         return await value
 
 
-class _ReadOnlyToken(CancelToken):
+def _read_only(token: CancelToken) -> CancelToken:
+    return _ReadOnlyToken(_token=token)
+
+
+class _ReadOnlyToken(CancelToken, kw_only=True):
     """Whether a run should end, to be read and not to be said: the token itself leads to all of
     the run, which may be another's.
     """
 
-    __slots__ = ("_token",)
-
-    def __init__(self, token: CancelToken) -> None:
-        super().__init__()
-        self._token = token
+    _token: CancelToken
 
     def set(self) -> None:
         message = "a plugin does not end runs: raise an error in your own, or return"

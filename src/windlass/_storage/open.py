@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from urllib.parse import unquote, urlsplit
 
 from windlass._core.values.redaction import redacted_url
-from windlass._storage.timings import Timings, with_timings
+from windlass._storage.timings import Timings
 from windlass._system.greenlets import refuse_green_files
 from windlass._system.seams import SYSTEM_CLOCK, Clock
 from windlass.errors import ConfigError, MissingDependency, UnknownScheme
@@ -143,10 +143,7 @@ class StorageOpener:
         return UserTransactions(self._settings.schema, self.clock)
 
     async def open(self) -> Storage:
-        """A storage for the running event loop, whose answers are timed."""
-        return with_timings(await self._open(), self.timings)
-
-    async def _open(self) -> Storage:
+        """Open a storage for the running event loop, whose answers are timed."""
         match self.scheme:
             case "memory":
                 return self._open_memory()
@@ -161,7 +158,7 @@ class StorageOpener:
         from windlass._storage.memory import MemoryDatabase, MemoryStorage
 
         if self._memory is None:
-            self._memory = MemoryDatabase(clock=self.clock)
+            self._memory = MemoryDatabase(clock=self.clock, timings=self.timings)
         return MemoryStorage(self._memory)
 
     async def _open_sqlite(self) -> Storage:
@@ -178,6 +175,7 @@ class StorageOpener:
             clock=self.clock,
             durability="normal" if self._settings.durability == "normal" else "full",
             allow_network_filesystem=self._settings.allow_network_filesystem,
+            timings=self.timings,
         )
 
     async def _open_postgres(self) -> Storage:
@@ -193,6 +191,7 @@ class StorageOpener:
             clock=self.clock,
             schema=self._settings.schema,
             durability="normal" if self._settings.durability == "normal" else "full",
+            timings=self.timings,
         )
 
     async def _open_redis(self) -> Storage:
@@ -212,4 +211,5 @@ class StorageOpener:
             prefix=self._settings.prefix,
             durability=durability,
             replicas=self._settings.replicas,
+            timings=self.timings,
         )

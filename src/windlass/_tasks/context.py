@@ -11,6 +11,8 @@ from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
+import msgspec
+
 from windlass._core.job.control import Snooze
 from windlass._core.job.job import ClaimedJob, JobId, Progress
 from windlass._core.schedule.schedule import slot_of
@@ -48,16 +50,12 @@ _MAKING = threading.Lock()
 _MOST_DATA = 4096
 
 
-class CancelToken:
+class CancelToken(msgspec.Struct, eq=False):
     """Says whether somebody wants this run to end. Safe to read from any thread."""
 
-    __slots__ = ("_event", "wish")
-
-    def __init__(self) -> None:
-        """Nobody wants it to end yet."""
-        self._event: threading.Event | None = None
-        self.wish: timedelta | None = None
-        """When the run has ended well, its job is to run again after this."""
+    _event: threading.Event | None = None
+    wish: timedelta | None = None
+    """When the run has ended well, its job is to run again after this."""
 
     def put_off(self, after: timedelta) -> None:
         """Let the job run again after the end of this run."""
@@ -115,17 +113,16 @@ class ContextHost(Protocol):
         ...
 
 
-class Context:
-    """The run a handler is part of: its first parameter if it is annotated so, or `current()`."""
+class Context(msgspec.Struct, frozen=True, eq=False):
+    """The run a handler is part of: its first parameter if it is annotated so, or `current()`.
 
-    __slots__ = ("_host", "cancelled", "claimed")
+    The worker builds one for each run.
+    """
 
-    def __init__(self, claimed: ClaimedJob, host: ContextHost, cancelled: CancelToken) -> None:
-        """Built by the worker for each run."""
-        self.claimed: ClaimedJob = claimed
-        self.cancelled: CancelToken = cancelled
-        """True once somebody wants this run to end; threads should look now and then."""
-        self._host = host
+    claimed: ClaimedJob
+    _host: ContextHost
+    cancelled: CancelToken
+    """True once somebody wants this run to end; threads should look now and then."""
 
     @property
     def state(self) -> Any:

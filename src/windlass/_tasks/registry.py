@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from windlass._core.limits.limit import LimitSpec
@@ -22,6 +23,8 @@ class TaskRegistry:
         """Start empty."""
         self._tasks: dict[str, Task[..., Any]] = {}
         self._more_queues: set[str] = set()
+        self.by_name: Mapping[str, Task[..., Any]] = MappingProxyType(self._tasks)
+        """Every task, as they are now."""
 
     def add(self, task: Task[..., Any]) -> None:
         """Register; a name that is taken is refused."""

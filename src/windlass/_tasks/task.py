@@ -103,6 +103,8 @@ class Task(Generic[P, R_co, Q, C_co]):
         self.function = function
         options = msgspec.structs.replace(options, name=importable_module(options.name))
         self.settings: TaskOptions = options
+        self.name: str = options.name
+        """The stored name that leads a job back to this function."""
         self._enqueuer = enqueuer
         self.takes_context: bool = wants_context(function)
         self.in_process: bool = options.run_in == "process"
@@ -143,11 +145,6 @@ class Task(Generic[P, R_co, Q, C_co]):
             message = f"task {options.name!r} is a coroutine function: it runs on the loop"
             raise DefinitionError(message)
         functools.update_wrapper(self, function)
-
-    @property
-    def name(self) -> str:
-        """The stored name that leads a job back to this function."""
-        return self.settings.name
 
     @functools.cached_property
     def codec(self) -> Codec:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ from windlass._observe.log import brief
 from windlass._system.seams import start_thread
 from windlass.errors import StorageError, StorageReplaced
 
-__all__ = ["BackgroundLoop", "LoopOnThread", "run_every", "start_loop_thread"]
+__all__ = ["BackgroundLoop", "LoopOnThread", "run_every", "rung_at", "start_loop_thread"]
 
 log = logging.getLogger("windlass")
 
@@ -58,6 +58,17 @@ async def run_every(
         except Exception:
             log.exception("%s failed; next try in %s", what, brief(_span(interval)))
         await _wait(bell or stop, _span(interval))
+
+
+@contextmanager
+def rung_at(stop: asyncio.Event, bell: asyncio.Event) -> Iterator[None]:
+    """Ring ``bell`` inside the block when ``stop`` is set, for a loop that waits for either."""
+    stopping = asyncio.ensure_future(stop.wait())
+    stopping.add_done_callback(lambda _: bell.set())
+    try:
+        yield
+    finally:
+        stopping.cancel()
 
 
 async def _wait(event: asyncio.Event, span: timedelta) -> None:

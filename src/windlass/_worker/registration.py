@@ -1,7 +1,8 @@
-"""Who this worker is, to the store. A buried worker goes on under a new name."""
+"""Who this worker is, to the store. One that was declared dead goes on under a new name."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 from collections.abc import Mapping
@@ -36,6 +37,8 @@ class Registration:
         self._worker = worker
         self._seams = seams
         self.id: str = ""
+        self.lost: asyncio.Event = asyncio.Event()
+        """Set by those who learn that the store takes the current id for dead."""
         self.signatures: Mapping[str, str] = {}
         """Which arguments the tasks of this worker take, as it has registered them."""
 
@@ -71,6 +74,7 @@ class Registration:
             self._storage.release_worker_lock(fresh)
             raise
         self.id = fresh
+        self.lost.clear()
         if former:
             self._storage.release_worker_lock(former)
 

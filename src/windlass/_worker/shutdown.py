@@ -13,9 +13,9 @@ from windlass._core.job.job import ClaimedJob
 from windlass._core.job.transition import Transition, release
 from windlass._storage.protocol.jobs import Applied
 from windlass._worker.engine import Engine, WorkerDependencies
-from windlass._worker.finish.finisher import transition_event
-from windlass._worker.run.loop_exits import find_exited_claims, format_jobs, remember_unreferenced
-from windlass._worker.run.runner import StopCause
+from windlass._worker.finish.events import transition_event
+from windlass._worker.run.execution import StopCause
+from windlass._worker.run.loop_exits import format_jobs, remember_unreferenced
 from windlass.errors import StorageError, StorageReplaced
 
 __all__ = ["Shutdown", "StopReason"]
@@ -49,38 +49,26 @@ class StopReason(StrEnum):
 class Shutdown:
     """The steps after the claimer has gone quiet."""
 
-    def __init__(
-        self, engine: Engine, around: WorkerDependencies, *, obeys_cancel: bool = True
-    ) -> None:
-        """Does nothing until asked. ``obeys_cancel``: cancelling the worker is an order."""
+    def __init__(self, engine: Engine, around: WorkerDependencies) -> None:
+        """Does nothing until asked."""
         self._engine = engine
         self._around = around
-        self.pointless = False
-        """Set when the store is lost for good: there is nobody left to say goodbye to."""
-        self._obeys_cancel = obeys_cancel
-        self._own: asyncio.Task[Any] | None = None
-        self._blamed = False
+        self._own = engine.own
+        self._pointless = False
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Notice inside the block that the task it is entered in is cancelled, and by whom."""
-        self._own = asyncio.current_task()
-        self._engine.runner.leaving = self._leaves
-        if not self._obeys_cancel:  # the loop is ours, and its driver watches
+        self._own.enter()
+        if not self._own.obeys_cancel:  # the loop is ours, and its driver watches
             yield
             return
         with remember_unreferenced(asyncio.get_running_loop()):
             yield
 
-    @property
-    def cancelled(self) -> bool:
-        """Whether the worker's own task is being cancelled."""
-        return self._own is not None and self._own.cancelling() > 0
-
-    def _leaves(self) -> bool:
-        if self.cancelled and self._obeys_cancel:
-            self._blame()
-        return self.cancelled
+    def give_up(self) -> None:
+        """Say no goodbye: the store is lost for good."""
+        self._pointless = True
 
     async def drain(self, hurry: asyncio.Event) -> None:
         """Let running jobs end, up to the grace period or ``hurry``; then interrupt the rest."""
@@ -111,9 +99,7 @@ class Shutdown:
                 if left <= 0 or (hurry is not None and hurry.is_set()):
                     return False
                 bodies: set[asyncio.Future[Any]] = {
-                    run.body
-                    for run in self._engine.runner.active.values()
-                    if run.body is not None and not run.body.done()
+                    body for body in self._engine.runner.bodies.values() if not body.done()
                 }
                 if rushed is not None:
                     bodies.add(rushed)
@@ -146,7 +132,7 @@ class Shutdown:
 
     async def _farewell(self, parts: Sequence[asyncio.Task[None]]) -> bool:
         await asyncio.wait(parts)
-        return not self.pointless and await self.leave()
+        return not self._pointless and await self.leave()
 
     async def leave(self) -> bool:
         """Store what is finished, release what is not, end the row: in that order."""
@@ -174,14 +160,14 @@ class Shutdown:
 
     async def cut_short(self, error: BaseException) -> bool:
         """Leave although nothing is drained; whether the store has heard of it."""
-        if self._obeys_cancel or isinstance(error, Exception):
+        if self._own.obeys_cancel or isinstance(error, Exception):
             return await self._leave_at_once()
         self._collapse(error)
         return False
 
     async def _leave_at_once(self) -> bool:
         """The worker's own task was cancelled: no time to drain, but what it held is given back."""
-        self._blame()
+        self._engine.runner.blame_exits()
         self._engine.runner.stop_all(StopCause.INTERRUPT)
         try:
             async with asyncio.timeout(_RUSHED_GOODBYE):
@@ -207,21 +193,9 @@ class Shutdown:
             else:
                 return
 
-    def _blame(self) -> None:
-        """Fail the job whose code ended this event loop, if one did: it must not come back free.
-
-        For a loop that is not ours: what ended it has cancelled this worker and all it runs.
-        """
-        runner = self._engine.runner
-        if self._blamed or not runner.active:
-            return
-        self._blamed = True
-        for claim, error in find_exited_claims():
-            runner.crash(claim, error)
-
     def tell_unstored(self) -> None:
         """Name the jobs that have ended here without the store knowing it."""
-        if self.pointless:
+        if self._pointless:
             return  # said already
         unstored = self._engine.finisher.unstored
         log.error(

@@ -18,7 +18,8 @@ from windlass._storage.protocol.workers import Duty, HeartbeatAnswer
 from windlass._tasks.app_location import child_tasks
 from windlass._worker.child_process.pool import ChildPool
 from windlass._worker.child_process.spawn import refuse_in_child
-from windlass._worker.engine import Engine, WorkerDependencies
+from windlass._worker.dependencies import WorkerDependencies
+from windlass._worker.engine import Engine
 from windlass._worker.liveness.heartbeat import Heartbeat
 from windlass._worker.liveness.late_plugins import LatePluginWatcher
 from windlass._worker.liveness.leader import Leader
@@ -29,7 +30,7 @@ from windlass._worker.liveness.recycling import bytes_used, recycle_reason
 from windlass._worker.liveness.store_contact import StoreContact
 from windlass._worker.periodic import BackgroundLoop, Main, run_every, start_loop_thread
 from windlass._worker.run.cancel_requests import CancelPoller
-from windlass._worker.run.runner import StopCause
+from windlass._worker.run.execution import StopCause
 from windlass._worker.scheduler.schedule_sync import DECLARE_INTERVAL, Chores, ScheduleSync
 from windlass._worker.scheduler.scheduler import Scheduler
 from windlass._worker.shutdown import Shutdown, StopReason
@@ -59,21 +60,22 @@ class Worker:
         watch_loop: bool = True,
         look: timedelta = _LOOK,
         on_cancel: Literal["leave", "collapse"] = "leave",
-        on_beat: Callable[[], None] | None = None,
+        on_live: Callable[[], None] = lambda: None,
     ) -> None:
         """``aside`` runs the heartbeat; a simulation gives another one, and watches neither the
         loop nor the memory of the process that all its workers share. ``look``: how soon it sees
         what others have changed. ``on_cancel``: cancelling `run` is an order to leave at once, or,
-        where nothing but a handler could have done it, the loss of what runs. ``on_beat``: called
-        on the worker's loop after every heartbeat that found it live.
+        where nothing but a handler could have done it, the loss of what runs. ``on_live`` is called
+        after every heartbeat that found it live, on its loop.
         """
         self._around = around
         self._settings = settings
         self._aside = aside
         self._watch_loop = watch_loop
         self._often = look
-        self.engine: Engine = Engine(around, settings, self._buried)
-        self._shutdown = Shutdown(self.engine, around, obeys_cancel=on_cancel == "leave")
+        self._on_live = on_live
+        self.engine: Engine = Engine(around, settings, obeys_cancel=on_cancel == "leave")
+        self._shutdown = Shutdown(self.engine, around)
         storage = around.storage
         schedules = Schedules(storage.schedules, storage.now, around.seams.new_job_ids)
         self._declaring = ScheduleSync(schedules, around.plans)
@@ -82,11 +84,8 @@ class Worker:
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._leaving = False
-        self._reborn: asyncio.Task[None] | None = None
-        self._cancels = CancelPoller(storage.workers, self.engine.runner, lambda: self.id)
         self.reason: StopReason | None = None
         self.started: asyncio.Event = asyncio.Event()
-        self._tell_beat = on_beat
         self._ended = asyncio.Event()
 
     @property
@@ -131,7 +130,7 @@ class Worker:
         engine.progress.bind(loop)
         engine.lines.bind(loop)
         children = self._found_by_children()
-        await engine.policy.queues.step()  # before the first job ends by them
+        await engine.decisions.queues.step()  # before the first job ends by them
         self._news.listen()  # first: what comes from here on rings
         await self._declaring.step()  # before the first look at what nobody declares any more
         await engine.identity.register()
@@ -143,12 +142,12 @@ class Worker:
         leader = Leader(around.storage.leader, engine.identity, lease=settings.lease / 2)
         finished, said = asyncio.Event(), False
         chores_end = asyncio.Event()
-        undo = around.storage.wakeups.subscribe(self._cancels.hint)
         try:
             async with asyncio.TaskGroup() as group:
                 finishing = group.create_task(self._part(partial(engine.finisher.run, finished)))
                 chores = self._chores(leader, presence, chores_end)
                 running = [group.create_task(self._part(chore)) for chore in chores]
+                registered = group.create_task(self._part(self._stay_registered))
                 claiming = group.create_task(self._part(engine.claimer.run))
                 if children is not None:
                     children.warm()
@@ -156,6 +155,7 @@ class Worker:
                 await self._until_drained()
                 chores_end.set()
                 said = await self._shutdown.goodbye([claiming, *running], self._hurry)
+                registered.cancel()
                 finished.set()
                 if not engine.finisher.idle:
                     self._shutdown.tell_unstored()
@@ -166,7 +166,6 @@ class Worker:
                 said = await self._shutdown.cut_short(error)
             raise
         finally:
-            undo()
             await self._put_down(heart, leader, said=said)
         return self.reason or StopReason.ASKED
 
@@ -192,7 +191,6 @@ class Worker:
         with suppress(TimeoutError):
             async with asyncio.timeout(_LAST_CALL):
                 await heart.stop()
-        await self._settle_side_tasks()
         if said:
             with suppress(StorageError, TimeoutError):
                 async with asyncio.timeout(_LAST_CALL):
@@ -209,21 +207,36 @@ class Worker:
             self.engine.identity.let_go()
 
     async def _part(self, part: WorkerLoop) -> None:
-        """A part of the worker; whichever finds the store replaced, or too new, ends them all."""
+        """Run a part of the worker; one that finds the store replaced, or too new, ends them all.
+
+        In its own task: this one sleeps until the part ends, and is no step of the way of a job.
+        """
         while True:
+            working = asyncio.get_running_loop().create_task(part())
+            while not working.done():
+                await self._wait_for(working)
             try:
-                return await part()
+                return working.result()
             except StorageReplaced as error:
                 return self._storage_lost(error)
             except SchemaTooNew as error:
                 log.error("upgrade windlass in this process; it takes no more jobs: %s", error)  # noqa: TRY400
                 return self._end(StopReason.OUTDATED)
             except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if self._leaving or self._shutdown.cancelled or task is None:
+                if self._leaving or self.engine.own.cancelled:
                     raise
-                task.uncancel()
                 log.error(_STRAY)  # noqa: TRY400
+
+    async def _wait_for(self, working: asyncio.Task[None]) -> None:
+        try:
+            await asyncio.wait([working])
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._leaving or self.engine.own.cancelled or task is None:
+                working.cancel()
+                await asyncio.wait([working])
+                raise
+            task.uncancel()  # by code of the app, which most often has cancelled the part as well
 
     def _storage_lost(self, error: StorageReplaced) -> None:
         if self._lost:
@@ -233,7 +246,7 @@ class Worker:
             error,
         )
         self.reason = StopReason.STORAGE_LOST
-        self._shutdown.pointless = True
+        self._shutdown.give_up()
         self._stop.set()
         self._hurry.set()  # no outcome can be stored any more: nothing is worth waiting for
 
@@ -268,18 +281,16 @@ class Worker:
             around.storage,
             self.engine.identity,
             presence,
-            policy=self.engine.policy,
+            decisions=self.engine.decisions,
             bus=around.bus,
-            chance=around.seams.chance,
-            follow=self.engine.following,
         )
-        queues = self.engine.policy.queues
+        queues = self.engine.decisions.queues
         promoter = Promoter(store, leader)
         scheduler = Scheduler(
             around.storage,
             leader,
             around.bus,
-            Chores(around.chores, self.engine.services),
+            Chores(around.chores, self.engine.host.services),
             poll=settings.poll,
             token=around.seams.new_job_ids(1)[0],
             declared=self._declaring.names,
@@ -302,8 +313,10 @@ class Worker:
         saying = partial(
             run_every, DECLARE_INTERVAL, say, stop=end, what=what, bell=self._news.bell
         )
+        cancels = CancelPoller(around.storage, self.engine.runner, self.engine.identity)
         # It was said just now.
-        return [*parts, partial(saying, at_once=False), partial(scheduler.run, end)]
+        said = partial(saying, at_once=False)
+        return [*parts, said, partial(scheduler.run, end), partial(cancels.run, end)]
 
     # --- what befalls it ---
 
@@ -311,10 +324,9 @@ class Worker:
         if worker != self.id:
             return
         if not beat.live:
-            self._buried()
+            self.engine.identity.lost.set()
             return
-        if self._tell_beat is not None:
-            self._tell_beat()
+        self._on_live()
         for claim in beat.cancelled:
             self.engine.runner.stop(claim, StopCause.CANCEL)
         self.engine.claimer.compare(beat.holding)
@@ -333,30 +345,31 @@ class Worker:
             what = "quiet" if resting else "resumed"
             self._around.bus.publish(WorkerChanged(worker=self.id, what=what))
 
-    def _buried(self) -> None:
-        """Somebody took us for dead: go on under a new name, without what was running."""
-        if self._leaving:
-            return  # a beat crossed the goodbye
-        if self._reborn is None or self._reborn.done():
-            self._reborn = asyncio.get_running_loop().create_task(self._be_reborn())
-
-    async def _be_reborn(self) -> None:
-        former = self.id
-        log.warning("this worker (%s) was buried: it takes a new identity and goes on", former)
-        self.engine.runner.stop_all(StopCause.LOST)
+    async def _stay_registered(self) -> None:
+        """Go on under a new name whenever the store takes this worker for dead, without what was
+        running.
+        """
+        identity = self.engine.identity
         while True:
-            try:
-                # Whoever asked for something meant the process, not its name.
-                await self.engine.identity.register(await self._duty_of(former))
-                break
-            except StorageReplaced as error:
-                self._storage_lost(error)
-                return
-            except StorageError as error:
-                log.debug("cannot register yet: %s", error)
-                await asyncio.sleep(0.1 + self._around.seams.chance())
-        self.engine.claimer.hint()
-        self._around.bus.publish(WorkerChanged(worker=self.id, what="reborn", detail=former))
+            await identity.lost.wait()
+            if self._leaving:
+                return  # a heartbeat crossed the goodbye
+            former = self.id
+            log.warning("this worker (%s) was buried: it takes a new identity and goes on", former)
+            self.engine.runner.stop_all(StopCause.LOST)
+            while True:
+                try:
+                    # What was asked of the worker was meant for the process, not for its name.
+                    await identity.register(await self._duty_of(former))
+                    break
+                except StorageReplaced as error:
+                    self._storage_lost(error)
+                    return
+                except StorageError as error:
+                    log.debug("cannot register yet: %s", error)
+                    await asyncio.sleep(0.1 + self._around.seams.chance())
+            self.engine.claimer.hint()
+            self._around.bus.publish(WorkerChanged(worker=self.id, what="reborn", detail=former))
 
     async def _duty_of(self, worker: str) -> Duty:
         """What was asked last of a name, heard or not."""
@@ -378,9 +391,3 @@ class Worker:
         ends_empty = self._settings.until_empty and not self._stop.is_set()
         if ends_empty and await self.engine.nothing_left():
             self._end(StopReason.EMPTY)
-
-    async def _settle_side_tasks(self) -> None:
-        for task in (self._reborn, self._cancels.task):
-            if task is not None and not task.done():
-                task.cancel()
-                await asyncio.wait([task])

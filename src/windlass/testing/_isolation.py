@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ContextDecorator, contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import msgspec
 
@@ -15,9 +16,8 @@ from windlass._app.parts import parts_of
 from windlass._client.connections import MakeClient
 from windlass._storage.memory import MemoryDatabase
 from windlass._storage.open import TRANSACTIONAL, StorageOpener, check_url
-from windlass._storage.protocol.storage import Storage
+from windlass._storage.protocol.storage import Storage, Stores
 from windlass._storage.protocol.transactions import UserInsertStore
-from windlass._storage.timings import Timings
 from windlass._system.seams import Seams
 from windlass.errors import ConfigError
 from windlass.testing._clock import VirtualClock
@@ -36,6 +36,9 @@ __all__ = [
 ]
 
 T_co = TypeVar("T_co", covariant=True)
+
+_STORES = {name for name, kind in vars(Stores).items() if isinstance(kind, property)}
+_ASKED_STORES = frozenset(_STORES - {"wakeups", "transactions"})
 
 
 def _middle() -> float:
@@ -112,11 +115,15 @@ class MemoryOpener(StorageOpener):
     def __init__(self, app: Windlass, clock: VirtualClock) -> None:
         """The settings are those of ``app``, but for the URL."""
         super().__init__(msgspec.structs.replace(app.settings, url="memory://"), clock)
-        self._memory = MemoryDatabase(clock=clock)
+        self._memory = MemoryDatabase(clock=clock, timings=self.timings)
         self._transactions: IsolatedTransactions | None = None
         self._transactional = check_url(app.settings.url) in TRANSACTIONAL
         self._inline = False
-        self.timings = _LoopYield(self)
+
+    async def open(self) -> Storage:
+        """Open the memory store for the running event loop."""
+        storage = await super().open()
+        return cast("Storage", _LoopTurns(storage, self.waits)) if self._transactional else storage
 
     def transactions(self) -> UserInsertStore | None:
         """Jobs on connections of the user's, if the app's own storage can have them."""
@@ -143,21 +150,26 @@ class MemoryOpener(StorageOpener):
         return self._transactions is not None and self._transactions.waits()
 
 
-class _LoopYield(Timings):
-    """Lets the event loop turn once before the store is asked, where there may be news."""
+class _LoopTurns:
+    """A storage, or one of its stores, that lets the event loop turn once before it is asked, where
+    there may be news.
+    """
 
-    def __init__(self, opener: MemoryOpener) -> None:
-        super().__init__()
-        self._opener = opener
+    def __init__(self, inner: object, may_be_news: Callable[[], bool]) -> None:
+        self._inner = inner
+        self._may_be_news = may_be_news
 
-    def around(self, operation: Any, *, reads: bool) -> Any:
-        """``operation``, timed, after the news."""
-        timed = super().around(operation, reads=reads)
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name in _ASKED_STORES and not callable(found):  # a store may have such an operation
+            return _LoopTurns(found, self._may_be_news)
+        if not inspect.iscoroutinefunction(found):
+            return found
 
         async def after_news(*args: Any, **named: Any) -> Any:
-            if self._opener.waits():
+            if self._may_be_news():
                 await asyncio.sleep(0)
-            return await timed(*args, **named)
+            return await found(*args, **named)
 
         return after_news
 

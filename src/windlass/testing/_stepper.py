@@ -18,8 +18,9 @@ from windlass._core.job.state import State, Verb
 from windlass._settings.settings import WorkerSettings
 from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.storage import Storage
-from windlass._worker.engine import Engine, WorkerDependencies
-from windlass._worker.run.runner import StopCause
+from windlass._worker.dependencies import WorkerDependencies
+from windlass._worker.engine import Engine
+from windlass._worker.run.execution import StopCause
 from windlass.errors import WindlassError
 from windlass.testing._enqueued import all_jobs
 from windlass.testing._isolation import opener_of
@@ -30,6 +31,7 @@ PATIENCE = timedelta(seconds=60)
 """Real time one job may take: a test that hangs tells nobody why."""
 
 _UNWIND = 1.0
+_DECLARED_DEAD = "the worker that runs this test's jobs was buried; bury only workers you started"
 
 
 class StillRunning(WindlassError):
@@ -77,11 +79,14 @@ class Stepper:
         scope = asyncio.timeout(self._patience.total_seconds())
         try:
             async with scope:
-                return await engine.step()
+                took = await engine.step()
         except TimeoutError:
             if not scope.expired():
                 raise
             raise StillRunning(_stuck(engine, self._patience)) from None
+        if engine.identity.lost.is_set():
+            raise WindlassError(_DECLARED_DEAD)
+        return took
 
     async def waiting(self, queues: Sequence[str] | None) -> list[JobRecord]:
         """The waiting jobs a drain may wait for, those of paused queues left out."""
@@ -108,7 +113,7 @@ class Stepper:
         await self.close()
         self._served = tuple(dict.fromkeys((*queues, *self._served)))
         settings = WorkerSettings(shared=self._served, slots=1)
-        engine = self._engine = Engine(self._around, settings, _buried)
+        engine = self._engine = Engine(self._around, settings)
         engine.progress.bind(asyncio.get_running_loop())
         await engine.identity.register()
         self._workers.add(engine.identity.id)
@@ -119,7 +124,7 @@ class Stepper:
         engine, self._engine = self._engine, None
         if engine is None:
             return
-        bodies = [run.body for run in engine.runner.active.values() if run.body is not None]
+        bodies = list(engine.runner.bodies.values())
         for claim in list(engine.runner.active):
             engine.runner.stop(claim, StopCause.INTERRUPT)
         for body in bodies:
@@ -163,8 +168,3 @@ def _stuck(engine: Engine, patience: timedelta) -> str:
         f"at a time here, so a handler that waits for another job's result waits for ever: use "
         f"`async with app.worker():` for such a test."
     )
-
-
-def _buried() -> None:
-    message = "the worker that runs this test's jobs was buried; bury only workers you started"
-    raise WindlassError(message)

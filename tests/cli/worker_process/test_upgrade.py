@@ -56,7 +56,7 @@ class Yard:
         self.folder, self.gate = folder, folder / "gate"
         self._app = Windlass(url)
         self._held = self._app.task(name="held")(_held)
-        self._storage = self._app.blocking.run(StorageOpener(self._app.settings)._open())
+        self._storage = self._app.blocking.run(StorageOpener(self._app.settings).open())
         (folder / "yard.py").write_text(APP.format(url=url), encoding="utf-8")
 
     def enqueue(self) -> str:

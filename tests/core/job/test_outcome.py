@@ -24,10 +24,9 @@ from windlass._core.job.outcome import (
     Succeeded,
     Throttled,
     barred,
-    decide,
 )
 from windlass._core.job.state import FINISHING, State, Verb
-from windlass._core.job.transition import Transition
+from windlass._core.job.transition import Transition, decide
 from windlass._core.limits.backoff import DEFAULT_BACKOFF, Backoff
 from windlass._core.limits.cooldown import DEFAULT_COOL_DOWN, cool_down_steps
 

@@ -69,7 +69,7 @@ _RUNNER = "windlass._worker.run.runner"
 _CODEC = "windlass._core.values.payload:Codec"
 _FINISHER = "windlass._worker.finish.finisher:Finisher"
 _REAPER = "windlass._worker.liveness.reaper:Reaper"
-_CLAIM = "windlass._storage.sqlite.jobs.claim:ClaimedRows.reply"
+_CLAIM = "windlass._storage.sqlite.jobs.claim:ClaimOperation"
 _REGISTER = "windlass._worker.registration:Registration.register"
 
 
@@ -134,7 +134,7 @@ def _everywhere(jobs: str, workers: str, pulse: str) -> dict[str, Point]:
         "claim, answered": Point(f"{jobs}.claim", "after", WORKER, 2, 1, _answered),
         # --- the run
         "run, about to begin": Point(f"{_RUNNER}:Runner.start", "before", WORKER, 2, 1),
-        "run, before the handler": Point(f"{_RUNNER}:set_current", "before", WORKER, 2, 1),
+        "run, before the handler": Point(f"{_CODEC}.decode", "after", WORKER, 2, 1),
         "run, in the handler": Point("tests.crash.harness.shop:halfway", "before", WORKER, 2, 2),
         "run, after the handler": Point(f"{_CODEC}.encode_result", "before", WORKER, 2, 2),
         # --- the finish
@@ -163,12 +163,12 @@ _IN_THE_FILE = {
         "windlass._storage.shared.migrations:apply_sqlite", "after", OPENER, 1, 1, locked=True
     ),
     "opening, about to be answered": Point(
-        "windlass._storage.sqlite.io.writer:_settle", "before", WORKER, 1, 1
+        "windlass._storage.sqlite.io.writer:WriteQueue.settle", "before", WORKER, 1, 1
     ),
-    "claim, before its commit": Point(f"{_JOBS}:claim", "after", WORKER, 1, 1, _claimed, 1, True),
-    "claim, after its commit": Point(_CLAIM, "before", WORKER, 2, 1, _holds_claims),
+    "claim, before its commit": Point(f"{_CLAIM}.run", "after", WORKER, 1, 1, _claimed, 1, True),
+    "claim, after its commit": Point(f"{_CLAIM}.reply", "before", WORKER, 2, 1, _holds_claims),
     "finish, in the midst of its writes": Point(
-        "windlass._storage.sqlite.admin.rollups:RollupChanges.store",
+        "windlass._storage.sqlite.jobs.apply:_count",
         "before",
         WORKER,
         2,

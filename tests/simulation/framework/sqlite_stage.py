@@ -12,10 +12,11 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 
@@ -36,11 +37,16 @@ from windlass._core.values.instants import EPOCH, from_us
 from windlass._storage.protocol.workers import WorkerState
 from windlass._storage.sqlite import SqliteStorage, open_sqlite
 from windlass._storage.sqlite.io.connection import ConnectionSource
+from windlass._storage.sqlite.io.guards import FileGuard
+from windlass._storage.sqlite.io.inline_writer import InlineWriter
 from windlass._storage.sqlite.io.rows import STATES, limits_of
 from windlass._storage.sqlite.io.transactor import FailedOp, Op, Transactor
-from windlass._storage.sqlite.io.writer import InlineWriter
+from windlass._storage.sqlite.io.writer import DEADLINE, Urgency
+from windlass._storage.timings import Durations
 
 __all__ = ["SqliteStage"]
+
+T = TypeVar("T")
 
 _STALL = 0.5
 _FRESH: list[bytes] = []
@@ -168,9 +174,9 @@ class _Recorder:
     def noted(self, op: Op, name: str) -> Op:
         """The same op, with notes taken of what it does; one that fails did nothing."""
 
-        def run(connection: apsw.Connection) -> Any:
+        def run(connection: apsw.Connection, now: int) -> Any:
             self._notes = _Notes(name)
-            result = op(connection)
+            result = op(connection, now)
             self._group.append(self._notes)
             return result
 
@@ -200,23 +206,45 @@ class _Recorder:
             self._around.hub.wake()
 
 
-class _Writer(InlineWriter):
-    """The inline writer, with an eye on it."""
+class _Writer:
+    """The inline writer, with notes taken of what it does."""
 
-    def __init__(self, transactor: Transactor, disk: _Disk | None, recorder: _Recorder) -> None:
-        transactor.source = _Watched(transactor.source, recorder)
-        super().__init__(transactor, disk)
+    def __init__(
+        self,
+        transactor: Transactor,
+        timings: Durations,
+        disk: _Disk | None,
+        recorder: _Recorder,
+    ) -> None:
+        self._recorder = recorder
+        self._inner = InlineWriter(_WatchedTransactor(transactor, recorder), timings, disk)
+        self.transactor = self._inner.transactor
+        self.close = self._inner.close
+
+    def submit(
+        self,
+        op: Callable[[apsw.Connection, int], T],
+        urgency: Urgency = Urgency.NORMAL,
+        *,
+        timeout: timedelta = DEADLINE,
+    ) -> asyncio.Future[T]:
+        noted = self._recorder.noted(op, _OP.get())
+        return self._inner.submit(noted, urgency, timeout=timeout)
+
+
+class _WatchedTransactor(Transactor):
+    """Runs groups on a source whose connections report what they change."""
+
+    def __init__(self, inner: Transactor, recorder: _Recorder) -> None:
+        super().__init__(_Watched(inner.source, recorder), inner.clock)
         self._recorder = recorder
 
-    def _accept(self, op: Op, waiting: Any, timeout: timedelta) -> asyncio.Future[Any]:
-        return super()._accept(self._recorder.noted(op, _OP.get()), waiting, timeout)
-
-    def _group(self, *, patience: float, seconds: float) -> list[tuple[Any, Any]]:
+    def run(self, ops: Iterable[Op], *, patience: float = 30.0) -> list[Any]:
         self._recorder.begin()
-        pairs = super()._group(patience=patience, seconds=seconds)
-        if any(type(result) is not FailedOp for _, result in pairs):
+        results = super().run(ops, patience=patience)
+        if any(type(result) is not FailedOp for result in results):
             self._recorder.commit()
-        return pairs
+        return results
 
 
 class _Watched:
@@ -224,8 +252,11 @@ class _Watched:
 
     def __init__(self, source: ConnectionSource, recorder: _Recorder) -> None:
         self._source, self._recorder = source, recorder
-        self.path, self.turn = source.path, source.turn
-        self.check, self.close = source.check, source.close
+        self.path, self.turn, self.close = source.path, source.turn, source.close
+
+    @property
+    def guard(self) -> FileGuard | None:
+        return self._source.guard
 
     def open(self) -> apsw.Connection:
         connection = self._source.open()
@@ -301,8 +332,8 @@ class SqliteStage:
     async def _open(self, process: SimProcess | None, disk: _Disk | None) -> SqliteStorage:
         writers: list[_Writer] = []
 
-        def make_writer(transactor: Transactor) -> _Writer:
-            writers.append(_Writer(transactor, disk, self._recorder))
+        def make_writer(transactor: Transactor, timings: Durations) -> _Writer:
+            writers.append(_Writer(transactor, timings, disk, self._recorder))
             return writers[0]
 
         storage = await open_sqlite(

@@ -11,7 +11,8 @@ from windlass._admin.jobs import actions
 from windlass._core.job.job import ClaimedJob
 from windlass._core.job.transition import Transition
 from windlass._storage.protocol.jobs import TransitionAnswer
-from windlass._worker.finish.finisher import Finisher, transition_event
+from windlass._worker.finish.events import transition_event
+from windlass._worker.finish.finisher import Finisher
 
 RULE = "24 events"
 

@@ -16,7 +16,7 @@ import msgspec
 
 from tests.simulation.invariants.workers import Poison
 from tests.simulation.world.world import StoreName
-from windlass._core.job import outcome as core_outcome
+from windlass._core.job import transition as core_transition
 from windlass._core.job.job import Claim
 from windlass._core.job.state import State, Verb
 from windlass._storage.memory import MemoryDatabase
@@ -40,7 +40,8 @@ from windlass._worker.engine import Engine
 from windlass._worker.finish.finisher import Finisher
 from windlass._worker.liveness.reaper import Reaper
 from windlass._worker.liveness.store_contact import StoreContact
-from windlass._worker.run.runner import Runner, StopCause
+from windlass._worker.run.execution import StopCause
+from windlass._worker.run.runner import Runner
 
 
 class Patch:
@@ -151,7 +152,7 @@ def a_claim_in_sql_reuses_the_number_of_the_last_one(patch: Patch) -> None:
     patch.sql(sqlite_claim, "claim_number + 1", "max(claim_number, 1)")
 
 
-@mutant("memory", first=79)
+@mutant("memory", first=66)
 def the_reaper_ends_whatever_claim_there_is(patch: Patch) -> None:
     end = ApplyRules.end
 
@@ -282,7 +283,7 @@ def a_claim_answered_under_a_former_name_is_started(patch: Patch) -> None:
 
 @mutant("memory")
 def claims_are_given_back_though_they_run_here(patch: Patch) -> None:
-    patch(Engine, "holds", lambda self, claim: False)
+    patch(Claimer, "_holds", lambda self, claim: False)
 
 
 # --- attempts ---------------------------------------------------------------------------------
@@ -569,7 +570,7 @@ def the_reaper_looks_every_half_minute(patch: Patch) -> None:
 
 @mutant("memory")
 def nobody_is_ever_suspected(patch: Patch) -> None:
-    patch(core_outcome, "SOLO_AFTER", 1000)
+    patch(core_transition, "SOLO_AFTER", 1000)
 
 
 @mutant("memory")
@@ -578,8 +579,8 @@ def a_retry_ignores_that_the_attempts_are_spent(patch: Patch) -> None:
         generous = msgspec.structs.replace(job, max_attempts=job.max_attempts + 1)
         return decide(generous, error, policy, **how)
 
-    decide = core_outcome._try_again
-    patch(core_outcome, "_try_again", again)
+    decide = core_transition._try_again
+    patch(core_transition, "_try_again", again)
 
 
 # --- the first start --------------------------------------------------------------------------
@@ -613,11 +614,11 @@ def what_costs_nothing_clears_the_losses(patch: Patch) -> None:
 
 @mutant("memory", "24 losses")
 def losses_are_counted_and_never_enough(patch: Patch) -> None:
-    lose = core_outcome._lost
+    lose = core_transition._lost
 
     def forgive(job: Any, error: Any, policy: Any, **how: Any) -> Any:
         spared = msgspec.structs.replace(job, solo=False)
         return msgspec.structs.replace(lose(spared, error, policy, **how), solo=False)
 
-    patch(core_outcome, "_lost", forgive)
+    patch(core_transition, "_lost", forgive)
     patch(Poison, "death", lambda self, process: None)

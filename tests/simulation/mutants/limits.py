@@ -265,7 +265,7 @@ def a_repeated_failure_is_followed_up_again(patch: Patch) -> None:
     patch(ApplyRules, "end", again)
 
 
-@mutant("memory", "20 follow-ups", first=114)
+@mutant("memory", "20 follow-ups", first=47)
 def a_cancelled_job_is_followed_up(patch: Patch) -> None:
     accept = ApplyRules.accept
 
@@ -279,7 +279,7 @@ def a_cancelled_job_is_followed_up(patch: Patch) -> None:
 
 @mutant("sqlite", "20 follow-ups")
 def a_failure_in_sql_is_stored_without_its_follow_up(patch: Patch) -> None:
-    patch(sqlite_apply, "insert", lambda connection, jobs, now: [])
+    patch(sqlite_apply, "insert", lambda connection, now, jobs: [])
 
 
 @mutant("memory", "20 follow-ups")

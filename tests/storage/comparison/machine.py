@@ -35,14 +35,9 @@ from windlass._core.job.job import (
     JobRecord,
     NewJob,
 )
-from windlass._core.job.outcome import (
-    Lost,
-    Outcome,
-    Policy,
-    decide,
-)
+from windlass._core.job.outcome import Lost, Outcome, Policy
 from windlass._core.job.state import Verb
-from windlass._core.job.transition import Transition
+from windlass._core.job.transition import Transition, decide
 from windlass._core.job.unique import UniqueKey, Window
 from windlass._core.limits.breaker import Breaker
 from windlass._core.limits.limit import LimitSpec, Rate

@@ -244,8 +244,7 @@ class WakesTheFirstOnly(MemoryDatabase):
 
     def wake(self, queues: QueueNames = None) -> None:
         for subscriber in self.subscribers._all[:1]:
-            if subscriber.cares(queues):
-                subscriber()
+            subscriber.hear(queues)
 
 
 @fails(WakeupConformance.test_who_unsubscribed_is_not_called)

@@ -22,7 +22,7 @@ from windlass._storage.protocol.journal import LogChunk, LogLine
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.shared import migrations as migrate
 from windlass._storage.sqlite import SqliteStorage, open_sqlite
-from windlass._storage.sqlite.io import location
+from windlass._storage.sqlite.io import guards
 from windlass._storage.sqlite.io.connection import MemorySource
 from windlass._storage.sqlite.storage import open_in_memory
 from windlass.errors import StorageReplaced
@@ -125,7 +125,7 @@ async def test_who_looks_is_not_shown_a_file_that_has_gone_and_sees_it_when_it_i
     storage: SqliteStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = 0.0
-    monkeypatch.setattr(location, "monotonic", lambda: seconds)
+    monkeypatch.setattr(guards, "monotonic", lambda: seconds)
     await add(storage, a_job())
     path, away = tmp_path / "jobs.db", tmp_path / "away.db"
     assert len(await storage.workers.workers()) == 1

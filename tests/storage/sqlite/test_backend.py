@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import apsw
 import msgspec
@@ -29,11 +29,9 @@ from windlass._storage.protocol.job_list import JobFilter
 from windlass._storage.protocol.jobs import Want
 from windlass._storage.shared import migrations as migrate
 from windlass._storage.sqlite import SqliteStorage, open_sqlite
-from windlass._storage.sqlite.admin.rollups import histogram
 from windlass._storage.sqlite.io import location
-from windlass._storage.sqlite.io.rows import claimed_jobs
-from windlass._storage.sqlite.jobs.apply import apply
-from windlass._storage.sqlite.jobs.claim import ClaimedRows, claim
+from windlass._storage.sqlite.jobs.apply import apply, histogram
+from windlass._storage.sqlite.jobs.claim import ClaimOperation, claimed_jobs
 from windlass._storage.sqlite.jobs.insert import insert
 from windlass._storage.sqlite.limits.budgets import SqliteBudgets
 from windlass.errors import ConfigError, InvalidArgument, StorageError
@@ -92,9 +90,18 @@ def look(file: Path, sql: str) -> list[Any]:
         connection.close()
 
 
-def take(connection: apsw.Connection, limit: int, now: int = NOW) -> ClaimedRows:
+class OwnSchema:
+    """Of whatever version, it is known."""
+
+    last_known = 10**6
+
+    def refuse_newer(self, connection: apsw.Connection) -> NoReturn:
+        raise AssertionError(connection)
+
+
+def take(connection: apsw.Connection, limit: int, now: int = NOW) -> ClaimOperation:
     wants = [Want("default", limit)]
-    return claim(connection, "w1", wants, total=limit, solo=False, now=now)
+    return ClaimOperation(OwnSchema(), "w1", wants, total=limit).run(connection, now)
 
 
 def define(connection: apsw.Connection, *specs: LimitSpec) -> None:
@@ -288,7 +295,7 @@ IMPOSSIBLE = {
 
 @pytest.mark.parametrize("change", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 def test_an_impossible_row_is_refused(connection: apsw.Connection, change: str) -> None:
-    insert(connection, [a_job()], NOW)
+    insert(connection, NOW, [a_job()])
     with pytest.raises(apsw.ConstraintError):
         connection.execute("UPDATE jobs SET " + change)  # noqa: S608 -- from the list above
 
@@ -300,17 +307,17 @@ def test_a_bay_closed_until_a_unit_returns_waits_for_a_unit(connection: apsw.Con
 
 def test_a_number_is_never_used_again(connection: apsw.Connection) -> None:
     """A claim is fenced by it: after a delete it must not mean another job."""
-    insert(connection, [a_job(), a_job()], NOW)
+    insert(connection, NOW, [a_job(), a_job()])
     (newest,) = connection.execute("SELECT max(seq) FROM jobs").fetchall()[0]
     connection.execute("DELETE FROM jobs WHERE seq = ?", (newest,))
-    insert(connection, [a_job()], NOW)
+    insert(connection, NOW, [a_job()])
     assert connection.execute("SELECT max(seq) FROM jobs").get > newest
 
 
 def test_an_id_that_is_no_id_is_refused(connection: apsw.Connection) -> None:
     for wrong in ("", "xyz", "00" * 15, "0" * 33, "0 " * 16):
         with pytest.raises(InvalidArgument, match="32 hex digits"):
-            insert(connection, [a_job(id=wrong)], NOW)
+            insert(connection, NOW, [a_job(id=wrong)])
 
 
 # --- instants and histograms ------------------------------------------------------------------
@@ -330,7 +337,7 @@ def test_a_histogram_by_slices_counts_as_one_by_one() -> None:
     chance = seeded(8)
     for size in (0, 1, 2, 200):
         durations = [int(10 ** (chance.random() * 9)) - 3 for _ in range(size)]
-        assert histogram(list(durations)) == Counter(map(bucket_of, durations))
+        assert histogram(list(durations), {}) == Counter(map(bucket_of, durations))
 
 
 # --- what operations cost ---------------------------------------------------------------------
@@ -352,15 +359,15 @@ def statements(connection: apsw.Connection, run: Callable[[], object]) -> list[s
     return seen
 
 
-def test_a_claim_without_limits_is_four_statements_and_a_finish_five(
+def test_a_claim_without_limits_is_five_statements_and_so_is_a_finish(
     connection: apsw.Connection,
 ) -> None:
-    insert(connection, [a_job() for _ in range(200)], NOW)
-    taken: list[ClaimedRows] = []
-    assert len(statements(connection, lambda: taken.append(take(connection, 200)))) == 4
+    insert(connection, NOW, [a_job() for _ in range(200)])
+    taken: list[ClaimOperation] = []
+    assert len(statements(connection, lambda: taken.append(take(connection, 200)))) == 5
     ends = [transition.succeed(job, by="w1", result=b"1") for job in taken[0].reply().jobs]
     assert len(ends) == 200
-    assert len(statements(connection, lambda: apply(connection, ends, NOW))) == 5
+    assert len(statements(connection, lambda: apply(connection, NOW, ends))) == 5
 
 
 def changed_rows(connection: apsw.Connection, table: str, run: Callable[[], object]) -> int:
@@ -377,12 +384,12 @@ def test_a_unit_that_returns_touches_one_bay_and_no_lane_however_many_wait(
     connection: apsw.Connection,
 ) -> None:
     define(connection, LimitSpec(name="all", concurrency=1), LimitSpec(name="key", concurrency=1))
-    insert(connection, [limited("all", f"key:{n}") for n in range(500)], NOW)
+    insert(connection, NOW, [limited("all", f"key:{n}") for n in range(500)])
     (job,) = take(connection, 10).reply().jobs
     assert not take(connection, 10).claimed, "closed, and known to be"
 
     end = [transition.succeed(job, by="w1", result=None)]
-    assert changed_rows(connection, "lanes", lambda: apply(connection, end, NOW)) == 0
+    assert changed_rows(connection, "lanes", lambda: apply(connection, NOW, end)) == 0
     assert len(take(connection, 10).reply().jobs) == 1
     (row,) = connection.execute("SELECT count(*), min(opens_at IS NULL) FROM bays").fetchall()
     assert row == (1, 1)
@@ -390,7 +397,7 @@ def test_a_unit_that_returns_touches_one_bay_and_no_lane_however_many_wait(
 
 def test_a_claim_on_closed_lanes_visits_none_of_them(connection: apsw.Connection) -> None:
     define(connection, LimitSpec(name="all", concurrency=1))
-    insert(connection, [limited("all") for _ in range(50)], NOW)
+    insert(connection, NOW, [limited("all") for _ in range(50)])
     assert len(take(connection, 10).reply().jobs) == 1
     again = statements(connection, lambda: take(connection, 10))
     assert not [sql for sql in again if "lane_jobs" in sql or "FROM jobs\n WHERE lane" in sql]
@@ -401,21 +408,23 @@ def test_a_claim_that_visits_too_many_closed_lanes_says_to_ask_again(
 ) -> None:
     define(connection, LimitSpec(name="key", concurrency=1))
     keys = [f"key:{n:03}" for n in range(100)]
-    insert(connection, [limited(key) for key in keys], NOW)
+    insert(connection, NOW, [limited(key) for key in keys])
     assert len(take(connection, 100).reply().jobs) == 100
-    insert(connection, [limited(key) for key in keys], NOW)
-    (last,) = insert(connection, [a_job()], NOW)
+    insert(connection, NOW, [limited(key) for key in keys])
+    (last,) = insert(connection, NOW, [a_job()])
 
-    first = take(connection, 1)
-    assert not first.claimed
-    assert first.next_at == NOW, "64 closed lanes were visited; the others stand before the job"
+    first = take(connection, 1).reply()
+    assert not first.jobs
+    assert first.next_at == from_us(NOW), (
+        "64 closed lanes were visited; the others stand before the job"
+    )
     second = take(connection, 1).reply()
     assert [job.claim.job for job in second.jobs] == [last.id]
 
 
 def test_a_hold_that_was_left_behind_counts_for_nothing(connection: apsw.Connection) -> None:
     define(connection, LimitSpec(name="api", concurrency=1))
-    insert(connection, [limited("api")], NOW)
+    insert(connection, NOW, [limited("api")])
     connection.execute("INSERT INTO holds VALUES ('api', 1, 7), ('api', 999, 1)")
     assert len(take(connection, 1).reply().jobs) == 1
 

@@ -21,13 +21,8 @@ from windlass._storage.shared.worker_locks import (
     is_holder_dead,
 )
 from windlass._storage.sqlite.io.connection import connect, connect_reader, disconnect, translate
-from windlass._storage.sqlite.io.files import (
-    DatabaseFiles,
-    FileGuard,
-    FileWriteLock,
-    filesystem_of,
-    prepare_file,
-)
+from windlass._storage.sqlite.io.files import DatabaseFiles, filesystem_of, prepare_file
+from windlass._storage.sqlite.io.guards import FileGuard, FileWriteLock
 from windlass.errors import (
     StorageError,
     StorageFull,

@@ -38,7 +38,7 @@ from windlass._storage.sqlite.io.writer import Writer
 files = prepare_file(sys.argv[1])
 entered = threading.Event()
 
-def slow(connection):
+def slow(connection, now):
     connection.execute("INSERT INTO t VALUES ('parent')")
     entered.set()
     threading.Event().wait(0.5)
@@ -58,7 +58,7 @@ def child():
     async def write():
         writer = Writer(Transactor(FileSource(files)))
         async with asyncio.timeout(10):
-            await writer.submit(lambda c: c.execute("INSERT INTO t VALUES ('child')").fetchall())
+            await writer.submit(lambda c, _: c.execute("INSERT INTO t VALUES ('child')").fetchall())
     try:
         asyncio.new_event_loop().run_until_complete(write())
     except BaseException as error:
@@ -129,7 +129,7 @@ def test_whoever_waits_for_a_stranger_lets_the_others_take_their_turn(
 
     def wait() -> None:
         with pytest.raises(StoreBusy):
-            transactor.run([lambda connection: connection.execute("SELECT 1").get], patience=3.0)
+            transactor.run([lambda connection, _: connection.execute("SELECT 1").get], patience=3.0)
 
     waiting = threading.Thread(target=wait)
     waiting.start()

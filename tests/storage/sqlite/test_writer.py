@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import subprocess
 import sys
 import threading
@@ -17,24 +16,25 @@ import pytest
 from windlass._storage.sqlite.io import writer as writing
 from windlass._storage.sqlite.io.connection import FileSource, MemorySource, connect, disconnect
 from windlass._storage.sqlite.io.files import DatabaseFiles, prepare_file
+from windlass._storage.sqlite.io.inline_writer import InlineWriter
 from windlass._storage.sqlite.io.transactor import FailedOp, Op, Transactor
-from windlass._storage.sqlite.io.writer import InlineWriter, Writer
+from windlass._storage.sqlite.io.writer import Urgency, Writer
 from windlass.errors import StorageError, StorageFull, StorageReplaced, StoreBusy
 
 
 def insert(x: object) -> Op:
-    def op(connection: apsw.Connection) -> object:
+    def op(connection: apsw.Connection, _: int) -> object:
         connection.execute("INSERT INTO t VALUES (?)", (x,))
         return x
 
     return op
 
 
-def rows(connection: apsw.Connection) -> list[Any]:
+def rows(connection: apsw.Connection, _: int = 0) -> list[Any]:
     return [x for (x,) in connection.execute("SELECT x FROM t ORDER BY rowid").fetchall()]
 
 
-def failing(connection: apsw.Connection) -> None:
+def failing(connection: apsw.Connection, _: int) -> None:
     connection.execute("INSERT INTO t VALUES ('never')")
     raise KeyError("planted")
 
@@ -47,9 +47,9 @@ class CountingTransactor(Transactor):
         self.groups: list[int] = []
         self.begun = threading.Event()
 
-    def _finish(self, connection: apsw.Connection, results: list[Any]) -> list[Any]:
+    def _commit(self, connection: apsw.Connection, results: list[Any]) -> list[Any]:
         self.groups.append(len(results))
-        return super()._finish(connection, results)
+        return super()._commit(connection, results)
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ class Gate:
         self.entered = threading.Event()
         self.leave = threading.Event()
 
-    def __call__(self, connection: apsw.Connection) -> str:
+    def __call__(self, connection: apsw.Connection, now: int) -> str:
         self.entered.set()
         assert self.leave.wait(30)
         return "gate"
@@ -140,7 +140,7 @@ def test_a_failing_op_does_not_harm_its_neighbours(
 def test_an_error_of_sqlite_in_an_op_is_translated_and_keeps_its_cause(
     transactor: CountingTransactor,
 ) -> None:
-    (failed,) = transactor.run([lambda c: c.execute("SELECT nonsense")])
+    (failed,) = transactor.run([lambda c, _: c.execute("SELECT nonsense")])
     assert isinstance(failed.error, StorageError)
     assert isinstance(failed.error.__cause__, apsw.SQLError)
 
@@ -186,7 +186,7 @@ def test_a_full_disk_refuses_the_op_loses_nothing_and_heals(
 def test_what_sqlite_dropped_with_a_neighbour_is_never_reported_as_stored(
     transactor: CountingTransactor, files: DatabaseFiles
 ) -> None:
-    def dropped(connection: apsw.Connection) -> None:
+    def dropped(connection: apsw.Connection, _: int) -> None:
         connection.execute("ROLLBACK")  # as SQLite does by itself after some I/O errors
         raise apsw.exception_for(apsw.SQLITE_IOERR)
 
@@ -202,7 +202,9 @@ def test_a_savepoint_that_fails_takes_the_group_with_it(
 ) -> None:
     transactor.run([insert(0)])
     before = transactor.connection
-    results = transactor.run([insert(1), lambda c: c.execute("RELEASE op").fetchall(), insert(2)])
+    results = transactor.run(
+        [insert(1), lambda c, _: c.execute("RELEASE op").fetchall(), insert(2)]
+    )
     assert [type(result.error) for result in results] == [StorageError] * 2
     assert results[0].error is not results[1].error
     assert transactor.connection is not before
@@ -243,7 +245,7 @@ def test_a_failed_commit_acknowledges_nothing_and_gets_a_fresh_connection(
 def test_a_connection_that_met_an_io_error_is_not_trusted_again(
     transactor: CountingTransactor,
 ) -> None:
-    def broken(connection: apsw.Connection) -> None:
+    def broken(connection: apsw.Connection, _: int) -> None:
         raise apsw.exception_for(apsw.SQLITE_IOERR_READ)
 
     transactor.run([insert(1), broken])
@@ -316,7 +318,10 @@ async def test_urgent_ops_go_ahead_of_the_queue(writer: Writer, files: DatabaseF
     first = writer.submit(gate)
     await gate.inside()
     later = [writer.submit(insert("later")), writer.submit(insert("later"))]
-    urgent = [writer.submit_first(insert("first")), writer.submit_first(insert("second"))]
+    urgent = [
+        writer.submit(insert("first"), Urgency.FIRST),
+        writer.submit(insert("second"), Urgency.FIRST),
+    ]
     gate.leave.set()
     await asyncio.gather(first, *later, *urgent)
     assert stored(files) == ["first", "second", "later", "later"]
@@ -330,7 +335,10 @@ async def test_what_slots_wait_for_goes_ahead_and_ends_its_group(
     first = writer.submit(gate)
     await gate.inside()
     later = [writer.submit(insert("later")), writer.submit(insert("later"))]
-    soon = [writer.submit_soon(insert("soon")), writer.submit_first(insert("first"))]
+    soon = [
+        writer.submit(insert("soon"), Urgency.SOON),
+        writer.submit(insert("first"), Urgency.FIRST),
+    ]
     gate.leave.set()
     await asyncio.gather(first, *later, *soon)
     assert stored(files) == ["first", "soon", "later", "later"]
@@ -355,7 +363,7 @@ async def test_a_failing_op_fails_its_submitter_alone(writer: Writer, files: Dat
 async def test_no_exception_of_an_op_ends_the_writer(
     writer: Writer, planted: BaseException
 ) -> None:
-    def op(connection: apsw.Connection) -> None:
+    def op(connection: apsw.Connection, _: int) -> None:
         raise planted
 
     future = writer.submit(op)
@@ -397,8 +405,8 @@ async def test_cancelling_the_caller_drops_a_waiting_op_and_spares_one_that_has_
 ) -> None:
     gate = Gate()
 
-    def gated_insert(connection: apsw.Connection) -> None:
-        gate(connection)
+    def gated_insert(connection: apsw.Connection, _: int) -> None:
+        gate(connection, 0)
         connection.execute("INSERT INTO t VALUES ('begun')")
 
     async def call(op: Op) -> None:
@@ -417,7 +425,7 @@ async def test_cancelling_the_caller_drops_a_waiting_op_and_spares_one_that_has_
 
 async def test_ops_come_from_any_event_loop(writer: Writer, files: DatabaseFiles) -> None:
     async def beat() -> list[object]:
-        return [await writer.submit_first(insert(f"beat {n}")) for n in range(5)]
+        return [await writer.submit(insert(f"beat {n}"), Urgency.FIRST) for n in range(5)]
 
     answers: list[list[object]] = []
     thread = threading.Thread(target=lambda: answers.append(asyncio.run(beat())))
@@ -502,7 +510,7 @@ async def test_a_database_that_cannot_be_opened_fails_every_op_and_is_tried_agai
     results = await asyncio.gather(*(writer.submit(rows) for _ in range(3)), return_exceptions=True)
     assert [type(result) for result in results] == [StorageError] * 3
     Path(files.path).write_bytes(b"")
-    assert await writer.submit(lambda c: c.execute("SELECT 1").get) == 1
+    assert await writer.submit(lambda c, _: c.execute("SELECT 1").get) == 1
     await writer.close()
 
 
@@ -517,7 +525,7 @@ from windlass._storage.sqlite.io.transactor import Transactor
 from windlass._storage.sqlite.io.writer import Writer
 
 def insert(n):
-    return lambda c: c.execute("INSERT INTO t VALUES (?)", (n,)).fetchall()
+    return lambda c, _: c.execute("INSERT INTO t VALUES (?)", (n,)).fetchall()
 
 async def write(writer, n):
     await writer.submit(insert(n))
@@ -568,8 +576,9 @@ async def main():
     writer = Writer(Transactor(FileSource(prepare_file(path))))
     async def one(part):
         for n in range(count // together):
+            row = (f"{name} {part} {n}",)
             await writer.submit(
-                lambda c: c.execute("INSERT INTO t VALUES (?)", (f"{name} {part} {n}",)).fetchall()
+                lambda c, _: c.execute("INSERT INTO t VALUES (?)", row).fetchall()
             )
     await asyncio.gather(*(one(part) for part in range(together)))
     await writer.close()
@@ -613,8 +622,8 @@ async def main():
     writer = Writer(Transactor(FileSource(prepare_file(sys.argv[1]))))
     steps = [Migration(1, "one", "CREATE TABLE t (x)"), Migration(2, "two", "CREATE TABLE u (x)")]
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    applied = await writer.submit(lambda c: apply_sqlite(c, steps, now))
-    await writer.submit(lambda c: c.execute("INSERT INTO t VALUES (1)").fetchall())
+    applied = await writer.submit(lambda c, _: apply_sqlite(c, steps, now))
+    await writer.submit(lambda c, _: c.execute("INSERT INTO t VALUES (1)").fetchall())
     await writer.close()
     print(len(applied))
 
@@ -667,7 +676,7 @@ class Planted:
 
 def on_memory() -> CountingTransactor:
     transactor = CountingTransactor(MemorySource())
-    transactor.run([lambda c: c.execute("CREATE TABLE t (x)")])
+    transactor.run([lambda c, _: c.execute("CREATE TABLE t (x)")])
     transactor.groups.clear()
     return transactor
 
@@ -676,8 +685,12 @@ def on_memory() -> CountingTransactor:
 async def test_inline_everything_submitted_in_one_turn_is_one_group(
     faults: Callable[[], Planted] | None,
 ) -> None:
-    writer = InlineWriter(on_memory(), faults() if faults else None)
-    futures = [writer.submit(insert(1)), writer.submit(failing), writer.submit_first(insert(0))]
+    writer = InlineWriter(on_memory(), faults=faults() if faults else None)
+    futures = [
+        writer.submit(insert(1)),
+        writer.submit(failing),
+        writer.submit(insert(0), Urgency.FIRST),
+    ]
     results = await asyncio.gather(*futures, return_exceptions=True)
     assert results[0] == 1
     assert isinstance(results[1], KeyError)
@@ -690,7 +703,7 @@ async def test_inline_everything_submitted_in_one_turn_is_one_group(
 
 
 async def test_inline_an_error_before_a_group_means_that_nothing_was_done() -> None:
-    writer = InlineWriter(on_memory(), Planted(before=StoreBusy("planted")))
+    writer = InlineWriter(on_memory(), faults=Planted(before=StoreBusy("planted")))
     results = await asyncio.gather(
         writer.submit(insert(1)), writer.submit(insert(2)), return_exceptions=True
     )
@@ -699,7 +712,8 @@ async def test_inline_an_error_before_a_group_means_that_nothing_was_done() -> N
 
 
 async def test_inline_an_error_after_a_group_hides_what_was_done() -> None:
-    writer = InlineWriter(on_memory(), faults := Planted(after=StoreBusy("planted")))
+    faults = Planted(after=StoreBusy("planted"))
+    writer = InlineWriter(on_memory(), faults=faults)
     results = await asyncio.gather(
         writer.submit(insert(1)), writer.submit(insert(2)), return_exceptions=True
     )
@@ -732,4 +746,3 @@ def test_an_op_needs_a_running_loop(files: DatabaseFiles) -> None:
     writer = InlineWriter(Transactor(FileSource(files)))
     with pytest.raises(RuntimeError, match="no running event loop"):
         writer.submit(insert(1))
-    assert os.getpid() == writer._pid

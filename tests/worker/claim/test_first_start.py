@@ -9,7 +9,8 @@ import pytest
 from tests.worker.fixtures import World, simulate, working
 from windlass import Snooze
 from windlass._core.job.state import State, Verb
-from windlass._worker.run.runner import Runner, StopCause
+from windlass._worker.run.execution import StopCause
+from windlass._worker.run.runner import Runner
 from windlass.errors import JobExpired
 
 

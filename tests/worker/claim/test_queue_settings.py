@@ -62,7 +62,7 @@ async def test_a_queue_s_settings_hold_for_its_own_jobs_alone() -> None:
 async def test_jobs_whose_task_nobody_has_follow_their_queue_when_they_are_lost() -> None:
     async with bench() as it:
         await it.app.admin.queues.set("default", backoff=Backoff.fixed(77))
-        await it.engine.policy.queues.step()
+        await it.engine.decisions.queues.step()
         job = await failing(it).enqueue()
         reply = await it.store.storage.jobs.claim(
             it.engine.identity.id, it.engine.slots.wants()[0], total=1
@@ -70,7 +70,7 @@ async def test_jobs_whose_task_nobody_has_follow_their_queue_when_they_are_lost(
         (claimed,) = reply.jobs
         assert claimed.claim.job == job.id
         it.app.tasks._tasks.clear()
-        assert it.engine.policy(claimed).backoff == Backoff.fixed(77)
+        assert it.engine.decisions.policy_of(claimed).backoff == Backoff.fixed(77)
 
 
 async def test_a_queue_may_keep_nothing_where_the_app_keeps_all_and_the_other_way_round() -> None:
@@ -102,7 +102,7 @@ async def test_retention_of_a_queue_is_its_own() -> None:
         jobs = [await it.run(good.call()), await it.run(bad.call())]
         leader = Leader(it.store.storage.leader, it.engine.identity, lease=15 * SECOND)
         assert await leader.step()
-        queues = it.engine.policy.queues
+        queues = it.engine.decisions.queues
         pruner = Pruner(it.store.storage, it.app.settings, queues, parts_of(it.app).hooks.bus)
         it.clock.advance(61)
         assert await pruner.step() == 1
@@ -202,10 +202,10 @@ async def test_rules_are_made_once_until_something_is_set() -> None:
     async with bench() as it:
         task = failing(it)
         await it.run(task.call())
-        made = dict(it.engine.policy._made)
+        made = dict(it.engine.decisions._made)
         await it.run(task.call())
-        assert it.engine.policy._made.keys() == made.keys() == {("job", "default")}
-        assert it.engine.policy._made["job", "default"] is made["job", "default"]
+        assert it.engine.decisions._made.keys() == made.keys() == {("job", "default")}
+        assert it.engine.decisions._made["job", "default"] is made["job", "default"]
         await it.app.admin.queues.set("other", max_running=1)
-        await it.engine.policy.queues.step()
-        assert it.engine.policy._made == {}
+        await it.engine.decisions.queues.step()
+        assert it.engine.decisions._made == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
@@ -17,7 +18,7 @@ from windlass._worker.claim.slots import Slots
 
 
 def make(**options: object) -> Slots:
-    return Slots(WorkerSettings(**options), lambda: None)  # type: ignore[arg-type]
+    return Slots(WorkerSettings(**options), asyncio.Event())  # type: ignore[arg-type]
 
 
 def serve(slots: Slots, waiting: Counter[str]) -> list[str]:
@@ -133,13 +134,23 @@ def test_no_queue_starves_whatever_the_weights_and_however_little_room(
         assert served[name] >= weight
 
 
-def test_room_is_announced_when_a_job_ends() -> None:
-    freed: list[int] = []
-    slots = Slots(WorkerSettings(slots=2), lambda: freed.append(slots.free))
+def test_room_is_announced_when_a_job_ends_if_the_claimer_waits_for_it() -> None:
+    slots = Slots(WorkerSettings(slots=2), wake := asyncio.Event())
     slots.take("default")
-    assert freed == []
+    assert not wake.is_set()
     slots.give("default")
-    assert freed == [2]
+    assert slots.free == 2
+    assert wake.is_set()
+
+    wake.clear()
+    slots.await_room(awaited=False)
+    slots.take("default")
+    slots.give("default")
+    slots.ring()
+    assert not wake.is_set()
+    slots.await_room(awaited=True)
+    slots.ring()
+    assert wake.is_set()
 
 
 # --- claims --------------------------------------------------------------------------------------

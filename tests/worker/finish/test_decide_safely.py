@@ -14,7 +14,6 @@ from windlass import Backoff
 from windlass._core.job.outcome import Policy
 from windlass._core.job.state import State
 from windlass._tasks.task import Task
-from windlass._worker.run.runner import Execution
 
 
 class Broken(Backoff, frozen=True, kw_only=True):
@@ -38,7 +37,7 @@ def with_backoff(it: Bench, backoff: Backoff, end: Any) -> Task[[], object]:
     async def job() -> object:
         return end()
 
-    it.engine.policy._made["job", "default"] = (job, Policy(backoff=backoff))
+    it.engine.decisions._made["job", "default"] = (job, Policy(backoff=backoff))
     return job
 
 
@@ -70,8 +69,8 @@ async def test_a_policy_that_cannot_be_found_out_takes_no_success_away(
         def make(task: str, queue: str) -> Policy:
             raise LookupError(task, queue)
 
-        it.engine.policy._made.clear()
-        monkeypatch.setattr(it.engine.policy, "_make", make)
+        it.engine.decisions._made.clear()
+        monkeypatch.setattr(it.engine.decisions, "_make", make)
         job = await it.run(task.call())
         assert (job.state, job.result) == (State.SUCCEEDED, b"5")
 
@@ -102,15 +101,12 @@ def test_a_run_without_a_body_does_not_keep_a_worker_from_stopping() -> None:
         worker = await make_worker(world.app)
         running = asyncio.create_task(worker.run())
         await world.until(1)
-        (run,) = worker.engine.runner.active.values()
-        bodiless: Execution = run
-        body, bodiless.body = bodiless.body, None
+        _, body = worker.engine.runner.bodies.popitem()
         worker.stop()
         worker.stop()
         await running
-        if body is not None:
-            body.cancel()
-            await asyncio.wait([body])
+        body.cancel()
+        await asyncio.wait([body])
         return world.loop.time()
 
     assert simulate(scenario) < 10

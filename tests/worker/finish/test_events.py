@@ -179,7 +179,7 @@ async def test_a_claim_answered_too_late_is_told_of_with_its_return() -> None:
 
         async def claim(call: Hook, *args: Any, **options: Any) -> Any:
             reply = await call(*args, **options)
-            it.engine.claimer.quiet = True
+            it.engine.claimer.quiet.set()
             return reply
 
         it.store.on("jobs.claim", claim)
@@ -212,9 +212,8 @@ async def test_two_sweeps_of_one_worker_tell_of_a_lost_run_once() -> None:
             storage,
             it.engine.identity,
             StoreContact(beat=lease, lease=lease, clock=lambda: 100.0),
-            policy=it.engine.policy,
+            decisions=it.engine.decisions,
             bus=parts_of(it.app).hooks.bus,
-            chance=lambda: 0.5,
         )
         await asyncio.gather(reaper.reap(), reaper.reap())
         assert verbs(events) == [Verb.RETRY]

@@ -43,7 +43,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 async def stepping(app: Windlass) -> AsyncIterator[Engine]:
     """An engine that moves only when it is stepped."""
     around = await parts_of(app).workers.dependencies()
-    engine = Engine(around, parts_of(app).workers.settings(slots=10), lambda: None)
+    engine = Engine(around, parts_of(app).workers.settings(slots=10))
     await engine.identity.register()
     yield engine
     await around.storage.workers.leave(engine.identity.id, [])
@@ -57,10 +57,8 @@ def reaper_of(app: Windlass, engine: Engine) -> Reaper:
         engine._around.storage,
         engine.identity,
         presence,
-        policy=engine.policy,
+        decisions=engine.decisions,
         bus=parts_of(app).hooks.bus,
-        chance=lambda: 0.5,
-        follow=engine.following,
     )
 
 
@@ -141,7 +139,7 @@ async def test_whatever_ends_a_waiting_job_is_told_once(url: str) -> None:
         assert run is not None
         assert told() == [("enqueued", run.id), ("expire", made.id)], "by a schedule"
         await past(storage, run.id)
-        pruner = Pruner(storage, app.settings, engine.policy.queues, parts_of(app).hooks.bus)
+        pruner = Pruner(storage, app.settings, engine.decisions.queues, parts_of(app).hooks.bus)
         await pruner.step()
         assert told() == [("expire", run.id)], "by retention"
         await app.admin.schedules.create("mails", Manual(), mail.call(), overlap="allow")

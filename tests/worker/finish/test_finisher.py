@@ -12,9 +12,11 @@ from tests.worker.fixtures import Bench, Hook, World, bench, logged, register, s
 from windlass._app.parts import parts_of
 from windlass._core.job.event import Event, JobMoved
 from windlass._core.job.job import ClaimedJob, JobRecord
+from windlass._core.job.outcome import Succeeded
 from windlass._core.job.state import State, Verb
 from windlass._core.job.transition import Transition, succeed
 from windlass._storage.protocol.jobs import Applied, Want
+from windlass._worker.run.execution import RunEnded
 from windlass.errors import StorageReplaced, StorageUnavailable
 
 
@@ -36,7 +38,7 @@ async def claims(it: Bench, count: int, worker: str | None = None) -> list[Claim
 
 def finished(it: Bench, jobs: Sequence[ClaimedJob]) -> None:
     for job in jobs:
-        it.engine.finisher.add(job, succeed(job, by=job.worker, result=None))
+        it.engine.finisher.add(RunEnded(job, Succeeded()))
 
 
 async def states(it: Bench, jobs: Sequence[ClaimedJob]) -> list[State]:
@@ -174,11 +176,11 @@ async def test_an_outcome_counts_as_held_until_the_store_has_answered() -> None:
         finished(it, [job])
         finisher = it.engine.finisher
         assert finisher.holds(job.claim)
-        assert finisher.backlog == 1
+        assert len(finisher.waiting) == 1
 
         async def look(call: Hook, transitions: Sequence[Transition]) -> Applied:
             assert finisher.holds(job.claim)
-            assert finisher.backlog == 0
+            assert not finisher.waiting
             assert not finisher.idle
             applied: Applied = await call(transitions)
             return applied
@@ -359,7 +361,7 @@ async def test_an_outcome_of_a_job_that_is_gone_emits_nothing() -> None:
         moved.clear()
         transition = succeed(job, by=job.worker, result=None, keep=False)
         for _ in range(2):
-            it.engine.finisher.add(job, transition)
+            it.engine.finisher.waiting[job.claim] = (job, transition)
             await it.engine.finisher.flush()
         assert [event.verb for event in moved] == [Verb.SUCCEED]
         assert it.engine.finisher.counts == {Verb.SUCCEED: 1, "unknown": 1}
@@ -391,6 +393,6 @@ async def test_an_event_follows_the_verb_that_was_answered() -> None:
         moved = listening(it)
         (job,) = await claims(it, 1)
         await parts_of(it.app).producer.cancel(job.claim.job)
-        it.engine.finisher.add(job, Transition(Verb.RETRY, job.claim, job.worker))
+        it.engine.finisher.waiting[job.claim] = (job, Transition(Verb.RETRY, job.claim, job.worker))
         await it.engine.finisher.flush()
         assert [(event.verb, event.delay) for event in moved] == [(Verb.CANCEL, None)]

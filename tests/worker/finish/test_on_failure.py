@@ -274,10 +274,8 @@ def reaper_of(it: Bench) -> Reaper:
         it.store.storage,
         it.engine.identity,
         presence,
-        policy=it.engine.policy,
+        decisions=it.engine.decisions,
         bus=parts_of(it.app).hooks.bus,
-        chance=lambda: 0.5,
-        follow=it.engine.following,
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.worker.fixtures import working
 from windlass import Context, Secret, Windlass
 from windlass._app.parts import parts_of
 from windlass.errors import JobFailed
@@ -36,8 +37,7 @@ async def test_lines_events_errors_and_facts_are_kept_without_secrets(url: str) 
 
     async with app:
         beaten = asyncio.Event()
-        workers = parts_of(app).workers
-        async with workers.running(workers.settings(), on_beat=beaten.set):
+        async with working(app, simulated=False, on_live=beaten.set):
             job = await pay.enqueue("canary-4111")
             with pytest.raises(JobFailed, match=r"\*\*\* was refused"):
                 await job.result(timeout=20)

@@ -54,8 +54,7 @@ async def test_a_worker_says_what_it_can_run_what_its_clock_shows_and_what_memor
 
         storage = await parts_of(app).storage()
         beaten = asyncio.Event()
-        workers = parts_of(app).workers
-        async with workers.running(workers.settings(), on_beat=beaten.set):
+        async with working(app, simulated=False, on_live=beaten.set):
             await asyncio.wait_for(beaten.wait(), 10)
         (row,) = await storage.workers.workers()
         assert {"shop.mail", "shop.pay"} <= set(row.start.tasks)

@@ -36,7 +36,7 @@ async def leading(it: Bench) -> Leader:
 
 def pruner_of(it: Bench) -> Pruner:
     return Pruner(
-        it.store.storage, it.app.settings, it.engine.policy.queues, parts_of(it.app).hooks.bus
+        it.store.storage, it.app.settings, it.engine.decisions.queues, parts_of(it.app).hooks.bus
     )
 
 

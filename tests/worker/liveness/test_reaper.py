@@ -49,9 +49,8 @@ def reaper_of(it: Bench, *, may_judge: bool = True) -> Reaper:
         it.store.storage,
         it.engine.identity,
         presence,
-        policy=it.engine.policy,
+        decisions=it.engine.decisions,
         bus=parts_of(it.app).hooks.bus,
-        chance=lambda: 0.5,
     )
 
 

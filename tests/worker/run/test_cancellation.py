@@ -25,7 +25,7 @@ from windlass._core.job.job import Claim, JobId, JobRecord
 from windlass._core.job.state import State, Verb
 from windlass._storage.protocol.jobs import CancelAnswer
 from windlass._system.seams import Seams
-from windlass._worker.run.runner import StopCause
+from windlass._worker.run.execution import StopCause
 from windlass.errors import JobCancelled
 
 # --- waiting -------------------------------------------------------------------------------------

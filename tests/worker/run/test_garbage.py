@@ -4,7 +4,7 @@ import gc
 
 from tests.worker.fixtures import MIDDLE
 from windlass import Windlass
-from windlass._worker.run.runner import Execution
+from windlass._worker.run.execution import Execution
 
 
 async def test_a_finished_run_leaves_nothing_for_the_garbage_collector() -> None:

@@ -346,9 +346,7 @@ async def test_a_thread_that_outlives_its_run_still_has_its_say() -> None:
         it.engine.lines.bind(asyncio.get_running_loop())
         job = await parts_of(it.app).producer.enqueue_call(slow.call())
         await it.engine.claimer.step()
-        (run,) = it.engine.runner.active.values()
-        assert run.body is not None
-        await asyncio.wait([run.body])
+        await asyncio.wait(list(it.engine.runner.bodies.values()))
         release.set()
         await until(lambda: it.engine.slots.used == 0)
         await it.engine.lines.close()

@@ -23,7 +23,7 @@ from windlass._core.job.state import State
 from windlass._tasks.handle import Job
 from windlass._tasks.hooks import CallNext, Middleware
 from windlass._tasks.task import Call
-from windlass._worker.run.runner import StopCause
+from windlass._worker.run.execution import StopCause
 from windlass.errors import ChildDied, ChildError, DefinitionError, JobFailed
 
 colour: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="none")

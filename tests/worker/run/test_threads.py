@@ -13,7 +13,7 @@ from tests.worker.fixtures import World, bench, logged, simulate, until, working
 from windlass import Backoff, Context
 from windlass._app.parts import parts_of
 from windlass._core.job.state import State
-from windlass._worker.run.runner import StopCause
+from windlass._worker.run.execution import StopCause
 from windlass._worker.run.threads import ThreadPool
 
 HERE = contextvars.copy_context()
@@ -297,15 +297,14 @@ async def test_a_timeout_that_meets_the_end_of_the_function_counts_as_done() -> 
 
         job = await parts_of(it.app).producer.enqueue_call(just_in_time.call())
         await it.engine.claimer.step()
-        (run,) = it.engine.runner.active.values()
+        (body,) = it.engine.runner.bodies.values()
         await asyncio.sleep(0)
         # The loop is held until both the answer and the end of the time are due.
         assert started.wait(5)
         deadline = asyncio.get_running_loop().time() + 0.1
         while asyncio.get_running_loop().time() < deadline:
             pass
-        assert run.body is not None
-        await run.body
+        await body
         await it.engine.finisher.flush()
         assert await job.result() == "done"
 

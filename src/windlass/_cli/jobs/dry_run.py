@@ -27,7 +27,8 @@ from windlass._tasks.context import CallNext, Context, ContextHost
 from windlass._tasks.propagation import OptionInheritance
 from windlass._tasks.services import Services
 from windlass._tasks.task import Call
-from windlass._worker.run.runner import Execution, Runner
+from windlass._worker.run.execution import RunEnded
+from windlass._worker.run.runner import RunLimits, Runner
 from windlass.errors import WindlassError
 
 __all__ = ["DryRunResult", "as_claimed", "run_dry"]
@@ -103,18 +104,13 @@ async def _run(app: Windlass, claimed: ClaimedJob) -> DryRunResult:
             raised.append(error)
             raise
 
-    def on_end(run: Execution, outcome: Outcome) -> None:
-        runner.active.pop(run.job.claim, None)
-        ended.set_result(outcome)
-
-    parts = parts_of(app)
+    parts, limits = parts_of(app), app.settings
     stage = _DryRunHost(parts)
     runner = Runner(
         app.tasks,
         stage,
-        on_end,
-        result_limit=app.settings.result_limit,
-        error_limit=app.settings.error_limit,
+        _Ended(ended),
+        RunLimits(result_limit=limits.result_limit, error_limit=limits.error_limit),
         layers=[*parts.hooks.layers, keep],
     )
     try:
@@ -125,6 +121,16 @@ async def _run(app: Windlass, claimed: ClaimedJob) -> DryRunResult:
         return DryRunResult(outcome, error)
     finally:
         runner.close()
+
+
+class _Ended:
+    """Takes the end of the one run."""
+
+    def __init__(self, outcome: asyncio.Future[Outcome]) -> None:
+        self._outcome = outcome
+
+    def add(self, ended: RunEnded) -> None:
+        self._outcome.set_result(ended.outcome)
 
 
 class _DryRunHost(ContextHost):

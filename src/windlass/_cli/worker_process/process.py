@@ -238,7 +238,7 @@ class _WorkerProcess:
         around = await parts_of(app).workers.dependencies()
         chosen = msgspec.structs.replace(around.settings, grace=self._grace)
         around = msgspec.structs.replace(around, settings=chosen)
-        worker = Worker(around, settings, on_cancel="collapse", on_beat=health.beaten)
+        worker = Worker(around, settings, on_cancel="collapse", on_live=health.beaten)
         health.watch(worker)
         self._escapes.watch(worker.engine.runner)
         parts_of(app).observability.enter(worker)

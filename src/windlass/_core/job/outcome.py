@@ -1,17 +1,15 @@
-"""What happened in a handler, and the one function that decides what follows."""
+"""What happened in a handler. What follows is decided in `windlass._core.job.transition`."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import Literal, assert_never
+from datetime import timedelta
+from typing import Literal
 
 import msgspec
 
-from windlass._core.job import transition
-from windlass._core.job.job import AttemptError, ClaimedJob
-from windlass._core.job.transition import Transition
+from windlass._core.job.job import AttemptError
 from windlass._core.limits.backoff import DEFAULT_BACKOFF, Backoff
-from windlass._core.limits.cooldown import DEFAULT_COOL_DOWN, MIN_COOL_DOWN, cool_down_steps
+from windlass._core.limits.cooldown import DEFAULT_COOL_DOWN
 
 __all__ = [
     "HEAD_START",
@@ -31,8 +29,6 @@ __all__ = [
     "Succeeded",
     "Throttled",
     "barred",
-    "decide",
-    "missed_wait",
 ]
 
 SOLO_AFTER = 2
@@ -41,10 +37,6 @@ SOLO_AFTER = 2
 
 HEAD_START = timedelta(seconds=1)
 """A job that a worker could not run is due for the other workers so much earlier."""
-
-_SHORTEST_WAIT, _LONGEST_WAIT = timedelta(seconds=15), timedelta(minutes=10)
-_WHY = 500
-"""Characters that are kept of why a job waits."""
 
 
 class Succeeded(msgspec.Struct, frozen=True):
@@ -176,122 +168,3 @@ def barred(
     Asked where the exception still is one: what is stored of it is text.
     """
     return issubclass(kind, give_up_on) or (retry_on is not None and not issubclass(kind, retry_on))
-
-
-def decide(
-    job: ClaimedJob,
-    outcome: Outcome,
-    policy: Policy,
-    *,
-    by: str,
-    now: datetime,
-    chance: float,
-) -> Transition:
-    """What becomes of a running job. The only place that knows the retry rule."""
-    match outcome:
-        case Succeeded(result):
-            return transition.succeed(job, by=by, result=result, keep=policy.keep_succeeded)
-        case Raised(error, barred=False, after=after):
-            return _try_again(job, error, policy, by=by, chance=chance, after=after)
-        case Raised(error) | GaveUp(error):
-            return transition.fail(job, by=by, error=error)
-        case Crashed(error):
-            if policy.on_crash == "retry":
-                return _try_again(job, error, policy, by=by, chance=chance)
-            return transition.fail(job, by=by, error=error)
-        case Snoozed(after):
-            return transition.snooze(job, by=by, delay=max(after, MIN_COOL_DOWN))
-        case Throttled(after, cool_queue, drain):
-            cools = cool_down_steps(policy.cool_down, chance) if cool_queue else ()
-            wait = max(after, MIN_COOL_DOWN)
-            return transition.throttle(job, by=by, delay=wait, cools=cools, drains=drain)
-        case Interrupted() | CutOff():
-            return _given_back(job, outcome, by=by)
-        case Missing() | Misfit():
-            return _missed(job, outcome, policy, by=by, now=now)
-        case Cancelled(cause):
-            return transition.cancel(job, by=by, error=cause)
-        case Lost(error):
-            return _lost(job, error, policy, by=by, chance=chance)
-        case _:
-            assert_never(outcome)
-
-
-def _try_again(
-    job: ClaimedJob,
-    error: AttemptError,
-    policy: Policy,
-    *,
-    by: str,
-    chance: float,
-    after: timedelta | None = None,
-) -> Transition:
-    if job.attempt >= job.max_attempts:
-        return transition.fail(job, by=by, error=error)
-    delay = _backoff(job, policy, chance) if after is None else after
-    return transition.retry(job, by=by, error=error, delay=delay)
-
-
-def _lost(
-    job: ClaimedJob, error: AttemptError, policy: Policy, *, by: str, chance: float
-) -> Transition:
-    lost = job.lost + 1
-    if job.solo:
-        # It was alone when the worker died, so the death is its own.
-        quarantine = AttemptError(
-            kind="Quarantined",
-            message=f"{error.message}; lost {lost} times in a row, the last time running alone",
-        )
-        return transition.fail(job, by=by, error=quarantine, lost=lost)
-    if job.on_lost == "fail":
-        return transition.fail(job, by=by, error=error, lost=lost)
-    return transition.retry(
-        job,
-        by=by,
-        error=error,
-        delay=_backoff(job, policy, chance),
-        lost=lost,
-        solo=lost >= SOLO_AFTER,
-        # A loss spends its attempt, but never the last one: that one is for the job to fail.
-        refund=job.attempt >= job.max_attempts,
-    )
-
-
-def _given_back(job: ClaimedJob, outcome: Interrupted | CutOff, *, by: str) -> Transition:
-    if isinstance(outcome, Interrupted):
-        return transition.release(job, by=by, started=outcome.started)
-    # Without cost, but as suspect: it may be the one that cancels its neighbours.
-    error, lost = outcome.error, job.lost + 1
-    if job.solo:
-        message = f"{error.message}; lost {lost} times in a row, the last time running alone"
-        return transition.fail(job, by=by, error=AttemptError("Quarantined", message), lost=lost)
-    back = transition.release(job, by=by)
-    return msgspec.structs.replace(back, error=error, lost=lost, solo=lost >= SOLO_AFTER)
-
-
-def missed_wait(missed_at: datetime | None, now: datetime) -> timedelta:
-    """How long a job waits that a worker could not run: a quarter of the time since the first
-    miss, at least 15 seconds, at most ten minutes.
-    """
-    since = timedelta(0) if missed_at is None else now - missed_at
-    return min(max(since / 4, _SHORTEST_WAIT), _LONGEST_WAIT)
-
-
-def _missed(
-    job: ClaimedJob, outcome: Missing | Misfit, policy: Policy, *, by: str, now: datetime
-) -> Transition:
-    """Give the job back at no cost, or fail it where waiting has been, or is, of no use."""
-    error, since = outcome.error, job.missed_at
-    patience, hopeless = policy.missing_for, policy.missing_task == "fail"
-    if isinstance(outcome, Misfit):
-        patience, hopeless = policy.misfit_for, hopeless or outcome.hopeless
-    if hopeless or (since is not None and now - since >= patience):
-        return transition.fail(job, by=by, error=error)
-    kind = "Misfit" if isinstance(outcome, Misfit) else error.kind.rpartition(".")[2]
-    why = AttemptError(error.kind, f"{kind}: {error.message}"[:_WHY])
-    delay = max(missed_wait(since, now), outcome.behind)
-    return transition.release(job, by=by, delay=delay, missed=why, started=False)
-
-
-def _backoff(job: ClaimedJob, policy: Policy, chance: float) -> timedelta:
-    return (job.backoff or policy.backoff).delay(job.tries, chance)

@@ -1,18 +1,39 @@
-"""What becomes of a running job: one function per edge, each returning a small value."""
+"""What becomes of a running job: the one function that decides, and one function per edge."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import assert_never
 
 import msgspec
 
 from windlass._core.job.job import AttemptError, Claim, ClaimedJob, NewJob
+from windlass._core.job.outcome import (
+    SOLO_AFTER,
+    Cancelled,
+    Crashed,
+    CutOff,
+    GaveUp,
+    Interrupted,
+    Lost,
+    Misfit,
+    Missing,
+    Outcome,
+    Policy,
+    Raised,
+    Snoozed,
+    Succeeded,
+    Throttled,
+)
 from windlass._core.job.state import FINISHING, State, Verb
+from windlass._core.limits.cooldown import MIN_COOL_DOWN, cool_down_steps
 
 __all__ = [
     "Transition",
     "cancel",
+    "decide",
     "fail",
+    "missed_wait",
     "release",
     "retry",
     "snooze",
@@ -21,6 +42,9 @@ __all__ = [
 ]
 
 _NOW = timedelta(0)
+_SHORTEST_WAIT, _LONGEST_WAIT = timedelta(seconds=15), timedelta(minutes=10)
+_WHY = 500
+"""Characters that are kept of why a job waits."""
 
 
 class Transition(msgspec.Struct, frozen=True):
@@ -63,6 +87,131 @@ class Transition(msgspec.Struct, frozen=True):
     def state(self) -> State:
         """Where the verb leads."""
         return FINISHING[self.verb]
+
+
+# --- the decision ---
+
+
+def decide(
+    job: ClaimedJob,
+    outcome: Outcome,
+    policy: Policy,
+    *,
+    by: str,
+    now: datetime,
+    chance: float,
+) -> Transition:
+    """What becomes of a running job. The only place that knows the retry rule."""
+    match outcome:
+        case Succeeded(result):
+            return succeed(job, by=by, result=result, keep=policy.keep_succeeded)
+        case Raised(error, barred=False, after=after):
+            return _try_again(job, error, policy, by=by, chance=chance, after=after)
+        case Raised(error) | GaveUp(error):
+            return fail(job, by=by, error=error)
+        case Crashed(error):
+            if policy.on_crash == "retry":
+                return _try_again(job, error, policy, by=by, chance=chance)
+            return fail(job, by=by, error=error)
+        case Snoozed(after):
+            return snooze(job, by=by, delay=max(after, MIN_COOL_DOWN))
+        case Throttled(after, cool_queue, drain):
+            cools = cool_down_steps(policy.cool_down, chance) if cool_queue else ()
+            wait = max(after, MIN_COOL_DOWN)
+            return throttle(job, by=by, delay=wait, cools=cools, drains=drain)
+        case Interrupted() | CutOff():
+            return _given_back(job, outcome, by=by)
+        case Missing() | Misfit():
+            return _missed(job, outcome, policy, by=by, now=now)
+        case Cancelled(cause):
+            return cancel(job, by=by, error=cause)
+        case Lost(error):
+            return _lost(job, error, policy, by=by, chance=chance)
+        case _:
+            assert_never(outcome)
+
+
+def _try_again(
+    job: ClaimedJob,
+    error: AttemptError,
+    policy: Policy,
+    *,
+    by: str,
+    chance: float,
+    after: timedelta | None = None,
+) -> Transition:
+    if job.attempt >= job.max_attempts:
+        return fail(job, by=by, error=error)
+    delay = _backoff(job, policy, chance) if after is None else after
+    return retry(job, by=by, error=error, delay=delay)
+
+
+def _lost(
+    job: ClaimedJob, error: AttemptError, policy: Policy, *, by: str, chance: float
+) -> Transition:
+    lost = job.lost + 1
+    if job.solo:
+        # It was alone when the worker died, so the death is its own.
+        quarantine = AttemptError(
+            kind="Quarantined",
+            message=f"{error.message}; lost {lost} times in a row, the last time running alone",
+        )
+        return fail(job, by=by, error=quarantine, lost=lost)
+    if job.on_lost == "fail":
+        return fail(job, by=by, error=error, lost=lost)
+    return retry(
+        job,
+        by=by,
+        error=error,
+        delay=_backoff(job, policy, chance),
+        lost=lost,
+        solo=lost >= SOLO_AFTER,
+        # A loss spends its attempt, but never the last one: that one is for the job to fail.
+        refund=job.attempt >= job.max_attempts,
+    )
+
+
+def _given_back(job: ClaimedJob, outcome: Interrupted | CutOff, *, by: str) -> Transition:
+    if isinstance(outcome, Interrupted):
+        return release(job, by=by, started=outcome.started)
+    # Without cost, but as suspect: it may be the one that cancels its neighbours.
+    error, lost = outcome.error, job.lost + 1
+    if job.solo:
+        message = f"{error.message}; lost {lost} times in a row, the last time running alone"
+        return fail(job, by=by, error=AttemptError("Quarantined", message), lost=lost)
+    back = release(job, by=by)
+    return msgspec.structs.replace(back, error=error, lost=lost, solo=lost >= SOLO_AFTER)
+
+
+def missed_wait(missed_at: datetime | None, now: datetime) -> timedelta:
+    """How long a job waits that a worker could not run: a quarter of the time since the first
+    miss, at least 15 seconds, at most ten minutes.
+    """
+    since = timedelta(0) if missed_at is None else now - missed_at
+    return min(max(since / 4, _SHORTEST_WAIT), _LONGEST_WAIT)
+
+
+def _missed(
+    job: ClaimedJob, outcome: Missing | Misfit, policy: Policy, *, by: str, now: datetime
+) -> Transition:
+    """Give the job back at no cost, or fail it where waiting has been, or is, of no use."""
+    error, since = outcome.error, job.missed_at
+    patience, hopeless = policy.missing_for, policy.missing_task == "fail"
+    if isinstance(outcome, Misfit):
+        patience, hopeless = policy.misfit_for, hopeless or outcome.hopeless
+    if hopeless or (since is not None and now - since >= patience):
+        return fail(job, by=by, error=error)
+    kind = "Misfit" if isinstance(outcome, Misfit) else error.kind.rpartition(".")[2]
+    why = AttemptError(error.kind, f"{kind}: {error.message}"[:_WHY])
+    delay = max(missed_wait(since, now), outcome.behind)
+    return release(job, by=by, delay=delay, missed=why, started=False)
+
+
+def _backoff(job: ClaimedJob, policy: Policy, chance: float) -> timedelta:
+    return (job.backoff or policy.backoff).delay(job.tries, chance)
+
+
+# --- the edges ---
 
 
 def succeed(job: ClaimedJob, *, by: str, result: bytes | None, keep: bool = True) -> Transition:

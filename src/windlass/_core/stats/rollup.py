@@ -17,7 +17,16 @@ import msgspec
 from windlass._core.job.state import Verb
 from windlass._core.values.instants import span_us
 
-__all__ = ["Histogram", "Rollup", "bucket_of", "bucket_top", "merge", "minute_of", "percentile"]
+__all__ = [
+    "BUCKET_TOPS",
+    "Histogram",
+    "Rollup",
+    "bucket_of",
+    "bucket_top",
+    "merge",
+    "minute_of",
+    "percentile",
+]
 
 _Key = TypeVar("_Key", str, int)
 
@@ -44,6 +53,10 @@ def bucket_top(bucket: int) -> int:
         return bucket
     octave, step = divmod(bucket + 4, 4)
     return ((5 + step) << (octave - 2)) - 1
+
+
+BUCKET_TOPS = tuple(map(bucket_top, range(250)))
+"""The same for every bucket that a duration of 63 bits can fall into."""
 
 
 class Rollup(msgspec.Struct, frozen=True, kw_only=True):

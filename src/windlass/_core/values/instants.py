@@ -1,4 +1,9 @@
-"""Instants and durations at the edges: aware datetimes inside, integer microseconds on the wire."""
+"""Instants and durations at the edges: aware datetimes inside, integer microseconds on the wire.
+
+An integer of microseconds reaches further than a datetime. One job due beyond the calendar would
+fail every claim that looks at its queue. So what is stored is kept within the bounds of the
+calendar, and what is read is brought back into them.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +15,18 @@ from windlass.errors import InvalidArgument
 
 __all__ = [
     "EPOCH",
+    "FIRST_INSTANT",
+    "LAST_INSTANT",
+    "LAST_US",
     "LONGEST",
+    "add_clamped",
+    "add_clamped_us",
     "aware",
     "capped",
+    "clamp_instant",
     "duration",
     "from_us",
+    "instant_of",
     "parse_seconds",
     "span_us",
     "to_us",
@@ -44,6 +56,33 @@ def us_or_none(instant: datetime | None) -> int | None:
 def from_us(us: int) -> datetime:
     """The inverse of `to_us`."""
     return EPOCH + timedelta(microseconds=us)
+
+
+# A thousand years before the calendar's own end: code that adds to an instant stays within it.
+LAST_INSTANT = datetime(9000, 1, 1, tzinfo=UTC)
+LAST_US = to_us(LAST_INSTANT)
+FIRST_INSTANT = datetime(1, 1, 2, tzinfo=UTC)
+_FIRST_US = to_us(FIRST_INSTANT)
+
+
+def instant_of(us: int) -> datetime:
+    """Turn a stored number into an instant within the calendar."""
+    return EPOCH + timedelta(microseconds=min(max(us, _FIRST_US), LAST_US))
+
+
+def clamp_instant(instant: datetime) -> datetime:
+    """Return the instant, or the last one."""
+    return min(instant, LAST_INSTANT)
+
+
+def add_clamped(now: datetime, span: timedelta) -> datetime:
+    """Return ``span`` after ``now``, or the last instant."""
+    return now + span if span < LAST_INSTANT - now else LAST_INSTANT
+
+
+def add_clamped_us(now: int, span: int) -> int:
+    """Do the same in microseconds."""
+    return min(now + span, LAST_US)
 
 
 def span_us(span: timedelta) -> int:

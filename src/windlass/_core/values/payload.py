@@ -67,12 +67,18 @@ _SORTED = msgspec.json.Encoder(enc_hook=_to_builtin, order="deterministic")
 
 def _to_json(value: object) -> bytes:
     encoded = _ENCODER.encode(value)
-    # JSON knows neither NaN nor infinity; the encoder writes null, and whoever reads it would be
-    # given None. Looked for only where a null was written, which few payloads have.
-    if b"null" in encoded and _holds_endless(msgspec.to_builtins(value, enc_hook=_to_builtin)):
+    if b"null" in encoded:
+        _refuse_endless(value)
+    return encoded
+
+
+def _refuse_endless(value: object) -> None:
+    """Refuse NaN and infinity, which JSON does not know: the encoder writes null, and None would be
+    read. Called only where a null was written, which few payloads have.
+    """
+    if _holds_endless(msgspec.to_builtins(value, enc_hook=_to_builtin)):
         message = "JSON has no NaN and no infinity; pass None or a text instead"
         raise ValueError(message)
-    return encoded
 
 
 def _holds_endless(value: object) -> bool:
@@ -202,7 +208,9 @@ class Codec:
             message = f"{self._function.__qualname__}{inspect.signature(self._function)}: {error}"
             raise PayloadError(message) from error
         try:
-            payload = _to_json(call)
+            payload = _ENCODER.encode(call)
+            if b"null" in payload:
+                _refuse_endless(call)
             # Decoding what was just encoded is what the worker will do: a value of the wrong
             # type fails here, in the caller's face, and not an hour later in a worker's log.
             self._decode(payload)

@@ -30,7 +30,7 @@ class MemoryJournal:
             self._db.diary.keep_chunk(row.seq, chunk)
 
     async def logs(self, job: JobId, *, after: tuple[int, int] = (0, 0)) -> Sequence[LogChunk]:
-        with self._db.moment():
+        with self._db.view():
             row = self._db.by_id.get(job)
             return [] if row is None else self._chunks(row.seq, after)
 
@@ -52,7 +52,7 @@ class MemoryJournal:
     async def events(
         self, since: datetime, until: datetime, *, limit: int, job: JobId | None = None
     ) -> Sequence[EventRecord]:
-        with self._db.moment():
+        with self._db.view():
             wanted = [
                 event
                 for event in self._db.diary.events()

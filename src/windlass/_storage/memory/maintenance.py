@@ -53,11 +53,11 @@ class MemoryLimits:
         return LimitUse(name, key)
 
     async def specs(self) -> Sequence[LimitSpec]:
-        with self._db.moment():
+        with self._db.view():
             return [spec for _, spec in sorted(self._db.gates.specs.items())]
 
     async def states(self, name: str) -> Sequence[LimitState]:
-        with self._db.moment():
+        with self._db.view():
             usage = self._db.gates.usage(self._db.running.values())
             gates = self._db.gates
             met = {*gates.spent, *gates.breakers, *usage}
@@ -75,7 +75,7 @@ class MemoryLimits:
             ]
 
     async def breakers(self, names: Sequence[str]) -> Sequence[BreakerLook]:
-        with self._db.moment():
+        with self._db.view():
             gates, usage = self._db.gates, self._db.gates.usage(self._db.running.values())
             return [
                 BreakerLook(gates.breakers.get(name, BreakerState()), usage[name]) for name in names
@@ -97,7 +97,7 @@ class MemoryMaintenance:
         return moved
 
     async def next_due(self, queues: Sequence[str] | None = None) -> datetime | None:
-        with self._db.moment():
+        with self._db.view():
             due = [at for at, queue in self._due_times() if queues is None or queue in queues]
             return min(due, default=None)
 

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 
 from windlass._core.limits.cooldown import MAX_STEPS, RESET_AFTER
 from windlass._core.limits.queue_settings import QueueSettings
+from windlass._core.values.instants import add_clamped
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.io.rows import QueueRow
 from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.queues import QueueRecord
-from windlass._storage.shared.time_bounds import add_clamped
 
 __all__ = ["MemoryQueues", "forget_old_cooldown", "start_cooldown"]
 
@@ -46,7 +46,7 @@ class MemoryQueues:
         self._db = database
 
     async def queues(self) -> Sequence[QueueRecord]:
-        with self._db.moment():
+        with self._db.view():
             plain = QueueRow()
             return [
                 QueueRecord(

@@ -9,6 +9,7 @@ import msgspec
 
 from windlass._core.job.job import JobId, NewJob
 from windlass._core.job.state import State
+from windlass._core.values.instants import clamp_instant
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.jobs.insert import holder_expires, insert
 from windlass._storage.protocol.jobs import Inserted
@@ -20,7 +21,6 @@ from windlass._storage.protocol.schedules import (
     Written,
 )
 from windlass._storage.shared.insert_rules import skip_if_key_held
-from windlass._storage.shared.time_bounds import clamp_instant
 
 __all__ = ["MemorySchedules"]
 
@@ -35,17 +35,17 @@ class MemorySchedules:
         self._met: list[Inserted] = []
 
     async def rows(self, names: Sequence[str] | None = None) -> Sequence[ScheduleRow]:
-        with self._db.moment():
+        with self._db.view():
             stored = sorted(self._db.schedules.items())
             return [row for name, row in stored if names is None or name in names]
 
     async def page(self, after: str, limit: int) -> Sequence[ScheduleRow]:
-        with self._db.moment():
+        with self._db.view():
             stored = sorted(self._db.schedules.items())
             return [row for name, row in stored if name > after][:limit]
 
     async def due(self, limit: int) -> DueSchedules:
-        with self._db.moment() as now:
+        with self._db.view() as now:
             planned = sorted(
                 (row.next_at, row.name, row)
                 for row in self._db.schedules.values()

@@ -19,6 +19,7 @@ from windlass._storage.memory.schedules import MemorySchedules
 from windlass._storage.memory.workers import MemoryLeader, MemoryWorkers
 from windlass._storage.protocol.workers import WorkerStart
 from windlass._storage.shared.subscribers import Subscriber
+from windlass._storage.timings import Timings
 
 __all__ = ["MemoryStorage", "MemoryWakeups"]
 
@@ -68,6 +69,10 @@ class MemoryStorage:
         self.moving: MemoryCopy = MemoryCopy(database)
 
     @property
+    def timings(self) -> Timings:
+        return self._db.timings
+
+    @property
     def transactions(self) -> None:
         return None
 
@@ -83,7 +88,7 @@ class MemoryStorage:
         return "memory (nothing survives the process)"
 
     async def health(self) -> Mapping[str, float | str]:
-        with self._db.moment():
+        with self._db.view():
             return {"durability": "none", "jobs": len(self._db.rows)}
 
     def prove_dead(self, worker: WorkerStart) -> bool:  # noqa: ARG002 -- nothing is ever proven

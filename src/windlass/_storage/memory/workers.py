@@ -85,7 +85,7 @@ class MemoryWorkers:
             return [w for w in workers if w in late and self._end(w, WorkerState.DEAD, now)]
 
     async def overdue(self) -> Sequence[str]:
-        with self._db.moment():
+        with self._db.view():
             return self._overdue()
 
     def _overdue(self) -> list[str]:
@@ -97,13 +97,13 @@ class MemoryWorkers:
         ]
 
     async def orphans(self, limit: int) -> Sequence[ClaimedJob]:
-        with self._db.moment():
+        with self._db.view():
             lost = [row for row in self._db.running.values() if not self._is_live(row.worker)]
             lost.sort(key=lambda row: (row.worker, row.started_at, row.seq))
             return [replace(row.to_claimed(), payload=b"") for row in lost[:limit]]
 
     async def cancel_requests(self, worker: str) -> Sequence[Claim]:
-        with self._db.moment():
+        with self._db.view():
             return [row.claim for row in self._held(worker) if row.cancel_requested]
 
     async def leave(self, worker: str, releases: Sequence[Transition]) -> Applied:
@@ -116,12 +116,12 @@ class MemoryWorkers:
         return Applied(now, answers)
 
     async def live(self) -> Sequence[WorkerStart]:
-        with self._db.moment():
+        with self._db.view():
             rows = reversed(self._db.workers.values())
             return [row.start for row in rows if row.state is WorkerState.LIVE]
 
     async def workers(self) -> Sequence[WorkerRecord]:
-        with self._db.moment():
+        with self._db.view():
             rows = reversed(self._db.workers.values())
             return [
                 WorkerRecord(

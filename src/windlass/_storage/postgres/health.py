@@ -41,11 +41,11 @@ async def server_health(database: PostgresDatabase, version: str) -> Mapping[str
         "durability": database.durability,
         "pooled": "yes" if database.server.pooled else "no",
     }
-    rows = await database.fetch_aside(_FACTS, database.schema.strip('"'))
+    rows = await database.fetch_aside(_FACTS, database.schema.strip('"'), reads=True)
     facts |= {name: value for name, value in rows[0].items() if value is not None}
     holders = [
         (row["seconds"], row["who"])
-        for row in await database.fetch_aside(_HOLDING_BACK)
+        for row in await database.fetch_aside(_HOLDING_BACK, reads=True)
         if row["seconds"] is not None
     ]
     if holders:
@@ -99,7 +99,7 @@ class VacuumHealth:
 
     async def _vacuum(self) -> None:
         schema = self._db.schema.strip('"')
-        for table, dead, live in await self._db.fetch_aside(_DEAD_ROWS, schema):
+        for table, dead, live in await self._db.fetch_aside(_DEAD_ROWS, schema, reads=True):
             if table in _VACUUM and dead > _DEAD_AT_LEAST + live * _DEAD_SHARE:
                 await self._vacuum_table(table)
         await self._broom.hang_up()
@@ -117,7 +117,8 @@ class VacuumHealth:
 
     async def _watch(self) -> None:
         found = {
-            (row["who"], row["horizon"]): row for row in await self._db.fetch_aside(_HOLDING_BACK)
+            (row["who"], row["horizon"]): row
+            for row in await self._db.fetch_aside(_HOLDING_BACK, reads=True)
         }
         now = monotonic()
         self._seen = {one: self._seen.get(one, now) for one in found}

@@ -8,13 +8,13 @@ from datetime import datetime
 import msgspec
 
 from windlass._core.job.job import Claim, JobId
+from windlass._core.values.instants import FIRST_INSTANT, clamp_instant
 from windlass._storage.postgres.io.connection import Row
 from windlass._storage.postgres.io.database import PostgresDatabase
 from windlass._storage.postgres.io.records import known_id
 from windlass._storage.postgres.io.rows import stored_text
 from windlass._storage.protocol.journal import EventRecord, LogChunk, LogLine
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.shared.time_bounds import FIRST_INSTANT, clamp_instant
 
 __all__ = ["PostgresJournal", "chunk_of", "event_args", "stored_lines"]
 
@@ -49,7 +49,7 @@ class PostgresJournal:
         asked = known_id(job)
         if asked is None:
             return []
-        rows = await self._db.fetch_aside(self._db.sql(_LOGS), asked, *after)
+        rows = await self._db.fetch_aside(self._db.sql(_LOGS), asked, *after, reads=True)
         return [chunk_of(job, row) for row in rows]
 
     async def append_events(self, events: Sequence[EventRecord]) -> int:
@@ -68,7 +68,8 @@ class PostgresJournal:
         asked = None if job is None else known_id(job)
         if job is not None and asked is None:
             return []
-        rows = await self._db.fetch_aside(self._db.sql(_EVENTS), since, until, limit, asked)
+        sql = self._db.sql(_EVENTS)
+        rows = await self._db.fetch_aside(sql, since, until, limit, asked, reads=True)
         return [_event_of(row) for row in rows]
 
 

@@ -54,7 +54,7 @@ class PostgresMaintenance:
 
     async def next_due(self, queues: Sequence[str] | None = None) -> datetime | None:
         asked = None if queues is None else list(queues)
-        rows = await self._db.fetch_aside(self._db.sql(_NEXT_DUE), asked)
+        rows = await self._db.fetch_aside(self._db.sql(_NEXT_DUE), asked, reads=True)
         due: datetime | None = rows[0][0]
         return due
 

@@ -30,7 +30,7 @@ class PostgresQueues:
         self._db = database
 
     async def queues(self) -> Sequence[QueueRecord]:
-        rows = await self._db.fetch_aside(self._db.sql(_QUEUES))
+        rows = await self._db.fetch_aside(self._db.sql(_QUEUES), reads=True)
         return [
             QueueRecord(
                 queue=row["name"],
@@ -52,7 +52,7 @@ class PostgresQueues:
     ) -> bool:
         text = None if new == _PLAIN else _encode(new).decode()
         while True:
-            rows = await self._db.fetch_aside(self._db.sql(_SETTINGS), queue)
+            rows = await self._db.fetch_aside(self._db.sql(_SETTINGS), queue, reads=True)
             stored: str | None = rows[0][0] if rows else None
             if _settings_of(stored) != old:
                 return False

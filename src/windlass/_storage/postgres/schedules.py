@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from windlass._core.job.job import JobId
+from windlass._core.values.instants import FIRST_INSTANT, clamp_instant
 from windlass._storage.postgres.admin.audit import audit_note_text
 from windlass._storage.postgres.io.connection import Row
 from windlass._storage.postgres.io.database import PostgresDatabase
@@ -26,7 +27,6 @@ from windlass._storage.protocol.schedules import (
 )
 from windlass._storage.shared.insert_rules import skip_if_key_held
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.shared.time_bounds import FIRST_INSTANT, clamp_instant
 from windlass.errors import StoreBusy
 
 __all__ = ["PostgresSchedules"]
@@ -54,10 +54,11 @@ class PostgresSchedules:
         return await self._read(_PAGE, after, limit)
 
     async def _read(self, sql: str, *values: object) -> Sequence[ScheduleRow]:
-        return [_row(row) for row in await self._db.fetch_aside(self._db.sql(sql), *values)]
+        rows = await self._db.fetch_aside(self._db.sql(sql), *values, reads=True)
+        return [_row(row) for row in rows]
 
     async def due(self, limit: int) -> DueSchedules:
-        rows = await self._db.fetch(self._db.sql(_DUE), self._db.instant(), limit)
+        rows = await self._db.fetch(self._db.sql(_DUE), self._db.instant(), limit, reads=True)
         found = [_row(row) for row in rows if row["name"] is not None]
         return DueSchedules(rows[0]["at"], found, rows[0]["following"])
 

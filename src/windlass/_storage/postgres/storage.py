@@ -34,6 +34,7 @@ from windlass._storage.protocol.workers import WorkerStart
 from windlass._storage.shared import migrations as migrate
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.shared.worker_locks import WorkerLocks, runtime_directory
+from windlass._storage.timings import Timings
 from windlass._system.seams import SYSTEM_CLOCK, Clock
 from windlass.errors import ConfigError
 
@@ -67,6 +68,7 @@ class PostgresStorage:
         self.journal: PostgresJournal = PostgresJournal(database)
         self.moving: PostgresCopy = PostgresCopy(database)
         self.transactions: PostgresTransactions = PostgresTransactions(database)
+        self.timings: Timings = database.timings
 
     @property
     def wakeups(self) -> PostgresWakeups:
@@ -96,7 +98,7 @@ class PostgresStorage:
         self._locks.sweep(live, SYSTEM_CLOCK.now())
 
     async def now(self) -> datetime:
-        rows = await self._db.fetch(_NOW, self._db.instant())
+        rows = await self._db.fetch(_NOW, self._db.instant(), reads=True)
         now: datetime = rows[0][0]
         return now
 
@@ -116,10 +118,12 @@ async def open_postgres(
     clock: Clock = SYSTEM_CLOCK,
     schema: str = "windlass",
     durability: PostgresDurability = "full",
+    timings: Timings | None = None,
 ) -> PostgresStorage:
     """Open the schema for the running event loop; make it where there is none.
 
-    ``clock`` is for tests: otherwise the server's own clock is used.
+    ``clock`` is for tests: otherwise the server's own clock is used. ``timings`` counts how long
+    operations take.
     """
     if durability not in {"full", "normal"}:
         raise ConfigError(
@@ -142,7 +146,12 @@ async def open_postgres(
         server.pooled = facts.pooled
     known = migrations[-1].version
     database = PostgresDatabase(
-        server, schema=schema, clock=clock, durability=durability, known=known
+        server,
+        schema=schema,
+        clock=clock,
+        durability=durability,
+        known=known,
+        timings=timings or Timings(),
     )
     pooler = ", through a pooler" if server.pooled else ""
     description = (

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from windlass._core.job.job import Claim, ClaimedJob
 from windlass._core.job.transition import Transition
-from windlass._core.values.instants import span_us
+from windlass._core.values.instants import FIRST_INSTANT, clamp_instant, span_us
 from windlass._storage.postgres.admin.audit import audit_note_text
 from windlass._storage.postgres.io.connection import PostgresConnection, Row
 from windlass._storage.postgres.io.database import PostgresDatabase
@@ -31,7 +31,6 @@ from windlass._storage.protocol.workers import (
 )
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.shared.stored_text import worker_description_of, worker_description_text
-from windlass._storage.shared.time_bounds import FIRST_INSTANT, clamp_instant
 
 __all__ = ["PostgresHeartbeatChannel", "PostgresLeader", "PostgresWorkers"]
 
@@ -111,11 +110,11 @@ class PostgresWorkers:
         return buried
 
     async def overdue(self) -> Sequence[str]:
-        rows = await self._db.fetch_aside(self._db.sql(_OVERDUE), self._db.instant())
+        rows = await self._db.fetch_aside(self._db.sql(_OVERDUE), self._db.instant(), reads=True)
         return [row[0] for row in rows]
 
     async def orphans(self, limit: int) -> Sequence[ClaimedJob]:
-        rows = await self._db.fetch_aside(self._db.sql(_ORPHANS), limit)
+        rows = await self._db.fetch_aside(self._db.sql(_ORPHANS), limit, reads=True)
         return [orphan_of(row) for row in rows]
 
     async def assign(
@@ -126,7 +125,7 @@ class PostgresWorkers:
         return [worker for worker in dict.fromkeys(workers) if worker in having]
 
     async def cancel_requests(self, worker: str) -> Sequence[Claim]:
-        rows = await self._db.fetch(self._db.sql(_CANCEL_REQUESTS), worker)
+        rows = await self._db.fetch(self._db.sql(_CANCEL_REQUESTS), worker, reads=True)
         return [claim_of(row) for row in rows]
 
     async def leave(self, worker: str, releases: Sequence[Transition]) -> Applied:
@@ -148,11 +147,11 @@ class PostgresWorkers:
         return Applied(at, [answers[place] for place in range(len(releases))])
 
     async def live(self) -> Sequence[WorkerStart]:
-        rows = await self._db.fetch_aside(self._db.sql(_LIVE))
+        rows = await self._db.fetch_aside(self._db.sql(_LIVE), reads=True)
         return [_start_of(row) for row in rows]
 
     async def workers(self) -> Sequence[WorkerRecord]:
-        rows = await self._db.fetch_aside(self._db.sql(_WORKERS))
+        rows = await self._db.fetch_aside(self._db.sql(_WORKERS), reads=True)
         return [_record_of(row) for row in rows]
 
 
@@ -164,10 +163,10 @@ class PostgresHeartbeatChannel:
         self._link = PostgresConnection(database.server)
 
     async def beat(self, worker: str, *, memory: int | None = None) -> HeartbeatAnswer:
-        rows = await self._link.fetch(
+        beat = self._link.fetch(
             self._db.sql(_BEAT), self._db.instant(), worker, memory, within=_BEAT_SECONDS
         )
-        return _beat_of(rows)
+        return _beat_of(await self._db.timings.measure(beat, reads=False))
 
     async def close(self) -> None:
         await self._link.close()

@@ -9,13 +9,12 @@ from datetime import datetime
 import msgspec
 
 from windlass._core.job.job import Claim, JobId
-from windlass._core.values.instants import to_us
+from windlass._core.values.instants import instant_of, to_us
 from windlass._storage.protocol.journal import EventRecord, LogChunk, LogLine
 from windlass._storage.redis.admin.listed_jobs import pairs
 from windlass._storage.redis.io.database import Argument, RedisDatabase
 from windlass._storage.redis.io.scripts import script
 from windlass._storage.shared.job_ids import known_id
-from windlass._storage.shared.time_bounds import instant_of
 
 __all__ = ["RedisJournal", "chunk_bytes", "chunks_of", "event_bytes"]
 

@@ -7,12 +7,11 @@ from datetime import datetime, timedelta
 
 from windlass._core.job.job import JobId
 from windlass._core.job.state import TERMINAL, State
-from windlass._core.values.instants import span_us
+from windlass._core.values.instants import instant_of, span_us
 from windlass._storage.redis.io.database import Argument, RedisDatabase
 from windlass._storage.redis.io.durability import DurabilityWatch
 from windlass._storage.redis.io.layout import CODES
 from windlass._storage.redis.io.scripts import Script, script
-from windlass._storage.shared.time_bounds import instant_of
 from windlass._storage.shared.worker_locks import WorkerLocks
 from windlass._system.seams import SYSTEM_CLOCK
 

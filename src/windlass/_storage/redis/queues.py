@@ -9,12 +9,12 @@ from typing import Final
 import msgspec
 
 from windlass._core.limits.queue_settings import QueueSettings
+from windlass._core.values.instants import instant_of
 from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.queues import QueueRecord
 from windlass._storage.redis.admin.audit import note_bytes
 from windlass._storage.redis.io.database import RedisDatabase
 from windlass._storage.redis.io.scripts import script
-from windlass._storage.shared.time_bounds import instant_of
 
 __all__ = ["RedisQueues", "settings_text"]
 

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from windlass._core.job.job import JobId
-from windlass._core.values.instants import to_us
+from windlass._core.values.instants import LAST_US, instant_of, to_us
 from windlass._storage.protocol.schedules import (
     DueSchedules,
     ScheduleAnswer,
@@ -26,7 +26,6 @@ from windlass._storage.redis.jobs import insert
 from windlass._storage.redis.jobs.apply import as_text
 from windlass._storage.shared.insert_rules import skip_if_key_held
 from windlass._storage.shared.job_ids import known_id
-from windlass._storage.shared.time_bounds import LAST_US, instant_of
 
 __all__ = ["RedisSchedules"]
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
+from windlass._core.values.instants import instant_of
 from windlass._storage.protocol.workers import WorkerStart
 from windlass._storage.redis.admin.actions import RedisActions
 from windlass._storage.redis.admin.admin import RedisAdmin
@@ -32,8 +33,8 @@ from windlass._storage.redis.maintenance import RedisMaintenance
 from windlass._storage.redis.queues import RedisQueues
 from windlass._storage.redis.schedules import RedisSchedules
 from windlass._storage.redis.workers import RedisLeader, RedisWorkers
-from windlass._storage.shared.time_bounds import instant_of
 from windlass._storage.shared.worker_locks import WorkerLocks, runtime_directory
+from windlass._storage.timings import Timings
 from windlass._system.seams import SYSTEM_CLOCK, Clock, new_job_id
 from windlass.errors import ConfigError, SchemaTooNew, StorageError
 
@@ -83,6 +84,7 @@ class RedisStorage:
         self.moving: RedisCopy = RedisCopy(database)
         self.wakeups: RedisWakeups = RedisWakeups(database, dialer)
         self.transactions: None = None
+        self.timings: Timings = database.timings
 
     @property
     def shared(self) -> bool:
@@ -93,7 +95,8 @@ class RedisStorage:
 
     async def health(self) -> Mapping[str, float | str]:
         known = {"version": f"{self._server}", "durability": self._durability}
-        return known | await server_health(self._db.side)
+        said = self.timings.measure(server_health(self._db.side), reads=True)
+        return known | await said
 
     def prove_dead(self, worker: WorkerStart) -> bool:
         return self._locks.prove_dead(worker)
@@ -123,11 +126,13 @@ async def open_redis(
     prefix: str = "windlass",
     durability: RedisDurability | None = None,
     replicas: int = 1,
+    timings: Timings | None = None,
 ) -> RedisStorage:
     """Open the storage at ``url`` for the running event loop; make it where there is none.
 
     Every key starts with ``{prefix}:``. ``replicas`` must confirm each write before it counts,
-    where ``durability`` is ``"replicated"``. ``clock`` is for tests.
+    where ``durability`` is ``"replicated"``. ``clock`` is for tests. ``timings`` counts how long
+    operations take.
     """
     if not prefix or set(prefix) & set("{}*?[]\\ "):
         raise ConfigError(
@@ -148,6 +153,7 @@ async def open_redis(
         clock=clock,
         prefix=whole,
         epoch=epoch,
+        timings=timings or Timings(),
         replicas=replicas if kept == "replicated" else 0,
     )
     watch = None if kept == "none" else DurabilityWatch(database.side, dialer.place)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from windlass._core.job.job import Claim, ClaimedJob, JobId
 from windlass._core.job.transition import Transition
-from windlass._core.values.instants import span_us
+from windlass._core.values.instants import instant_of, span_us
 from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.jobs import Applied
 from windlass._storage.protocol.workers import (
@@ -27,7 +27,6 @@ from windlass._storage.redis.io.records import UNREADABLE, job_of
 from windlass._storage.redis.io.scripts import script
 from windlass._storage.redis.jobs.apply import apply_answers, transition_bytes
 from windlass._storage.redis.jobs.claim import claimed_job
-from windlass._storage.shared.time_bounds import instant_of
 
 __all__ = ["RedisHeartbeatChannel", "RedisLeader", "RedisWorkers"]
 

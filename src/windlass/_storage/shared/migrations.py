@@ -28,6 +28,7 @@ __all__ = [
     "apply_sqlite",
     "check_known",
     "find_migrations",
+    "last_of_major",
     "major_of",
     "refuse_foreign_database",
     "refuse_newer",
@@ -49,6 +50,11 @@ class Migration(msgspec.Struct, frozen=True):
 def major_of(version: int) -> int:
     """The part of a version that old workers must know."""
     return version // _MAJOR
+
+
+def last_of_major(version: int) -> int:
+    """Return the highest version that code which knows ``version`` may work on."""
+    return (major_of(version) + 1) * _MAJOR - 1
 
 
 def find_migrations(package: str) -> tuple[Migration, ...]:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from windlass._core.job.job import NewJob
 from windlass._storage.protocol.jobs import Inserted
 
-__all__ = ["QueueNames", "Subscriber", "Subscribers", "ThreadSubscriber", "changed_queues"]
+__all__ = ["QueueNames", "Subscriber", "Subscribers", "changed_queues"]
 
 QueueNames = Collection[str] | None
 """The queues that a change concerns; None: it may concern all of them."""
@@ -21,54 +21,48 @@ class Subscriber:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
         callback: Callable[[], None],
-        queues: Iterable[str] | None = None,
+        queues: Iterable[str] | None,
+        schedule: Callable[[Callable[[], None]], object],
     ) -> None:
-        """``queues``: whose changes matter to it; None: every change does."""
-        self.callback: Callable[[], None] | None = callback
-        self.queues: frozenset[str] | None = None if queues is None else frozenset(queues)
-        self._loop = loop
+        """``queues``: whose changes matter to it; None: every change does. ``schedule`` calls
+        something on its loop, soon.
+        """
+        self._callback: Callable[[], None] | None = callback
+        self._queues = None if queues is None else frozenset(queues)
+        self._schedule = schedule
         self._called = False
 
-    def cares(self, queues: QueueNames) -> bool:
-        """Whether a change of these queues matters to it. None of them: nothing has changed."""
-        if queues is None:
-            return True
-        return bool(queues) if self.queues is None else not self.queues.isdisjoint(queues)
-
-    def __call__(self) -> None:
-        if not self._called:
+    def hear(self, queues: QueueNames) -> None:
+        """Call back soon if a change of these queues matters. None of them: nothing has changed."""
+        if self._called:
+            return
+        mine = self._queues
+        if queues is None or (queues if mine is None else not mine.isdisjoint(queues)):
             self._called = True
-            self._loop.call_soon(self.wake)
+            # The loop may be closed: then there is nobody to wake, and the caller that made the
+            # change must not hear of it.
+            with suppress(RuntimeError):
+                self._schedule(self.wake)
 
     def wake(self) -> None:
         """Call back now."""
         # Reset first: a change made from now on is not in what the callback is about to see.
         self._called = False
-        if self.callback is not None:
-            self.callback()
+        if self._callback is not None:
+            self._callback()
 
-
-class ThreadSubscriber(Subscriber):
-    """A subscription that is called from any thread."""
-
-    def __call__(self) -> None:
-        if self._called or self._loop.is_closed():
-            return
-        self._called = True
-        # The loop may close between the question and the call: then there is nobody to wake, and
-        # the caller that made the change must not hear of it.
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self.wake)
+    def end(self) -> None:
+        """Call back no more."""
+        self._callback = None
 
 
 class Subscribers:
     """Subscriptions: to one storage on its event loop, or, by threads, on any loop."""
 
-    def __init__(self, kind: type[Subscriber] = Subscriber) -> None:
-        """``kind``: `ThreadSubscriber` where `wake` is called on other threads."""
-        self._kind = kind
+    def __init__(self, *, threads: bool = False) -> None:
+        """``threads``: `wake` is called on other threads than those of the loops."""
+        self._threads = threads
         self._lock = threading.Lock()
         self._all: tuple[Subscriber, ...] = ()
 
@@ -82,22 +76,23 @@ class Subscribers:
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> Subscriber:
         """Subscribe, on the running loop unless another one is given."""
-        subscriber = self._kind(loop or asyncio.get_running_loop(), callback, queues)
+        loop = loop or asyncio.get_running_loop()
+        schedule = loop.call_soon_threadsafe if self._threads else loop.call_soon
+        subscriber = Subscriber(callback, queues, schedule)
         with self._lock:
             self._all = (*self._all, subscriber)
         return subscriber
 
     def remove(self, subscriber: Subscriber) -> None:
         """Undo a subscription. Safe to repeat."""
-        subscriber.callback = None
+        subscriber.end()
         with self._lock:
             self._all = tuple(other for other in self._all if other is not subscriber)
 
     def wake(self, queues: QueueNames = None) -> None:
         """Call those to whom a change of these queues matters, soon."""
         for subscriber in self._all:
-            if subscriber.cares(queues):
-                subscriber()
+            subscriber.hear(queues)
 
     def clear(self) -> None:
         """Forget all of them."""

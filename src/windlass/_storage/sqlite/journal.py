@@ -9,11 +9,10 @@ import apsw
 import msgspec
 
 from windlass._core.job.job import Claim, JobId
-from windlass._core.values.instants import to_us
+from windlass._core.values.instants import LAST_US, instant_of, to_us
 from windlass._storage.protocol.journal import EventRecord, LogChunk, LogLine
 from windlass._storage.shared.job_ids import known_id
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.shared.time_bounds import LAST_US, instant_of
 from windlass._storage.sqlite.io.database import SqliteDatabase
 from windlass._storage.sqlite.io.rows import (
     Row,

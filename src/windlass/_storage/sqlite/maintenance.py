@@ -11,9 +11,8 @@ import msgspec
 
 from windlass._core.job.job import JobId
 from windlass._core.job.state import TERMINAL, State
-from windlass._core.values.instants import span_us
+from windlass._core.values.instants import LAST_US, span_us
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.shared.time_bounds import LAST_US
 from windlass._storage.sqlite.admin.rollups import merge_hours
 from windlass._storage.sqlite.io.database import SqliteDatabase
 from windlass._storage.sqlite.io.location import DatabaseLocation
@@ -52,7 +51,7 @@ class SqliteMaintenance:
         moved = await self._db.write(
             lambda connection, now: promote_all(connection, limit=limit, now=now)
         )
-        self._db.wake()
+        self._db.subscribers.wake()
         return moved
 
     async def next_due(self, queues: Sequence[str] | None = None) -> datetime | None:
@@ -60,7 +59,7 @@ class SqliteMaintenance:
 
     async def expire(self, limit: int) -> Sequence[JobId]:
         ended = await self._db.write(lambda connection, now: _expire(connection, limit, now))
-        self._db.wake()
+        self._db.subscribers.wake()
         return ended
 
     async def prune(

@@ -8,13 +8,12 @@ from datetime import timedelta
 import apsw
 import msgspec
 
-from windlass._core.limits.cooldown import MAX_STEPS, RESET_AFTER
+from windlass._core.limits.cooldown import MAX_STEPS
 from windlass._core.limits.queue_settings import QueueSettings
-from windlass._core.values.instants import span_us, us_or_none
+from windlass._core.values.instants import add_clamped_us, span_us, us_or_none
 from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.queues import QueueRecord
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.shared.time_bounds import add_clamped_us
 from windlass._storage.sqlite.admin.audit import keep_audit
 from windlass._storage.sqlite.io.database import SqliteDatabase
 from windlass._storage.sqlite.io.rows import Row, fetch, first, optional_instant, value_of
@@ -23,7 +22,7 @@ from windlass._storage.sqlite.limits.budgets import mark_charged, set_back_by
 __all__ = ["CooldownChanges", "SqliteQueues", "pause", "paused_queues", "restore_queue", "resume"]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "queues.sql")
-_FORGIVABLE, _REST, _COOL = _SQL["forgivable"], _SQL["rest"], _SQL["cool"]
+_REST, _COOL = _SQL["rest"], _SQL["cool"]
 _FORGET, _QUEUE = _SQL["forget"], _SQL["queue"]
 _RESTORE = load_sql("windlass._storage.sqlite.sql", "moving.sql")["restore_queue"]
 _SETTINGS, _CHANGE, _QUEUES = _SQL["settings"], _SQL["change"], _SQL["queues"]
@@ -32,23 +31,19 @@ _PAUSED, _PAUSE, _RESUME = _SQL["paused"], _SQL["pause"], _SQL["resume"]
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(QueueSettings).decode
 
-_GRACE = span_us(RESET_AFTER)
 _PLAIN = QueueSettings()
 
 
 class CooldownChanges:
     """How the queues of one operation rest: changed in order, stored at its end."""
 
-    def __init__(self, connection: apsw.Connection, now: int) -> None:
+    def __init__(self, connection: apsw.Connection, now: int, forgivable: set[str]) -> None:
+        """``forgivable``: queues whose cool-downs a success forgets."""
         self._connection, self._now = connection, now
         self._rests: dict[str, tuple[int | None, int]] = {}
         self._changed: set[str] = set()
         self._cooled = False
-        # Asked for once, and not per job: most often there are none.
-        self.forgivable: set[str] = {
-            name for (name,) in fetch(connection, _FORGIVABLE, (now - _GRACE,))
-        }
-        """Queues whose cool-downs a success forgets: the last one lies long enough in the past."""
+        self.forgivable = forgivable
 
     def cool(self, queue: str, cools: Sequence[timedelta], delay: timedelta) -> tuple[int, bool]:
         """Send a queue to rest; until when, and whether it did not rest already: many who hit one
@@ -115,7 +110,7 @@ class SqliteQueues:
 
         changed = await self._db.write(op)
         if changed:
-            self._db.wake({queue})
+            self._db.subscribers.wake({queue})
         return changed
 
     async def warm(self, queue: str, *, audit: AuditNote | None = None) -> None:
@@ -126,7 +121,7 @@ class SqliteQueues:
             keep_audit(connection, audit, 1, now)
 
         await self._db.write(op)
-        self._db.wake({queue})
+        self._db.subscribers.wake({queue})
 
 
 def _change(

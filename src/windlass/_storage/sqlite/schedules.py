@@ -8,7 +8,7 @@ import apsw
 import msgspec
 
 from windlass._core.job.job import JobId, NewJob
-from windlass._core.values.instants import to_us
+from windlass._core.values.instants import LAST_US, instant_of, to_us
 from windlass._storage.protocol.schedules import (
     DueSchedules,
     ScheduleAnswer,
@@ -19,7 +19,6 @@ from windlass._storage.protocol.schedules import (
 )
 from windlass._storage.shared.insert_rules import skip_if_key_held
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.shared.time_bounds import LAST_US, instant_of
 from windlass._storage.sqlite.admin.audit import keep_audit
 from windlass._storage.sqlite.io.database import SqliteDatabase
 from windlass._storage.sqlite.io.rows import (
@@ -69,7 +68,7 @@ class SqliteSchedules:
 
     async def write(self, writes: Sequence[ScheduleWrite]) -> Sequence[ScheduleAnswer]:
         answers = await self._db.write(lambda connection, now: _write(connection, writes, now))
-        self._db.wake()
+        self._db.subscribers.wake()
         return answers
 
     async def declare(self, names: Sequence[str]) -> None:
@@ -122,7 +121,7 @@ def _write_one(connection: apsw.Connection, write: ScheduleWrite, now: int) -> S
     else:
         next_at = None if write.next_at is None else min(to_us(write.next_at), LAST_US)
         connection.execute(_WRITE, (write.name, write.revision + 1, next_at, write.body))
-    answers = insert(connection, [skip_if_key_held(job) for job in write.jobs], now)
+    answers = insert(connection, now, [skip_if_key_held(job) for job in write.jobs])
     keep_audit(connection, write.audit, 1, now)
     expired = tuple(answer.expired for answer in answers if answer.expired is not None)
     return ScheduleAnswer(Written.WRITTEN, known=known, expired=expired)

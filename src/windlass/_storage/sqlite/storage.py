@@ -17,11 +17,12 @@ from windlass._storage.sqlite.copy.copy import SqliteCopy
 from windlass._storage.sqlite.io.connection import ConnectionSource, FileSource, SqliteDurability
 from windlass._storage.sqlite.io.database import SqliteDatabase, WriterProtocol
 from windlass._storage.sqlite.io.files import prepare_file
+from windlass._storage.sqlite.io.inline_writer import InlineWriter
 from windlass._storage.sqlite.io.location import DatabaseLocation, FileLocation, MemoryLocation
 from windlass._storage.sqlite.io.rows import value_of
 from windlass._storage.sqlite.io.transactor import Transactor
 from windlass._storage.sqlite.io.wakeups import SqliteWakeups, Watcher
-from windlass._storage.sqlite.io.writer import InlineWriter, Writer
+from windlass._storage.sqlite.io.writer import Writer
 from windlass._storage.sqlite.jobs.jobs import SqliteJobs
 from windlass._storage.sqlite.journal import SqliteJournal
 from windlass._storage.sqlite.limits.limits import SqliteLimits
@@ -29,11 +30,14 @@ from windlass._storage.sqlite.maintenance import SqliteMaintenance
 from windlass._storage.sqlite.queues import SqliteQueues
 from windlass._storage.sqlite.schedules import SqliteSchedules
 from windlass._storage.sqlite.workers import SqliteLeader, SqliteWorkers
+from windlass._storage.timings import Durations, Timings
 from windlass._system.forks import FORK_GUARD
 from windlass._system.seams import SYSTEM_CLOCK, Clock
 from windlass.errors import ConfigError
 
 __all__ = ["SqliteStorage", "open_in_memory", "open_sqlite"]
+
+MakeWriter = Callable[[Transactor, Durations], WriterProtocol]
 
 _MIGRATIONS = "windlass._storage.sqlite.migrations"
 
@@ -43,8 +47,15 @@ _SIZE = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
 class SqliteStorage:
     """A `Storage` on one SQLite file, or on a database in memory."""
 
-    def __init__(self, database: SqliteDatabase, place: DatabaseLocation, description: str) -> None:
+    def __init__(
+        self,
+        database: SqliteDatabase,
+        place: DatabaseLocation,
+        description: str,
+        timings: Timings,
+    ) -> None:
         self._db, self._place, self._description = database, place, description
+        self.timings: Timings = timings
         self._wakeups = SqliteWakeups(database, place.watch)
         self._closed = False
         self.jobs: SqliteJobs = SqliteJobs(database)
@@ -105,11 +116,13 @@ async def open_sqlite(
     clock: Clock = SYSTEM_CLOCK,
     durability: SqliteDurability = "full",
     allow_network_filesystem: bool = False,
-    make_writer: Callable[[Transactor], WriterProtocol] = Writer,
+    make_writer: MakeWriter = Writer,
+    timings: Timings | None = None,
 ) -> SqliteStorage:
     """Open the database at ``path`` for the running event loop; make it where there is none.
 
     ``clock`` and ``make_writer`` are for tests and the simulation, which passes `InlineWriter`.
+    ``timings`` counts how long operations take.
     """
     if durability not in {"full", "normal"}:
         raise ConfigError(
@@ -121,7 +134,10 @@ async def open_sqlite(
     _refuse_stranger(files.path)
     description = f"SQLite {apsw.sqlite_lib_version()} at {files.path}, durability {durability}"
     source = FileSource(files, durability=durability)
-    return await _open(source, FileLocation(files, durability), clock, make_writer, description)
+    place = FileLocation(files, durability)
+    return await _open(
+        source, place, clock=clock, make_writer=make_writer, about=description, timings=timings
+    )
 
 
 def _refuse_stranger(path: str) -> None:
@@ -138,7 +154,7 @@ async def open_in_memory(
     source: ConnectionSource,
     *,
     clock: Clock = SYSTEM_CLOCK,
-    make_writer: Callable[[Transactor], WriterProtocol] = InlineWriter,
+    make_writer: MakeWriter = InlineWriter,
     watch: Callable[[], Watcher | None] = lambda: None,
 ) -> SqliteStorage:
     """Open a database that lives in this process; several storages may share one source.
@@ -146,21 +162,33 @@ async def open_in_memory(
     ``watch`` makes what tells this storage about the changes of the others.
     """
     description = f"SQLite {apsw.sqlite_lib_version()} in memory"
-    return await _open(source, MemoryLocation(source, watch), clock, make_writer, description)
+    place = MemoryLocation(source, watch)
+    return await _open(source, place, clock=clock, make_writer=make_writer, about=description)
 
 
 async def _open(
     source: ConnectionSource,
     place: DatabaseLocation,
+    *,
     clock: Clock,
-    make_writer: Callable[[Transactor], WriterProtocol],
-    description: str,
+    make_writer: MakeWriter,
+    about: str,
+    timings: Timings | None = None,
 ) -> SqliteStorage:
-    writer = make_writer(Transactor(source))
+    timings = timings or Timings()
+    writer = make_writer(Transactor(source, clock), timings.writes)
     migrations = migrate.find_migrations(_MIGRATIONS)
     known = migrations[-1].version
     threads = isinstance(writer, Writer)
-    database = SqliteDatabase(writer, place, clock, path=source.path, known=known, threads=threads)
+    database = SqliteDatabase(
+        writer,
+        place,
+        clock,
+        path=source.path,
+        known=known,
+        timings=timings,
+        threads=threads,
+    )
     try:
         await database.write(
             lambda connection, _: migrate.apply_sqlite(connection, migrations, clock.now())
@@ -168,4 +196,4 @@ async def _open(
     except BaseException:
         await database.close()
         raise
-    return SqliteStorage(database, place, description)
+    return SqliteStorage(database, place, about, timings)

@@ -11,9 +11,9 @@ import msgspec
 from windlass._core.job.job import Claim, ClaimedJob, JobId
 from windlass._core.job.state import Verb
 from windlass._core.job.transition import Transition
-from windlass._core.values.instants import span_us, us_or_none
+from windlass._core.values.instants import instant_of, span_us, us_or_none
 from windlass._storage.protocol.actions import AuditNote
-from windlass._storage.protocol.jobs import Applied, TransitionAnswer
+from windlass._storage.protocol.jobs import Applied
 from windlass._storage.protocol.workers import (
     Duty,
     HeartbeatAnswer,
@@ -24,18 +24,18 @@ from windlass._storage.protocol.workers import (
 from windlass._storage.shared.heartbeat_channel import SharedHeartbeatChannel
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.shared.stored_text import worker_description_of, worker_description_text
-from windlass._storage.shared.time_bounds import instant_of
 from windlass._storage.sqlite.admin.audit import keep_audit
 from windlass._storage.sqlite.io.database import SqliteDatabase
 from windlass._storage.sqlite.io.rows import (
     Row,
-    claimed_jobs,
     fetch,
     fetch_shown,
     optional_instant,
     value_of,
 )
+from windlass._storage.sqlite.io.writer import Urgency
 from windlass._storage.sqlite.jobs.apply import apply
+from windlass._storage.sqlite.jobs.claim import claimed_jobs
 
 __all__ = ["SqliteLeader", "SqliteWorkers"]
 
@@ -98,7 +98,7 @@ class SqliteWorkers:
             duty = value_of(connection, _BEAT, values)
             return duty, now, fetch(connection, _HOLDING, (worker,))
 
-        duty, now, rows = await self._db.write_first(op)
+        duty, now, rows = await self._db.write(op, Urgency.FIRST)
         holding = [Claim(JobId(uid.hex()), number, seq) for uid, number, seq, _ in rows]
         return HeartbeatAnswer(
             duty is not None,
@@ -164,16 +164,16 @@ class SqliteWorkers:
         return [_orphan(row) for row in self._db.read(op)]
 
     async def leave(self, worker: str, releases: Sequence[Transition]) -> Applied:
-        def op(connection: apsw.Connection, now: int) -> tuple[int, list[TransitionAnswer]]:
-            answers = apply(connection, releases, now)
+        def op(connection: apsw.Connection, now: int) -> Applied:
+            applied = apply(connection, now, releases)
             left = [_release(row, worker) for row in fetch(connection, _HELD, (worker,))]
-            apply(connection, left, now)
+            apply(connection, now, left)
             _end(connection, worker, WorkerState.GONE, now)
-            return now, answers
+            return applied
 
-        now, answers = await self._db.write(op)
-        self._db.wake()
-        return Applied(instant_of(now), answers)
+        applied = await self._db.write(op)
+        self._db.subscribers.wake()
+        return applied
 
     async def live(self) -> Sequence[WorkerStart]:
         rows = self._db.read(lambda connection, _: fetch(connection, _LIVE_STARTS))

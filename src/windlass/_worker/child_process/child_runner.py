@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 
 from windlass._core.job.job import ClaimedJob, JobId, Progress
-from windlass._core.job.outcome import Outcome
 from windlass._core.values.redaction import redacted_text
 from windlass._observe.current_run import (
     context_in_trace,
@@ -33,9 +32,10 @@ from windlass._tasks.task import Call
 from windlass._worker.child_process import protocol
 from windlass._worker.child_process.spawn import exit_with_descendants
 from windlass._worker.liveness.recycling import megabytes_used
+from windlass._worker.run.execution import RunEnded, StopCause
 from windlass._worker.run.log_capture import capture_logs
 from windlass._worker.run.log_store import RunLogBuffer, line_of
-from windlass._worker.run.runner import Execution, Runner, StopCause
+from windlass._worker.run.runner import RunLimits, Runner
 from windlass.errors import InvalidArgument, WindlassError
 
 __all__ = ["ChildRunner", "ParentConnection", "ParentLogHandler", "set_levels"]
@@ -130,9 +130,8 @@ class ChildRunner:
         self.runner: Runner = Runner(
             client.tasks,
             _ChildContextHost(self),
-            self._ended,
-            result_limit=hello.result_limit,
-            error_limit=hello.error_limit,
+            self,
+            RunLimits(result_limit=hello.result_limit, error_limit=hello.error_limit),
         )
         self._levels = hello.levels
         self._kept = hello.kept
@@ -189,13 +188,13 @@ class ChildRunner:
             case protocol.Hello():
                 pass  # said before this one listened
 
-    def _ended(self, run: Execution, outcome: Outcome) -> None:
+    def add(self, ended: RunEnded) -> None:
+        """Tell the worker how a run has ended."""
         self._catch_up()
-        del self.runner.active[run.job.claim]
         self._lines.close()
         self._say_lines()
         self._lines = RunLogBuffer()
-        self._line.say(protocol.encode_outcome(outcome, megabytes_used()))
+        self._line.say(protocol.encode_outcome(ended.outcome, megabytes_used()))
 
     def _keep(self, job: ClaimedJob, record: logging.LogRecord) -> bool:
         """A log line for the worker to store. On any thread; each is said at once, so that a crash

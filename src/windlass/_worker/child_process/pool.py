@@ -18,9 +18,9 @@ from windlass._settings.settings import Settings
 from windlass._tasks.app_location import AppLocation
 from windlass._tasks.context import ContextHost
 from windlass._tasks.task import TaskRegistry
-from windlass._worker.child_process.process import ChildProcess, LogSink
+from windlass._worker.child_process.process import ChildProcess
 from windlass._worker.child_process.protocol import Hello, levels
-from windlass._worker.run.log_store import level_of
+from windlass._worker.run.log_store import LogCollector, level_of
 from windlass.errors import ChildDied, ChildError, ChildNotStarted, ConfigError
 
 __all__ = ["AssignedChild", "ChildPool", "outcome_of_error", "unwrap_outcome"]
@@ -40,10 +40,10 @@ class ChildPool:
         settings: Settings,
         host: ContextHost,
         tasks: TaskRegistry,
-        keep: LogSink,
+        lines: LogCollector,
     ) -> None:
-        """No child runs before the first job, or `warm`. ``keep`` stores what its runs log."""
-        self._keep_lines = keep
+        """No child runs before the first job, or `warm`. ``lines`` stores what its runs log."""
+        self._lines = lines
         self._locate = locate
         self._settings = settings
         self._host = host
@@ -129,7 +129,7 @@ class ChildPool:
             level_of(settings.stored_logs),
         )
         limit = settings.child_memory_limit
-        child = ChildProcess(hello, self._host, self._tasks, limit, self._keep_lines)
+        child = ChildProcess(hello, self._host, self._tasks, limit, self._lines)
         self._all.add(child)
         child.death.add_done_callback(functools.partial(self._gone, child))
         try:

@@ -9,17 +9,15 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from windlass._core.job import outcome as core
-from windlass._core.job.job import NO_TIMEOUT, AttemptError, Claim, ClaimedJob
+from windlass._core.job.job import NO_TIMEOUT, AttemptError, ClaimedJob
 from windlass._core.job.outcome import Outcome
 from windlass._observe.current_run import context_in_trace, current_trace
-from windlass._storage.protocol.journal import LogLine
 from windlass._tasks.context import ContextHost
 from windlass._tasks.options import JobOptions
 from windlass._tasks.task import TaskRegistry
@@ -27,9 +25,10 @@ from windlass._worker.child_process import protocol
 from windlass._worker.child_process.exit_reason import ExitReason, memory_of
 from windlass._worker.child_process.spawn import spawn
 from windlass._worker.run.error_text import exception_name
+from windlass._worker.run.log_store import LogCollector
 from windlass.errors import ChildNotStarted, WindlassError
 
-__all__ = ["ChildProcess", "LogSink"]
+__all__ = ["ChildProcess"]
 
 log = logging.getLogger("windlass")
 
@@ -44,8 +43,6 @@ _LOOK, _CLOSE_LOOK = 0.5, 0.1
 _POLL = 0.02
 """How often a child is looked after where the system cannot tell of its death."""
 
-LogSink = Callable[[Claim, Sequence[LogLine]], None]
-
 
 class ChildProcess:
     """A warm Python that runs one job at a time."""
@@ -56,10 +53,10 @@ class ChildProcess:
         host: ContextHost,
         tasks: TaskRegistry,
         limit: int | None,
-        keep: LogSink,
+        lines: LogCollector,
     ) -> None:
-        """``limit``: megabytes at which a run is ended. ``keep`` stores log lines. Call `start`."""
-        self._keep = keep
+        """``limit``: megabytes at which a run is ended. ``lines`` stores logs. Call `start`."""
+        self._lines = lines
         loop = asyncio.get_running_loop()
         self._loop = loop
         self._hello = hello
@@ -225,7 +222,7 @@ class ChildProcess:
                 return
             code = os.waitstatus_to_exitcode(state)
             kib = usage.ru_maxrss // (1024 if sys.platform == "darwin" else 1)
-        self._process.returncode = 0 if code is None else code
+        self._process.poll()  # it was collected here, and notes so
         self._stop_watching()
         self._burial = self._loop.create_task(self._bury(code, kib))
 
@@ -284,7 +281,7 @@ class ChildProcess:
             case protocol.ProgressUpdate():
                 pass  # of a run that has ended
             case protocol.CapturedLines(lines) if self._job is not None:
-                self._keep(self._job.claim, lines)
+                self._lines.keep(self._job.claim, lines)
             case protocol.CapturedLines():
                 pass  # likewise
             case protocol.ForwardedRecord(record):
@@ -294,7 +291,7 @@ class ChildProcess:
                 answering = self._loop.create_task(answer, context=context_in_trace(frame.trace))
                 self._answers.add(answering)
                 answering.add_done_callback(self._answers.discard)
-            case protocol.RunEnded(megabytes=megabytes):
+            case protocol.RunOutcome(megabytes=megabytes):
                 self.megabytes = megabytes
                 if self._over is not None and not self._over.done():
                     self._over.set_result(protocol.decode_outcome(frame))

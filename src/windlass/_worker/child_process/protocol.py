@@ -26,8 +26,8 @@ __all__ = [
     "Levels",
     "ProgressUpdate",
     "Ready",
-    "RunEnded",
     "RunJob",
+    "RunOutcome",
     "StartFailed",
     "StopRun",
     "ToChild",
@@ -135,7 +135,7 @@ class EnqueueRequest(msgspec.Struct, frozen=True, tag="ask"):
     """The trace that the caller is in, where runs are traced."""
 
 
-class RunEnded(msgspec.Struct, frozen=True, tag="ended"):
+class RunOutcome(msgspec.Struct, frozen=True, tag="ended"):
     """The run has ended."""
 
     kind: str
@@ -152,7 +152,7 @@ FromChild = (
     | ForwardedRecord
     | CapturedLines
     | EnqueueRequest
-    | RunEnded
+    | RunOutcome
 )
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -187,12 +187,12 @@ def encode_frame(frame: ToChild | FromChild) -> bytes:
     return HEAD.pack(len(body)) + body
 
 
-def encode_outcome(outcome: Outcome, megabytes: float) -> RunEnded:
+def encode_outcome(outcome: Outcome, megabytes: float) -> RunOutcome:
     """An outcome for the line."""
-    return RunEnded(type(outcome).__name__, _encode(outcome), megabytes)
+    return RunOutcome(type(outcome).__name__, _encode(outcome), megabytes)
 
 
-def decode_outcome(frame: RunEnded) -> Outcome:
+def decode_outcome(frame: RunOutcome) -> Outcome:
     """The outcome that was sent."""
     outcome: Outcome = msgspec.msgpack.decode(frame.outcome, type=_KINDS[frame.kind])
     return outcome

@@ -7,63 +7,46 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Protocol
 
+import msgspec
+
+from windlass._client.job_events import publish_expired_events
+from windlass._core.job.event import claimed_event
 from windlass._core.job.job import Claim, ClaimedJob, JobId, JobRecord
 from windlass._core.job.state import State
-from windlass._core.job.transition import Transition, release
-from windlass._storage.protocol.jobs import Applied, ClaimReply, Verdict, Want
+from windlass._core.job.transition import release
+from windlass._observe.bus import Bus
+from windlass._storage.protocol.jobs import ClaimReply, Verdict, Want
 from windlass._storage.protocol.storage import Storage
 from windlass._worker.claim.slots import Slots
+from windlass._worker.claim.unrunnable_jobs import UnrunnableJobs
+from windlass._worker.finish.finisher import Finisher
 from windlass._worker.registration import Registration
+from windlass._worker.run.runner import Runner
 from windlass.errors import SchemaTooNew, StorageReplaced
 
-__all__ = ["Claimer"]
+__all__ = ["ClaimSettings", "Claimer"]
 
 log = logging.getLogger("windlass")
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 5.0
 _SUSPECT_LOOK = 1.0
 """A worker that drains for a suspect looks this often whether it is still there."""
+_NONE = timedelta(0)
 
 
-class ClaimerHost(Protocol):
-    """What a claimer needs to know about, and do to, the rest of its worker."""
+class ClaimSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What to claim, how much, and when to look."""
 
-    def start(self, jobs: Sequence[ClaimedJob]) -> None:
-        """Run what was just claimed."""
-        ...
-
-    def holds(self, claim: Claim) -> bool:
-        """Whether this claim runs, or waits to be stored, in this process."""
-        ...
-
-    @property
-    def head_start(self) -> timedelta:
-        """How long jobs that a worker could not run are left to the others."""
-        ...
-
-    def has_room(self) -> bool:
-        """Whether outcomes are being stored as fast as they come."""
-        ...
-
-    def all_stored(self, then: Callable[[], None]) -> bool:
-        """Whether every outcome is stored; if not, call ``then`` once when they are."""
-        ...
-
-    def given_back(
-        self, jobs: Sequence[ClaimedJob], releases: Sequence[Transition], applied: Applied
-    ) -> None:
-        """Claims that were stored and given back, not run, and what the store answered for them."""
-        ...
-
-    async def expired(self, jobs: Sequence[JobId]) -> None:
-        """A claim met jobs whose time had passed, and discarded them."""
-        ...
-
-    def buried(self) -> None:
-        """The store takes this worker for dead."""
-        ...
+    queues: Sequence[str]
+    poll: timedelta
+    most: int | None
+    """Never more than so many jobs."""
+    quiet: asyncio.Event
+    """Set when nothing more is to be taken."""
+    unrunnable: UnrunnableJobs
+    """Says how long jobs that could not be run here are left to other workers."""
+    chance: Callable[[], float]
 
 
 class Claimer:
@@ -72,25 +55,26 @@ class Claimer:
     def __init__(
         self,
         storage: Storage,
-        slots: Slots,
         identity: Registration,
-        home: ClaimerHost,
+        runner: Runner,
+        finisher: Finisher,
+        slots: Slots,
         *,
-        queues: Sequence[str],
-        poll: timedelta,
-        chance: Callable[[], float],
-        most: int | None = None,
+        bus: Bus,
+        settings: ClaimSettings,
     ) -> None:
-        """Claims nothing until it is run or stepped, and never more than ``most`` jobs."""
+        """Claims nothing until it is run or stepped. ``runner`` runs what was claimed, and
+        ``finisher`` stores what became of it.
+        """
         self._storage = storage
-        self._slots = slots
         self._identity = identity
-        self._queues = queues
-        self._home = home
-        self._poll = poll.total_seconds()
-        self._chance = chance
-        self._most = most
-        self._wake = asyncio.Event()
+        self._runner = runner
+        self._finisher = finisher
+        self._slots = slots
+        self._bus = bus
+        self._settings = settings
+        self._queues = settings.queues
+        self._wake = slots.wake
         self._hint = False
         self._dry = False
         self._next_at: float | None = None
@@ -100,7 +84,7 @@ class Claimer:
         self._solo: Claim | None = None
         self._after_solo = False
         self._holding: Sequence[Claim] = ()
-        self.quiet: bool = False
+        self.quiet: asyncio.Event = settings.quiet
         """Set to take nothing more."""
         self.resting: bool = False
         """Set by `rest`: nothing for now."""
@@ -114,32 +98,26 @@ class Claimer:
         self._hint = True
         self._wake.set()
 
-    def slot_freed(self) -> None:
-        """Room appeared. On a dry queue that is no reason to ask again."""
-        if not self._dry or self._solo_due:
-            self._wake.set()
-
-    def ended(self, claim: Claim) -> None:
-        """A run ended here."""
-        if claim == self._solo:
-            self._solo = None
-            self._after_solo = True
-
     def compare(self, holding: Sequence[Claim]) -> None:
-        """What the store says this worker holds; looked at between two claims, never during one."""
+        """Take what the store says this worker holds, to be looked at between two claims."""
         self._holding = holding
-        if any(not self._home.holds(claim) for claim in holding):
+        if any(not self._holds(claim) for claim in holding):
             self._wake.set()
+
+    def _holds(self, claim: Claim) -> bool:
+        """Whether this claim runs, or waits to be stored, in this process."""
+        return claim in self._runner.active or self._finisher.holds(claim)
 
     def stop(self) -> None:
         """Take nothing more."""
-        self.quiet = True
+        self.quiet.set()
         self._wake.set()
 
     def rest(self, *, resting: bool) -> None:
         """Take nothing until told otherwise, or go on."""
         if resting is not self.resting:
             self.resting, self._dry = resting, False
+            self._slots.await_room(awaited=True)
             self._wake.set()
 
     # --- what it does ---
@@ -150,7 +128,7 @@ class Claimer:
         pause = _FIRST_WAIT
         failing = False
         try:
-            while not self.quiet:
+            while not self.quiet.is_set():
                 try:
                     await self._turn()
                 except (StorageReplaced, SchemaTooNew):
@@ -159,7 +137,7 @@ class Claimer:
                     if not failing:
                         log.warning("cannot claim jobs, trying on: %s", error)
                     failing = True
-                    await self._wait_out(pause * (0.5 + self._chance()))
+                    await self._wait_out(pause * (0.5 + self._settings.chance()))
                     pause = min(pause * 2, _LONGEST_WAIT)
                     continue
                 if failing:
@@ -172,7 +150,7 @@ class Claimer:
         """Sleep, but not through a stop."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not self.quiet:
+                while not self.quiet.is_set():
                     self._wake.clear()
                     await self._wake.wait()
 
@@ -190,7 +168,8 @@ class Claimer:
             if took and not self._dry:
                 # Let what was just started run: what ends at once leaves room for the next claim.
                 await asyncio.sleep(0)
-                if self._slots.free and self._home.has_room():
+                total = self._slots.total
+                if self._slots.used < total and len(self._finisher.waiting) < total:
                     return
         await self._sleep()
 
@@ -204,52 +183,88 @@ class Claimer:
         return took
 
     async def _claim(self, *, solo: bool) -> int:
-        if self._solo is not None or not self._home.has_room():
+        if self._solo is not None and not self._solo_ended():
             return 0
+        if len(self._finisher.waiting) >= self._slots.total:
+            return 0  # outcomes come faster than they are stored
         if solo and self._slots.used:
             if await self._suspect_waits():
                 return 0  # drain first: the suspect runs alone
             solo = False
         wants, total = self._slots.wants()
-        if self._most is not None:
-            total = min(total, self._most - self.claimed)
-        if total <= 0 or not self._outcomes_are_safe(solo=solo):
+        if self._settings.most is not None:
+            total = min(total, self._settings.most - self.claimed)
+        if total <= 0:
+            return 0
+        if (solo or self._after_solo) and not self._outcomes_are_safe():
             return 0
         self._hint = False
         worker, asked = self._identity.id, asyncio.get_running_loop().time()
+        unrunnable = self._settings.unrunnable
+        head_start = unrunnable.head_start if unrunnable.met_some else _NONE
         reply = await self._storage.jobs.claim(
-            worker, wants, total=total, solo=solo, head_start=self._home.head_start
+            worker, wants, total=total, solo=solo, head_start=head_start
         )
-        if not reply.live:
-            if worker == self._identity.id:
-                self._home.buried()
-            self._dry = False
-            return 0
-        if worker != self._identity.id or self.quiet or self.resting:
-            # Answered under a former identity, or too late: nobody here may start it.
-            await self._release(reply.jobs, worker)
-            await self._home.expired(reply.expired)
-            return 0
-        for job in reply.jobs:
-            self._slots.take(job.queue)
-            if job.solo:
-                self._solo = job.claim
-        self._home.start(reply.jobs)
-        self._learn(reply, total)
-        # One that asked for a suspect alone has not looked what the others wait for.
-        self._expect(asked, reply.at, reply.next_at, besides=solo)
-        self.claimed += len(reply.jobs)
+        if not reply.live or worker != self._identity.id or self.quiet.is_set() or self.resting:
+            return await self._refused(reply, worker)
+        self._start(reply, total)
+        if not solo:  # one that asked for a suspect alone has not looked what the others wait for
+            self._next_at = None
+        if reply.next_at is not None:
+            self._expect(asked, reply.at, reply.next_at)
         if reply.expired:  # last: what was claimed must not wait for it
-            await self._home.expired(reply.expired)
+            await self._tell_expired(reply.expired)
         return len(reply.jobs)
 
-    def _outcomes_are_safe(self, *, solo: bool) -> bool:
+    def _start(self, reply: ClaimReply, total: int) -> None:
+        """Run what was just claimed, and learn from the answer."""
+        slots = self._slots
+        for job in reply.jobs:
+            slots.take(job.queue)
+            if job.solo:
+                self._solo = job.claim
+        if self._bus.heard:
+            for job in reply.jobs:
+                self._bus.publish(claimed_event(job))
+        self._runner.start(reply.jobs)
+        self.claimed += len(reply.jobs)
+        # Having asked for a suspect says nothing about the others, nor does a queue's full pool.
+        few = len(reply.jobs) < total and not (slots.separate and slots.some_pool_full)
+        self._dry = few and not self._hint and not self._solo_due
+        self._solo_due = reply.solo_due and not self._solo_due
+        slots.await_room(awaited=not self._dry or self._solo_due)
+
+    async def _refused(self, reply: ClaimReply, worker: str) -> int:
+        """The store takes this worker for dead, or its answer came under a former identity, or too
+        late: nothing of it may be started here.
+        """
+        if not reply.live:
+            if worker == self._identity.id:
+                self._identity.lost.set()
+            self._dry = False
+            self._slots.await_room(awaited=True)
+            return 0
+        await self._release(reply.jobs, worker)
+        await self._tell_expired(reply.expired)
+        return 0
+
+    async def _tell_expired(self, jobs: Sequence[JobId]) -> None:
+        await publish_expired_events(self._storage, self._bus, jobs)
+
+    def _solo_ended(self) -> bool:
+        """Whether the job that runs alone, if there is one, runs no longer."""
+        if self._solo in self._runner.active:
+            return False
+        self._solo, self._after_solo = None, True
+        return True
+
+    def _outcomes_are_safe(self) -> bool:
         """Whether a job that ends this process would cost no other job its outcome.
 
         An outcome that is not stored is lost with the process. Before a suspect those of the
         others must be stored; after it the suspect's, which would be a loss while it ran alone.
         """
-        if (solo or self._after_solo) and not self._home.all_stored(self._wake.set):
+        if not self._finisher.await_stored():
             return False
         self._after_solo = False
         return True
@@ -264,31 +279,24 @@ class Claimer:
         self._next_look = self._next_at = now + _SUSPECT_LOOK
         worker, wants = self._identity.id, [Want(queue, 1) for queue in self._queues]
         reply = await self._storage.jobs.claim(worker, wants, total=0)
-        await self._home.expired(reply.expired)
+        await self._tell_expired(reply.expired)
         if not reply.live and worker == self._identity.id:
-            self._home.buried()
+            self._identity.lost.set()
         if not reply.live or reply.solo_due:
             return True
         self._solo_due = self._dry = False
+        self._slots.await_room(awaited=True)
         return False
 
-    def _learn(self, reply: ClaimReply, total: int) -> None:
-        # Having asked for a suspect says nothing about the others, nor does a queue's full pool.
-        few = len(reply.jobs) < total and not self._slots.some_pool_full
-        self._dry = few and not self._hint and not self._solo_due
-        self._solo_due = reply.solo_due and not self._solo_due
-
-    def _expect(self, asked: float, now: datetime, then: datetime | None, *, besides: bool) -> None:
-        """Look again at ``then``, told by a store that was ``asked`` and whose clock said ``now``.
+    def _expect(self, asked: float, now: datetime, then: datetime) -> None:
+        """Look again at ``then``, told by a store that was ``asked`` and whose clock said ``now``;
+        or before, if something is known to come before.
 
         Counted from the question, not from the answer: too early costs a look, too late is lost
-        for good where a rate has no burst. ``besides``: what was known to come holds, too.
+        for good where a rate has no burst.
         """
-        known = self._next_at if besides else None
-        if then is not None:
-            told = asked + (then - now).total_seconds()
-            known = told if known is None else min(known, told)
-        self._next_at = known
+        told = asked + (then - now).total_seconds()
+        self._next_at = told if self._next_at is None else min(self._next_at, told)
 
     async def _worth_it(self) -> bool:
         """A read-only look before any write lock is asked for."""
@@ -298,13 +306,14 @@ class Claimer:
         outlook = await self._storage.jobs.outlook(self._queues)
         if outlook.claimable:
             return True
-        self._expect(asked, outlook.at, outlook.next_at, besides=True)
+        if outlook.next_at is not None:
+            self._expect(asked, outlook.at, outlook.next_at)
         self._hint = False
         return False
 
     async def _sleep(self) -> None:
-        seconds = self._poll
-        if self._next_at is not None and self._slots.free:
+        seconds = self._settings.poll.total_seconds()
+        if self._next_at is not None and self._slots.used < self._slots.total:
             seconds = min(seconds, self._next_at - asyncio.get_running_loop().time())
         try:
             async with asyncio.timeout(max(seconds, 0.0005)):
@@ -315,7 +324,7 @@ class Claimer:
     async def _give_back_strays(self) -> None:
         """Cure a lost claim answer: what the store says we hold and nobody here knows."""
         holding, self._holding = self._holding, ()
-        strays = [claim for claim in holding if not self._home.holds(claim)]
+        strays = [claim for claim in holding if not self._holds(claim)]
         if not strays:
             return
         by = self._identity.id
@@ -335,7 +344,7 @@ class Claimer:
             return 0
         releases = [release(job, by=worker, started=False) for job in jobs]
         applied = await self._storage.jobs.apply(releases)
-        self._home.given_back(jobs, releases, applied)
+        self._finisher.tell_given_back(jobs, releases, applied)
         return sum(1 for answer in applied.answers if answer.verdict is Verdict.APPLIED)
 
 

@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
 
+from windlass._core.job.job import ClaimedJob
 from windlass._settings.settings import WorkerSettings
 from windlass._storage.protocol.jobs import Want
 
 __all__ = ["Slots"]
 
+log = logging.getLogger("windlass")
+
 
 class Slots:
-    """Room for running jobs: a pool per queue, or one pool shared by several queues."""
+    """Room for running jobs: a pool per queue, or one pool shared by several queues.
 
-    def __init__(self, settings: WorkerSettings, on_free: Callable[[], None]) -> None:
-        """All slots are free."""
+    The claimer takes slots, the runner gives them back, and the finisher tells when it has room
+    again. Each of that wakes the claimer, if it waits for room.
+    """
+
+    def __init__(self, settings: WorkerSettings, wake: asyncio.Event) -> None:
+        """All slots are free. ``wake`` is what the claimer waits for."""
         self._own = settings.queues
+        self.separate: bool = settings.queues is not None
+        """Whether queues have slots of their own."""
         self._served = settings.served
-        self._total = settings.total_slots
         self._weighted = settings.order == "weighted" and settings.queues is None
         weights = settings.weights or {}
         self._weights = {queue: weights.get(queue, 1) for queue in self._served}
         self._credit = dict.fromkeys(self._served, 0)
-        self._used = 0
         self._used_by: dict[str, int] = dict.fromkeys(self._served, 0)
-        self.on_free = on_free
-        """Called whenever room appears."""
-
-    @property
-    def total(self) -> int:
-        """All slots."""
-        return self._total
-
-    @property
-    def used(self) -> int:
+        self.wake = wake
+        self._awaited = True
+        self.total: int = settings.total_slots
+        self.used: int = 0
         """Slots that hold a running job."""
-        return self._used
 
     @property
     def free(self) -> int:
         """Slots that do not."""
-        return max(self._total - self._used, 0)
+        return max(self.total - self.used, 0)
 
     @property
     def some_pool_full(self) -> bool:
@@ -50,21 +52,43 @@ class Slots:
 
     def take(self, queue: str) -> None:
         """A job of ``queue`` starts."""
-        self._used += 1
+        self.used += 1
         self._used_by[queue] = self._used_by.get(queue, 0) + 1
 
     def give(self, queue: str) -> None:
         """A job of ``queue`` has ended."""
-        self._used -= 1
+        self.used -= 1
         self._used_by[queue] -= 1
-        self.on_free()
+        if self._awaited:
+            self.wake.set()
+
+    def ring(self) -> None:
+        """Wake the claimer, if it waits for room: outcomes are being stored."""
+        if self._awaited:
+            self.wake.set()
+
+    def await_room(self, *, awaited: bool) -> None:
+        """Say whether room is a reason to ask the store again. On a dry queue it is none."""
+        self._awaited = awaited
+
+    def log_overstay(self, job: ClaimedJob) -> None:
+        """Log that a run goes on although its time is up: nothing can stop it."""
+        full = self.free == 0
+        log.log(
+            logging.ERROR if full else logging.WARNING,
+            "job %s (%s) was told to end and goes on; it keeps its slot until it does%s. Let it "
+            "look at ctx.cancelled or give its calls timeouts of their own",
+            job.claim.job,
+            job.task,
+            ", and no slot is free: this worker takes no more jobs" if full else "",
+        )
 
     def wants(self) -> tuple[Sequence[Want], int]:
         """What to ask the store for now, in order, and how many at most."""
         if self._own is not None:
             return self._own_wants(self._own)
-        room = self.free
-        if room == 0:
+        room = self.total - self.used
+        if room <= 0:
             return (), 0
         everything = [Want(queue, room) for queue in self._served]
         if not self._weighted or len(self._served) == 1:

@@ -1,8 +1,8 @@
 """Jobs that this worker cannot run: it lacks the task, or the stored arguments do not fit.
 
-They go back at no cost. What is decided about them is in `windlass._core.job.outcome`; here is what
-only this worker knows: who else serves the queue, how many such jobs it has met, and what it has
-said.
+They go back at no cost. What is decided about them is in `windlass._core.job.transition`. Here is
+what only this worker knows: who else serves the queue, how many such jobs it has met, and what it
+has said.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ class UnrunnableJobs:
         self._told: set[str] = set()
         self._line = 0.0
         self._polite_until = 0.0
+        self.met_some: bool = False
+        """Whether there was any; then `head_start` has to be asked."""
         self._asked = asyncio.Lock()
         self._others: Sequence[WorkerStart] = ()
         self._others_until = 0.0
@@ -61,9 +63,7 @@ class UnrunnableJobs:
         Without it the worker that looks first takes such a job every time, and the one that can
         run it never does.
         """
-        if not self._polite_until or self._now() >= self._polite_until:
-            return _NONE
-        return HEAD_START
+        return HEAD_START if self._now() < self._polite_until else _NONE
 
     async def judge(self, job: ClaimedJob, misfit: Misfit) -> Misfit:
         """Say whether waiting is of no use: no live worker of the queue has another version of the
@@ -82,6 +82,7 @@ class UnrunnableJobs:
     def met(self, job: ClaimedJob, outcome: Missing | Misfit, policy: Policy) -> Missing | Misfit:
         """Place a job behind the others that were missed, and say once per task what is wrong."""
         now = self._now()
+        self.met_some = True
         self._polite_until = now + _POLITE_FOR
         self._line = max(self._line, now) + 1 / _PER_SECOND
         if job.task not in self._told and len(self._told) < _NAMES_TOLD:

@@ -1,4 +1,4 @@
 """Outcomes become transitions and batched, fenced writes.
 
-The decision itself is pure and lives in `windlass._core.job.outcome`.
+The decision itself is pure and lives in `windlass._core.job.transition`.
 """

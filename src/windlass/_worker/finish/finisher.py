@@ -1,33 +1,43 @@
-"""Transitions → batched, fenced writes → events."""
+"""Ended runs → transitions → batched, fenced writes → events."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 
 import msgspec
 
-from windlass._core.job.event import Event, JobMoved, QueueCooled, enqueued_event
+from windlass._core.job.event import claimed_event
 from windlass._core.job.job import AttemptError, Claim, ClaimedJob, Progress
+from windlass._core.job.outcome import Misfit, Missing
 from windlass._core.job.state import Verb
 from windlass._core.job.transition import Transition, fail
 from windlass._observe.bus import Bus
 from windlass._storage.protocol.jobs import Applied, JobStore, TransitionAnswer, Verdict
-from windlass._storage.shared.batcher import is_retryable
+from windlass._storage.shared.errors import is_retryable
+from windlass._worker.claim.slots import Slots
+from windlass._worker.claim.unrunnable_jobs import UnrunnableJobs
+from windlass._worker.finish.decisions import Decisions
+from windlass._worker.finish.events import side_events, transition_event
 from windlass._worker.finish.follow_ups import apply_one, fallback_transitions
+from windlass._worker.periodic import rung_at
+from windlass._worker.run.execution import RunEnded
 from windlass._worker.run.progress import report_last
+from windlass._worker.run.transaction_finish import CommittedFinish, UndecidedFinish
 from windlass.errors import StorageError, StorageReplaced
 
-__all__ = ["Finisher", "side_events", "transition_event"]
+__all__ = ["Finisher"]
 
 log = logging.getLogger("windlass")
 
 _LARGEST = 500
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 2.0
+_UNDECIDED = 1000
+"""Runs that are remembered because their outcome was not known when they ended."""
 _Ended = tuple[ClaimedJob, Transition]
 
 
@@ -46,109 +56,120 @@ class Finisher:
         self,
         jobs: JobStore,
         bus: Bus,
-        chance: Callable[[], float],
-        on_taken: Callable[[], None],
+        slots: Slots,
+        decisions: Decisions,
+        unrunnable: UnrunnableJobs,
         *,
-        follow: Callable[[ClaimedJob, Transition], Transition] = lambda _, failed: failed,
+        chance: Callable[[], float],
     ) -> None:
-        """Call `run` in a task of its own, or `flush` by hand.
-
-        ``on_taken`` is called when what waited is being written: there is room for more.
-        ``follow`` adds the job that is told of a failure.
+        """Call `run` in a task, or `flush` by hand. ``slots`` wakes the claimer when there is room
+        for more.
         """
-        self._follow = follow
         self._jobs = jobs
-        self._on_taken = on_taken
         self._bus = bus
+        self._slots = slots
+        self._decisions = decisions
+        self._unrunnable = unrunnable
         self._chance = chance
-        self._next: dict[Claim, _Ended] = {}
+        self.waiting: dict[Claim, _Ended] = {}
+        """Outcomes that wait and are not being written right now."""
         self._sending: dict[Claim, _Ended] = {}
         self._notes: dict[Claim, Progress] = {}
         self._added = asyncio.Event()
-        self._then: Callable[[], None] | None = None
+        self._awaited = False
         self._failing = False
         self._stuck: Exception | None = None
         self._bad: set[Claim] = set()  # their outcomes cannot even fail
+        # Runs that ended and left it open how: few, if any.
+        self._undecided: deque[Claim] = deque(maxlen=_UNDECIDED)
         self.counts: Counter[str] = Counter()
         """Accepted verbs since the start, and how many were refused."""
 
-    def add(self, job: ClaimedJob, transition: Transition) -> None:
-        """Store this soon."""
-        self._next[job.claim] = (job, transition)
+    def add(self, ended: RunEnded) -> None:
+        """Decide what becomes of a job whose run has ended, and store it soon."""
+        job, outcome = ended.job, ended.outcome
+        if isinstance(outcome, UndecidedFinish):
+            self._undecided.append(job.claim)
+            return
+        if isinstance(outcome, Missing | Misfit):
+            outcome = self._unrunnable.met(job, outcome, self._decisions.policy_of(job))
+        transition = self._decisions.decide(job, outcome, by=job.worker)
+        if job.on_failure is not None:
+            transition = self._decisions.follow(job, transition)
+        if isinstance(outcome, CommittedFinish):
+            stored = TransitionAnswer(Verdict.APPLIED, transition.verb)
+            self._record([(job, transition)], [stored], outcome.at)
+            return
+        if ended.progress is not None:  # before its outcome: after that it would be too late
+            self._notes[job.claim] = ended.progress
+        self.waiting[job.claim] = (job, transition)
         self._added.set()
 
-    def note(self, claim: Claim, progress: Progress) -> None:
-        """Store this, what a run said last, before its outcome: after that it would be too late."""
-        self._notes[claim] = progress
+    def tell_given_back(
+        self, jobs: Sequence[ClaimedJob], releases: Sequence[Transition], applied: Applied
+    ) -> None:
+        """Publish claims that were given back: first that they were taken, unless they ran here.
 
-    def tell(self, job: ClaimedJob, transition: Transition, at: datetime) -> None:
-        """It is stored already: count it and tell."""
-        self._record([(job, transition)], [TransitionAnswer(Verdict.APPLIED, transition.verb)], at)
+        Not before the store has answered: an apply that fails is tried again, and a claim is one
+        event.
+        """
+        for job, ended, answer in zip(jobs, releases, applied.answers, strict=True):
+            if self._bus.heard and answer.verb is not None:
+                if job.claim not in self._undecided:
+                    self._bus.publish(claimed_event(job))
+                self._bus.publish(transition_event(job, ended, answer, applied.at))
 
     def holds(self, claim: Claim) -> bool:
         """Whether an outcome of this claim waits to be stored."""
-        return claim in self._next or claim in self._sending
-
-    @property
-    def backlog(self) -> int:
-        """Outcomes that wait and are not being written right now."""
-        return len(self._next)
+        return claim in self.waiting or claim in self._sending
 
     @property
     def unstored(self) -> list[Claim]:
         """The claims whose outcomes wait to be stored, or are being written."""
-        return [*self._sending, *self._next]
+        return [*self._sending, *self.waiting]
 
     @property
     def idle(self) -> bool:
         """Whether every outcome is stored."""
-        return not self._next and not self._sending
+        return not self.waiting and not self._sending
 
-    def all_stored(self, then: Callable[[], None]) -> bool:
-        """Whether every outcome is stored; if not, call ``then`` once when they are.
+    def await_stored(self) -> bool:
+        """Whether every outcome is stored; if not, the claimer is woken once when they are.
 
         Those that the store refuses in any form do not count: they may be refused for ever.
         """
         stored = self._all_stored()
-        self._then = None if stored else then
+        self._awaited = not stored
         return stored
 
     def _all_stored(self) -> bool:
-        return not self._next and self._sending.keys() <= self._bad
+        return not self.waiting and self._sending.keys() <= self._bad
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Write as long as there is something to write, until ``stop`` and nothing is left."""
-        stopping = asyncio.ensure_future(stop.wait())
-        stopping.add_done_callback(lambda _: self._added.set())
-        try:
-            while not (stop.is_set() and self.idle):
-                if self._next:
-                    await self._persist()
-                    continue
-                self._added.clear()
-                await self._added.wait()
-        finally:
-            stopping.cancel()
-
-    async def _persist(self) -> None:
-        """One flush; after a passing failure, wait a little longer each time."""
+        """Write as long as there is something to write, until ``stop`` and nothing is left. After a
+        passing failure, wait a little longer each time.
+        """
         pause = _FIRST_WAIT
-        while True:
-            try:
-                await self.flush()
-            except StorageReplaced:
-                raise  # nothing can be stored any more, however long it is tried
-            except Exception as error:  # noqa: BLE001 -- whatever it is, outcomes must not be lost
-                if not self._failing:
-                    log.warning("outcomes cannot be stored yet, trying on: %s", error)
-                self._failing = True
-                await self._wait_out(pause * (0.5 + self._chance()))
-                pause = min(pause * 2, _LONGEST_WAIT)
-            else:
-                if self._failing:
-                    log.info("outcomes are stored again")
-                self._failing = False
-                return
+        with rung_at(stop, self._added):
+            while not (stop.is_set() and self.idle):
+                if not self.waiting and not self._failing:
+                    self._added.clear()
+                    await self._added.wait()
+                    continue
+                try:
+                    await self.flush()
+                except StorageReplaced:
+                    raise  # nothing can be stored any more, however long it is tried
+                except Exception as error:  # noqa: BLE001 -- whatever it is, outcomes must not be lost
+                    if not self._failing:
+                        log.warning("outcomes cannot be stored yet, trying on: %s", error)
+                    self._failing = True
+                    await self._wait_out(pause * (0.5 + self._chance()))
+                    pause = min(pause * 2, _LONGEST_WAIT)
+                else:
+                    if self._failing:
+                        log.info("outcomes are stored again")
+                    self._failing, pause = False, _FIRST_WAIT
 
     async def _wait_out(self, seconds: float) -> None:
         if self._stuck is None:
@@ -157,19 +178,20 @@ class Finisher:
         # One outcome is bad, not the store: those that come meanwhile do not wait for it.
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not self._next:
+                while not self.waiting:
                     self._added.clear()
                     await self._added.wait()
 
     async def flush(self) -> int:
         """Write what waits, in one batch; the number of transitions answered for."""
+        if len(self.waiting) >= self._slots.total:  # the claimer may wait for room
+            self._slots.ring()
         room = _LARGEST - len(self._sending)  # what a failed flush has left goes along
-        if not self._sending and len(self._next) <= room:
-            self._sending, self._next = self._next, {}
+        if not self._sending and len(self.waiting) <= room:
+            self._sending, self.waiting = self.waiting, {}
         else:
-            for claim in list(self._next)[:room]:
-                self._sending[claim] = self._next.pop(claim)
-        self._on_taken()
+            for claim in list(self.waiting)[:room]:
+                self._sending[claim] = self.waiting.pop(claim)
         sent, self._stuck = list(self._sending.values()), None
         if self._notes:
             notes, self._notes = self._notes, {}
@@ -200,7 +222,7 @@ class Finisher:
     async def _give_up(self, ended: _Ended, error: Exception) -> None:
         job, transition = ended
         what = f"{transition.verb}: {type(error).__name__}: {error}"[:1000]
-        failed = self._follow(
+        failed = self._decisions.follow(
             job, fail(job, by=transition.by, error=AttemptError("OutcomeNotStorable", what))
         )
         stuck: Exception | None = None
@@ -231,22 +253,22 @@ class Finisher:
         if self._bad:
             self._bad.intersection_update(self._sending)
         self._record(stored, applied.answers, applied.at)
-        self._tell_stored()
+        if self._awaited:
+            self._tell_stored()
 
     def _tell_stored(self) -> None:
-        if self._then is not None and self._all_stored():
-            then, self._then = self._then, None
-            then()
+        if self._awaited and self._all_stored():
+            self._awaited = False
+            self._slots.wake.set()
 
     def _record(
         self, batch: Sequence[_Ended], answers: Sequence[TransitionAnswer], at: datetime
     ) -> None:
         counts, heard = self.counts, self._bus.heard
-        alert = not heard and self._bus.alert
         for (job, transition), answer in zip(batch, answers, strict=True):
             if answer.verb is not None:
                 counts[answer.verb] += 1
-                if heard or (alert and answer.verb in _ALERTING):
+                if heard or (answer.verb in _ALERTING and self._bus.alert):
                     self._bus.publish(transition_event(job, transition, answer, at))
                     for event in side_events(job, transition, answer, at):
                         self._bus.publish(event)
@@ -272,50 +294,3 @@ def _instead(transition: Transition, failed: Transition) -> Iterator[Transition]
         yield failed
         yield from fallback_transitions(failed)
     yield msgspec.structs.replace(failed, then=None)
-
-
-def transition_event(
-    job: ClaimedJob, transition: Transition, answer: TransitionAnswer, at: datetime
-) -> JobMoved:
-    """What listeners are told about a transition that was accepted."""
-    verb = answer.verb or transition.verb
-    back = verb in (Verb.RETRY, Verb.SNOOZE, Verb.THROTTLE, Verb.RELEASE)
-    delay = transition.delay
-    if answer.cool_until is not None:  # the queue rests: nothing of it starts before
-        delay = max(delay, answer.cool_until - at)
-    return JobMoved(
-        verb=verb,
-        job=job.claim.job,
-        task=job.task,
-        queue=job.queue,
-        claim_number=job.claim.number,
-        attempt=job.attempt,
-        max_attempts=job.max_attempts,
-        worker=job.worker,
-        at=at,
-        waited=job.started_at - job.due,
-        ran=at - job.started_at,
-        delay=delay if back else None,
-        error=transition.error,
-        missed=transition.missed and verb is Verb.RELEASE,
-        correlation_id=job.correlation_id,
-        tenant=job.tenant,
-        record=job,
-    )
-
-
-def side_events(
-    job: ClaimedJob, transition: Transition, answer: TransitionAnswer, at: datetime
-) -> Iterator[Event]:
-    """What else happened in the same write."""
-    if answer.cooled and answer.cool_until is not None:
-        yield QueueCooled(
-            queue=job.queue,
-            until=answer.cool_until,
-            at=at,
-            job=job.claim.job,
-            task=job.task,
-            worker=job.worker,
-        )
-    if transition.then is not None and answer.verb is Verb.FAIL:
-        yield enqueued_event(transition.then)

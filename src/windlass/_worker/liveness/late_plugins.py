@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from windlass._worker.engine import WorkerDependencies
+    from windlass._worker.dependencies import WorkerDependencies
 
 __all__ = ["LatePluginWatcher"]
 

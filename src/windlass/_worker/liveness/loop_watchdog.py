@@ -12,7 +12,8 @@ from datetime import timedelta
 from types import CodeType, FrameType
 
 from windlass._worker.periodic import run_every
-from windlass._worker.run.runner import Execution, Runner
+from windlass._worker.run.execution import Execution
+from windlass._worker.run.runner import Runner
 
 __all__ = ["LoopWatchdog"]
 

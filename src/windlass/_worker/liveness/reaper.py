@@ -10,14 +10,14 @@ import msgspec
 
 from windlass._core.job.event import WorkerChanged
 from windlass._core.job.job import AttemptError, ClaimedJob
-from windlass._core.job.outcome import Lost, Policy
+from windlass._core.job.outcome import Lost
 from windlass._core.job.state import Verb
 from windlass._core.job.transition import Transition
 from windlass._observe.bus import Bus
 from windlass._storage.protocol.jobs import Applied
 from windlass._storage.protocol.storage import Storage
-from windlass._worker.finish.decide_safely import decide_safely
-from windlass._worker.finish.finisher import side_events, transition_event
+from windlass._worker.finish.decisions import Decisions
+from windlass._worker.finish.events import side_events, transition_event
 from windlass._worker.finish.follow_ups import apply_one, fallback_transitions
 from windlass._worker.liveness.store_contact import StoreContact
 from windlass._worker.registration import Registration
@@ -44,19 +44,15 @@ class Reaper:
         identity: Registration,
         presence: StoreContact,
         *,
-        policy: Callable[[ClaimedJob], Policy],
+        decisions: Decisions,
         bus: Bus,
-        chance: Callable[[], float],
-        follow: Callable[[ClaimedJob, Transition], Transition] = lambda _, failed: failed,
     ) -> None:
-        """``policy`` gives a job's rules; ``follow`` adds the one that is told of its failure."""
-        self._follow = follow
+        """``decisions`` says what becomes of a lost job."""
         self._storage = storage
         self._identity = identity
         self._presence = presence
-        self._policy = policy
+        self._decisions = decisions
         self._bus = bus
-        self._chance = chance
         self._reaping = asyncio.Lock()
         self._causes: dict[str, str] = {}
         """Why each of the workers that were buried here was."""
@@ -141,7 +137,9 @@ class Reaper:
         found = await self._storage.admin.get(failed)
         payloads = {job.id: job.payload for job in found if job is not None}
         return [
-            self._follow(msgspec.structs.replace(job, payload=payloads[job.claim.job]), end)
+            self._decisions.follow(
+                msgspec.structs.replace(job, payload=payloads[job.claim.job]), end
+            )
             if job.claim.job in payloads
             else end
             for job, end in zip(orphans, lost, strict=True)
@@ -193,4 +191,4 @@ class Reaper:
         why = self._causes.get(job.worker, _GONE)
         error = AttemptError("WorkerLost", f"worker {job.worker}: {why}")
         by = f"reaper:{self._identity.id}"
-        return decide_safely(job, Lost(error), self._policy, by=by, chance=self._chance)
+        return self._decisions.decide(job, Lost(error), by=by)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 
-from windlass._storage.protocol.workers import WorkerStore
-from windlass._worker.run.runner import Runner, StopCause
+from windlass._storage.protocol.storage import Storage
+from windlass._worker.periodic import rung_at
+from windlass._worker.registration import Registration
+from windlass._worker.run.execution import StopCause
+from windlass._worker.run.runner import Runner
 from windlass.errors import StorageError
 
 __all__ = ["CancelPoller"]
@@ -21,29 +23,33 @@ _PAUSE = 0.1
 class CancelPoller:
     """Looks for cancel requests soon after something in the store has changed."""
 
-    def __init__(self, store: WorkerStore, runner: Runner, worker: Callable[[], str]) -> None:
-        """``worker`` gives the current identity. Nothing is looked at before the first hint."""
-        self._store = store
+    def __init__(self, storage: Storage, runner: Runner, identity: Registration) -> None:
+        """Nothing is looked at before the first hint."""
+        self._storage = storage
         self._runner = runner
-        self._worker = worker
-        self._changed = False
-        self.task: asyncio.Task[None] | None = None
-        """The look under way."""
+        self._identity = identity
+        self._changed = asyncio.Event()
 
-    def hint(self) -> None:
-        """Look soon: a cancel may be among what changed, and need not wait for the next beat."""
-        self._changed = True
-        if self._runner.active and self.task is None:
-            self.task = asyncio.get_running_loop().create_task(self._soon())
-
-    async def _soon(self) -> None:
+    async def run(self, stop: asyncio.Event) -> None:
+        """Look after each hint, while jobs run, until ``stop``: a cancel may be among what changed,
+        and need not wait for the next heartbeat.
+        """
+        undo = self._storage.wakeups.subscribe(self._changed.set)
         try:
-            while self._changed and self._runner.active:
-                await asyncio.sleep(_PAUSE)
-                self._changed = False  # before the look: what changes during it asks for another
-                for claim in await self._store.cancel_requests(self._worker()):
-                    self._runner.stop(claim, StopCause.CANCEL)
+            with rung_at(stop, self._changed):
+                while not stop.is_set():
+                    await self._changed.wait()
+                    if self._runner.active:
+                        await asyncio.sleep(_PAUSE)
+                    self._changed.clear()  # first: what changes during the look asks for another
+                    if self._runner.active:
+                        await self._look()
+        finally:
+            undo()
+
+    async def _look(self) -> None:
+        try:
+            for claim in await self._storage.workers.cancel_requests(self._identity.id):
+                self._runner.stop(claim, StopCause.CANCEL)
         except StorageError as error:
             log.debug("cannot look for cancel requests now: %s", error)
-        finally:
-            self.task = None

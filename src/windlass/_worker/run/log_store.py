@@ -18,7 +18,7 @@ from windlass._observe.current_run import secrets_of_run
 from windlass._settings.settings import StoredLogs
 from windlass._storage.protocol.journal import LogChunk, LogLine
 from windlass._storage.protocol.storage import Storage
-from windlass._storage.shared.batcher import is_retryable
+from windlass._storage.shared.errors import is_retryable
 from windlass._worker.run.error_text import truncate_middle
 from windlass._worker.run.log_capture import capture_logs
 

@@ -15,11 +15,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from windlass._core.job.job import Claim
 from windlass._observe.current_run import RUN
-from windlass._worker.run.runner import Runner
+
+if TYPE_CHECKING:
+    from windlass._worker.run.runner import Runner
 
 __all__ = [
     "LOOP_ENDING_ERRORS",

@@ -1,4 +1,4 @@
-"""One claimed job → one Outcome. Writes nothing, knows no retry rule."""
+"""One claimed job → one Outcome, handed on as `RunEnded`. Writes nothing, knows no retry rule."""
 
 from __future__ import annotations
 
@@ -7,114 +7,131 @@ import contextvars
 import functools
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from windlass._core.job import outcome as core
-from windlass._core.job.control import GiveUp, Retry, Snooze, Throttled
-from windlass._core.job.job import AttemptError, Claim, ClaimedJob
+from windlass._core.job.job import Claim, ClaimedJob
 from windlass._core.job.outcome import Outcome
-from windlass._core.values.payload import is_json
-from windlass._core.values.redaction import secret_names, secret_values
-from windlass._tasks.context import Context, ContextHost, current, set_current
+from windlass._observe.current_run import RUN
+from windlass._tasks.context import Context, ContextHost, current
 from windlass._tasks.hooks import Middleware, call_through_middleware
 from windlass._tasks.task import Task, TaskRegistry
-from windlass._worker.child_process.pool import ChildPool, outcome_of_error
-from windlass._worker.run.error_text import attempt_error_of, unknown_task_error
-from windlass._worker.run.exception_groups import deciding_error, group_forbids_retry
-from windlass._worker.run.threads import Execution, StopCause, ThreadPool
-from windlass.errors import ChildNotStarted, DefinitionError, JobTimeout, PayloadError
+from windlass._worker.run.error_outcomes import (
+    FARTHEST,
+    ErrorOutcomes,
+    UnfitArguments,
+    stopped_outcome,
+)
+from windlass._worker.run.error_text import unknown_task_error
+from windlass._worker.run.execution import (
+    ActiveRuns,
+    EndedRuns,
+    Execution,
+    OwnTask,
+    RunEnded,
+    StopCause,
+)
+from windlass._worker.run.loop_exits import find_exited_claims
+from windlass._worker.run.threads import ThreadPool
+from windlass.errors import JobTimeout
 
-__all__ = ["Execution", "Runner", "StopCause"]
+if TYPE_CHECKING:
+    from windlass._worker.child_process.pool import ChildPool
+    from windlass._worker.claim.slots import Slots
+    from windlass._worker.claim.unrunnable_jobs import UnrunnableJobs
+    from windlass._worker.run.log_store import LogCollector
+    from windlass._worker.run.progress import ProgressReporter
+    from windlass._worker.run.transaction_finish import FinishInTransaction
+
+__all__ = ["RunLimits", "Runner", "WorkerParts"]
 
 log = logging.getLogger("windlass")
 
-
-class _UnfitArguments(Exception):
-    """The stored arguments do not fit the function; the cause says why."""
-
-
-OnEnd = Callable[[Execution, Outcome], None]
-Resolve = Callable[[Execution, Outcome], Awaitable[Outcome]]
-Judge = Callable[[ClaimedJob, core.Misfit], Awaitable[Outcome]]
-
-_NO_TIME, _FARTHEST = timedelta(0), timedelta(days=3650)
-"""Whoever asks for more time is asked again then; beyond the calendar no store could keep it."""
-
 _PATIENCE = 5.0
-"""What a coroutine may take to clean up after its timeout before it is spoken of."""
+"""Seconds that a coroutine may take to clean up after its timeout before that is logged."""
 
 _MOMENT = 1.0
-_CUT_OFF = AttemptError("RunCancelled", "other code on the worker's event loop cancelled its task")
 
 _NOTHING = core.Succeeded()
 """What most handlers return."""
 
 
+class RunLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What runs may take, and leave behind."""
+
+    result_limit: int
+    error_limit: int
+    timeout: timedelta | None = None
+    """The app's."""
+
+
+class WorkerParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a runner uses in a worker, and neither in a child process nor in a dry run."""
+
+    slots: Slots
+    progress: ProgressReporter
+    lines: LogCollector
+    transactions: FinishInTransaction
+    unrunnable: UnrunnableJobs
+    own: OwnTask
+    children: ChildPool | None
+    """None: tasks that ask for a process of their own run in this one."""
+
+
 class Runner:
-    """Runs claimed jobs and reports what happened, always exactly once per run."""
+    """Runs claimed jobs and hands on what happened, always exactly once per run."""
 
     def __init__(
         self,
         tasks: TaskRegistry,
         host: ContextHost,
-        on_end: OnEnd,
+        ended: EndedRuns,
+        limits: RunLimits,
         *,
-        result_limit: int,
-        error_limit: int,
-        timeout: timedelta | None = None,
-        on_overstay: Callable[[Execution], None] | None = None,
-        resolve: Resolve | None = None,
-        judge: Judge | None = None,
         layers: Sequence[Middleware] = (),
-        children: ChildPool | None = None,
+        active: ActiveRuns | None = None,
+        worker: WorkerParts | None = None,
     ) -> None:
-        """``on_end`` is called once for every started run. ``timeout``: the app's.
-
-        ``on_overstay`` for a coroutine that its timeout has cancelled and that goes on. ``layers``
-        is the middleware, outermost first; it may still grow. Without ``children`` tasks that ask
-        for a process of their own run in this one.
+        """``layers`` is the middleware, outermost first; it may still grow. ``active`` is where the
+        runs are kept, for others to look at.
         """
         self._tasks = tasks
         self._host = host
-        self._on_end = on_end
-        self._result_limit = result_limit
-        self._error_limit = error_limit
-        self._timeout = timeout
-        self._on_overstay = on_overstay
+        self._ended = ended
+        self._limits = limits
         self._layers = layers
-        self._children = children
+        self._worker = worker
+        self._children = None if worker is None else worker.children
         self._threads = ThreadPool()
-        self._resolve = resolve
-        self._judge = judge
-        self.active: dict[Claim, Execution] = {}
-        self.finishing: Mapping[Claim, object] = {}
-        """Runs that were finished in a transaction of their handlers'."""
-        self.leaving: Callable[[], bool] = lambda: False
-        """Whether this worker is itself being cancelled: then a cancelled run is released."""
+        self._errors = ErrorOutcomes(tasks, limits.error_limit, self._leaving)
+        self.active: ActiveRuns = {} if active is None else active
+        self.bodies: dict[Claim, asyncio.Task[None]] = {}
+        """The tasks of the runs. Apart from them, because a task holds its context variables and
+        they hold the run: in a circle every job would be left to the garbage collector."""
         self.crashed: list[tuple[Claim, BaseException]] = []
         """The runs that crashed a moment ago, with what they raised."""
         self._crashes: dict[Claim, BaseException] = {}
         """What runs that have not ended yet let out of the event loop."""
+        self._blamed = False
 
     def start(self, jobs: Iterable[ClaimedJob]) -> None:
-        """Run these in the background, each in a task of its own."""
+        """Run these in the background, each in its own task."""
         create_task, active = asyncio.get_running_loop().create_task, self.active
         for job in jobs:
-            active[job.claim] = run = Execution(job)
-            run.body = create_task(self._live(run))
+            active[job.claim] = run = Execution(job=job)
+            self.bodies[job.claim] = create_task(self._live(run))
 
     def stop(self, claim: Claim, why: StopCause) -> bool:
         """Ask a run to end; False when it is not running here."""
         run = self.active.get(claim)
         if run is None:
             return False
-        run.set()  # every time: a thread that makes its own event at this moment hears the next
-        if run.why is not None and run.why >= why:
-            return True  # asked already: cancelling it again would disturb its cleaning up
-        run.why = why
-        self._cancel(run)
+        if run.stop(why):  # else cancelling it again would disturb its cleaning up
+            self._cancel(run)
         return True
 
     def crash(self, claim: Claim, error: BaseException) -> bool:
@@ -123,11 +140,31 @@ class Runner:
         if run is None:
             return False
         run.set()
-        if run.body is not None and run.body.done():  # what came out was its own end
-            self._end(run, self._judged(run, error))
+        body = self.bodies.get(claim)
+        if body is not None and body.done():  # what came out was its own end
+            self._end(run, self._errors.judge(run, error))
         else:
             self._crashes[claim] = error
             self._cancel(run)
+        return True
+
+    def blame_exits(self) -> None:
+        """Fail the jobs whose code ended this event loop, if some did: they must not come back at
+        no cost. For a loop that is not ours: what ended it has cancelled this worker and its runs.
+        """
+        if self._blamed or not self.active:
+            return
+        self._blamed = True
+        for claim, error in find_exited_claims():
+            self.crash(claim, error)
+
+    def _leaving(self) -> bool:
+        """Whether this worker is itself being cancelled."""
+        own = None if self._worker is None else self._worker.own
+        if own is None or not own.cancelled:
+            return False
+        if own.obeys_cancel:
+            self.blame_exits()
         return True
 
     def _cancel(self, run: Execution) -> None:
@@ -135,8 +172,9 @@ class Runner:
         # A thread cannot be cancelled, only asked; its body waits for it. A body that has not
         # begun must not be cancelled: it would end without a word. It looks before it begins.
         on_loop = task is None or task.is_async or run.on_loop
-        if run.body is not None and on_loop and _has_begun(run.body):
-            run.body.cancel()
+        body = self.bodies.get(run.job.claim)
+        if body is not None and on_loop and _has_begun(body):
+            body.cancel()
 
     def stop_all(self, why: StopCause) -> None:
         """Ask every run to end."""
@@ -152,46 +190,85 @@ class Runner:
     async def _live(self, run: Execution) -> None:
         job = run.job
         try:
-            task = self._tasks.find(job.task)
+            task = self._tasks.by_name.get(job.task)
             if run.why is not None:
-                outcome = _stopped(run.why, started=False)
+                outcome = stopped_outcome(run.why, started=False)
             elif task is None:
                 outcome = core.Missing(unknown_task_error(job, self._tasks.names))
             elif task.in_process and self._children is not None:
                 outcome = await self._in_child(run, task, self._children)
             else:
-                args, kwargs = self._arguments(run, task)
-                some = job.timeout or task.settings.timeout or self._timeout
+                try:
+                    args, kwargs = task.codec.decode(job.payload)
+                except Exception as error:  # decoding runs code of the user's types
+                    raise UnfitArguments from error
+                context = Context(job, self._host, run)
+                RUN.set(context)  # in this task's own copy of the variables: nothing to undo
+                if task.takes_context:
+                    args = (context, *args)
+                some = job.timeout or task.settings.timeout or self._limits.timeout
                 if task.is_async and not some and not self._layers:  # two calls less per job
                     value = await task.function(*args, **kwargs)
                 else:
                     value = await self._within_limits(run, task, args, kwargs)
                 outcome = _NOTHING if value is None else self._returned(run, task, value)
         except BaseException as error:  # noqa: BLE001 -- a handler may raise anything
-            outcome = self._judged(run, error)
+            outcome = self._errors.judge(run, error)
             if isinstance(outcome, core.Crashed):
                 self.crashed.append((job.claim, error))
                 asyncio.get_running_loop().call_later(_MOMENT, self.crashed.clear)
-        if run.wish is not None and isinstance(outcome, core.Succeeded):
-            outcome = core.Snoozed(min(run.wish, _FARTHEST))
-        if self._crashes and (escaped := self._crashes.pop(job.claim, None)) is not None:
-            outcome = self._judged(run, escaped)
-        if outcome is not _NOTHING and isinstance(outcome, core.Misfit) and self._judge is not None:
-            outcome = await self._judge(job, outcome)
-        if self.finishing and job.claim in self.finishing and self._resolve is not None:
-            outcome = await self._resolve(run, outcome)
+        parts = self._worker
+        if (
+            outcome is not _NOTHING
+            or run.wish is not None
+            or self._crashes
+            or (parts is not None and parts.transactions.asked)
+        ):
+            outcome = await self._reconsidered(run, outcome)
         self._end(run, outcome)
 
+    async def _reconsidered(self, run: Execution, outcome: Outcome) -> Outcome:
+        """What a run comes to that asked for more than its handler's end says."""
+        claim, parts = run.job.claim, self._worker
+        if run.wish is not None and isinstance(outcome, core.Succeeded):
+            outcome = core.Snoozed(min(run.wish, FARTHEST))
+        if (escaped := self._crashes.pop(claim, None)) is not None:
+            outcome = self._errors.judge(run, escaped)
+        if parts is None:
+            return outcome
+        if isinstance(outcome, core.Misfit):
+            outcome = await parts.unrunnable.judge(run.job, outcome)
+        if claim in parts.transactions.asked:
+            outcome = await parts.transactions.resolve(run, outcome)
+        return outcome
+
     def _end(self, run: Execution, outcome: Outcome) -> None:
-        # The task holds its context variables, they hold the run: cut here, or every job would
-        # be left to the garbage collector.
-        run.body = None
+        """Hand the run on, then free its slot."""
+        job, parts = run.job, self._worker
+        note = None
+        if parts is not None and parts.progress.used:  # a call less per job
+            note = parts.progress.take(job.claim)
         try:
-            self._on_end(run, outcome)
+            self._ended.add(RunEnded(job, outcome, note))
         except Exception:
-            log.exception("job %s: the end of its run could not be noted", run.job.claim.job)
-            # Not ours any more: the next beat finds the claim, and it is given back.
-            self.active.pop(run.job.claim, None)
+            # The next heartbeat finds the claim, and it is given back.
+            log.exception("job %s: the end of its run could not be noted", job.claim.job)
+        self.active.pop(job.claim, None)
+        self.bodies.pop(job.claim, None)
+        if parts is None:
+            return
+        if run.detached is None:
+            parts.slots.give(job.queue)
+            if parts.lines.runs:  # a call less per job
+                parts.lines.ended(job.claim)
+        else:
+            # A thread that did not end keeps its slot: the worker must not run more than it may.
+            run.detached.add_done_callback(lambda _: self._thread_ended(job, parts))
+            parts.slots.log_overstay(job)
+
+    def _thread_ended(self, job: ClaimedJob, parts: WorkerParts) -> None:
+        parts.slots.give(job.queue)
+        parts.lines.ended(job.claim)
 
     def _limit(self, job: ClaimedJob, task: Task[..., Any]) -> timedelta | None:
         """What a run may take: the job's own time, then the task's, then the app's."""
@@ -199,38 +276,24 @@ class Runner:
         if limit is None:
             limit = task.settings.timeout
         if limit is None:
-            limit = self._timeout
+            limit = self._limits.timeout
         return limit or None  # no time at all says: no limit
-
-    def _arguments(
-        self, run: Execution, task: Task[..., Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What the handler is called with, in the context it can ask for."""
-        try:
-            args, kwargs = task.codec.decode(run.job.payload)
-        except Exception as error:  # decoding runs code of the user's types
-            raise _UnfitArguments from error
-        context = Context(run.job, self._host, run)
-        if task.takes_context:
-            args = (context, *args)
-        set_current(context)  # in this task's own copy of the variables: nothing to undo
-        return args, kwargs
 
     def _returned(self, run: Execution, task: Task[..., Any], value: object) -> Outcome:
         try:
             what = f"the result of {task.name}"
-            limit = self._result_limit
+            limit = self._limits.result_limit
             return core.Succeeded(task.codec.encode_result(value, limit=limit, what=what))
         except Exception as error:  # noqa: BLE001 -- encoding runs code of the user's types
             # Ran, but what it returned cannot be stored, or read: another run would change nothing.
-            return core.GaveUp(self._describe(run, error))
+            return core.GaveUp(self._errors.describe(run, error))
 
     async def _within_limits(
         self, run: Execution, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         limit = self._limit(run.job, task)
         if self._layers:
-            run.on_loop = True
+            run.move(on_loop=True)
             inner = functools.partial(self._innermost, run, task, args, kwargs)
             return await self._in_time(
                 run, limit, call_through_middleware(self._layers, current(), inner)
@@ -241,9 +304,9 @@ class Runner:
         if not inspect.isawaitable(value):
             return value
         # A coroutine function behind a plain one, as some decorators leave it.
-        run.on_loop = True
-        if run.why is not None and run.body is not None:
-            run.body.cancel()  # asked to end when there was nothing yet that could be cancelled
+        run.move(on_loop=True)
+        if run.why is not None:  # asked to end when there was nothing yet that could be cancelled
+            self._cancel(run)
         return await self._in_time(run, limit, value)
 
     async def _innermost(
@@ -252,26 +315,26 @@ class Runner:
         """The handler inside its middleware; the time limit is around all of it."""
         if task.is_async:
             return await task.function(*args, **kwargs)
-        run.on_loop = False  # as without middleware: a thread is asked to end and waited for
+        run.move(on_loop=False)  # as without middleware: a thread is asked to end and waited for
         try:
             function = functools.partial(task.function, *args, **kwargs)
             value = await self._on_thread(run, None, function)
         finally:
-            run.on_loop = True
+            run.move(on_loop=True)
         return await value if inspect.isawaitable(value) else value
 
     async def _in_child(self, run: Execution, task: Task[..., Any], children: ChildPool) -> Outcome:
         """The handler in a child process; its middleware runs here, around the call."""
-        run.on_loop = True  # cancelling this body ends the child's run
+        run.move(on_loop=True)  # cancelling this body ends the child's run
         job, limit = run.job, self._limit(run.job, task)
-        run.entered = False
+        run.enter(entered=False)
         async with children.seat() as seat:
-            run.entered = True
+            run.enter(entered=True)
             if not self._layers:
                 outcome: Outcome = await self._in_time(run, limit, seat.run(job))
             else:
                 context = Context(job, self._host, run)
-                set_current(context)
+                RUN.set(context)
                 inner = functools.partial(seat.value, job)
                 value = await self._in_time(
                     run, limit, call_through_middleware(self._layers, context, inner)
@@ -279,14 +342,14 @@ class Runner:
                 outcome = _NOTHING if value is None else self._returned(run, task, value)
         stopped = run.why is not None and run.why is not StopCause.CANCEL
         if run.why is not None and stopped and not isinstance(outcome, core.Succeeded):
-            return _stopped(run.why)
+            return stopped_outcome(run.why)
         return outcome
 
     async def _in_time(self, run: Execution, limit: timedelta | None, work: Awaitable[Any]) -> Any:
         if limit is None:
             return await work
         seconds, loop = limit.total_seconds(), asyncio.get_running_loop()
-        late = loop.call_later(seconds + _PATIENCE, self._overstays, run)
+        late = loop.call_later(seconds + _PATIENCE, self._overstays, run.job)
         scope = asyncio.timeout(seconds)
         try:
             async with scope:
@@ -296,9 +359,9 @@ class Runner:
         finally:
             late.cancel()
 
-    def _overstays(self, run: Execution) -> None:
-        if self._on_overstay is not None:
-            self._on_overstay(run)
+    def _overstays(self, job: ClaimedJob) -> None:
+        if self._worker is not None:
+            self._worker.slots.log_overstay(job)
 
     async def _on_thread(
         self, run: Execution, limit: timedelta | None, function: Callable[[], Any]
@@ -310,81 +373,12 @@ class Runner:
         except TimeoutError:
             if future.done():
                 return future.result().value()  # just in time
-            run.set()
-            run.detached = future
+            run.detach(future)
             raise _timed_out(limit or timedelta(0)) from None
         except asyncio.CancelledError:
-            run.set()
-            run.detached = future
+            run.detach(future)
             raise
         return end.value()
-
-    def _judged(self, run: Execution, error: BaseException) -> Outcome:
-        try:
-            return self._ended_badly(run, error)
-        except BaseException as worse:  # noqa: BLE001 -- an unreported run would hold its slot
-            return self._ended_badly(run, worse)
-
-    def _ended_badly(self, run: Execution, error: BaseException) -> Outcome:
-        if run.why is not None and run.why is not StopCause.CANCEL:
-            return _stopped(run.why, started=run.entered)
-        match deciding_error(error, functools.partial(self._bars, run)):
-            case Exception() as said if (kept := outcome_of_error(said)) is not None:
-                return kept
-            case ChildNotStarted():
-                return core.Missing(self._describe(run, error))
-            case _UnfitArguments(__cause__=Exception() as cause):
-                told = self._describe(run, cause, trace=not isinstance(cause, PayloadError))
-                hopeless = isinstance(cause, DefinitionError) or not is_json(run.job.payload)
-                return core.GaveUp(told) if hopeless else core.Misfit(told)
-            case asyncio.CancelledError():
-                return self._cancelled(run, error)
-            case Retry(after=wish):
-                after = None if wish is None else min(wish, _FARTHEST)
-                return core.Raised(self._describe(run, error), after)
-            case Snooze(after=wish):
-                return core.Snoozed(min(wish, _FARTHEST))
-            case Throttled() as said:
-                after = min(said.after or _NO_TIME, _FARTHEST)
-                return core.Throttled(after, said.cool_queue, said.drain, said.odd)
-            case GiveUp():
-                return core.GaveUp(self._describe(run, error))
-            case Exception():
-                return self._raised(run, error)
-            case _:
-                return core.Crashed(self._describe(run, error))
-
-    def _cancelled(self, run: Execution, error: BaseException) -> Outcome:
-        if run.why is not None:
-            return _stopped(run.why)
-        if run.body is None or not run.body.cancelling():
-            return self._raised(run, error)  # of something that the handler awaited
-        # By code that had no order to: one of its neighbours, perhaps.
-        return core.Interrupted() if self.leaving() else core.CutOff(_CUT_OFF)
-
-    def _raised(self, run: Execution, error: BaseException) -> Outcome:
-        """Its class is looked at here: what is stored of it, or sent to a worker, is text."""
-        return core.Raised(self._describe(run, error), barred=self._bars(run, error))
-
-    def _bars(self, run: Execution, error: BaseException) -> bool:
-        """Whether the task's lists rule out another attempt."""
-        task = self._tasks.find(run.job.task)
-        lists = None if task is None else (task.settings.retry_on, task.settings.give_up_on)
-        return lists is not None and group_forbids_retry(error, *lists)
-
-    def _describe(
-        self, run: Execution, error: BaseException, *, trace: bool = True
-    ) -> AttemptError:
-        """Without the secrets that the handler was given: errors are read by many."""
-        values = secret_values(run.job.payload, secret_names(run.job.tags))
-        return attempt_error_of(error, limit=self._error_limit, secrets=values, trace=trace)
-
-
-def _stopped(why: StopCause, *, started: bool = True) -> Outcome:
-    """What the end of a run means that was asked for."""
-    if why is StopCause.CANCEL:
-        return core.Cancelled(AttemptError("Cancelled", "cancelled on request"))
-    return core.Interrupted(started)
 
 
 def _has_begun(body: asyncio.Task[None]) -> bool:

@@ -3,50 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import queue
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context as Variables
-from datetime import timedelta
-from enum import IntEnum
 from typing import Any
 
-from windlass._core.job.job import ClaimedJob
 from windlass._system.seams import start_thread
-from windlass._tasks.context import CancelToken
 
-__all__ = ["Execution", "Return", "StopCause", "ThreadPool"]
-
-
-class StopCause(IntEnum):
-    """Why a run was asked to end. The higher reason wins."""
-
-    CANCEL = 1
-    """A stored request."""
-    INTERRUPT = 2
-    """The worker stops."""
-    LOST = 3
-    """The worker was buried: the claim is somebody else's, or soon will be."""
-
-
-class Execution(CancelToken):
-    """One execution in this process. It is its own cancel token: one object less per job."""
-
-    __slots__ = ("body", "detached", "entered", "job", "on_loop", "why")
-
-    def __init__(self, job: ClaimedJob) -> None:
-        """Not started yet."""
-        self._event = None  # this and the next: what `CancelToken` does; one is made per job
-        self.wish: timedelta | None = None
-        self.job: ClaimedJob = job
-        self.why: StopCause | None = None
-        self.body: asyncio.Task[None] | None = None
-        self.entered: bool = True
-        """False while it waits for a child process, before the handler is entered there."""
-        self.on_loop: bool = False
-        """A plain function gave back something to await, and that is what runs now."""
-        self.detached: asyncio.Future[Return] | None = None
-        """A thread that outlived its timeout: it keeps the slot until it ends."""
+__all__ = ["Return", "ThreadPool"]
 
 
 class Return:
@@ -95,7 +61,7 @@ class ThreadPool:
             start_thread(f"job-{self._count}", self._serve)
         else:
             self._idle -= 1
-        self._work.put((future, lambda: variables.run(function)))
+        self._work.put((future, functools.partial(variables.run, function)))
         return future
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 
 from windlass._core.job.job import AttemptError, Claim, ClaimedJob
@@ -13,8 +13,9 @@ from windlass._core.job.transition import Transition
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.protocol.transactions import ClaimEnd, ClaimEndAnswer, UserConnection
 from windlass._tasks.task import TaskRegistry
+from windlass._worker.finish.decisions import Decisions
+from windlass._worker.run.execution import Execution, StopCause
 from windlass._worker.run.progress import ProgressReporter
-from windlass._worker.run.runner import Execution, StopCause
 from windlass.errors import ClaimLost, ConfigError, StorageError, StorageReplaced
 
 __all__ = ["CommittedFinish", "FinishInTransaction", "UndecidedFinish"]
@@ -52,20 +53,20 @@ class FinishInTransaction:
         self,
         storage: Storage,
         active: Mapping[Claim, Execution],
-        settle: Callable[[ClaimedJob, Outcome], Transition],
+        decisions: Decisions,
         progress: ProgressReporter,
         tasks: TaskRegistry,
         *,
         result_limit: int,
         isolated: bool,
     ) -> None:
-        """``settle`` decides what follows from an outcome; ``progress`` is stored before.
+        """``progress`` is stored before the success.
 
         ``isolated``: a test has put the app's jobs into memory; the success is stored at the end.
         """
         self._storage = storage
         self._active = active
-        self._settle = settle
+        self._decisions = decisions
         self._progress = progress
         self._tasks = tasks
         self._result_limit = result_limit
@@ -101,7 +102,7 @@ class FinishInTransaction:
         what = f"the result of {job.task}"
         task, limit = self._tasks[job.task], self._result_limit
         encoded = task.codec.encode_result(result, limit=limit, what=what)
-        success = self._settle(job, Succeeded(encoded))
+        success = self._decisions.decide(job, Succeeded(encoded), by=job.worker)
         # From now on the row may be locked by the user's transaction: a note about progress would
         # have to wait for its end, and the notes of every other job with it.
         self._progress.mute(job.claim)

@@ -28,7 +28,7 @@ from windlass._storage.protocol.schedules import ScheduleAnswer, ScheduleRow, Sc
 from windlass._storage.protocol.storage import Storage
 from windlass._tasks.limits import breaker_name
 from windlass._worker.liveness.leader import Leader
-from windlass._worker.periodic import run_every
+from windlass._worker.periodic import run_every, rung_at
 from windlass._worker.scheduler.fire_decision import (
     FireDecision,
     decide_firing,
@@ -84,7 +84,8 @@ class Scheduler:
         self._declared = declared
         self._running: dict[str, asyncio.Task[None]] = {}
         self._bell = asyncio.Event()
-        self._soon: asyncio.TimerHandle | None = None
+        self._changed = asyncio.Event()
+        self._looks_soon = False
         self._notice = _NOTICE
         self._hinted = False
         self._next_at: datetime | None = None
@@ -93,33 +94,42 @@ class Scheduler:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Fire what comes due, until ``stop``; then let the chores under way end."""
-        stopping = asyncio.ensure_future(stop.wait())
-        stopping.add_done_callback(lambda _: self._bell.set())
-        undo = self._storage.wakeups.subscribe(self._changed)
+        undo = self._storage.wakeups.subscribe(self._changed.set)
+        following = asyncio.get_running_loop().create_task(self._follow_hints())
         try:
-            what = "the scheduler"
-            await run_every(lambda: self.pause, self.step, stop=stop, what=what, bell=self._bell)
+            with rung_at(stop, self._bell):
+                what = "the scheduler"
+                await run_every(
+                    lambda: self.pause, self.step, stop=stop, what=what, bell=self._bell
+                )
         finally:
             undo()
-            stopping.cancel()
-            if self._soon is not None:
-                self._soon.cancel()
+            following.cancel()
             await self.close()
 
     def look(self) -> None:
         """Look now. For this process's own schedules, which are no hint that may mean anything."""
         self._bell.set()
 
-    def _changed(self) -> None:
-        """Something was written: a schedule, perhaps. Hints of a busy store come all the time."""
-        if self._soon is None and self._leader.leading:
-            delay = self._notice.total_seconds()
-            self._soon = asyncio.get_running_loop().call_later(delay, self._look)
+    async def _follow_hints(self) -> None:
+        """Look soon after something was written: a schedule, perhaps. Hints of a busy store come
+        all the time.
+        """
+        while True:
+            await self._changed.wait()
+            if not self._leader.leading:
+                self._changed.clear()
+                continue
+            self._looks_soon = True
+            await asyncio.sleep(self._notice.total_seconds())
+            if self._looks_soon:
+                self._take_hint()
+                self._bell.set()
 
-    def _look(self) -> None:
-        self._soon = None
-        self._hinted = True
-        self._bell.set()
+    def _take_hint(self) -> None:
+        """Forget the hints so far: the look that follows is for them."""
+        self._looks_soon, self._hinted = False, True
+        self._changed.clear()
 
     def _learn(self, next_at: datetime | None) -> None:
         """Hints that meant something else, time after time, are followed less and less often."""
@@ -130,9 +140,8 @@ class Scheduler:
     async def step(self) -> int:
         """Fire what is due; how many jobs were made."""
         self.pause = self._poll
-        if self._soon is not None:  # this look is also the one that a hint has asked for
-            self._soon.cancel()
-            self._soon, self._hinted = None, True
+        if self._looks_soon:  # this look is also the one that a hint has asked for
+            self._take_hint()
         due = await self._store.due(DUE_PER_STEP)
         self._learn(due.rows[0].next_at if due.rows else due.next_at)
         patience = timedelta(0) if self._leader.leading else STANDBY_DELAY

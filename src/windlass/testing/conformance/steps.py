@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from windlass._core.job.job import AttemptError, ClaimedJob, JobId, JobRecord, LimitUse, NewJob
-from windlass._core.job.outcome import GaveUp, Outcome, Policy, decide
-from windlass._core.job.transition import Transition, succeed, throttle
+from windlass._core.job.outcome import GaveUp, Outcome, Policy
+from windlass._core.job.transition import Transition, decide, succeed, throttle
 from windlass._core.job.unique import UniqueKey, Window
 from windlass._core.limits.backoff import Backoff
 from windlass._core.limits.limit import LimitSpec

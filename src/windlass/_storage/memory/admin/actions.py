@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from windlass._core.job.job import JobId, NewJob
 from windlass._core.job.state import State
 from windlass._core.job.unique import Window
+from windlass._core.values.instants import clamp_instant
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.io.rows import JobRow
 from windlass._storage.memory.jobs.jobs import MemoryJobs
@@ -28,7 +29,6 @@ from windlass._storage.protocol.actions import (
     RunNow,
 )
 from windlass._storage.protocol.jobs import Inserted
-from windlass._storage.shared.time_bounds import clamp_instant
 
 __all__ = ["REQUEUABLE", "MemoryActions", "requeue", "retakes_key"]
 
@@ -158,7 +158,7 @@ class MemoryActions:
     async def audits(
         self, *, limit: int, before: int | None = None, subject: str | None = None
     ) -> Sequence[AuditRecord]:
-        with self._db.moment():
+        with self._db.view():
             wanted = (
                 record
                 for record in self._db.audits.newest()

@@ -43,12 +43,12 @@ class MemoryAdmin:
     # --- reading ------------------------------------------------------------------------------
 
     async def get(self, ids: Sequence[JobId]) -> Sequence[JobRecord | None]:
-        with self._db.moment() as now:
+        with self._db.view() as now:
             rows = [self._db.by_id.get(job) for job in ids]
             return [None if row is None else self._shown(row, now) for row in rows]
 
     async def named(self, first: str, last: str, *, after: str | None = None) -> Named:
-        with self._db.moment():
+        with self._db.view():
             met = self._range(first, after) if first else self._newest(after)
             ids = [job for job in met[: self.look] if self._ends(job, last)]
             more = len(met) > self.look
@@ -74,7 +74,7 @@ class MemoryAdmin:
 
     async def find(self, wanted: JobFilter, *, limit: int) -> Page:
         order = order_of(wanted)
-        with self._db.moment() as now:
+        with self._db.view() as now:
             jobs: list[JobRecord] = []
             if limit < 1:
                 return Page(jobs)
@@ -110,7 +110,7 @@ class MemoryAdmin:
         since: datetime | None = None,
         look: int = 10_000,
     ) -> ErrorLook:
-        with self._db.moment():
+        with self._db.view():
             failed = self._failed(since)
             groups = group_errors(
                 row
@@ -135,12 +135,12 @@ class MemoryAdmin:
         return row.to_job(key_held=self._db.holds_key(row, now))
 
     async def history(self, job: JobId) -> Sequence[Attempt]:
-        with self._db.moment():
+        with self._db.view():
             row = self._db.by_id.get(job)
             return [] if row is None else list(row.history)
 
     async def counts(self, *, cap: int | None = None) -> Sequence[QueueCounts]:
-        with self._db.moment() as now:
+        with self._db.view() as now:
             counted = {queue: Counter[str]() for queue in self._known_queues()}
             oldest: dict[str, datetime] = {}
             for row in self._db.rows.values():
@@ -172,7 +172,7 @@ class MemoryAdmin:
         return "scheduled" if row.due > now else "ready"
 
     async def rollups(self, since: datetime, until: datetime) -> Sequence[Rollup]:
-        with self._db.moment():
+        with self._db.view():
             return merge(
                 tally.to_rollup(*key)
                 for tallies in (self._db.tallies, self._db.copied)

@@ -36,7 +36,7 @@ class MemoryCopy:
     # --- out ----------------------------------------------------------------------------------
 
     async def dump(self, *, after: int, limit: int) -> Sequence[StoredJob]:
-        with self._db.moment() as now:
+        with self._db.view() as now:
             further = (row for row in self._db.rows.values() if row.seq > after)
             return [self._dumped(row, now) for row in islice(further, limit)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
 
@@ -15,6 +15,7 @@ from windlass._core.job.job import Claim, JobId, NewJob
 from windlass._core.job.state import State
 from windlass._core.job.unique import OnConflict, Window
 from windlass._core.limits.limit import lane_key
+from windlass._core.values.instants import add_clamped
 from windlass._storage.memory.admin.audit import AuditRows
 from windlass._storage.memory.io.rows import (
     ClaimSortKey,
@@ -30,9 +31,9 @@ from windlass._storage.memory.io.rows import (
 from windlass._storage.memory.limits.budgets import MemoryBudgets
 from windlass._storage.protocol.journal import EventRecord, LogChunk
 from windlass._storage.protocol.schedules import ScheduleRow
-from windlass._storage.shared.subscribers import QueueNames, Subscribers, ThreadSubscriber
-from windlass._storage.shared.time_bounds import add_clamped
-from windlass._system.seams import SYSTEM_CLOCK, Clock
+from windlass._storage.shared.subscribers import QueueNames, Subscribers
+from windlass._storage.timings import Durations, Timings
+from windlass._system.seams import SYSTEM_CLOCK, Clock, monotonic
 
 __all__ = ["VERSION", "JournalRows", "MemoryDatabase"]
 
@@ -94,7 +95,8 @@ class MemoryDatabase:
     by another way (a cancel, a new due time): they are skipped when they come up.
     """
 
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, clock: Clock = SYSTEM_CLOCK, timings: Timings | None = None) -> None:
+        """``timings`` counts how long operations take."""
         self.clock = clock
         self.version = VERSION
         self.rows: dict[int, JobRow] = {}
@@ -116,13 +118,26 @@ class MemoryDatabase:
         self.schedules: dict[str, ScheduleRow] = {}
         self._lock = threading.Lock()
         self._last_seq = 0
-        self.subscribers: Subscribers = Subscribers(ThreadSubscriber)
+        self.subscribers: Subscribers = Subscribers(threads=True)
+        self.timings: Timings = timings or Timings()
+
+    def moment(self) -> AbstractContextManager[datetime]:
+        """Let nobody else change anything; it is this instant throughout."""
+        return self._alone(self.timings.writes)
+
+    def view(self) -> AbstractContextManager[datetime]:
+        """Do the same for an operation that changes nothing."""
+        return self._alone(self.timings.reads)
 
     @contextmanager
-    def moment(self) -> Iterator[datetime]:
-        """Nobody else changes anything, and it is this instant throughout."""
-        with self._lock:
-            yield self.clock.now()
+    def _alone(self, timings: Durations) -> Iterator[datetime]:
+        began, failed = monotonic(), True
+        try:
+            with self._lock:
+                yield self.clock.now()
+            failed = False
+        finally:
+            timings.add(monotonic() - began, failed=failed)
 
     # --- rows ---------------------------------------------------------------------------------
 

@@ -22,9 +22,9 @@ from windlass._core.job.state import TERMINAL, State, Verb
 from windlass._core.limits.limit import lane_key
 from windlass._core.limits.queue_settings import QueueSettings
 from windlass._core.stats.rollup import Rollup
+from windlass._core.values.instants import add_clamped, clamp_instant
 from windlass._storage.protocol.jobs import Settled
 from windlass._storage.protocol.workers import Duty, WorkerStart, WorkerState
-from windlass._storage.shared.time_bounds import add_clamped, clamp_instant
 
 __all__ = [
     "ClaimSortKey",

@@ -11,14 +11,13 @@ from windlass._core.job.state import FAILURE_VERBS, FINISHING, State, Verb
 from windlass._core.job.transition import Transition
 from windlass._core.job.unique import Window
 from windlass._core.stats.rollup import bucket_of, minute_of
-from windlass._core.values.instants import span_us
+from windlass._core.values.instants import add_clamped, span_us
 from windlass._storage.memory.io.database import MemoryDatabase
 from windlass._storage.memory.io.rows import JobRow, LastClaim, RollupRow
 from windlass._storage.memory.jobs.insert import insert
 from windlass._storage.memory.queues import forget_old_cooldown, start_cooldown
 from windlass._storage.protocol.jobs import TransitionAnswer, Verdict
 from windlass._storage.shared.insert_rules import skip_if_key_held
-from windlass._storage.shared.time_bounds import add_clamped
 
 __all__ = ["HISTORY_WITH_ERROR", "ApplyRules"]
 

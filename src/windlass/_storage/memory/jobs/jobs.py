@@ -100,7 +100,7 @@ class MemoryJobs:
         return Applied(now, answers)
 
     async def outlook(self, queues: Sequence[str]) -> Outlook:
-        with self._db.moment() as now:
+        with self._db.view() as now:
             newer = self._db.version > VERSION  # for the claim to refuse
             if newer or any(self._claimable(queue, now) for queue in queues):
                 return Outlook(now, claimable=True)
@@ -145,7 +145,7 @@ class MemoryJobs:
                     yield shut.opens_at
 
     async def active(self, queues: Sequence[str]) -> bool:
-        with self._db.moment() as now:
+        with self._db.view() as now:
             wanted = {*queues}
             if any(row.asked.queue in wanted for row in self._db.running.values()):
                 return True
@@ -165,7 +165,7 @@ class MemoryJobs:
                     row.progress = done
 
     async def settled(self, ids: Sequence[JobId]) -> Sequence[Settled]:
-        with self._db.moment():
+        with self._db.view():
             rows = [(job, self._db.by_id.get(job)) for job in ids]
             return [
                 Settled(job, None) if row is None else row.to_settled()

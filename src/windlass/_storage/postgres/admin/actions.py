@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from windlass._core.job.job import JobId, NewJob
+from windlass._core.values.instants import FIRST_INSTANT, clamp_instant
 from windlass._storage.postgres.admin.audit import audit_note_text, record_of
 from windlass._storage.postgres.io.database import PostgresDatabase
 from windlass._storage.postgres.io.errors import FunctionError
@@ -31,7 +32,6 @@ from windlass._storage.protocol.actions import (
 )
 from windlass._storage.protocol.jobs import Inserted
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.shared.time_bounds import FIRST_INSTANT, clamp_instant
 from windlass.errors import StoreBusy
 
 __all__ = ["PostgresActions"]
@@ -86,7 +86,11 @@ class PostgresActions:
         self, *, limit: int, before: int | None = None, subject: str | None = None
     ) -> Sequence[AuditRecord]:
         rows = await self._db.fetch_aside(
-            self._db.sql(_AUDITS), limit, _NEWEST if before is None else before, subject
+            self._db.sql(_AUDITS),
+            limit,
+            _NEWEST if before is None else before,
+            subject,
+            reads=True,
         )
         return [record_of(row) for row in rows]
 

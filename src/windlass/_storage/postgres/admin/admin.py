@@ -11,7 +11,7 @@ import msgspec
 
 from windlass._core.job.job import Attempt, JobId, JobRecord
 from windlass._core.stats.rollup import Rollup, merge
-from windlass._core.values.instants import to_us
+from windlass._core.values.instants import clamp_instant, to_us
 from windlass._storage.postgres.admin.audit import audit_note_text
 from windlass._storage.postgres.io.connection import Row
 from windlass._storage.postgres.io.database import PostgresDatabase
@@ -31,7 +31,6 @@ from windlass._storage.protocol.list_order import (
 )
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.shared.text_search import search_jobs
-from windlass._storage.shared.time_bounds import clamp_instant
 
 __all__ = ["PostgresAdmin", "filter_args"]
 
@@ -83,7 +82,10 @@ class PostgresAdmin:
         self._db = database
 
     async def _ask(self, sql: str, *args: object) -> list[Row]:
-        return await self._db.fetch_aside(self._db.sql(sql), *args)
+        return await self._db.fetch_aside(self._db.sql(sql), *args, reads=True)
+
+    async def _change(self, sql: str, *args: object) -> None:
+        await self._db.fetch_aside(self._db.sql(sql), *args)
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -107,9 +109,9 @@ class PostgresAdmin:
 
     async def secret(self, new: str = "", *, old: str = "") -> str:
         if new and old:
-            await self._ask(_CHANGE_SECRET, new, old)
+            await self._change(_CHANGE_SECRET, new, old)
         elif new:
-            await self._ask(_KEEP_SECRET, new)
+            await self._change(_KEEP_SECRET, new)
         rows = await self._ask(_SECRET)
         return str(rows[0]["value"]) if rows else ""
 
@@ -190,7 +192,7 @@ class PostgresAdmin:
         self._db.wake({queue})
 
     async def _set_paused(self, queue: str, audit: AuditNote | None, *, paused: bool) -> None:
-        await self._ask(_PAUSE, queue, paused, self._db.instant(), audit_note_text(audit))
+        await self._change(_PAUSE, queue, paused, self._db.instant(), audit_note_text(audit))
 
 
 def _cursor(job: JobRecord, order: ListOrder) -> Cursor:

@@ -52,7 +52,7 @@ class PostgresCopy:
         self._db = database
 
     async def _ask(self, sql: str, *args: object) -> list[Row]:
-        return await self._db.fetch_aside(self._db.sql(sql), *args)
+        return await self._db.fetch_aside(self._db.sql(sql), *args, reads=True)
 
     # --- out ----------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class PostgresCopy:
                 return await self._restore(connection, things)
 
         try:
-            new = await self._db.side.use(run)
+            new = await self._db.timings.measure(self._db.side.use(run), reads=False)
         except FunctionError as refused:
             raise await limit_error_of(self._db, refused) from None
         self._db.wake()

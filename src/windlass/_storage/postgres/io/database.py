@@ -10,6 +10,7 @@ from typing import Literal
 from windlass._storage.postgres.io.connection import PostgresConnection, PostgresServer, Row
 from windlass._storage.postgres.io.notify import Notifier
 from windlass._storage.shared.subscribers import QueueNames, Subscribers
+from windlass._storage.timings import Timings
 from windlass._system.seams import SYSTEM_CLOCK, Clock
 from windlass.errors import ConfigError
 
@@ -53,8 +54,10 @@ class PostgresDatabase:
         clock: Clock,
         durability: PostgresDurability,
         known: int,
+        timings: Timings,
     ) -> None:
         """``known``: the newest schema version that this code knows."""
+        self.timings: Timings = timings
         self.server: PostgresServer = server
         self.clock: Clock = clock
         self.durability = durability
@@ -82,27 +85,40 @@ class PostgresDatabase:
         return in_schema(text, self.schema)
 
     async def fetch(
-        self, sql: str, *args: object, again: bool = True, at_most: float | None = None
+        self,
+        sql: str,
+        *args: object,
+        reads: bool = False,
+        again: bool = True,
+        at_most: float | None = None,
     ) -> list[Row]:
-        """One statement, its own transaction, on the work connection.
+        """Run one statement, in its own transaction, on the work connection.
 
-        ``again``: it may be repeated when its answer was lost. ``at_most``: seconds that the
-        caller waits.
+        ``reads``: it changes nothing. ``again``: it may be repeated when its answer was lost.
+        ``at_most``: seconds that the caller waits.
         """
-        return await self.work.fetch(sql, *args, again=again, at_most=at_most)
+        work = self.work.fetch(sql, *args, again=again, at_most=at_most)
+        return await self.timings.measure(work, reads=reads)
 
     async def fetch_aside(
-        self, sql: str, *args: object, again: bool = True, at_most: float | None = None
+        self,
+        sql: str,
+        *args: object,
+        reads: bool = False,
+        again: bool = True,
+        at_most: float | None = None,
     ) -> list[Row]:
-        """The same on the side connection: keyed flushes, chores, what people ask."""
-        return await self.side.fetch(sql, *args, again=again, at_most=at_most)
+        """Do the same on the side connection: keyed flushes, chores, what people ask."""
+        work = self.side.fetch(sql, *args, again=again, at_most=at_most)
+        return await self.timings.measure(work, reads=reads)
 
     async def fetch_told(
         self, sql: str, *args: object, at_most: float | None = None, aside: bool = False
     ) -> tuple[list[Row], bool]:
         """The same on either connection, and whether an earlier try may have been carried out."""
         link = self.side if aside else self.work
-        return await link.fetch_told(sql, *args, at_most=at_most)
+        work = link.fetch_told(sql, *args, at_most=at_most)
+        return await self.timings.measure(work, reads=False)
 
     def wake(self, queues: QueueNames = None) -> None:
         """Something was committed that others may wait for: here at once, elsewhere by a hint."""

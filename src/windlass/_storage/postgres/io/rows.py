@@ -10,10 +10,9 @@ from operator import itemgetter
 from typing import Any
 
 from windlass._core.job.job import AttemptError, Claim, ClaimedJob, JobId
-from windlass._core.values.instants import span_us
+from windlass._core.values.instants import LAST_US, instant_of, span_us
 from windlass._storage.postgres.io.connection import Row
 from windlass._storage.shared.stored_text import backoff_of, follow_up_of, readable, tags_of
-from windlass._storage.shared.time_bounds import LAST_US, instant_of
 from windlass.errors import InvalidArgument
 
 __all__ = ["claimed_jobs", "stored_id", "stored_span", "stored_text"]

@@ -7,9 +7,9 @@ from datetime import datetime
 import msgspec
 
 from windlass._core.job.job import JobId, NewJob
+from windlass._core.values.instants import FIRST_INSTANT, clamp_instant
 from windlass._storage.postgres.io.rows import stored_span
 from windlass._storage.postgres.jobs.insert import conflict_of
-from windlass._storage.shared.time_bounds import FIRST_INSTANT, clamp_instant
 
 __all__ = ["JobJson", "job_json_of"]
 

@@ -10,7 +10,7 @@ from typing import Any
 from windlass._core.job.job import Claim, JobId, NewJob, Progress
 from windlass._core.job.state import TERMINAL
 from windlass._core.job.transition import Transition
-from windlass._core.values.instants import span_us
+from windlass._core.values.instants import instant_of, span_us
 from windlass._storage.postgres.io.connection import RETRY_SECONDS, Row
 from windlass._storage.postgres.io.database import PostgresDatabase
 from windlass._storage.postgres.io.errors import FunctionError
@@ -47,7 +47,6 @@ from windlass._storage.shared.migrations import major_of, refuse_newer
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.shared.stored_text import note_text
 from windlass._storage.shared.subscribers import changed_queues
-from windlass._storage.shared.time_bounds import instant_of
 from windlass.errors import StorageReplaced, StoreBusy
 
 __all__ = ["PostgresJobs"]
@@ -150,7 +149,7 @@ class PostgresJobs:
     async def _refuse_newer(self) -> None:
         """Raise `SchemaTooNew` where the stored major version is newer than the known one."""
         with suppress(StorageReplaced):
-            rows = await self._db.fetch(self._db.sql(_VERSION))
+            rows = await self._db.fetch(self._db.sql(_VERSION), reads=True)
             if major_of(rows[0][0] or 0) > major_of(self._db.known):
                 refuse_newer(rows[0][0], self._db.known, self._place)
 
@@ -180,12 +179,13 @@ class PostgresJobs:
 
     async def outlook(self, queues: Sequence[str]) -> Outlook:
         ((at, claimable, next_us),) = await self._db.fetch(
-            self._db.sql(_OUTLOOK), self._db.instant(), list(queues), self._db.known
+            self._db.sql(_OUTLOOK), self._db.instant(), list(queues), self._db.known, reads=True
         )
         return Outlook(at, claimable, None if next_us is None else instant_of(next_us))
 
     async def _asked(self, statement: str, *args: object) -> bool:
-        rows = await self._db.fetch(self._db.sql(statement), self._db.instant(), *args)
+        sql = self._db.sql(statement)
+        rows = await self._db.fetch(sql, self._db.instant(), *args, reads=True)
         return bool(rows[0][0])
 
     async def report(self, progress: Sequence[tuple[Claim, Progress]]) -> None:
@@ -200,7 +200,7 @@ class PostgresJobs:
         )
 
     async def settled(self, ids: Sequence[JobId]) -> Sequence[Settled]:
-        rows = await self._db.fetch(self._db.sql(_SETTLED), known_ids(ids))
+        rows = await self._db.fetch(self._db.sql(_SETTLED), known_ids(ids), reads=True)
         found = {row["id"].hex(): row for row in rows}
         return [answer for job in ids if (answer := _settled(job, found.get(job))) is not None]
 

@@ -10,7 +10,7 @@ import msgspec
 from windlass._core.job.job import LimitUse
 from windlass._core.limits.breaker import BreakerState
 from windlass._core.limits.limit import LimitSpec
-from windlass._core.values.instants import span_us
+from windlass._core.values.instants import instant_of, span_us
 from windlass._storage.postgres.admin.audit import audit_note_text
 from windlass._storage.postgres.io.connection import Row
 from windlass._storage.postgres.io.database import PostgresDatabase
@@ -19,7 +19,6 @@ from windlass._storage.postgres.io.rows import stored_span
 from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.limits import BreakerLook, LimitState
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.shared.time_bounds import instant_of
 from windlass.errors import IdConflict, KeyConflict, LimitUnknown
 
 __all__ = ["PostgresLimits", "limit_error_of"]
@@ -37,7 +36,7 @@ async def limit_error_of(database: PostgresDatabase, refused: FunctionError) -> 
     """What a function meant that stores jobs or names a limit."""
     match refused.code:
         case "WL001":
-            known = await database.fetch(database.sql(_NAMES))
+            known = await database.fetch(database.sql(_NAMES), reads=True)
             return LimitUnknown(refused.detail, {name for (name,) in known})
         case "WL423":
             holder, _, key = refused.detail.partition(" ")
@@ -88,11 +87,11 @@ class PostgresLimits:
             raise await limit_error_of(self._db, refused) from None
 
     async def specs(self) -> Sequence[LimitSpec]:
-        rows = await self._db.fetch_aside(self._db.sql(_SPECS))
+        rows = await self._db.fetch_aside(self._db.sql(_SPECS), reads=True)
         return [_spec_of(spec) for (spec,) in rows]
 
     async def states(self, name: str) -> Sequence[LimitState]:
-        rows = await self._db.fetch_aside(self._db.sql(_STATES), name)
+        rows = await self._db.fetch_aside(self._db.sql(_STATES), name, reads=True)
         return [
             LimitState(
                 name=name,
@@ -106,7 +105,7 @@ class PostgresLimits:
         ]
 
     async def breakers(self, names: Sequence[str]) -> Sequence[BreakerLook]:
-        rows = await self._db.fetch_aside(self._db.sql(_BREAKERS), names)
+        rows = await self._db.fetch_aside(self._db.sql(_BREAKERS), names, reads=True)
         states = {row["gate"]: BreakerLook(_breaker_of(row), row["running"]) for row in rows}
         return [states.get(name, BreakerLook()) for name in names]
 

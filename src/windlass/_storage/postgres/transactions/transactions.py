@@ -235,6 +235,7 @@ class PostgresTransactions(UserTransactions):
             claim.number,
             transition.by,
             transition.keep,
+            reads=True,
         )
         what = ClaimEnd(rows[0]["what"])
         if what is ClaimEnd.STORED:
@@ -242,7 +243,7 @@ class PostgresTransactions(UserTransactions):
         return ClaimEndAnswer(what, rows[0]["at"])
 
     async def place(self) -> str:
-        rows = await self._db.fetch_aside(_PLACE, self._schema)
+        rows = await self._db.fetch_aside(_PLACE, self._schema, reads=True)
         found: str = rows[0]["place"]
         return found
 

@@ -8,7 +8,7 @@ from typing import Final, assert_never
 import msgspec
 
 from windlass._core.job.job import JobId, NewJob
-from windlass._core.values.instants import to_us
+from windlass._core.values.instants import LAST_US, to_us
 from windlass._storage.protocol.actions import (
     ActionResult,
     AuditNote,
@@ -27,7 +27,6 @@ from windlass._storage.redis.io.database import RedisDatabase
 from windlass._storage.redis.io.scripts import script
 from windlass._storage.redis.jobs import insert
 from windlass._storage.shared.job_ids import known_id
-from windlass._storage.shared.time_bounds import LAST_US
 
 __all__ = ["ANSWERS", "RedisActions"]
 

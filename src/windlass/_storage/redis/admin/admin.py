@@ -8,7 +8,7 @@ from datetime import datetime
 from windlass._core.job.job import Attempt, JobId, JobRecord
 from windlass._core.job.state import State
 from windlass._core.stats.rollup import Rollup, merge
-from windlass._core.values.instants import to_us
+from windlass._core.values.instants import instant_of, to_us
 from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.admin import ErrorLook, Named, QueueCounts
 from windlass._storage.protocol.job_list import JobFilter, Page
@@ -21,7 +21,6 @@ from windlass._storage.redis.io.layout import STATES
 from windlass._storage.redis.io.records import attempt_of, rollup_of
 from windlass._storage.redis.io.scripts import script
 from windlass._storage.shared.job_ids import known_id
-from windlass._storage.shared.time_bounds import instant_of
 
 __all__ = ["IDS_PER_SCAN", "RedisAdmin", "named"]
 

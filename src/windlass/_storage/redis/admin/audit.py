@@ -6,8 +6,8 @@ import struct
 
 import msgspec
 
+from windlass._core.values.instants import instant_of
 from windlass._storage.protocol.actions import AuditNote, AuditRecord
-from windlass._storage.shared.time_bounds import instant_of
 
 __all__ = ["note_bytes", "record_of"]
 

@@ -7,12 +7,11 @@ from datetime import datetime
 from typing import NamedTuple
 
 from windlass._core.job.job import JobId
-from windlass._core.values.instants import to_us
+from windlass._core.values.instants import instant_of, to_us
 from windlass._storage.protocol.admin import ErrorGroup, ErrorLook
 from windlass._storage.redis.admin.listed_jobs import pairs
 from windlass._storage.redis.io.database import Argument, RedisDatabase
 from windlass._storage.redis.io.scripts import script
-from windlass._storage.shared.time_bounds import instant_of
 
 __all__ = ["RedisErrorGroups"]
 

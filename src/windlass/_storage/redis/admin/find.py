@@ -16,7 +16,7 @@ import msgspec
 
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import TERMINAL, Shown, State
-from windlass._core.values.instants import to_us
+from windlass._core.values.instants import instant_of, to_us
 from windlass._storage.protocol.job_list import Cursor, JobFilter, ListOrder, Page, sought_of
 from windlass._storage.protocol.list_order import order_of, seq_of, sort_field_of
 from windlass._storage.redis.admin.listed_jobs import shown_job
@@ -32,7 +32,6 @@ from windlass._storage.redis.io.layout import CODES
 from windlass._storage.redis.io.scripts import script
 from windlass._storage.shared.filter_values import filter_values
 from windlass._storage.shared.text_search import search_jobs
-from windlass._storage.shared.time_bounds import instant_of
 
 __all__ = ["RedisFinder"]
 

@@ -11,7 +11,7 @@ import msgspec
 
 from windlass._core.job.state import Verb
 from windlass._core.stats.rollup import Rollup
-from windlass._core.values.instants import to_us
+from windlass._core.values.instants import instant_of, to_us
 from windlass._storage.protocol.actions import AuditRecord
 from windlass._storage.protocol.copy import CopiedRecord, StoredJob
 from windlass._storage.protocol.journal import EventRecord
@@ -29,7 +29,6 @@ from windlass._storage.redis.jobs.insert import require_limits
 from windlass._storage.redis.journal import chunks_of, event_bytes
 from windlass._storage.redis.queues import settings_text
 from windlass._storage.shared.job_ids import known_id
-from windlass._storage.shared.time_bounds import instant_of
 
 __all__ = ["RedisCopy"]
 

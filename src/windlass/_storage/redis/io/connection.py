@@ -189,7 +189,7 @@ class LoopConnection:
         self, connection: AbstractConnection, calls: Sequence[_PendingCall]
     ) -> None:
         fence = self._fence
-        if fence is not None and not any(call.script and call.script.writes for call in calls):
+        if fence is not None and not any(call.script and call.script.confirmed for call in calls):
             fence = None
         commands = [call.command() for call in calls]
         if fence is not None:
@@ -221,7 +221,7 @@ class LoopConnection:
                 call.trouble = answer
             elif isinstance(answer, ResponseError):
                 self._refused(call, answer)
-            elif fence is not None and call.script is not None and call.script.writes:
+            elif fence is not None and call.script is not None and call.script.confirmed:
                 # Without the fence's own write nothing says what was confirmed.
                 confirmed = answers[-1] if isinstance(answers[-2], int) else answers[-2]
                 self._confirm(call, answer, confirmed, fence[1])

@@ -9,6 +9,7 @@ from windlass._storage.redis.io.connection import LoopConnection
 from windlass._storage.redis.io.dialer import Argument, Dialer
 from windlass._storage.redis.io.scripts import Script, script
 from windlass._storage.shared.subscribers import QueueNames, Subscribers
+from windlass._storage.timings import Timings
 from windlass._system.seams import SYSTEM_CLOCK, Clock
 from windlass.errors import StorageError
 
@@ -25,9 +26,17 @@ class RedisDatabase:
     """
 
     def __init__(
-        self, dialer: Dialer, *, clock: Clock, prefix: str, epoch: bytes, replicas: int = 0
+        self,
+        dialer: Dialer,
+        *,
+        clock: Clock,
+        prefix: str,
+        epoch: bytes,
+        timings: Timings,
+        replicas: int = 0,
     ) -> None:
         """``replicas`` must confirm what was written before it counts."""
+        self.timings: Timings = timings
         self.clock: Clock = clock
         self.prefix: str = prefix
         self.subscribers: Subscribers = Subscribers()
@@ -76,7 +85,8 @@ class RedisDatabase:
                 f"{self._dialer.place} was closed; open the storage again to use it."
             )
         arguments = (self.prefix, self._epoch, self.instant(), *args)
-        return await line.run(script, arguments, again=again, tells=tells)
+        work = line.run(script, arguments, again=again, tells=tells)
+        return await self.timings.measure(work, reads=not script.writes)
 
     async def confirm(self) -> None:
         """Whether scripts may run here, and whether as many replicas confirm as must.

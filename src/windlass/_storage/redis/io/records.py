@@ -13,7 +13,7 @@ import msgspec
 from windlass._core.job.job import Attempt, AttemptError, JobId, JobRecord
 from windlass._core.job.state import Verb
 from windlass._core.stats.rollup import Rollup
-from windlass._core.values.instants import to_us
+from windlass._core.values.instants import instant_of, to_us
 from windlass._storage.protocol.jobs import Settled
 from windlass._storage.redis.io.layout import (
     BACK,
@@ -37,7 +37,6 @@ from windlass._storage.redis.jobs.request import (
     unique_of,
 )
 from windlass._storage.shared.stored_text import progress_of
-from windlass._storage.shared.time_bounds import instant_of
 
 __all__ = [
     "UNREADABLE",

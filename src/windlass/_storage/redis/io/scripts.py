@@ -5,6 +5,7 @@ A file says in its first comments what the loader must know::
     -- use: jobs lanes          lua/shared/jobs.lua and lua/shared/lanes.lua go in front (each once,
                                 and what they use in turn before them)
     -- reads only               nothing is written: no replica needs to confirm it
+    -- unconfirmed              what is written need not be on a replica
 
 Every script begins with ``lua/shared/start.lua``. It takes the first two arguments away: the epoch,
 which must be the stored one, and the test instant. What follows finds in ``prefix`` what every key
@@ -30,6 +31,7 @@ __all__ = ["Script", "script"]
 _PACKAGE = "windlass._storage.redis"
 _USE = re.compile(r"^-- use:[ \t]*(.*)$", re.MULTILINE)
 _READS_ONLY = re.compile(r"^-- reads only\b", re.MULTILINE)
+_UNCONFIRMED = re.compile(r"^-- unconfirmed\b", re.MULTILINE)
 _ENCLOSING = frozenset(("start", "jobs"))
 """After these parts, the rest of a script is wrapped in a function that is called at once. A script
 makes all its functions anew at every call, and Lua finds the names they use faster in an enclosing
@@ -44,6 +46,8 @@ class Script(msgspec.Struct, frozen=True):
     text: str
     sha: str
     writes: bool
+    confirmed: bool
+    """Whether replicas must confirm it, where the storage asks for that."""
 
 
 @cache
@@ -56,7 +60,9 @@ def script(name: str) -> Script:
         _gather(part, parts)
     text = _nested([*parts.items(), ("", f"-- {name}\n{body}")])
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-    return Script(name, text, sha, writes=_READS_ONLY.search(body) is None)
+    writes = _READS_ONLY.search(body) is None
+    confirmed = writes and _UNCONFIRMED.search(body) is None
+    return Script(name, text, sha, writes=writes, confirmed=confirmed)
 
 
 def _nested(parts: Sequence[tuple[str, str]]) -> str:

@@ -11,14 +11,13 @@ import msgspec
 from windlass._core.job.error_origin import frame_of
 from windlass._core.job.state import FAILURE_VERBS, FINISHING, Verb
 from windlass._core.job.transition import Transition
-from windlass._core.values.instants import span_us
+from windlass._core.values.instants import LAST_US, instant_of, span_us
 from windlass._storage.protocol.jobs import Applied, TransitionAnswer, Verdict
 from windlass._storage.redis.io.layout import VERB_CODES
 from windlass._storage.redis.io.records import error_bytes
 from windlass._storage.redis.jobs import insert
 from windlass._storage.shared.insert_rules import skip_if_key_held
 from windlass._storage.shared.job_ids import known_id
-from windlass._storage.shared.time_bounds import LAST_US, instant_of
 
 __all__ = [
     "AnswerOrder",

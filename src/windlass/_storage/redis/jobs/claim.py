@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from windlass._core.job.job import Claim, ClaimedJob, JobId
+from windlass._core.values.instants import instant_of
 from windlass._storage.protocol.jobs import ClaimReply
 from windlass._storage.redis.io.layout import SOLO
 from windlass._storage.redis.io.records import (
@@ -23,7 +24,6 @@ from windlass._storage.redis.jobs.request import (
     decode_request,
     readable_request,
 )
-from windlass._storage.shared.time_bounds import instant_of
 
 __all__ = ["ClaimedBatch", "UnreadableJob", "claimed_job", "read_claim"]
 

@@ -8,10 +8,9 @@ from typing import Any, Final
 
 from windlass._core.job.job import JobId, NewJob
 from windlass._core.job.unique import OnConflict
-from windlass._core.values.instants import span_us, to_us
+from windlass._core.values.instants import LAST_US, span_us, to_us
 from windlass._storage.protocol.jobs import Inserted
 from windlass._storage.redis.jobs.request import request_record
-from windlass._storage.shared.time_bounds import LAST_US
 from windlass.errors import IdConflict, KeyConflict, LimitUnknown
 
 __all__ = ["insert_answers", "insert_args", "require_limits"]

@@ -10,7 +10,7 @@ import msgspec
 
 from windlass._core.job.job import Claim, JobId, NewJob, Progress
 from windlass._core.job.transition import Transition
-from windlass._core.values.instants import span_us
+from windlass._core.values.instants import instant_of, span_us
 from windlass._storage.protocol.actions import ActionResult
 from windlass._storage.protocol.jobs import (
     Applied,
@@ -30,7 +30,6 @@ from windlass._storage.redis.jobs.claim import UnreadableJob, read_claim
 from windlass._storage.shared.job_ids import known_id
 from windlass._storage.shared.stored_text import note_text
 from windlass._storage.shared.subscribers import changed_queues
-from windlass._storage.shared.time_bounds import instant_of
 
 __all__ = ["RedisJobs"]
 

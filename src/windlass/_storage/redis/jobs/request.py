@@ -12,9 +12,8 @@ from windlass._core.job.job import FollowUp, LimitUse, NewJob, OnLost
 from windlass._core.job.unique import UniqueKey, Window
 from windlass._core.limits.backoff import Backoff
 from windlass._core.limits.limit import lane_key
-from windlass._core.values.instants import span_us
+from windlass._core.values.instants import LAST_US, span_us
 from windlass._storage.shared.job_ids import id_of
-from windlass._storage.shared.time_bounds import LAST_US
 
 __all__ = [
     "UNREADABLE",

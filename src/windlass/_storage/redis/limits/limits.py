@@ -8,14 +8,13 @@ import msgspec
 
 from windlass._core.limits.breaker import BreakerState
 from windlass._core.limits.limit import LimitSpec
-from windlass._core.values.instants import span_us
+from windlass._core.values.instants import instant_of, span_us
 from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.limits import BreakerLook, LimitState
 from windlass._storage.redis.admin.audit import note_bytes
 from windlass._storage.redis.io.database import RedisDatabase
 from windlass._storage.redis.io.scripts import script
 from windlass._storage.redis.jobs.insert import require_limits
-from windlass._storage.shared.time_bounds import instant_of
 
 __all__ = ["RedisLimits"]
 

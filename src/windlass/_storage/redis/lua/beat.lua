@@ -1,6 +1,6 @@
 -- Renew a worker's lease if its row is live, and say what it holds.
 -- use: room workers
--- reads only (as far as replicas are concerned: no promise rests on a beat)
+-- unconfirmed: no promise depends on a heartbeat
 -- ARGV: worker, the bytes it uses ('': it does not say)
 -- Returns live, now, claims, duty (nothing: work).
 local worker = ARGV[1]

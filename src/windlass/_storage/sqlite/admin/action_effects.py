@@ -10,10 +10,9 @@ import apsw
 from windlass._core.job.job import JobId
 from windlass._core.job.state import State
 from windlass._core.job.unique import Window
-from windlass._core.values.instants import to_us
+from windlass._core.values.instants import LAST_US, to_us
 from windlass._storage.protocol.actions import Edit
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.shared.time_bounds import LAST_US
 from windlass._storage.sqlite.io.rows import limits_of, rows_by_id
 from windlass._storage.sqlite.jobs.apply_effects import delete_jobs
 from windlass._storage.sqlite.jobs.unique_keys import find_holder, free_keys, take_key

@@ -58,19 +58,19 @@ class SqliteActions:
         answers = await self._db.write(
             lambda connection, now: _order(connection, order, ids, note, now)
         )
-        self._db.wake()
+        self._db.subscribers.wake()
         return answers
 
     async def insert(self, jobs: Sequence[NewJob], note: AuditNote) -> Sequence[Inserted]:
         def op(connection: apsw.Connection, now: int) -> list[Inserted]:
-            answers = insert(connection, jobs, now, strict=True)
+            answers = insert(connection, now, jobs, strict=True)
             created = sum(answer.created for answer in answers)
             if created:
                 keep_audit(connection, note, created, now)
             return answers
 
         answers = await self._db.write(op)
-        self._db.wake()
+        self._db.subscribers.wake()
         return answers
 
     async def audits(

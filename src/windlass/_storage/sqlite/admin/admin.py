@@ -206,7 +206,7 @@ class SqliteAdmin:
             keep_audit(connection, audit, 1, now)
 
         await self._db.write(op)
-        self._db.wake({queue})
+        self._db.subscribers.wake({queue})
 
 
 def _get(connection: apsw.Connection, ids: Sequence[JobId], now: int) -> list[JobRecord | None]:

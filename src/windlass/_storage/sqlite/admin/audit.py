@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import apsw
 import msgspec
 
-from windlass._core.values.instants import to_us
+from windlass._core.values.instants import instant_of, to_us
 from windlass._storage.protocol.actions import ActionResult, AuditNote, AuditRecord
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.shared.time_bounds import instant_of
 from windlass._storage.sqlite.io.rows import Row, fetch_shown, value_of
 
 __all__ = ["audits", "earlier_answers", "keep_audit", "restore_audit"]

@@ -7,10 +7,9 @@ from datetime import datetime
 import apsw
 
 from windlass._core.job.job import JobId
-from windlass._core.values.instants import to_us
+from windlass._core.values.instants import LAST_US, instant_of, to_us
 from windlass._storage.protocol.admin import ErrorGroup, ErrorLook
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.shared.time_bounds import LAST_US, instant_of
 from windlass._storage.sqlite.io.rows import fetch_shown, seqs_text
 
 __all__ = ["error_groups"]

@@ -1,25 +1,23 @@
-"""Rollups: what the accepted finishes add to their minute, and later to their hour."""
+"""Rollups: read, merged by the hour, and copied.
+
+Finishes are added to them in `windlass._storage.sqlite.jobs.apply`.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from itertools import groupby
-from operator import itemgetter
+from collections import Counter
+from collections.abc import Mapping
 from typing import TypeVar
 
 import apsw
 import msgspec
 
-from windlass._core.job.state import Verb
-from windlass._core.stats.rollup import Rollup, bucket_of, bucket_top, merge
-from windlass._core.values.instants import to_us
+from windlass._core.stats.rollup import Rollup, merge
+from windlass._core.values.instants import instant_of, to_us
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.shared.time_bounds import instant_of
-from windlass._storage.sqlite.io.rows import Row, fetch, first
+from windlass._storage.sqlite.io.rows import fetch, first
 
-__all__ = ["RollupChanges", "copy_rollup", "histogram", "merge_hours", "read_rollups"]
+__all__ = ["copy_rollup", "merge_hours", "read_rollups"]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "rollups.sql")
 _ROLLUP, _PUT, _ROLLUPS = _SQL["rollup"], _SQL["put_rollup"], _SQL["rollups"]
@@ -34,65 +32,6 @@ _Key = TypeVar("_Key", str, int)
 _encode = msgspec.json.Encoder().encode
 _counts_of = msgspec.json.Decoder(dict[str, int]).decode
 _buckets_of = msgspec.json.Decoder(dict[int, int]).decode
-
-
-class _FinishCounts:
-    """The finishes of one queue, task and worker."""
-
-    __slots__ = ("counts", "run", "wait")
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.wait: list[int] = []
-        self.run: list[int] = []
-
-
-_whose = itemgetter(4, 5, 6)
-"""Queue, task and worker of a row of ``claims`` in apply.sql; 7 and 8 are due and start."""
-
-
-class RollupChanges:
-    """Collected while an operation decides, stored in its transaction."""
-
-    def __init__(self, now: int) -> None:
-        self._now = now
-        self._tallies: defaultdict[tuple[str, str, str], _FinishCounts] = defaultdict(_FinishCounts)
-
-    def add(self, verb: Verb, rows: Iterable[Row]) -> None:
-        """Accepted finishes. Neighbours are mostly alike, so whose they are is looked up once."""
-        now = self._now
-        for whose, run in groupby(rows, _whose):
-            tally = self._tallies[whose]
-            before = len(tally.run)
-            for row in run:
-                started_at = row[8]
-                tally.wait.append(started_at - row[7])
-                tally.run.append(now - started_at)
-            tally.counts[verb.value] += len(tally.run) - before
-
-    def store(self, connection: apsw.Connection) -> None:
-        minute = self._now - self._now % _MINUTE
-        for whose, tally in self._tallies.items():
-            counts, wait, run = tally.counts, histogram(tally.wait), histogram(tally.run)
-            before = first(connection, _ROLLUP, (minute, *whose))
-            if before is not None:
-                counts.update(_counts_of(before[0]))
-                wait.update(_buckets_of(before[1]))
-                run.update(_buckets_of(before[2]))
-            connection.execute(_PUT, (minute, *whose, _text(counts), _text(wait), _text(run)))
-
-
-def histogram(durations: list[int]) -> Counter[int]:
-    """How many fall into each bucket. Sorted, a bucket is a slice: most share a few of them."""
-    durations.sort()
-    counts: Counter[int] = Counter()
-    start = 0
-    while start < len(durations):
-        bucket = bucket_of(durations[start])
-        end = bisect_right(durations, bucket_top(bucket), start)
-        counts[bucket] = end - start
-        start = end
-    return counts
 
 
 def _text(counts: Mapping[_Key, int]) -> str:

@@ -12,7 +12,7 @@ from functools import partial
 import apsw
 
 from windlass._core.job.state import TERMINAL, Shown, State
-from windlass._core.values.instants import to_us
+from windlass._core.values.instants import LAST_US, to_us
 from windlass._storage.protocol.job_list import JobFilter, ListOrder
 from windlass._storage.protocol.list_order import (
     is_descending,
@@ -22,7 +22,6 @@ from windlass._storage.protocol.list_order import (
     visible_states_of,
 )
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.shared.time_bounds import LAST_US
 from windlass._storage.sqlite.io.rows import CODES, fetch
 
 __all__ = ["FetchRowsAfter", "RowPosition", "sorted_rows_source"]

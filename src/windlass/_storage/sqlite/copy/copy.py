@@ -56,7 +56,7 @@ class SqliteCopy:
 
     async def restore(self, things: Sequence[CopiedRecord]) -> int:
         new = await self._db.write(lambda connection, now: _restore(connection, things, now))
-        self._db.wake()
+        self._db.subscribers.wake()
         return new
 
 

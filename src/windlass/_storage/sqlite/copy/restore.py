@@ -10,12 +10,11 @@ import apsw
 from windlass._core.job.error_origin import frame_of
 from windlass._core.job.job import JobRecord
 from windlass._core.job.state import State
-from windlass._core.values.instants import span_us, to_us
+from windlass._core.values.instants import LAST_US, span_us, to_us
 from windlass._storage.protocol.copy import StoredJob
 from windlass._storage.shared.job_ids import id_of
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.shared.stored_text import note_text
-from windlass._storage.shared.time_bounds import LAST_US
 from windlass._storage.sqlite.io.rows import (
     CODES,
     Row,

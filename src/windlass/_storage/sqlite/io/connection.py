@@ -8,14 +8,13 @@ from typing import Any, Literal, Protocol, Self, TypeVar
 
 import apsw
 
-from windlass._storage.sqlite.io.files import (
-    DatabaseFiles,
+from windlass._storage.sqlite.io.files import DatabaseFiles, is_disk_full
+from windlass._storage.sqlite.io.guards import (
     FileGuard,
     FileIdentity,
     FileWriteLock,
     WriteLock,
     file_identity_of,
-    is_disk_full,
     replaced_file_error,
 )
 from windlass._system.forks import FORK_GUARD, keep_in_child, may_close
@@ -36,6 +35,7 @@ __all__ = [
     "connect",
     "connect_reader",
     "disconnect",
+    "lock_pause",
     "retry_while_locked",
     "translate",
 ]
@@ -131,11 +131,7 @@ def _run(connection: apsw.Connection, sql: str) -> Any:
 
 
 def retry_while_locked(step: Callable[[], T], patience: float) -> T:
-    """Repeat ``step`` while somebody else holds the database, for at most ``patience`` seconds.
-
-    The pauses are short and uneven on purpose: SQLite's own, which grow, lost against processes
-    that write in a tight loop and failed after five seconds.
-    """
+    """Repeat ``step`` while somebody else holds the database, for at most ``patience`` seconds."""
     deadline = monotonic() + patience
     while True:
         try:
@@ -143,7 +139,16 @@ def retry_while_locked(step: Callable[[], T], patience: float) -> T:
         except (apsw.BusyError, apsw.LockedError):
             if monotonic() >= deadline:
                 raise
-            sleep(0.0002 + 0.0018 * chance())
+            sleep(lock_pause())
+
+
+def lock_pause() -> float:
+    """Draw the seconds before the next try to get a lock.
+
+    Short and uneven on purpose: SQLite's own pauses, which grow, lost against processes that write
+    in a tight loop and failed after five seconds.
+    """
+    return 0.0002 + 0.0018 * chance()
 
 
 # --- forks ----------------------------------------------------------------------------------
@@ -217,11 +222,12 @@ class ConnectionSource(Protocol):
     path: str
     turn: WriteLock
 
-    def open(self) -> apsw.Connection: ...
-
-    def check(self) -> None:
-        """Raise unless what was opened is still there. Called before every commit."""
+    @property
+    def guard(self) -> FileGuard | None:
+        """Asked before every commit whether what was opened is still there; None: it cannot go."""
         ...
+
+    def open(self) -> apsw.Connection: ...
 
     def close(self) -> None: ...
 
@@ -234,7 +240,7 @@ class FileSource:
         self.turn: WriteLock = FileWriteLock(files)
         self._files, self._durability = files, durability
         self._database: FileIdentity | None = file_identity_of(files.path)
-        self._guard: FileGuard | None = None
+        self.guard: FileGuard | None = None
 
     def open(self) -> apsw.Connection:
         """Connect, again and again if need be, but never to another file than the first time."""
@@ -242,17 +248,13 @@ class FileSource:
             raise replaced_file_error(self.path)
         connection = connect(self.path, durability=self._durability)
         try:
-            self._guard = FileGuard(self._files)
-            if self._guard.database != self._database:
+            self.guard = FileGuard(self._files)
+            if self.guard.database != self._database:
                 raise replaced_file_error(self.path)
         except BaseException:
             disconnect(connection)
             raise
         return connection
-
-    def check(self) -> None:
-        if self._guard is not None:
-            self._guard.check()
 
     def close(self) -> None:
         self.turn.close()
@@ -281,6 +283,7 @@ class MemorySource:
 
     def __init__(self) -> None:
         self.turn: WriteLock = _NoWriteLock()
+        self.guard: FileGuard | None = None
         self._connection: apsw.Connection | None = None
 
     def open(self) -> apsw.Connection:
@@ -289,9 +292,6 @@ class MemorySource:
             self._connection = apsw.Connection(self.path)
             self._connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         return self._connection
-
-    def check(self) -> None:
-        pass
 
     def close(self) -> None:
         pass

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 import apsw
 
-from windlass._core.values.instants import span_us, to_us
-from windlass._storage.shared.migrations import major_of, refuse_newer
+from windlass._core.values.instants import span_us
+from windlass._storage.shared.migrations import last_of_major, refuse_newer
 from windlass._storage.shared.reader_thread import run_on_reader_thread
-from windlass._storage.shared.subscribers import QueueNames, Subscribers
-from windlass._storage.sqlite.io.connection import translate
-from windlass._system.forks import FORK_GUARD
+from windlass._storage.shared.subscribers import Subscribers
+from windlass._storage.sqlite.io.transactor import ReadConnections, Reader, closed_error
+from windlass._storage.sqlite.io.writer import Submit
+from windlass._storage.timings import Timings
 from windlass._system.seams import Clock
-from windlass.errors import StorageError
 
-__all__ = ["ReadConnections", "SqliteDatabase", "WriterProtocol"]
+__all__ = ["SqliteDatabase", "WriterProtocol"]
 
 T = TypeVar("T")
 
@@ -25,49 +24,18 @@ T = TypeVar("T")
 class WriterProtocol(Protocol):
     """The writer on its thread, or its stand-in for the simulation."""
 
-    def submit(self, op: Callable[[apsw.Connection], T]) -> asyncio.Future[T]: ...
-
-    def submit_first(self, op: Callable[[apsw.Connection], T]) -> asyncio.Future[T]: ...
-
-    def submit_soon(self, op: Callable[[apsw.Connection], T]) -> asyncio.Future[T]: ...
+    @property
+    def submit(self) -> Submit: ...
 
     async def close(self) -> None: ...
 
 
-class ReadConnections(Protocol):
-    """Where connections for reading come from."""
+class Read(Protocol):
+    """How ops get to a reader."""
 
-    boot: str
-
-    def check(self) -> None: ...
-
-    def open_reader(self) -> apsw.Connection: ...
-
-    def close_reader(self, reader: apsw.Connection) -> None: ...
-
-
-class _ReadConnection:
-    """A connection for reading, opened at the first read, and again after an error."""
-
-    def __init__(self, readers: ReadConnections, path: str) -> None:
-        self._readers, self._path = readers, path
-        self._connection: apsw.Connection | None = None
-
-    def run(self, op: Callable[[apsw.Connection], T]) -> T:
-        self._readers.check()
-        try:
-            if self._connection is None:
-                self._connection = self._readers.open_reader()
-            with FORK_GUARD:
-                return op(self._connection)
-        except apsw.Error as error:
-            self.close()  # a fresh one may do better
-            raise translate(error, self._path) from error
-
-    def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            self._readers.close_reader(connection)
+    def __call__(self, op: Callable[[apsw.Connection, int], T]) -> T:
+        """Run ``op``, which must exhaust its cursors."""
+        ...
 
 
 class SqliteDatabase:
@@ -86,83 +54,55 @@ class SqliteDatabase:
         *,
         path: str,
         known: int,
+        timings: Timings,
         threads: bool = True,
     ) -> None:
         """``known``: the newest schema version that this code knows. ``threads``: whether what
         people ask runs on a thread; not in the simulation.
         """
         self._writer, self._path = writer, path
-        self._near = _ReadConnection(readers, path)
-        self._far = _ReadConnection(readers, path) if threads else None
+        self.write: Submit = writer.submit
+        self._near = Reader(readers, path, clock, timings.reads)
+        self.read: Read = self._near.read
+        self._far = Reader(readers, path, clock) if threads else None
         self._known = known
+        self.last_known: int = last_of_major(known)
+        """The newest schema version that this code may claim jobs of."""
+        self._timings = timings
         self.clock: Clock = clock
         self.boot: str = readers.boot
         self._closed = False
         self.subscribers: Subscribers = Subscribers()
 
-    def now(self) -> int:
-        return to_us(self.clock.now())
-
     def since_boot(self) -> int:
         return span_us(self.clock.boot())
-
-    def write(self, op: Callable[[apsw.Connection, int], T]) -> asyncio.Future[T]:
-        """Run ``op`` with a connection and the instant, in a write transaction."""
-        return self._writer.submit(lambda connection: op(connection, self.now()))
-
-    def write_first(self, op: Callable[[apsw.Connection, int], T]) -> asyncio.Future[T]:
-        """Ahead of everything else: for what keeps a worker alive."""
-        return self._writer.submit_first(lambda connection: op(connection, self.now()))
-
-    def write_soon(self, op: Callable[[apsw.Connection, int], T]) -> asyncio.Future[T]:
-        """Ahead of what can wait, and committed at once: for what free slots are waiting for."""
-        return self._writer.submit_soon(lambda connection: op(connection, self.now()))
-
-    def read(self, op: Callable[[apsw.Connection, int], T]) -> T:
-        """Run ``op``, which must exhaust its cursors, on the reader."""
-        self._refuse_closed()
-        return self._near.run(lambda connection: op(connection, self.now()))
 
     async def ask(self, op: Callable[[apsw.Connection, int], T]) -> T:
         """Run ``op`` off the event loop, on one snapshot: for what people ask. It must exhaust
         its cursors.
         """
-        self._refuse_closed()
-        far = self._far
-        if far is None:
-            return self._near.run(lambda connection: self._together(op, connection))
-        return await run_on_reader_thread(
-            lambda: far.run(lambda connection: self._together(op, connection))
-        )
-
-    def _together(self, op: Callable[[apsw.Connection, int], T], connection: apsw.Connection) -> T:
-        with connection:
-            answer = op(connection, self.now())
-        return answer  # noqa: RET504 -- inside the block the checker takes it for swallowed
-
-    def _refuse_closed(self) -> None:
         if self._closed:
-            raise StorageError(f"{self._path} was closed; open the storage again to use it.")
+            raise closed_error(self._path)
+        far = self._far
 
-    def newer(self, connection: apsw.Connection) -> int | None:
-        """The stored schema version, if this code does not know its major; part of an op."""
-        stored = int(connection.execute("PRAGMA user_version").get or 0)
-        return stored if major_of(stored) > major_of(self._known) else None
+        def on_snapshot(connection: apsw.Connection, now: int) -> T:
+            with connection:
+                answer = op(connection, now)
+            return answer  # noqa: RET504 -- inside the block the checker takes it for swallowed
 
-    def refuse_newer(self, connection: apsw.Connection) -> None:
+        if far is None:
+            return self.read(on_snapshot)
+        work = run_on_reader_thread(lambda: far.read(on_snapshot))
+        return await self._timings.measure(work, reads=True)
+
+    def refuse_newer(self, connection: apsw.Connection) -> NoReturn:
         """Raise `SchemaTooNew` in an op that only code of the stored version may run."""
-        stored = self.newer(connection)
-        if stored is not None:
-            refuse_newer(stored, self._known, self._path)
-
-    def wake(self, queues: QueueNames = None) -> None:
-        """Something changed that others on this loop may wait for."""
-        self.subscribers.wake(queues)
+        refuse_newer(connection.execute("PRAGMA user_version").get, self._known, self._path)
 
     async def close(self) -> None:
         """Write what waits, then let go of all connections."""
         self._closed = True
-        await self._writer.close()
         self._near.close()
+        await self._writer.close()
         if self._far is not None:
             await run_on_reader_thread(self._far.close)  # behind what is being read

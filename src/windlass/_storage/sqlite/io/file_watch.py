@@ -23,7 +23,7 @@ from typing import Protocol
 
 import apsw
 
-from windlass._storage.shared.subscribers import Subscribers, ThreadSubscriber
+from windlass._storage.shared.subscribers import Subscribers
 from windlass._storage.sqlite.io.connection import connect_reader, disconnect, translate
 from windlass._storage.sqlite.io.files import DatabaseFiles
 from windlass._system.forks import FORK_GUARD
@@ -164,7 +164,7 @@ class ChangeWatcher:
     ) -> None:
         self._files, self._on_error, self._make_events = files, on_error, events
         self._pid = os.getpid()
-        self._subscribers = Subscribers(ThreadSubscriber)
+        self._subscribers = Subscribers(threads=True)
         self._paused = self._parked = self._stopping = self._failing = False
         self.looks: int = 0  # how often the database was asked; what idleness costs
         self._bell = _ThreadWaker()

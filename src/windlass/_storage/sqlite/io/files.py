@@ -1,4 +1,4 @@
-"""The files of one database: made private, watched for replacement, and locked in turn."""
+"""The files of one database: where they may be, and how they are made."""
 
 from __future__ import annotations
 
@@ -8,30 +8,18 @@ import re
 import stat
 import sys
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol, Self
 
 import msgspec
 
-from windlass._storage.shared.worker_locks import LockFile
-from windlass._system.seams import monotonic
-from windlass.errors import StorageFull, StorageRefused, StorageReplaced, StorageUnavailable
-
-if sys.platform != "win32":
-    import fcntl
+from windlass.errors import StorageFull, StorageRefused
 
 __all__ = [
+    "DISK_FULL_ERRORS",
     "DatabaseFiles",
-    "FileGuard",
-    "FileIdentity",
-    "FileWriteLock",
-    "WriteLock",
-    "file_identity_of",
     "filesystem_of",
     "is_disk_full",
     "is_network",
     "prepare_file",
-    "replaced_file_error",
 ]
 
 # SQLite coordinates the readers and writers of a WAL file through shared memory and POSIX locks.
@@ -173,127 +161,3 @@ def filesystem_of(path: str, mounts: str = "/proc/self/mountinfo") -> str:
 def is_network(filesystem: str) -> bool:
     """Whether a file system of this type is on another machine, as far as its name tells."""
     return _NETWORK.fullmatch(filesystem) is not None
-
-
-FileIdentity = tuple[int, int]
-
-
-class FileGuard:
-    """Notices when a database file was deleted or replaced under an open connection.
-
-    Without it an insert is acknowledged into a file that no longer has a name, and the job is
-    gone when the process ends. Made right after the connection has read the database, when all
-    three files exist; none of them changes its identity while any connection is open.
-    """
-
-    def __init__(self, files: DatabaseFiles) -> None:
-        self._files = files
-        self.database, self._wal, self._shm = map(
-            file_identity_of, (files.path, files.wal, files.shm)
-        )
-        self._next_full_look = 0.0
-        self.check()
-
-    def check(self) -> None:
-        """Raise StorageReplaced unless the files are the ones that were opened."""
-        files = self._files
-        if self.database is None or file_identity_of(files.path) != self.database:
-            raise replaced_file_error(files.path)
-        if self._wal is None or file_identity_of(files.wal) != self._wal:
-            raise replaced_file_error(files.wal)
-        # A look costs 2.5 µs, a third of an empty transaction. Losing -shm destroys nothing by
-        # itself: it splits old processes from new ones, so a second is soon enough.
-        if monotonic() >= self._next_full_look:
-            self._next_full_look = monotonic() + 1.0
-            if self._shm is None or file_identity_of(files.shm) != self._shm:
-                raise replaced_file_error(files.shm)
-
-
-def replaced_file_error(path: str) -> StorageReplaced:
-    """The error for a file that is no longer the one that was opened."""
-    return StorageReplaced(
-        f"{path} was deleted or replaced while it was open, so nothing more is written to it. "
-        f"Put the file back or choose another one, and restart the process."
-    )
-
-
-def file_identity_of(path: str) -> FileIdentity | None:
-    """Device and inode of what has this name now, or None."""
-    try:
-        found = os.stat(path)  # noqa: PTH116 -- three a transaction; Path would double their cost
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise StorageUnavailable(
-            f"Cannot look at {path}: {error.strerror}. Check the permissions of its folder."
-        ) from error
-    return (found.st_dev, found.st_ino) if found.st_nlink else None
-
-
-# --- taking turns ---------------------------------------------------------------------------
-
-
-def _open_like(database: str, path: str) -> LockFile:
-    """Open a file beside the database, as private or as shared with a group as that one is."""
-    mode = stat.S_IMODE(Path(database).stat().st_mode) & 0o666
-    try:
-        file = LockFile(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
-    except FileExistsError:
-        return LockFile(path, os.O_RDWR)
-    if sys.platform != "win32":
-        os.fchmod(file.fd, mode)  # the umask may have taken the group's bits away
-    return file
-
-
-class WriteLock(Protocol):
-    """Something to hold around a write transaction."""
-
-    def __enter__(self) -> object: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class FileWriteLock:
-    """Takes turns between processes: held around every write transaction.
-
-    SQLite's own waiting is a lottery that starves (of four busy processes the unlucky one got
-    2 % and waited a second); waiters on this lock are woken by the kernel. It gives fairness
-    only, never correctness: whoever does not take it still meets SQLite's lock.
-    """
-
-    def __init__(self, files: DatabaseFiles) -> None:
-        try:
-            self._file = _open_like(files.path, files.lock)
-        except OSError as error:
-            if error.errno in DISK_FULL_ERRORS:
-                raise StorageFull(
-                    f"The disk that holds {files.path} is full: free some space."
-                ) from error
-            raise StorageRefused(
-                f"Cannot open {files.lock}: {error.strerror}. Check its permissions; processes "
-                f"that share a database need to be allowed to write this file too."
-            ) from error
-
-    def __enter__(self) -> Self:
-        if sys.platform != "win32":
-            fcntl.flock(self._file.fd, fcntl.LOCK_EX)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if sys.platform != "win32":
-            fcntl.flock(self._file.fd, fcntl.LOCK_UN)
-
-    def close(self) -> None:
-        self._file.close()

@@ -23,16 +23,11 @@ from windlass._storage.sqlite.io.connection import (
     translate,
 )
 from windlass._storage.sqlite.io.file_watch import ChangeWatcher
-from windlass._storage.sqlite.io.files import (
-    DatabaseFiles,
-    file_identity_of,
-    filesystem_of,
-    is_network,
-    replaced_file_error,
-)
+from windlass._storage.sqlite.io.files import DatabaseFiles, filesystem_of, is_network
+from windlass._storage.sqlite.io.guards import ReadGuard
 from windlass._storage.sqlite.io.wakeups import Watcher
 from windlass._system.forks import FORK_GUARD
-from windlass._system.seams import monotonic, start_thread
+from windlass._system.seams import start_thread
 from windlass.errors import StorageError
 
 __all__ = ["DatabaseLocation", "FileLocation", "MemoryLocation"]
@@ -52,9 +47,8 @@ class DatabaseLocation(Protocol):
     shared: bool
     """Whether other processes can come here."""
 
-    def check(self) -> None:
-        """Raise StorageReplaced once what was opened is there no more. Called before every read."""
-        ...
+    guard: ReadGuard | None
+    """Asked before every read whether what was opened is still there; None: it cannot go."""
 
     def open_reader(self) -> apsw.Connection: ...
 
@@ -94,17 +88,7 @@ class FileLocation:
         self._files, self._durability = files, durability
         self._locks = WorkerLocks(files.workers)
         self.boot: str = self._locks.boot
-        self._database = file_identity_of(files.path)
-        self._next_look = 0.0
-
-    def check(self) -> None:
-        # Nothing is lost by a read of a file that has no name any more, so a second is soon enough.
-        # But whoever looks at jobs would be shown those of then for ever.
-        if monotonic() < self._next_look:
-            return
-        if self._database is None or file_identity_of(self._files.path) != self._database:
-            raise replaced_file_error(self._files.path)
-        self._next_look = monotonic() + 1.0
+        self.guard: ReadGuard | None = ReadGuard(files)
 
     def open_reader(self) -> apsw.Connection:
         return connect_reader(self._files.path)
@@ -219,9 +203,7 @@ class MemoryLocation:
 
     def __init__(self, source: ConnectionSource, watch: Callable[[], Watcher | None]) -> None:
         self._source, self._watch = source, watch
-
-    def check(self) -> None:
-        """Nobody can take it away."""
+        self.guard: ReadGuard | None = None
 
     def open_reader(self) -> apsw.Connection:
         return self._source.open()

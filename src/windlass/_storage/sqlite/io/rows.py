@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -13,8 +13,6 @@ import msgspec
 from windlass._core.job.job import (
     Attempt,
     AttemptError,
-    Claim,
-    ClaimedJob,
     FollowUp,
     JobId,
     JobRecord,
@@ -24,6 +22,7 @@ from windlass._core.job.job import (
 from windlass._core.job.state import State, verb_of
 from windlass._core.job.unique import Window
 from windlass._core.limits.backoff import Backoff
+from windlass._core.values.instants import instant_of
 from windlass._core.values.text_search import SearchTexts
 from windlass._storage.shared.stored_text import (
     UNREADABLE,
@@ -33,7 +32,6 @@ from windlass._storage.shared.stored_text import (
     readable,
     tags_of,
 )
-from windlass._storage.shared.time_bounds import instant_of
 
 __all__ = [
     "CODES",
@@ -43,7 +41,7 @@ __all__ = [
     "Row",
     "attempt_of",
     "backoff_text",
-    "claimed_jobs",
+    "error_of",
     "fetch",
     "fetch_shown",
     "first",
@@ -52,10 +50,12 @@ __all__ = [
     "job_of",
     "limits_of",
     "limits_text",
+    "on_lost_of",
     "on_lost_text",
     "optional_instant",
     "rows_by_id",
     "seqs_text",
+    "span_of",
     "tags_text",
     "texts_of",
     "unreadable_extra",
@@ -157,7 +157,8 @@ def on_lost_text(on_lost: OnLost) -> str | None:
     return None if on_lost == "retry" else on_lost
 
 
-def _on_lost_of(text: str | None) -> OnLost:
+def on_lost_of(text: str | None) -> OnLost:
+    """Read what follows a lost run."""
     return "fail" if text == "fail" else "retry"
 
 
@@ -187,66 +188,24 @@ def unreadable_extra(row: Row) -> str | None:
     return None
 
 
-def _error_of(kind: str | None, text: str, traceback: str = "") -> AttemptError | None:
+def error_of(kind: str | None, text: str, traceback: str = "") -> AttemptError | None:
+    """Read an error that may be missing."""
     return None if kind is None else AttemptError(kind, text, traceback)
 
 
 # --- records ----------------------------------------------------------------------------------
 
-# Up to the year 2112 a float of seconds is exact to less than half a microsecond.
-_EXACT = 2**52
-
-
-def claimed_jobs(
-    rows: Iterable[Row], extras: Mapping[int, Row], queue: str, started_at: datetime, worker: str
-) -> list[ClaimedJob]:
-    """Rows of ``best`` or ``chosen`` in claim.sql, and those of ``extras`` by number.
-
-    On the path of every job: a plain one does not pay for what others carry.
-    """
-    jobs: list[ClaimedJob] = []
-    for seq, uid, number, task, payload, attempt, most, budget, us, timeout, _, special in rows:
-        claim = Claim(uid.hex(), number, seq)
-        # A third of the time that adding a timedelta takes.
-        due = datetime.fromtimestamp(us / 1e6, UTC) if 0 < us < _EXACT else instant_of(us)
-        more: tuple[Any, ...] = ()
-        if special:
-            more = (_span_of(timeout), *_extras_of(extras[seq]))
-        elif timeout is not None:
-            more = (_span_of(timeout),)
-        jobs.append(
-            ClaimedJob(
-                claim, task, queue, payload, attempt, most, budget, due, started_at, worker, *more
-            )
-        )
-    return jobs
-
 
 @lru_cache(maxsize=256)
-def _span_of(us: int | None) -> timedelta | None:
+def span_of(us: int | None) -> timedelta | None:
+    """Read a duration that may be missing."""
     return None if us is None else timedelta(microseconds=us)
-
-
-def _extras_of(row: Row) -> tuple[Any, ...]:
-    """The fields of a claimed job from ``lost`` on."""
-    _, _, _, lost, solo, backoff, missed_at, kind, text, *who, tags, on_failure, on_lost = row
-    return (
-        lost,
-        bool(solo),
-        readable(backoff_of, backoff),
-        optional_instant(missed_at),
-        _error_of(kind, text),
-        *who,
-        readable(tags_of, tags) or (),
-        readable(follow_up_of, on_failure),
-        _on_lost_of(on_lost),
-    )
 
 
 def texts_of(row: Row) -> SearchTexts:
     """A row of ``texts`` in find.sql."""
     payload, tags, kind, text = row
-    return SearchTexts(payload, readable(tags_of, tags) or (), _error_of(kind, text))
+    return SearchTexts(payload, readable(tags_of, tags) or (), error_of(kind, text))
 
 
 def job_of(row: Row) -> JobRecord:
@@ -272,19 +231,19 @@ def job_of(row: Row) -> JobRecord:
         max_attempts=max_attempts,
         budget=budget,
         claim_number=claim_number,
-        timeout=_span_of(timeout),
+        timeout=span_of(timeout),
         expires_at=optional_instant(expires_at),
         backoff=readable(backoff_of, backoff),
         key=key,
         key_held=bool(key_held),
         key_window=readable(Window, key_window),
-        key_period=_span_of(key_period),
+        key_period=span_of(key_period),
         limits=() if limits is None else limits_of(limits),
         worker=worker,
         started_at=optional_instant(started_at),
         finished_at=optional_instant(finished_at),
         result=result,
-        error=_error_of(kind, text, traceback),
+        error=error_of(kind, text, traceback),
         reason=reason,
         cancel_requested=bool(cancel_requested),
         lost=lost,
@@ -300,7 +259,7 @@ def job_of(row: Row) -> JobRecord:
         trace=trace,
         parent=parent,
         on_failure=readable(follow_up_of, on_failure),
-        on_lost=_on_lost_of(on_lost),
+        on_lost=on_lost_of(on_lost),
     )
 
 
@@ -314,5 +273,5 @@ def attempt_of(row: Row) -> Attempt:
         worker=worker,
         started_at=instant_of(started_at),
         ended_at=instant_of(ended_at),
-        error=_error_of(kind, text, traceback),
+        error=error_of(kind, text, traceback),
     )

@@ -1,28 +1,34 @@
-"""One group transaction at a time on one connection: what the writers run, without any thread."""
+"""Runs ops on a connection, without a thread: groups of writes, one transaction each, and reads."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeVar
 
 import apsw
 
+from windlass._core.values.instants import to_us
 from windlass._storage.sqlite.io.connection import (
     ConnectionSource,
     disconnect,
-    retry_while_locked,
+    lock_pause,
     translate,
 )
+from windlass._storage.sqlite.io.guards import ReadGuard
+from windlass._storage.timings import Durations
 from windlass._system.forks import FORK_GUARD
-from windlass._system.seams import monotonic
+from windlass._system.seams import SYSTEM_CLOCK, Clock, monotonic, sleep
 from windlass.errors import StorageError, StoreBusy
 
-__all__ = ["FailedOp", "Op", "Transactor"]
+__all__ = ["FailedOp", "Op", "ReadConnections", "Reader", "Transactor", "closed_error"]
 
-# An op reads and writes through the connection it is given and returns a value. It must finish
-# every cursor it opens and must not begin, commit or roll back: the transaction is shared.
-Op = Callable[[apsw.Connection], Any]
+T = TypeVar("T")
+
+# An op reads and writes through the connection it is given, at the instant it is given, and
+# returns a value. It must finish every cursor it opens and must not begin, commit or roll back: the
+# transaction is shared.
+Op = Callable[[apsw.Connection, int], Any]
 
 
 class FailedOp:
@@ -41,8 +47,10 @@ class Transactor:
     again after an I/O error: after a failed sync nobody knows what the old one believes.
     """
 
-    def __init__(self, source: ConnectionSource) -> None:
+    def __init__(self, source: ConnectionSource, clock: Clock = SYSTEM_CLOCK) -> None:
+        """``clock`` says which instant an op sees: it is read when the op begins."""
         self.source = source
+        self.clock = clock
         self.connection: apsw.Connection | None = None
         self.waiting_since: float | None = None  # while somebody else holds the write lock
         self._suspect = False
@@ -54,92 +62,107 @@ class Transactor:
         can be withdrawn until the last moment. Raises when the transaction could not begin: then
         none was taken. StoreBusy says that the lock was not free within ``patience`` seconds.
         """
+        began = monotonic()
         if self.waiting_since is None:
-            self.waiting_since = monotonic()
-        try:
-            return retry_while_locked(lambda: self._run(ops), patience)
-        except apsw.Error as error:
-            if not isinstance(error, apsw.BusyError | apsw.LockedError):
+            self.waiting_since = began
+        while True:
+            try:
+                with self.source.turn:
+                    return self._transact(ops)
+            except (apsw.BusyError, apsw.LockedError) as error:
+                # The turn was given back, and this thread is outside of the fork guard: neither
+                # the other processes nor a fork wait for it.
+                if monotonic() >= began + patience:
+                    raise self._translated(error) from error
+            except apsw.Error as error:
                 self.waiting_since = None
                 self.discard()
-            raise self._translated(error) from error
-        except BaseException as error:
-            if not isinstance(error, StoreBusy):
-                self.waiting_since = None  # nobody is waited for
-            raise
+                raise self._translated(error) from error
+            except BaseException as error:
+                if not isinstance(error, StoreBusy):
+                    self.waiting_since = None  # nobody is waited for
+                raise
+            sleep(lock_pause())
 
-    def _run(self, ops: Iterable[Op]) -> list[Any]:
-        """One try. Whoever finds the lock taken gives its turn back before it tries again, and
-        is outside of the gate meanwhile: neither the other processes nor a fork wait for it.
-        """
-        with self.source.turn:
-            if self.connection is None:
-                self.connection = self.source.open()
-            connection = self.connection
-            with FORK_GUARD:
-                connection.execute("BEGIN IMMEDIATE")
-                self.waiting_since = None
-                try:
-                    return self._finish(connection, self._take(connection, iter(ops)))
-                finally:
-                    self._roll_back(connection)
-                    if self._suspect:
-                        self.discard()
-
-    def _take(self, connection: apsw.Connection, ops: Iterator[Op]) -> list[Any]:
-        """Run op by op. The first needs no savepoint: if it fails, there is nothing to spare."""
-        first = next(ops, None)
-        if first is None:
-            return []
-        results = [self._attempt(connection, first)]
-        if isinstance(results[0], FailedOp):
-            return results
-        for op in ops:
+    def _transact(self, ops: Iterable[Op]) -> list[Any]:
+        """Try once."""
+        if self.connection is None:
+            self.connection = self.source.open()
+        connection = self.connection
+        with FORK_GUARD:
+            connection.execute("BEGIN IMMEDIATE")
+            self.waiting_since = None
             try:
-                result = self._take_apart(connection, op)
-            except apsw.Error as error:
-                # Nobody knows what became of the savepoint: nothing of the group is stored.
-                self._suspect = True
-                result = FailedOp(self._translated(error))
-                return [FailedOp(_twin(result.error)) for _ in results] + [result]
-            if isinstance(result, FailedOp) and not connection.in_transaction:
-                # Some errors (a full disk, failing I/O) make SQLite drop the whole transaction,
-                # and with it what the neighbours had done.
-                return [FailedOp(_twin(result.error)) for _ in results] + [result]
-            results.append(result)
+                return self._commit(connection, self._take(connection, ops))
+            finally:
+                try:
+                    if connection.in_transaction:  # nothing was to be kept, or it cannot be
+                        connection.execute("ROLLBACK")
+                except apsw.Error:
+                    self._suspect = True
+                if self._suspect:
+                    self.discard()
+
+    def _take(self, connection: apsw.Connection, ops: Iterable[Op]) -> list[Any]:
+        """Run op by op. The first needs no savepoint: if it fails, there is nothing to spare."""
+        results: list[Any] = []
+        for op in ops:
+            if results:
+                if not self._take_apart(connection, op, results):
+                    break
+                continue
+            try:
+                results.append(op(connection, to_us(self.clock.now())))
+            except BaseException as error:  # noqa: BLE001 -- it is the submitter's, who will get it
+                results.append(self._failed(error))
+                break
         return results
 
-    def _take_apart(self, connection: apsw.Connection, op: Op) -> Any:
-        """Run one op such that nothing of it stays if it fails."""
-        connection.execute("SAVEPOINT op")
-        result = self._attempt(connection, op)
-        if not isinstance(result, FailedOp):
-            connection.execute("RELEASE op")
-        elif connection.in_transaction:
-            connection.execute("ROLLBACK TO op")
-            connection.execute("RELEASE op")
-        return result
-
-    def _attempt(self, connection: apsw.Connection, op: Op) -> Any:
+    def _take_apart(self, connection: apsw.Connection, op: Op, results: list[Any]) -> bool:
+        """Run a further op such that nothing of it stays if it fails; False: the group is lost."""
+        lost = False
         try:
-            return op(connection)
+            connection.execute("SAVEPOINT op")
+            try:
+                result = op(connection, to_us(self.clock.now()))
+            except BaseException as error:  # noqa: BLE001 -- it is the submitter's, who will get it
+                result = self._failed(error)
+            if type(result) is not FailedOp:
+                connection.execute("RELEASE op")
+            elif connection.in_transaction:
+                connection.execute("ROLLBACK TO op")
+                connection.execute("RELEASE op")
+            else:
+                # Some errors (a full disk, failing I/O) make SQLite drop the whole transaction,
+                # and with it what the neighbours had done.
+                lost = True
         except apsw.Error as error:
-            self._suspect |= isinstance(error, apsw.IOError)
-            return FailedOp(self._translated(error))
-        except BaseException as error:  # noqa: BLE001 -- it is the submitter's, who will get it
+            # Nobody knows what became of the savepoint: nothing of the group is stored.
+            self._suspect = lost = True
+            result = FailedOp(self._translated(error))
+        if lost:
+            results[:] = [FailedOp(_twin(result.error)) for _ in results]
+        results.append(result)
+        return not lost
+
+    def _failed(self, error: BaseException) -> FailedOp:
+        if not isinstance(error, apsw.Error):
             return FailedOp(error)
+        self._suspect |= isinstance(error, apsw.IOError)
+        return FailedOp(self._translated(error))
 
     def _translated(self, error: apsw.Error) -> StorageError:
         translated = translate(error, self.source.path)
         translated.__cause__ = error
         return translated
 
-    def _finish(self, connection: apsw.Connection, results: list[Any]) -> list[Any]:
-        """Commit, unless there is nothing to keep. What is not committed is rolled back by run."""
+    def _commit(self, connection: apsw.Connection, results: list[Any]) -> list[Any]:
+        """Commit, unless there is nothing to keep."""
         if all(type(result) is FailedOp for result in results):
             return results
         try:
-            self.source.check()
+            if self.source.guard is not None:
+                self.source.guard.check()
             connection.execute("COMMIT")
         except StorageError as error:
             return [FailedOp(_twin(error)) for _ in results]
@@ -147,14 +170,6 @@ class Transactor:
             self._suspect = True
             return [FailedOp(self._translated(error)) for _ in results]
         return results
-
-    def _roll_back(self, connection: apsw.Connection) -> None:
-        """End the transaction, whatever it takes; a connection that cannot is given up."""
-        try:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-        except apsw.Error:
-            self._suspect = True
 
     def discard(self) -> None:
         """Give the connection up; the next transaction opens a fresh one."""
@@ -178,3 +193,62 @@ def _twin(error: BaseException) -> StorageError:
     twin = kind(str(error))
     twin.__cause__ = error
     return twin
+
+
+class ReadConnections(Protocol):
+    """Where connections for reading come from."""
+
+    boot: str
+    guard: ReadGuard | None
+
+    def open_reader(self) -> apsw.Connection: ...
+
+    def close_reader(self, reader: apsw.Connection) -> None: ...
+
+
+class Reader:
+    """A connection for reading, opened at the first read, and again after an error."""
+
+    def __init__(
+        self, readers: ReadConnections, path: str, clock: Clock, timings: Durations | None = None
+    ) -> None:
+        """``timings`` counts how long reads take."""
+        self._readers, self._path, self._clock, self._timings = readers, path, clock, timings
+        self._connection: apsw.Connection | None = None
+        self._closed = False
+
+    def read(self, op: Callable[[apsw.Connection, int], T]) -> T:
+        """Run ``op``, which must exhaust its cursors."""
+        if self._closed:
+            raise closed_error(self._path)
+        began, failed = monotonic(), True
+        try:
+            if self._readers.guard is not None:
+                self._readers.guard.check()
+            if self._connection is None:
+                self._connection = self._readers.open_reader()
+            with FORK_GUARD:
+                answer = op(self._connection, to_us(self._clock.now()))
+            failed = False
+        except apsw.Error as error:
+            self._let_go()  # a fresh connection may do better
+            raise translate(error, self._path) from error
+        finally:
+            if self._timings is not None:
+                self._timings.add(monotonic() - began, failed=failed)
+        return answer
+
+    def _let_go(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._readers.close_reader(connection)
+
+    def close(self) -> None:
+        """Read nothing any more."""
+        self._closed = True
+        self._let_go()
+
+
+def closed_error(path: str) -> StorageError:
+    """Make the error for a storage that was closed."""
+    return StorageError(f"{path} was closed; open the storage again to use it.")

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 import apsw
+import msgspec
 
 from windlass._core.job.job import NewJob
 from windlass._core.job.state import FINISHING, Verb
 from windlass._core.job.transition import Transition
-from windlass._storage.protocol.jobs import TransitionAnswer, Verdict
+from windlass._core.limits.cooldown import RESET_AFTER
+from windlass._core.stats.rollup import BUCKET_TOPS
+from windlass._core.values.instants import instant_of, span_us
+from windlass._storage.protocol.jobs import Applied, TransitionAnswer, Verdict
 from windlass._storage.shared.insert_rules import skip_if_key_held
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.shared.time_bounds import instant_of
-from windlass._storage.sqlite.io.rows import RUNNING, Row, fetch, first, seqs_text
-from windlass._storage.sqlite.jobs.apply_effects import AcceptedTransition, ApplyEffects
+from windlass._storage.sqlite.io.rows import RUNNING, Row, first
+from windlass._storage.sqlite.jobs.apply_effects import AcceptedTransition, ApplyEffects, Finish
 from windlass._storage.sqlite.jobs.insert import insert, require_limits
 from windlass._storage.sqlite.jobs.unique_keys import retake_keys
 from windlass._storage.sqlite.queues import CooldownChanges
 
-__all__ = ["apply"]
+__all__ = ["apply", "histogram"]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "apply.sql")
 _CLAIMS, _ENDED = _SQL["claims"], _SQL["ended"]
+_SUCCEED_MANY, _SUCCEED_ONE = _SQL["succeed"], _SQL["succeed_one"]
+_FORGIVABLE = load_sql("windlass._storage.sqlite.sql", "queues.sql")["forgivable"]
+_ROLLUPS = load_sql("windlass._storage.sqlite.sql", "rollups.sql")
+_ROLLUP, _PUT = _ROLLUPS["rollup"], _ROLLUPS["put_rollup"]
 
 # Columns of ``claims`` in apply.sql.
 _STATE, _NUMBER, _CANCEL, _QUEUE, _FREES = 1, 2, 3, 4, 9
@@ -33,10 +41,20 @@ _APPLIED = {verb: TransitionAnswer(Verdict.APPLIED, verb) for verb in FINISHING}
 _REPEATED = {verb.value: TransitionAnswer(Verdict.REPEATED, verb) for verb in FINISHING}
 _REFUSED, _UNKNOWN = TransitionAnswer(Verdict.REFUSED), TransitionAnswer(Verdict.UNKNOWN)
 
+_GRACE = span_us(RESET_AFTER)
+_TOGETHER = 4
+"""Successes with one result that are worth a statement of their own."""
+_MINUTE = 60_000_000
 
-def apply(
-    connection: apsw.Connection, transitions: Sequence[Transition], now: int
-) -> list[TransitionAnswer]:
+_Successes = dict[tuple[str, bytes | None], list[Row]]
+"""Plain successes, by who ended them and their result."""
+
+_encode = msgspec.json.Encoder().encode
+_counts_of = msgspec.json.Decoder(dict[str, int]).decode
+_buckets_of = msgspec.json.Decoder(dict[int, int]).decode
+
+
+def apply(connection: apsw.Connection, now: int, transitions: Sequence[Transition]) -> Applied:
     """`JobStore.apply` at the instant ``now``."""
     announced = [transition.then for transition in transitions if transition.then is not None]
     if announced:
@@ -57,8 +75,8 @@ def apply(
         retake_keys(connection, sorted(unstarted), now)
     if following:
         # After all of them: what follows may take whatever any of them gave back.
-        insert(connection, following, now)
-    return answers
+        insert(connection, now, following)
+    return Applied(instant_of(now), answers)
 
 
 def _apply(
@@ -69,10 +87,14 @@ def _apply(
     unstarted: list[tuple[int, str]],
 ) -> list[TransitionAnswer]:
     """Judge each on its own, then write all together; what is to follow is added to lists."""
-    seqs = seqs_text([transition.claim.seq for transition in transitions])
-    rows: dict[int, Row] = {row[0]: row for row in fetch(connection, _CLAIMS, (seqs,))}
-    endings, rests = ApplyEffects(connection, now), CooldownChanges(connection, now)
-    succeed, others = endings.succeed, endings.others
+    seqs = _encode([transition.claim.seq for transition in transitions]).decode()
+    rows: dict[int, Row] = {row[0]: row for row in connection.execute(_CLAIMS, (seqs,))}
+    # Queues whose cool-downs a success forgets: the last one lies long enough in the past. Asked
+    # for once, and not per job: most often there are none.
+    forgivable = {name for (name,) in connection.execute(_FORGIVABLE, (now - _GRACE,))}
+    cooldowns: CooldownChanges | None = None
+    successes: _Successes = {}
+    others: list[AcceptedTransition] = []
     answers: list[TransitionAnswer] = []
     for transition in transitions:
         claim = transition.claim
@@ -86,22 +108,29 @@ def _apply(
             and transition.keep
             and transition.then is None
             and not row[_FREES]
-            and row[_QUEUE] not in rests.forgivable
+            and row[_QUEUE] not in forgivable
         ):
-            succeed(row, transition)
+            successes.setdefault((transition.by, transition.result), []).append(row)
             answers.append(_SUCCEEDED)
         else:
             verb = transition.verb
             if row[_CANCEL] and transition.if_cancelled is not None:
                 verb = transition.if_cancelled
-            ending, answer = _judge(transition, verb, row, rests)
+            if cooldowns is None:
+                cooldowns = CooldownChanges(connection, now, forgivable)
+            ending, answer = _judge(transition, verb, row, cooldowns)
             others.append(ending)
             answers.append(answer)
             if verb is transition.verb and transition.then is not None:
                 following.append(skip_if_key_held(transition.then))
-    rests.store()
-    endings.store()
-    unstarted += endings.unstarted
+    finishes = [(_SUCCEED, row) for alike in successes.values() for row in alike]
+    if successes:
+        _store_successes(connection, now, successes)
+    if cooldowns is not None:
+        cooldowns.store()
+        unstarted += ApplyEffects(connection, now, finishes).store(others)
+    if finishes:
+        _count(connection, now, finishes)
     return answers
 
 
@@ -124,3 +153,56 @@ def _answer_late(connection: apsw.Connection, transition: Transition) -> Transit
     if number == transition.claim.number and by == transition.by:
         return _REPEATED[verb]
     return _REFUSED
+
+
+def _store_successes(connection: apsw.Connection, now: int, successes: _Successes) -> None:
+    """Write successes that free no key and no limit. Most handlers return the same, so most of them
+    share a statement.
+    """
+    apart: list[tuple[int, int, str, bytes | None]] = []
+    for (by, result), rows in successes.items():
+        seqs = [row[0] for row in rows]
+        if len(seqs) >= _TOGETHER:
+            connection.execute(_SUCCEED_MANY, (_encode(seqs).decode(), now, by, result))
+        else:
+            apart += [(seq, now, by, result) for seq in seqs]
+    connection.executemany(_SUCCEED_ONE, apart)
+
+
+def _count(connection: apsw.Connection, now: int, finishes: Sequence[Finish]) -> None:
+    """Add accepted finishes to the rollups of this minute, one for each queue, task and worker."""
+    minute = now - now % _MINUTE
+    sums: dict[tuple[str, str, str], tuple[dict[str, int], list[int], list[int]]] = {}
+    for verb, row in finishes:
+        _, _, _, _, queue, task, worker, due, started_at, *_ = row
+        whose = (queue, task, worker)
+        if (known := sums.get(whose)) is None:
+            known = sums[whose] = ({}, [], [])
+        counts, wait, run = known
+        counts[verb.value] = counts.get(verb.value, 0) + 1
+        wait.append(started_at - due)
+        run.append(now - started_at)
+    for whose, (counts, wait, run) in sums.items():
+        waits: dict[int, int] = {}
+        runs: dict[int, int] = {}
+        stored: list[Row] = connection.execute(_ROLLUP, (minute, *whose)).fetchall()
+        if stored:
+            for name, count in _counts_of(stored[0][0]).items():
+                counts[name] = counts.get(name, 0) + count
+            waits, runs = _buckets_of(stored[0][1]), _buckets_of(stored[0][2])
+        texts = (counts, histogram(wait, waits), histogram(run, runs))
+        connection.execute(_PUT, (minute, *whose, *(_encode(part).decode() for part in texts)))
+
+
+def histogram(durations: list[int], counts: dict[int, int]) -> dict[int, int]:
+    """Add durations to the counts of their buckets. Sorted, a bucket is a slice: most share a few
+    of them.
+    """
+    durations.sort()
+    start = 0
+    while start < len(durations):
+        bucket = bisect_left(BUCKET_TOPS, durations[start])
+        end = bisect_right(durations, BUCKET_TOPS[bucket], start)
+        counts[bucket] = counts.get(bucket, 0) + end - start
+        start = end
+    return counts

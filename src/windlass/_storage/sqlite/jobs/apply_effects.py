@@ -12,10 +12,8 @@ from windlass._core.job.job import LimitUse
 from windlass._core.job.state import FAILURE_VERBS, FINISHING, State, Verb
 from windlass._core.job.transition import Transition
 from windlass._core.job.unique import Window
-from windlass._core.values.instants import span_us
+from windlass._core.values.instants import add_clamped_us, span_us
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.shared.time_bounds import add_clamped_us
-from windlass._storage.sqlite.admin.rollups import RollupChanges
 from windlass._storage.sqlite.io.rows import CODES, WAITING, Row, fetch_shown, limits_of, seqs_text
 from windlass._storage.sqlite.jobs.unique_keys import free_keys
 from windlass._storage.sqlite.jobs.waiting_jobs import frees_key_at_end
@@ -23,10 +21,10 @@ from windlass._storage.sqlite.journal import forget_journal
 from windlass._storage.sqlite.limits.budgets import SqliteBudgets, budgets_of, release_budgets
 from windlass._storage.sqlite.limits.lanes import LaneChanges, unblock_lanes
 
-__all__ = ["HISTORY_WITH_ERROR", "AcceptedTransition", "ApplyEffects", "delete_jobs"]
+__all__ = ["HISTORY_WITH_ERROR", "AcceptedTransition", "ApplyEffects", "Finish", "delete_jobs"]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "apply.sql")
-_DETAILS, _SUCCEED, _SUCCEED_ONE = _SQL["details"], _SQL["succeed"], _SQL["succeed_one"]
+_DETAILS, _SUCCEED_ONE = _SQL["details"], _SQL["succeed_one"]
 _END, _END_WITH_ERROR = _SQL["end"], _SQL["end_with_error"]
 _REMEMBER, _FORGET_OLD = _SQL["remember"], _SQL["forget_old"]
 _DELETE_JOBS, _DELETE_HISTORY = _SQL["delete_jobs"], _SQL["delete_history"]
@@ -35,9 +33,6 @@ HISTORY_WITH_ERROR = 32
 """Ended claims with an error that a job remembers."""
 HISTORY_WITHOUT_ERROR = 8
 """And without one: snoozes and their like push no error out."""
-
-_TOGETHER = 4
-"""Successes with one result that are worth a statement of their own."""
 
 _RETURNING = {verb for verb, state in FINISHING.items() if state is State.WAITING}
 
@@ -65,55 +60,16 @@ class _Details(NamedTuple):
     key_spent: int
 
 
+Finish = tuple[Verb, Row]
+"""An accepted finish, as rollups count it."""
+
+
 class ApplyEffects:
-    """The accepted transitions of one operation. Give plain successes to `succeed`, and
-    append the others to `others`.
-    """
+    """What follows from every ending that is no plain success."""
 
-    def __init__(self, connection: apsw.Connection, now: int) -> None:
-        self._connection, self._now = connection, now
-        self._tallies = RollupChanges(now)
-        self._succeeded: dict[tuple[str, bytes | None], list[Row]] = {}
-        self.others: list[AcceptedTransition] = []
-        self.unstarted: list[tuple[int, str]] = []
-        """After `store`: jobs that were not started, and the keys they held before the claim."""
-
-    def succeed(self, row: Row, transition: Transition) -> None:
-        """A success that frees no key and no limit: the path of most jobs."""
-        group = (transition.by, transition.result)
-        rows = self._succeeded.get(group)
-        if rows is None:
-            rows = self._succeeded[group] = []
-        rows.append(row)
-
-    def store(self) -> None:
-        """Write everything."""
-        if self._succeeded:
-            self._store_successes()
-        if self.others:
-            others = GeneralEffects(self._connection, self._tallies, self._now)
-            others.store(self.others)
-            self.unstarted = others.unstarted
-        self._tallies.store(self._connection)
-
-    def _store_successes(self) -> None:
-        """Most handlers return the same, so most successes share a statement."""
-        apart: list[tuple[int, int, str, bytes | None]] = []
-        for (by, result), rows in self._succeeded.items():
-            self._tallies.add(Verb.SUCCEED, rows)
-            seqs = [row[0] for row in rows]
-            if len(seqs) >= _TOGETHER:
-                self._connection.execute(_SUCCEED, (seqs_text(seqs), self._now, by, result))
-            else:
-                apart += [(seq, self._now, by, result) for seq in seqs]
-        self._connection.executemany(_SUCCEED_ONE, apart)
-
-
-class GeneralEffects:
-    """Every ending that is no plain success."""
-
-    def __init__(self, connection: apsw.Connection, tallies: RollupChanges, now: int) -> None:
-        self._connection, self._tallies, self._now = connection, tallies, now
+    def __init__(self, connection: apsw.Connection, now: int, finishes: list[Finish]) -> None:
+        """The endings are added to ``finishes``."""
+        self._connection, self._now, self._finishes = connection, now, finishes
         self._lanes, self._gates = LaneChanges(connection), SqliteBudgets(connection, now)
         self._succeeded: list[Row] = []
         self._ended: list[Row] = []
@@ -123,9 +79,12 @@ class GeneralEffects:
         self._deleted: list[int] = []
         self._freed: list[tuple[str, int]] = []
         self._released: list[tuple[str, int]] = []
-        self.unstarted: list[tuple[int, str]] = []
+        self._unstarted: list[tuple[int, str]] = []
 
-    def store(self, endings: Sequence[AcceptedTransition]) -> None:
+    def store(self, endings: Sequence[AcceptedTransition]) -> list[tuple[int, str]]:
+        """Write everything. The answer: jobs that were not started, and the keys they held before
+        the claim.
+        """
         seqs = seqs_text([ending.row[0] for ending in endings])
         details = {
             row[0]: _Details(*row) for row in fetch_shown(self._connection, _DETAILS, (seqs,))
@@ -133,10 +92,11 @@ class GeneralEffects:
         for ending in endings:
             self._accept(ending, details[ending.row[0]])
         self._write()
+        return self._unstarted
 
     def _accept(self, ending: AcceptedTransition, job: _Details) -> None:
         transition, verb, row, _ = ending
-        self._tallies.add(verb, [row])
+        self._finishes.append((verb, row))
         if job.limits is not None:
             uses = limits_of(job.limits)
             self._released += [(gate, job.seq) for gate in budgets_of(uses)]
@@ -179,7 +139,7 @@ class GeneralEffects:
         attempt = max(0, job.attempt - 1) if transition.refund else job.attempt
         until_started = job.window == Window.UNTIL_STARTED.value and not job.key_spent
         if job.key is not None and until_started and not transition.started:
-            self.unstarted.append((job.seq, job.key))
+            self._unstarted.append((job.seq, job.key))
         self._end(ending, job, (WAITING, ready, lane, due, attempt, None))
 
     def _end(self, ending: AcceptedTransition, job: _Details, place: Row) -> None:

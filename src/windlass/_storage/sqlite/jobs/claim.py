@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NoReturn, Protocol, Self
 
 import apsw
+import msgspec
 
-from windlass._core.job.job import ClaimedJob, JobId
+from windlass._core.job.job import Claim, ClaimedJob, JobId
 from windlass._core.job.state import State
 from windlass._core.job.unique import Window
 from windlass._core.limits.limit import lane_key
+from windlass._core.values.instants import instant_of
 from windlass._storage.protocol.jobs import ClaimReply, Want
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.shared.time_bounds import instant_of
+from windlass._storage.shared.stored_text import backoff_of, follow_up_of, readable, tags_of
 from windlass._storage.sqlite.io.rows import (
     Row,
-    claimed_jobs,
-    fetch,
-    first,
+    error_of,
     limits_of,
+    on_lost_of,
     optional_instant,
-    seqs_text,
+    span_of,
     value_of,
 )
 from windlass._storage.sqlite.jobs.unique_keys import free_keys
@@ -30,10 +33,10 @@ from windlass._storage.sqlite.limits.budgets import SqliteBudgets, repair_after_
 from windlass._storage.sqlite.limits.lane_claims import LaneClaim, OrderedRows
 from windlass._storage.sqlite.limits.lanes import LaneChanges
 
-__all__ = ["ClaimedRows", "claim", "solo_claimable"]
+__all__ = ["SOLO_AFTER", "SOLO_CANDIDATES", "ClaimOperation", "claimed_jobs"]
 
 _SQL = load_sql("windlass._storage.sqlite.sql", "claim.sql")
-_IS_LIVE, _LOOK, _SOLO_AFTER = _SQL["is_live"], _SQL["look"], _SQL["solo_after"]
+_IS_LIVE, _LOOK, SOLO_AFTER = _SQL["is_live"], _SQL["look"], _SQL["solo_after"]
 _BEST, _CHOSEN, _EXTRAS, _START = _SQL["best"], _SQL["chosen"], _SQL["extras"], _SQL["start"]
 _LANES = load_sql("windlass._storage.sqlite.sql", "lanes.sql")
 _DUE_AFTER = _SQL["due_after"]
@@ -49,103 +52,103 @@ SOLO_CANDIDATES = 64
 
 _ANY = 2**63 - 1
 
+_encode = msgspec.json.Encoder().encode
+
 # Columns of ``best`` and ``chosen`` in claim.sql.
 _SEQ, _NUMBER, _EXPIRES, _SPECIAL = 0, 2, 10, 11
 
 
-class ClaimedRows:
-    """What one claim did, as rows: the records are built after the lock is given back."""
+class KnownSchema(Protocol):
+    """The versions of the schema that this code knows."""
 
-    __slots__ = ("claimed", "damaged", "expired", "live", "next_at", "now", "solo_due", "worker")
+    last_known: int
+    """The newest whose jobs it may claim."""
 
-    def __init__(self, worker: str, now: int) -> None:
-        self.worker: str = worker
-        self.now: int = now
-        self.live: bool = True
-        self.claimed: list[tuple[str, list[Row], dict[int, Row]]] = []
-        self.next_at: int | None = None
-        self.solo_due: bool = False
-        self.expired: list[JobId] = []
-        self.damaged: list[JobId] = []
-
-    def reply(self) -> ClaimReply:
-        at, worker = instant_of(self.now), self.worker
-        jobs: list[ClaimedJob] = []
-        for queue, rows, extras in self.claimed:
-            jobs += claimed_jobs(rows, extras, queue, at, worker)
-        return ClaimReply(
-            jobs,
-            at,
-            live=self.live,
-            next_at=optional_instant(self.next_at),
-            solo_due=self.solo_due,
-            expired=self.expired,
-        )
-
-    def expect(self, at: int | None) -> None:
-        """Something may become claimable at this instant."""
-        if at is not None and (self.next_at is None or at < self.next_at):
-            self.next_at = at
+    def refuse_newer(self, connection: apsw.Connection) -> NoReturn: ...
 
 
-def claim(
-    connection: apsw.Connection,
-    worker: str,
-    wants: Sequence[Want],
-    *,
-    total: int,
-    solo: bool,
-    now: int,
-    head_start: int = 0,
-) -> ClaimedRows:
-    """`JobStore.claim` at the instant ``now``."""
-    taken = ClaimedRows(worker, now)
-    if not first(connection, _IS_LIVE, (worker,)):
-        taken.live = False
-        return taken
-    claiming = _ClaimOperation(connection, taken, min(total, 1) if solo else total, head_start)
-    for want in wants:
-        claiming.serve(want, solo=solo)
-    claiming.look_ahead()
-    return taken
-
-
-class _ClaimOperation:
-    """One claim under way."""
+class ClaimOperation:
+    """One claim: run in a transaction, then read. Records are built after the lock is free."""
 
     def __init__(
-        self, connection: apsw.Connection, taken: ClaimedRows, room: int, head_start: int
+        self,
+        schema: KnownSchema,
+        worker: str,
+        wants: Sequence[Want],
+        *,
+        total: int,
+        solo: bool = False,
+        head_start: int = 0,
     ) -> None:
-        self._connection = connection
-        self._taken, self._now = taken, taken.now
-        self._room = room
-        self._head_start = head_start
-        self._gates = SqliteBudgets(connection, taken.now)
+        """Take up to ``total`` of ``wants``; ``head_start`` is in microseconds."""
+        self._schema, self._worker, self._wants = schema, worker, wants
+        self._room = min(total, 1) if solo else total
+        self._solo, self._head_start = solo, head_start
+        self._now = 0
+        self._budgets: SqliteBudgets | None = None
         self._expiries = EXPIRED_AT_ONCE
         self._laned: list[str] = []
         self._with_solo: list[str] = []
+        self._live, self._solo_due = True, False
+        self._next_at: int | None = None
+        self.claimed: list[tuple[str, list[Row], dict[int, Row]]] = []
+        """By queue: rows, and what else some of them carry."""
+        self.expired: list[JobId] = []
+        self.damaged: list[JobId] = []
 
-    def serve(self, want: Want, *, solo: bool) -> None:
+    def run(self, connection: apsw.Connection, now: int) -> Self:
+        """`JobStore.claim` at the instant ``now``."""
+        self._connection, self._now = connection, now
+        if connection.execute("PRAGMA user_version").get > self._schema.last_known:
+            self._schema.refuse_newer(connection)
+        if not connection.execute(_IS_LIVE, (self._worker,)).get:
+            self._live = False
+            return self
+        for want in self._wants:
+            self._serve(want)
+        if self._laned or self._with_solo:
+            self._look_ahead()
+        return self
+
+    def reply(self) -> ClaimReply:
+        """Build the answer."""
+        at = instant_of(self._now)
+        jobs: list[ClaimedJob] = []
+        for queue, rows, extras in self.claimed:
+            jobs += claimed_jobs(rows, extras, queue, at, self._worker)
+        return ClaimReply(
+            jobs,
+            at,
+            live=self._live,
+            next_at=None if self._next_at is None else instant_of(self._next_at),
+            solo_due=self._solo_due,
+            expired=self.expired,
+        )
+
+    def _expect(self, at: int | None) -> None:
+        """Something may become claimable at this instant."""
+        if at is not None and (self._next_at is None or at < self._next_at):
+            self._next_at = at
+
+    def _serve(self, want: Want) -> None:
         """Take from one queue what is wanted and there."""
         queue = want.queue
         paused, cool_until, most, due, laned, alone = self._look(queue)
         if paused:
             return
         if due is not None and due <= self._now:
-            many = self._promote(queue)
-            *_, due, laned, alone = self._look(queue)
-            if self._head_start and many < PROMOTED_AT_ONCE and due is not None:
-                due = self._next_due(queue, due)
+            due, laned, alone = self._promote(queue)
         if cool_until is not None and self._rests(queue, cool_until):
             return
-        self._taken.expect(due)
+        if due is not None:
+            self._expect(due)
         if laned and not self._laned:
             repair_after_clock_change(self._connection, self._now)
-        before, free = self._room, self._free(queue, most)
+        before, free = self._room, _ANY if most is None else self._free(queue, most)
         room = max(0, min(want.limit, self._room, free))
         if not free:
             return
-        if solo:
+        if self._solo:
             if alone and room:
                 self._take_solo(queue)
             return
@@ -161,27 +164,34 @@ class _ClaimOperation:
         if cool_until > self._now:
             repair_after_clock_change(self._connection, self._now)
             cool_until = self._look(queue)[1]
-            self._taken.expect(cool_until)
+            self._expect(cool_until)
         return cool_until > self._now
 
-    def _free(self, queue: str, most: int | None) -> int:
+    def _free(self, queue: str, most: int) -> int:
         """How many more jobs of a queue may run, whatever limits they have."""
-        if most is None:
-            return _ANY
         return max(0, most - int(value_of(self._connection, _RUNNING, (queue,))))
 
-    def look_ahead(self) -> None:
+    def _look_ahead(self) -> None:
         """What comes next, now that every queue has taken from the gates what it wanted."""
         for queue in self._laned:
-            self._taken.expect(value_of(self._connection, _NEXT_TIMED, (queue,)))
-        self._taken.solo_due = any(self._next_solo(queue) is not None for queue in self._with_solo)
+            self._expect(value_of(self._connection, _NEXT_TIMED, (queue,)))
+        self._solo_due = any(self._next_solo(queue) is not None for queue in self._with_solo)
 
     def _look(self, queue: str) -> Row:
-        row: Row = fetch(self._connection, _LOOK, (queue,))[0]
+        row: Row = self._connection.execute(_LOOK, (queue,)).fetchall()[0]
         return row
 
-    def _promote(self, queue: str) -> int:
-        """Make due jobs ready; those that were missed only when others had their head start."""
+    @property
+    def _gates(self) -> SqliteBudgets:
+        """The budgets of limits; few claims need them."""
+        if self._budgets is None:
+            self._budgets = SqliteBudgets(self._connection, self._now)
+        return self._budgets
+
+    def _promote(self, queue: str) -> Row:
+        """Make due jobs ready; those that were missed only when others had their head start. The
+        answer is what the queue has then: the next due time, lanes, jobs that run alone.
+        """
         lanes, until = LaneChanges(self._connection), self._now - self._head_start
         done = promote(
             self._connection,
@@ -192,7 +202,10 @@ class _ClaimOperation:
             missed_until=until,
         )
         lanes.settle()
-        return done
+        *_, due, laned, alone = self._look(queue)
+        if self._head_start and done < PROMOTED_AT_ONCE and due is not None:
+            due = self._next_due(queue, due)
+        return due, laned, alone
 
     def _next_due(self, queue: str, due: int) -> int:
         """When something of a queue counts as due, whose first job is due at ``due``."""
@@ -209,13 +222,13 @@ class _ClaimOperation:
         was taken.
         """
         try:
-            rows = fetch(self._connection, _BEST, (queue, room))
+            rows: list[Row] = self._connection.execute(_BEST, (queue, room)).fetchall()
         except UnicodeDecodeError:
             return False
         for row in rows:
             if row[_EXPIRES] is not None and row[_EXPIRES] <= self._now:
                 return False
-        self._start(queue, rows, LaneChanges(self._connection))
+        self._start(queue, rows)
         return True
 
     def _take_by_visits(self, queue: str, room: int) -> None:
@@ -231,7 +244,7 @@ class _ClaimOperation:
         visits.lanes.settle()
         self._postpone(visits.lanes)
         if visits.cut_short:
-            self._taken.expect(self._now)
+            self._expect(self._now)
 
     def _take_solo(self, queue: str) -> None:
         found = self._next_solo(queue, discard=True)
@@ -249,8 +262,8 @@ class _ClaimOperation:
         expired: list[int] = []
         damaged: dict[int, str] = {}
         found = None
-        line = OrderedRows(self._connection, _SOLO_AFTER, queue, bite=2)
-        for _, _, seq, expires_at, limits in _bounded(line, SOLO_CANDIDATES):
+        line = OrderedRows(self._connection, SOLO_AFTER, queue, bite=2)
+        for _, _, seq, expires_at, limits in line.first(SOLO_CANDIDATES):
             if discard and expires_at is not None and expires_at <= self._now:
                 expired.append(seq)
                 continue
@@ -265,7 +278,7 @@ class _ClaimOperation:
                 break
             closed.add(lane)
             if shut is not None:
-                self._taken.expect(shut.opens_at)
+                self._expect(shut.opens_at)
         if discard:
             self._discard(expired, LaneChanges(self._connection))
             self._fail(damaged, LaneChanges(self._connection))
@@ -279,20 +292,20 @@ class _ClaimOperation:
         rows = {row[_SEQ]: row for row in found}
         self._start(queue, [rows[seq] for seq in seqs if seq in rows], lanes)
 
-    def _start(self, queue: str, rows: list[Row], lanes: LaneChanges) -> None:
+    def _start(self, queue: str, rows: list[Row], lanes: LaneChanges | None = None) -> None:
         special = [row[_SEQ] for row in rows if row[_SPECIAL]]
         extras: dict[int, Row] = {}
         if special:
             extras, damaged = self._look_closer(special)
             if damaged:
-                self._fail(damaged, lanes)
+                self._fail(damaged, lanes or LaneChanges(self._connection))
                 rows = [row for row in rows if row[_SEQ] not in damaged]
         if not rows:
             return
-        seqs = seqs_text([row[_SEQ] for row in rows])
-        self._connection.execute(_START, (self._now, self._taken.worker, seqs))
+        seqs = _encode([row[_SEQ] for row in rows]).decode()
+        self._connection.execute(_START, (self._now, self._worker, seqs))
         self._room -= len(rows)
-        self._taken.claimed.append((queue, rows, extras))
+        self.claimed.append((queue, rows, extras))
 
     def _look_closer(self, seqs: Sequence[int]) -> tuple[dict[int, Row], dict[int, str]]:
         """What else the jobs carry, and which cannot be read; keys until the start are freed."""
@@ -306,13 +319,13 @@ class _ClaimOperation:
     def _fail(self, damaged: Mapping[int, str], lanes: LaneChanges) -> None:
         """Jobs that cannot be read fail; whoever asks again finds what stands behind them."""
         if damaged:
-            self._taken.damaged += fail_damaged(self._connection, damaged, lanes, self._now)
-            self._taken.expect(self._now)
+            self.damaged += fail_damaged(self._connection, damaged, lanes, self._now)
+            self._expect(self._now)
 
     def _discard(self, seqs: Sequence[int], lanes: LaneChanges) -> None:
         if seqs:
             self._expiries -= len(seqs)
-            self._taken.expired += end_waiting(
+            self.expired += end_waiting(
                 self._connection,
                 seqs,
                 lanes,
@@ -323,26 +336,50 @@ class _ClaimOperation:
 
     def _postpone(self, lanes: LaneChanges) -> None:
         """Store what was taken from the gates, and tell whoever waits for them."""
-        rows = self._taken.claimed[-1][1] if self._taken.claimed else []
+        rows = self.claimed[-1][1] if self.claimed else []
         lanes.store(self._gates, {row[_SEQ]: row[_NUMBER] for row in rows})
 
 
-def solo_claimable(connection: apsw.Connection, queue: str, now: int) -> bool:
-    """Whether a claim has something to do with the solo jobs of a queue. Read-only."""
-    gates = SqliteBudgets(connection, now)
-    line = OrderedRows(connection, _SOLO_AFTER, queue, bite=2)
-    for _, _, _, expires_at, limits in _bounded(line, SOLO_CANDIDATES):
-        uses = () if limits is None else limits_of(limits)
-        expired = expires_at is not None and expires_at <= now
-        if expired or not uses or gates.shut(uses) is None:
-            return True
-    return line.head() is not None  # further than a claim looks: perhaps
+# Up to the year 2112 a float of seconds is exact to less than half a microsecond.
+_EXACT = 2**52
 
 
-def _bounded(line: OrderedRows, limit: int) -> Iterator[Row]:
-    for _ in range(limit):
-        row = line.head()
-        if row is None:
-            return
-        yield row
-        line.advance()
+def claimed_jobs(
+    rows: Iterable[Row], extras: Mapping[int, Row], queue: str, started_at: datetime, worker: str
+) -> list[ClaimedJob]:
+    """Rows of ``best`` or ``chosen`` in claim.sql, and those of ``extras`` by number.
+
+    On the path of every job: a plain one does not pay for what others carry.
+    """
+    jobs: list[ClaimedJob] = []
+    for seq, uid, number, task, payload, attempt, most, budget, us, timeout, _, special in rows:
+        claim = Claim(uid.hex(), number, seq)
+        # A third of the time that adding a timedelta takes.
+        due = datetime.fromtimestamp(us / 1e6, UTC) if 0 < us < _EXACT else instant_of(us)
+        more: tuple[Any, ...] = ()
+        if special:
+            more = (span_of(timeout), *_extras_of(extras[seq]))
+        elif timeout is not None:
+            more = (span_of(timeout),)
+        jobs.append(
+            ClaimedJob(
+                claim, task, queue, payload, attempt, most, budget, due, started_at, worker, *more
+            )
+        )
+    return jobs
+
+
+def _extras_of(row: Row) -> tuple[Any, ...]:
+    """The fields of a claimed job from ``lost`` on."""
+    _, _, _, lost, solo, backoff, missed_at, kind, text, *who, tags, on_failure, on_lost = row
+    return (
+        lost,
+        bool(solo),
+        readable(backoff_of, backoff),
+        optional_instant(missed_at),
+        error_of(kind, text),
+        *who,
+        readable(tags_of, tags) or (),
+        readable(follow_up_of, on_failure),
+        on_lost_of(on_lost),
+    )

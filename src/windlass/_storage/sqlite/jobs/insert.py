@@ -12,12 +12,11 @@ import msgspec
 from windlass._core.job.job import JobId, JobRecord, NewJob
 from windlass._core.job.state import State
 from windlass._core.job.unique import OnConflict, refuses, replaces
-from windlass._core.values.instants import span_us, to_us
+from windlass._core.values.instants import LAST_US, add_clamped_us, span_us, to_us
 from windlass._storage.protocol.jobs import Inserted
 from windlass._storage.shared.insert_rules import is_repeat
 from windlass._storage.shared.job_ids import id_of
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.shared.time_bounds import LAST_US, add_clamped_us
 from windlass._storage.sqlite.io.rows import (
     Row,
     backoff_text,
@@ -41,6 +40,8 @@ _IS_STORED, _LIMIT_NAMES = _SQL["is_stored"], _SQL["limit_names"]
 _NUMBER_OF = _SQL["number_of"]
 _STANDING, _PUT_OFF, _REPLACE = _SQL["standing"], _SQL["put_off"], _SQL["replace"]
 
+_is_id = re.compile("[0-9A-Fa-f]{32}").fullmatch
+
 _TOGETHER = 50
 """Rows that share a statement: it takes half the time of as many statements."""
 
@@ -63,25 +64,28 @@ _PLAIN, _FULL, _APART = range(3)
 
 
 def insert(
-    connection: apsw.Connection, jobs: Sequence[NewJob], now: int, *, strict: bool = False
+    connection: apsw.Connection, now: int, jobs: Sequence[NewJob], *, strict: bool = False
 ) -> list[Inserted]:
     """`JobStore.insert` at the instant ``now``.
 
     Neighbours of one kind share a statement, so the order of insertion is the order given. Not
     ``strict``: an id that is stored is a repeated call, whatever is stored under it.
     """
-    require_limits(connection, jobs)
-    lanes = LaneChanges(connection)
+    lanes: LaneChanges | None = None
+    if any(job.limits for job in jobs):
+        require_limits(connection, jobs)
     answers: list[Inserted] = []
     for kind, run in groupby(jobs, _kind):
-        if kind == _APART:
+        if kind != _PLAIN and lanes is None:
+            lanes = LaneChanges(connection)
+        if kind == _APART and lanes is not None:
             for job in run:
                 if strict:
                     _refuse_others(connection, (job,))  # one by one: the one before may have its id
                 answers.append(_insert_apart(connection, job, lanes, now))
             continue
         together, before = list(run), connection.total_changes()
-        if kind == _PLAIN:
+        if lanes is None or kind == _PLAIN:
             rows = _plain_rows(together, now)
             _store(connection, rows, _INSERT_PLAIN, _INSERT_MANY_PLAIN)
         else:
@@ -93,7 +97,8 @@ def insert(
             answers += _some_repeated(connection, together, stored)
         else:
             answers += [Inserted(job.id, True) for job in together]  # noqa: FBT003 -- per job
-    lanes.settle()
+    if lanes is not None:
+        lanes.settle()
     return answers
 
 
@@ -227,7 +232,8 @@ def _plain_rows(jobs: Iterable[NewJob], now: int) -> list[Row]:
         uid, task, queue, payload, priority, delay, at, most, *_ = _fields(job)
         due = now if delay is None and at is None else _due(job, now)
         ready = 1 if due <= now else 0
-        rows.append((id_of(uid), queue, task, ready, priority, due, most, most, now, payload))
+        key = bytes.fromhex(uid) if _is_id(uid) else id_of(uid)  # which says what is wrong
+        rows.append((key, queue, task, ready, priority, due, most, most, now, payload))
     return rows
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 
 import apsw
 
 from windlass._core.job.job import Claim, JobId, NewJob, Progress
 from windlass._core.job.state import TERMINAL, State
 from windlass._core.job.transition import Transition
-from windlass._core.values.instants import span_us
+from windlass._core.values.instants import instant_of, span_us
 from windlass._storage.protocol.jobs import (
     Applied,
     CancelAnswer,
@@ -24,23 +25,23 @@ from windlass._storage.protocol.jobs import (
 from windlass._storage.shared.sql_files import load_sql
 from windlass._storage.shared.stored_text import note_text
 from windlass._storage.shared.subscribers import changed_queues
-from windlass._storage.shared.time_bounds import instant_of
 from windlass._storage.sqlite.io.database import SqliteDatabase
 from windlass._storage.sqlite.io.rows import (
     RUNNING,
     STATES,
     WAITING,
     Row,
-    first,
-    optional_instant,
+    limits_of,
     rows_by_id,
     value_of,
 )
+from windlass._storage.sqlite.io.writer import Urgency
 from windlass._storage.sqlite.jobs.apply import apply
-from windlass._storage.sqlite.jobs.claim import ClaimedRows, claim, solo_claimable
+from windlass._storage.sqlite.jobs.claim import SOLO_AFTER, SOLO_CANDIDATES, ClaimOperation
 from windlass._storage.sqlite.jobs.insert import insert
 from windlass._storage.sqlite.jobs.waiting_jobs import end_waiting
-from windlass._storage.sqlite.limits.budgets import set_back_by
+from windlass._storage.sqlite.limits.budgets import SqliteBudgets, set_back_by
+from windlass._storage.sqlite.limits.lane_claims import OrderedRows
 from windlass._storage.sqlite.limits.lanes import LaneChanges
 
 __all__ = ["SqliteJobs"]
@@ -66,10 +67,8 @@ class SqliteJobs:
         self._db = database
 
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
-        answers = await self._db.write(
-            lambda connection, now: insert(connection, jobs, now, strict=True)
-        )
-        self._db.wake(changed_queues(jobs, answers))
+        answers = await self._db.write(partial(insert, jobs=jobs, strict=True))
+        self._db.subscribers.wake(changed_queues(jobs, answers))
         return answers
 
     async def claim(
@@ -81,37 +80,28 @@ class SqliteJobs:
         solo: bool = False,
         head_start: timedelta = _NONE,
     ) -> ClaimReply:
-        write = self._db.write_soon if total < _MANY else self._db.write
-        later = span_us(head_start)
-
-        def op(connection: apsw.Connection, now: int) -> ClaimedRows:
-            self._db.refuse_newer(connection)
-            return claim(
-                connection, worker, wants, total=total, solo=solo, now=now, head_start=later
-            )
-
-        taken = await write(op)
-        if taken.expired or taken.damaged:
-            self._db.wake()  # for those who wait for their results
-        for job in taken.damaged:
+        claim = ClaimOperation(
+            self._db,
+            worker,
+            wants,
+            total=total,
+            solo=solo,
+            head_start=span_us(head_start) if head_start else 0,
+        )
+        await self._db.write(claim.run, Urgency.SOON if total < _MANY else Urgency.NORMAL)
+        if claim.expired or claim.damaged:
+            self._db.subscribers.wake()  # for those who wait for their results
+        for job in claim.damaged:
             log.error("job %s cannot be read and has failed; its error names the column", job)
-        return taken.reply()
+        return claim.reply()
 
     async def apply(self, transitions: Sequence[Transition]) -> Applied:
-        now, answers = await self._db.write(
-            lambda connection, now: (now, apply(connection, transitions, now))
-        )
-        self._db.wake()
-        return Applied(instant_of(now), answers)
+        applied = await self._db.write(partial(apply, transitions=transitions))
+        self._db.subscribers.wake()
+        return applied
 
     async def outlook(self, queues: Sequence[str]) -> Outlook:
-        def look(connection: apsw.Connection, now: int) -> Outlook:
-            outlook = _outlook(connection, queues, now)
-            if not outlook.claimable and self._db.newer(connection) is not None:
-                return Outlook(outlook.at, claimable=True)  # for the claim to refuse
-            return outlook
-
-        return self._db.read(look)
+        return self._db.read(partial(_outlook, queues=queues, known=self._db.last_known))
 
     async def active(self, queues: Sequence[str]) -> bool:
         return self._db.read(
@@ -133,27 +123,45 @@ class SqliteJobs:
 
     async def cancel(self, ids: Sequence[JobId]) -> Sequence[CancelAnswer]:
         answers = await self._db.write(lambda connection, now: _cancel(connection, ids, now))
-        self._db.wake()
+        self._db.subscribers.wake()
         return answers
 
 
-def _claimable(connection: apsw.Connection, queue: str, now: int) -> bool:
-    found = first(connection, _CLAIMABLE, (queue, now))
-    if found is None:
-        rests = value_of(connection, _RESTS, (queue, now)) is not None
-        return rests and set_back_by(connection, now) > 0
-    anything, alone = found
-    if not anything and value_of(connection, _NEXT_TIMED, (queue,)):
-        anything = set_back_by(connection, now) > 0
-    return bool(anything) or (bool(alone) and solo_claimable(connection, queue, now))
-
-
-def _outlook(connection: apsw.Connection, queues: Sequence[str], now: int) -> Outlook:
+def _outlook(
+    connection: apsw.Connection, now: int, *, queues: Sequence[str], known: int
+) -> Outlook:
+    """``known``: the newest schema version whose jobs this code may claim."""
+    at = instant_of(now)
     if any(_claimable(connection, queue, now) for queue in queues):
-        return Outlook(instant_of(now), claimable=True)
-    found = [value_of(connection, _OUTLOOK, (queue, now)) for queue in queues]
-    next_at = min((at for at in found if at is not None), default=None)
-    return Outlook(instant_of(now), next_at=optional_instant(next_at))
+        return Outlook(at, claimable=True)
+    if connection.execute("PRAGMA user_version").get > known:
+        return Outlook(at, claimable=True)  # for the claim to refuse
+    found = [connection.execute(_OUTLOOK, (queue, now)).get for queue in queues]
+    next_at = min((us for us in found if us is not None), default=None)
+    return Outlook(at, next_at=None if next_at is None else instant_of(next_at))
+
+
+def _claimable(connection: apsw.Connection, queue: str, now: int) -> bool:
+    found = connection.execute(_CLAIMABLE, (queue, now)).fetchall()
+    if not found:
+        rests = connection.execute(_RESTS, (queue, now)).get is not None
+        return rests and set_back_by(connection, now) > 0
+    ((anything, alone),) = found
+    if not anything and connection.execute(_NEXT_TIMED, (queue,)).get:
+        anything = set_back_by(connection, now) > 0
+    return bool(anything) or (bool(alone) and _solo_claimable(connection, queue, now))
+
+
+def _solo_claimable(connection: apsw.Connection, queue: str, now: int) -> bool:
+    """Whether a claim has something to do with the solo jobs of a queue. Read-only."""
+    gates = SqliteBudgets(connection, now)
+    line = OrderedRows(connection, SOLO_AFTER, queue, bite=2)
+    for _, _, _, expires_at, limits in line.first(SOLO_CANDIDATES):
+        uses = () if limits is None else limits_of(limits)
+        expired = expires_at is not None and expires_at <= now
+        if expired or not uses or gates.shut(uses) is None:
+            return True
+    return line.head() is not None  # further than a claim looks: perhaps
 
 
 def _settled(job: JobId, row: Row | None) -> Settled | None:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import apsw
 
+from windlass._core.values.instants import add_clamped_us
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.shared.time_bounds import add_clamped_us
 from windlass._storage.sqlite.io.rows import first
 
 __all__ = ["Holder", "find_holder", "free_keys", "hold_key", "retake_keys", "take_key"]

@@ -23,9 +23,8 @@ from windlass._core.limits.limit import (
     admit,
     drained,
 )
-from windlass._core.values.instants import span_us, to_us
+from windlass._core.values.instants import instant_of, span_us, to_us
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.shared.time_bounds import instant_of
 from windlass._storage.sqlite.io.rows import first, optional_instant, value_of
 
 __all__ = [

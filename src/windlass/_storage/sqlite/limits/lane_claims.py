@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heappop, heappush
 
 import apsw
@@ -47,6 +48,15 @@ class OrderedRows:
 
     def advance(self) -> None:
         self._next += 1
+
+    def first(self, limit: int) -> Iterator[Row]:
+        """Pass over up to ``limit`` rows."""
+        for _ in range(limit):
+            row = self.head()
+            if row is None:
+                return
+            yield row
+            self.advance()
 
     def _read(self) -> None:
         after = self._rows[-1][:3] if self._rows else _BEFORE_ALL

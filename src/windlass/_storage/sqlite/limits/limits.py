@@ -10,11 +10,10 @@ import msgspec
 from windlass._core.job.job import LimitUse
 from windlass._core.limits.breaker import BreakerState
 from windlass._core.limits.limit import LimitSpec, rescale_debt
-from windlass._core.values.instants import to_us, us_or_none
+from windlass._core.values.instants import instant_of, to_us, us_or_none
 from windlass._storage.protocol.actions import AuditNote
 from windlass._storage.protocol.limits import BreakerLook, LimitState
 from windlass._storage.shared.sql_files import load_sql
-from windlass._storage.shared.time_bounds import instant_of
 from windlass._storage.sqlite.admin.audit import keep_audit
 from windlass._storage.sqlite.io.database import SqliteDatabase
 from windlass._storage.sqlite.io.rows import fetch, first, optional_instant, value_of
@@ -54,7 +53,7 @@ class SqliteLimits:
             keep_audit(connection, audit, len(specs), now)
 
         await self._db.write(op)
-        self._db.wake()
+        self._db.subscribers.wake()
 
     async def drain(self, name: str, key: str = "", *, audit: AuditNote | None = None) -> None:
         def op(connection: apsw.Connection, now: int) -> None:
@@ -69,7 +68,7 @@ class SqliteLimits:
             keep_audit(connection, audit, 1, now)
 
         await self._db.write(op)
-        self._db.wake()
+        self._db.subscribers.wake()
 
     async def specs(self) -> Sequence[LimitSpec]:
         rows = self._db.read(lambda connection, _: fetch(connection, _SPECS))

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from windlass._core.job.outcome import Raised
 from windlass._core.job.state import State
 from windlass._core.limits.queue_settings import QueueSettings
+from windlass._core.values.instants import LAST_INSTANT
 from windlass._storage.protocol.actions import ActionResult, Edit
 from windlass._storage.protocol.storage import Storage
-from windlass._storage.shared.time_bounds import LAST_INSTANT
 from windlass._system.seams import new_job_id
 from windlass.testing._clock import VirtualClock
 from windlass.testing.conformance.jobs.solo_runs import suspected

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from windlass._core.job.job import ClaimedJob
-from windlass._core.job.outcome import GaveUp, Interrupted, Lost, Raised, Snoozed, Succeeded, decide
+from windlass._core.job.outcome import GaveUp, Interrupted, Lost, Raised, Snoozed, Succeeded
 from windlass._core.job.state import Verb
-from windlass._core.job.transition import retry, succeed
+from windlass._core.job.transition import decide, retry, succeed
 from windlass._core.stats.rollup import Rollup, bucket_of, merge, minute_of
 from windlass._storage.protocol.jobs import Verdict
 from windlass._storage.protocol.storage import Storage

@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from windlass._core.values.instants import LAST_INSTANT
 from windlass._storage.protocol.schedules import ScheduleRow, ScheduleWrite, Written
 from windlass._storage.protocol.storage import Storage
-from windlass._storage.shared.time_bounds import LAST_INSTANT
 from windlass.testing._clock import VirtualClock
 from windlass.testing.conformance.steps import HOUR, INSTANT, MINUTE, SECOND
 

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from windlass._core.job.outcome import Lost, Succeeded, decide
+from windlass._core.job.outcome import Lost, Succeeded
 from windlass._core.job.state import State, Verb
-from windlass._core.job.transition import succeed
+from windlass._core.job.transition import decide, succeed
 from windlass._storage.protocol.jobs import TransitionAnswer, Verdict
 from windlass._storage.protocol.storage import Storage
 from windlass._storage.protocol.workers import WorkerState

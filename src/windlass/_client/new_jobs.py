@@ -1,0 +1,129 @@
+"""Calls as the store wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from windlass._core.job.caller import CORRELATION_KEYS, PRINCIPAL_KEYS, first_usable
+from windlass._core.job.job import JobId, NewJob
+from windlass._core.values.names import MAX_TEXT, shown
+from windlass._settings.settings import Settings
+from windlass._storage.protocol.jobs import Inserted
+from windlass._tasks.handle import Job, JobClient
+from windlass._tasks.limits import JOB_ATTRIBUTES
+from windlass._tasks.options import first_set
+from windlass._tasks.task import Call, JobOptions, Task
+from windlass.errors import InvalidArgument
+
+__all__ = ["check_calls", "job_for", "needs_limits", "new_job", "new_jobs", "note_ids"]
+
+R = TypeVar("R")
+
+_MOST = 100_000
+"""Calls in one transaction, which keeps every other writer out as long as it takes."""
+
+
+def check_calls(calls: Sequence[Call[Any]]) -> None:
+    """Refuse what cannot, or should not, go into one transaction."""
+    if len(calls) > _MOST:
+        message = (
+            f"enqueue_many got {len(calls):,} calls, and one transaction keeps every other "
+            f"writer out. Enqueue them in slices of at most {_MOST:,}."
+        )
+        raise InvalidArgument(message)
+    for call in calls:
+        given: object = call
+        if not isinstance(given, Call):
+            message = f"enqueue_many takes calls made by task.call(...), got {shown(given)}"
+            raise InvalidArgument(message)
+
+
+def new_job(call: Call[Any], settings: Settings, job_id: JobId) -> NewJob:
+    """A call as the store wants it: task options filled in, identity read from the arguments."""
+    ask, task = call.options, call.task.settings
+    principal, correlation_id = ask.principal, ask.correlation_id
+    if call.arguments is not None:
+        principal = principal or _found(call.arguments, PRINCIPAL_KEYS)
+        correlation_id = correlation_id or _found(call.arguments, CORRELATION_KEYS)
+    new = NewJob(
+        id=job_id,
+        task=task.name,
+        queue=ask.queue or task.queue or settings.default_queue,
+        payload=call.payload,
+        priority=task.priority if ask.priority is None else ask.priority,
+        delay=ask.delay,
+        at=ask.at,
+        max_attempts=ask.max_attempts or task.max_attempts or settings.max_attempts,
+        timeout=first_set(ask.timeout, task.timeout, settings.timeout),
+        expires=ask.expires or task.expires,
+        backoff=ask.backoff,
+        limits=call.limits,
+        unique=call.unique or ask.unique,
+        tags=(*(task.tags if ask.tags is None else ask.tags), *call.task.codec.marks),
+        tenant=ask.tenant,
+        principal=principal,
+        correlation_id=correlation_id,
+        parent=None if ask.parent is None else JobId(ask.parent),
+        on_failure=call.task.follow_up(settings),
+        on_lost=ask.on_lost or task.on_lost,
+    )
+    return _with_keys(new, call) if call.task.reads_job else new
+
+
+def _with_keys(new: NewJob, call: Call[Any]) -> NewJob:
+    """With limits whose keys name what only the finished job has, such as an inherited tenant."""
+    ask, secrets = call.options, call.task.codec.secrets
+    hidden = [
+        name
+        for name, said, keys in (
+            ("principal", ask.principal, PRINCIPAL_KEYS),
+            ("correlation_id", ask.correlation_id, CORRELATION_KEYS),
+        )
+        if said is None and not secrets.isdisjoint(keys)
+    ]
+    attributes = {name: getattr(new, name) for name in JOB_ATTRIBUTES}
+    limits = call.task.limits_of(call, attributes, hidden)
+    return msgspec.structs.replace(new, limits=limits)
+
+
+def note_ids(error: BaseException, ids: Iterable[JobId]) -> None:
+    """Say on an error, or a cancellation, which ids the call that it ends has used."""
+    vars(error)["ids"] = tuple(ids)
+
+
+def needs_limits(call: Call[Any]) -> bool:
+    """Whether something must be defined before the call is stored."""
+    return bool(call.limits) or call.task.settings.on_failure is not None
+
+
+def job_for(handles: JobClient, call: Call[R], reply: Inserted) -> Job[R]:
+    """What a producer gets for a call that was stored."""
+    return Job(handles, reply.id, created=reply.created, replaced=reply.replaced, task=call.task)
+
+
+def _found(arguments: Mapping[str, object], keys: Sequence[str]) -> str | None:
+    """Cut to what may be given: nobody asked for it, so it must not fail the call, or the next
+    one that inherits it.
+    """
+    found = first_usable(arguments, keys)
+    return None if found is None else found[:MAX_TEXT]
+
+
+def new_jobs(calls: Sequence[Call[Any]], settings: Settings, ids: Sequence[JobId]) -> list[NewJob]:
+    """The same for many. Neighbours that differ in their arguments alone share the rest."""
+    news: list[NewJob] = []
+    model: NewJob | None = None
+    task: Task[..., Any] | None = None
+    options: JobOptions | None = None
+    for call, job_id in zip(calls, ids, strict=True):
+        if model is None or call.task is not task or call.options is not options:
+            model = new_job(call, settings, job_id)
+            news.append(model)
+            # Identity is read from the arguments: such calls share nothing.
+            task, options = (call.task, call.options) if call.arguments is None else (None, None)
+        else:
+            news.append(msgspec.structs.replace(model, id=job_id, payload=call.payload))
+    return news

@@ -1,0 +1,29 @@
+"""Errors of stores: which may pass, and one for each of many callers."""
+
+from __future__ import annotations
+
+from windlass.errors import StorageError, StorageReplaced
+
+__all__ = ["copy_error", "is_retryable"]
+
+
+def is_retryable(error: BaseException) -> bool:
+    """Whether trying the same thing again may help."""
+    return isinstance(error, StorageError) and not isinstance(error, StorageReplaced)
+
+
+def copy_error(error: BaseException) -> BaseException:
+    """The same error for another caller: one object raised in many tasks mixes their traces."""
+    kind = type(error)
+    try:
+        copy: BaseException = kind.__new__(kind, *error.args)
+        copy.__dict__.update(error.__dict__)
+        if hasattr(error, "__notes__"):
+            copy.__notes__ = list(error.__notes__)
+    except Exception:  # noqa: BLE001 -- a kind that cannot be copied is shared
+        return error
+    if type(copy) is not kind or str(copy) != str(error):
+        return error
+    copy.__cause__, copy.__context__ = error.__cause__, error.__context__
+    copy.__suppress_context__ = error.__suppress_context__
+    return copy.with_traceback(error.__traceback__)

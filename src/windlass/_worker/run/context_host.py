@@ -1,0 +1,99 @@
+"""What handlers can ask of the worker that runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from typing import Any
+
+from windlass._core.job.job import ClaimedJob, JobId, Progress
+from windlass._plugins.builtin_maintenance import UPKEEP
+from windlass._storage.protocol.transactions import UserConnection
+from windlass._tasks.propagation import OptionInheritance
+from windlass._tasks.services import Services
+from windlass._tasks.task import Call
+from windlass._worker.claim.queue_settings import QueueSettingsCache
+from windlass._worker.claim.slots import Slots
+from windlass._worker.dependencies import WorkerDependencies
+from windlass._worker.liveness.maintenance import Pruner
+from windlass._worker.run.progress import ProgressReporter
+from windlass._worker.run.transaction_finish import FinishInTransaction
+
+__all__ = ["WorkerContextHost"]
+
+log = logging.getLogger("windlass")
+
+_TOLD = 1000
+"""Tasks that are remembered as warned about."""
+
+
+class WorkerContextHost:
+    """A `windlass._tasks.context.ContextHost` in a worker."""
+
+    def __init__(
+        self,
+        around: WorkerDependencies,
+        slots: Slots,
+        progress: ProgressReporter,
+        transactions: FinishInTransaction,
+        *,
+        queues: QueueSettingsCache,
+        quiet: asyncio.Event,
+    ) -> None:
+        """``quiet`` is set when the worker is about to leave."""
+        self._around = around
+        self._slots = slots
+        self._progress = progress
+        self._transactions = transactions
+        self._queues = queues
+        self._quiet = quiet
+        self._waiting: set[str] = set()
+        self._inheritance = OptionInheritance()
+
+    @property
+    def state(self) -> Any:
+        """The application's own object."""
+        return self._around.state()
+
+    @functools.cached_property
+    def services(self) -> Services:
+        """What the application lends, and the upkeep of the storage; plugins get what is granted
+        to them.
+        """
+        around = self._around
+        upkeep = Pruner(around.storage, around.settings, self._queues, around.bus)
+        return around.services.with_own({UPKEEP: upkeep}, self._quiet.is_set)
+
+    def waits_for(self, job: ClaimedJob, other: JobId) -> None:
+        """Warn, once for each task, of a handler that waits for another job while no slot is free;
+        safe from any thread.
+        """
+        if self._slots.free > 0 or job.task in self._waiting or len(self._waiting) >= _TOLD:
+            return
+        self._waiting.add(job.task)
+        log.warning(
+            "job %s (%s) waits for the result of job %s, and no slot of this worker is free: if no "
+            "other worker takes that one, both wait for ever. Let the handler end and continue in "
+            "a job that the other one enqueues, or give that queue its own slots. Logged once for "
+            "each task.",
+            job.claim.job,
+            job.task,
+            other,
+        )
+
+    def note(self, job: ClaimedJob, progress: Progress) -> None:
+        """Store how far a run is, soon; safe from any thread."""
+        self._progress.note(job, progress)
+
+    async def enqueue_from(self, job: ClaimedJob, call: Call[Any]) -> Any:
+        """Enqueue follow-up work that remembers where it came from."""
+        return await self._around.enqueue(self._inheritance.inherit(call, job))
+
+    async def finish(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
+        """Write a job's success into the user's transaction."""
+        await self._transactions.finish(job, result, connection)
+
+    def finish_sync(self, job: ClaimedJob, result: object, connection: UserConnection) -> None:
+        """Do the same from a thread."""
+        self._transactions.finish_sync(job, result, connection)

@@ -1,0 +1,101 @@
+"""One run of a job in this process: its state, and what is handed on when it has ended."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import IntEnum
+from typing import Any, Protocol
+
+import msgspec
+
+from windlass._core.job.job import Claim, ClaimedJob, Progress
+from windlass._core.job.outcome import Outcome
+from windlass._tasks.context import CancelToken
+from windlass._worker.run.threads import Return
+
+__all__ = ["ActiveRuns", "EndedRuns", "Execution", "OwnTask", "RunEnded", "StopCause"]
+
+
+class StopCause(IntEnum):
+    """Why a run was asked to end. The higher reason wins."""
+
+    CANCEL = 1
+    """A stored request."""
+    INTERRUPT = 2
+    """The worker stops."""
+    LOST = 3
+    """The worker was declared dead: the claim is another worker's, or soon will be."""
+
+
+class Execution(CancelToken, kw_only=True):
+    """One execution in this process. It is its own cancel token: one object less per job."""
+
+    job: ClaimedJob
+    why: StopCause | None = None
+    entered: bool = True
+    """False while it waits for a child process, before the handler is entered there."""
+    on_loop: bool = False
+    """Cancelling the body reaches what runs: a plain function gave back something to await, there
+    is middleware around it, or it runs in a child process."""
+    detached: asyncio.Future[Return] | None = None
+    """A thread that outlived its timeout: it keeps the slot until it ends."""
+
+    def stop(self, why: StopCause) -> bool:
+        """Ask it to end. False: it was asked already, and for as good a reason."""
+        self.set()  # every time: a thread that makes its own event at this moment hears the next
+        if self.why is not None and self.why >= why:
+            return False
+        self.why = why
+        return True
+
+    def move(self, *, on_loop: bool) -> None:
+        """Note whether cancelling the body reaches what runs now."""
+        self.on_loop = on_loop
+
+    def enter(self, *, entered: bool) -> None:
+        """Note whether the handler has been entered."""
+        self.entered = entered
+
+    def detach(self, thread: asyncio.Future[Return]) -> None:
+        """Ask it to end, and wait no longer for its thread."""
+        self.set()
+        self.detached = thread
+
+
+ActiveRuns = dict[Claim, Execution]
+"""The runs of one worker, by claim. The runner changes it, others look."""
+
+
+class RunEnded(msgspec.Struct, frozen=True):
+    """A run that has ended, on its way to be stored."""
+
+    job: ClaimedJob
+    outcome: Outcome
+    progress: Progress | None = None
+    """What it said last, if the store may not have it yet."""
+
+
+class EndedRuns(Protocol):
+    """Takes runs that have ended: the finisher, in a worker."""
+
+    def add(self, ended: RunEnded, /) -> None:
+        """Take one. Called once for every started run."""
+        ...
+
+
+class OwnTask:
+    """The task that a worker runs in: whether it is being cancelled, and what that means."""
+
+    def __init__(self, *, obeys_cancel: bool) -> None:
+        """``obeys_cancel``: cancelling the worker is an order to leave at once."""
+        self.obeys_cancel: bool = obeys_cancel
+        self._task: asyncio.Task[Any] | None = None
+
+    def enter(self) -> None:
+        """Take the current task for the worker's own."""
+        self._task = asyncio.current_task()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it is being cancelled."""
+        return self._task is not None and self._task.cancelling() > 0
