@@ -27,16 +27,16 @@ def start_cooldown(
     if row.cool_until is not None and row.cool_until > now + back:
         return row.cool_until - back, False
     wait = cools[min(row.cool_downs, len(cools) - 1)]
-    row.cool_until = add_clamped(now + back, max(wait, delay))
-    row.cool_downs = min(row.cool_downs + 1, MAX_STEPS)
+    until = add_clamped(now + back, max(wait, delay))
+    row.cool(until, min(row.cool_downs + 1, MAX_STEPS))
     db.gates.reckon(now)
-    return row.cool_until - back, True
+    return until - back, True
 
 
 def forget_old_cooldown(row: QueueRow, now: datetime) -> None:
     """A success: what lies long enough in the past is forgotten."""
     if row.cool_until is not None and row.cool_until <= now - RESET_AFTER:
-        row.cool_until, row.cool_downs = None, 0
+        row.cool(None, 0)
 
 
 class MemoryQueues:
@@ -72,7 +72,7 @@ class MemoryQueues:
             row = self._db.queues[queue]
             if row.settings != old:
                 return False
-            row.settings = new
+            row.change(new)
             self._db.audits.keep(audit, 1, now)
         self._db.wake({queue})
         return True
@@ -80,6 +80,6 @@ class MemoryQueues:
     async def warm(self, queue: str, *, audit: AuditNote | None = None) -> None:
         with self._db.moment() as now:
             row = self._db.queues[queue]
-            row.cool_until, row.cool_downs = None, 0
+            row.cool(None, 0)
             self._db.audits.keep(audit, 1, now)
         self._db.wake({queue})

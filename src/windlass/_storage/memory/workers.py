@@ -51,8 +51,7 @@ class MemoryWorkers:
             row = self._db.workers.get(worker)
             live = row is not None and row.state is WorkerState.LIVE
             if row is not None and live:
-                row.beat_at, row.beat_boot = now, self._db.clock.boot()
-                row.memory = row.memory if memory is None else memory
+                row.beat(now, self._db.clock.boot(), memory)
             held = self._held(worker)
             return HeartbeatAnswer(
                 live,
@@ -70,7 +69,7 @@ class MemoryWorkers:
             rows = [self._db.workers[worker] for worker in dict.fromkeys(live)]
             changed = [row for row in rows if row.duty not in (duty, Duty.STOP)]
             for row in changed:
-                row.duty = duty
+                row.assign(duty)
             if changed:
                 self._db.audits.keep(audit, len(changed), now)
             return [row.start.id for row in rows if row.duty is duty]
@@ -148,8 +147,7 @@ class MemoryWorkers:
         """End a live row; False: it was not live, and stays as it is."""
         if not self._is_live(worker):
             return False
-        row = self._db.workers[worker]
-        row.state, row.ended_at = state, now
+        self._db.workers[worker].end(state, now)
         return True
 
     def _release(self, claim: Claim, row: JobRow) -> Transition:
@@ -181,6 +179,4 @@ class MemoryLeader:
 
     async def resign(self, worker: str) -> None:
         with self._db.moment():
-            self._db.leases = {
-                role: lease for role, lease in self._db.leases.items() if lease.worker != worker
-            }
+            self._db.drop_leases(worker)

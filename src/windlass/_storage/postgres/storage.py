@@ -143,7 +143,7 @@ async def open_postgres(
     finally:
         await door.close()
     if server.pooled is None:
-        server.pooled = facts.pooled
+        server.note_pooled(pooled=facts.pooled)
     known = migrations[-1].version
     database = PostgresDatabase(
         server,

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from windlass.errors import StorageError, StorageReplaced
 
-__all__ = ["copy_error", "is_retryable"]
+__all__ = ["caused_by", "copy_error", "is_retryable"]
+
+E = TypeVar("E", bound=BaseException)
+
+
+def caused_by(error: E, cause: BaseException) -> E:
+    """Return ``error`` with its cause, as ``raise error from cause`` sets it."""
+    try:
+        raise error from cause
+    except BaseException:  # noqa: BLE001 -- the very one
+        return error.with_traceback(None)
 
 
 def is_retryable(error: BaseException) -> bool:

@@ -18,8 +18,6 @@ _MAIN = "windlass._cli.worker_process.child_main"
 """Where a child begins. A name, because this layer knows neither the app nor its loading."""
 _PR_SET_PDEATHSIG = 1
 
-_child = False
-
 
 def spawn(line: socket.socket) -> subprocess.Popen[bytes]:
     """Start a child that talks over ``line``, by exec: a fork would copy locks that other threads
@@ -37,8 +35,6 @@ def spawn(line: socket.socket) -> subprocess.Popen[bytes]:
 
 def prepare_child() -> None:
     """Called first thing in a child: die with the worker, and leave signals to it."""
-    global _child  # noqa: PLW0603 -- a process is one or is not
-    _child = True
     if sys.platform == "linux":
         # The line's end says the same, but not to code that never lets go of the interpreter.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -55,7 +51,8 @@ def _left_to_the_worker(_number: int, _frame: object) -> None:
 
 def refuse_in_child() -> None:
     """A worker in a child would start children, and so on."""
-    if _child:
+    begun_as = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if begun_as is not None and begun_as.name == _MAIN:
         message = (
             "importing this module starts a worker, and a child process of a worker has just "
             'imported it. Put what starts the worker under `if __name__ == "__main__":`'

@@ -50,7 +50,7 @@ def run_to_completion(
 
     ``on_escape`` is called in between, with the exception that ended it; None: ``loop.stop()``.
     """
-    with remember_unreferenced(loop):
+    with remember_unreferenced(loop) as remembering:
         while True:
             try:
                 return loop.run_until_complete(main)
@@ -62,7 +62,7 @@ def run_to_completion(
                 if main.done() or loop.is_closed():
                     raise
                 on_escape(None)
-            _unreferenced.clear()
+            remembering.seen.clear()
 
 
 class LoopExits:
@@ -115,34 +115,39 @@ class LoopExits:
         log.log(level, "the event loop was ended and is resumed: %s. Remove that call", words)
 
 
-@contextmanager
-def remember_unreferenced(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """Remember whose task ended the loop, where nothing refers to that task any more.
+class UnreferencedTasks:
+    """A loop's exception handler that remembers which task ended the loop, where nothing refers to
+    that task any more.
 
-    Under uvloop only such a task's last words to the loop's exception handler tell. All of them
-    are passed on to the handler there was before.
+    Under uvloop only such a task's last words to the handler tell. All of them are passed on to the
+    handler there was before.
     """
-    before = loop.get_exception_handler()
 
-    def keep(loop: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
+    def __init__(self, before: Callable[[asyncio.AbstractEventLoop, Any], object] | None) -> None:
+        self.before = before
+        self.seen: deque[tuple[BaseException, contextvars.Context | None]] = deque(maxlen=8)
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, told: dict[str, Any]) -> None:
         error, task = told.get("exception"), told.get("task") or told.get("future")
         if isinstance(error, LOOP_ENDING_ERRORS) and isinstance(task, asyncio.Task):
-            _unreferenced.append((error, _context_of_task(task)))
-        if before is None:
+            self.seen.append((error, _context_of_task(task)))
+        if self.before is None:
             loop.default_exception_handler(told)
         else:
-            before(loop, told)
+            self.before(loop, told)
 
-    loop.set_exception_handler(keep)
+
+@contextmanager
+def remember_unreferenced(loop: asyncio.AbstractEventLoop) -> Iterator[UnreferencedTasks]:
+    """Install `UnreferencedTasks` on a loop inside the block."""
+    remembering = UnreferencedTasks(loop.get_exception_handler())
+    loop.set_exception_handler(remembering)
     try:
-        yield
+        yield remembering
     finally:
-        _unreferenced.clear()
-        if loop.get_exception_handler() is keep:
-            loop.set_exception_handler(before)
-
-
-_unreferenced: deque[tuple[BaseException, contextvars.Context | None]] = deque(maxlen=8)
+        remembering.seen.clear()
+        if loop.get_exception_handler() is remembering:
+            loop.set_exception_handler(remembering.before)
 
 
 def _short(error: BaseException) -> str:
@@ -163,12 +168,14 @@ def find_exited_claims() -> Iterator[tuple[Claim, BaseException]]:
 
     For a loop that is not ours. Looks at every object: only for a worker that is being cancelled.
     """
-    found: list[tuple[BaseException, contextvars.Context | None]] = list(_unreferenced)
+    found: list[tuple[BaseException, contextvars.Context | None]] = []
     for one in gc.get_objects():
         # By type: `isinstance` asks for ``__class__``, and a lazy object of another library may
         # load something then, or raise.
         if issubclass(type(one), LOOP_ENDING_ERRORS):
             found.append((one, _context_of_callback(one.__traceback__)))
+        elif issubclass(type(one), UnreferencedTasks):
+            found += one.seen
         elif issubclass(type(one), asyncio.Task) and (error := _end_of(one)) is not None:
             found.append((error, _context_of_task(one)))
     for error, context in found:
@@ -197,10 +204,13 @@ def _context_of(error: BaseException) -> contextvars.Context | None:
     found = _context_of_callback(error.__traceback__)
     if found is not None:
         return found
-    for task in gc.get_objects():
-        if issubclass(type(task), asyncio.Task) and _end_of(task) is error:
-            return _context_of_task(task)
-    return next((context for dead, context in _unreferenced if dead is error), None)
+    remembered: list[tuple[BaseException, contextvars.Context | None]] = []
+    for one in gc.get_objects():
+        if issubclass(type(one), asyncio.Task) and _end_of(one) is error:
+            return _context_of_task(one)
+        if issubclass(type(one), UnreferencedTasks):
+            remembered += one.seen
+    return next((context for dead, context in remembered if dead is error), None)
 
 
 def _context_of_callback(trace: TracebackType | None) -> contextvars.Context | None:

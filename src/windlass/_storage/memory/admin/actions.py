@@ -44,11 +44,7 @@ def retakes_key(row: JobRow) -> bool:
 
 def requeue(database: MemoryDatabase, row: JobRow, now: datetime) -> None:
     """The job waits again, ready now, with a fresh budget. Its key is free, or its own."""
-    row.max_attempts = row.attempt + row.asked.max_attempts
-    row.expires_at = row.finished_at = row.missed_at = row.missed_why = row.reason = None
-    row.cancel_requested = row.solo = False
-    row.key_spent = True
-    row.lost = 0
+    row.requeue()
     if retakes_key(row) and not database.holds_key(row, now):
         database.take_key(row, now)
     database.stand(row, now, now)
@@ -108,13 +104,13 @@ class MemoryActions:
     def _discard(self, row: JobRow, reason: str, now: datetime) -> ActionResult:
         if row.state is not State.FAILED:
             return ActionResult.WRONG_STATE
-        row.reason = reason
+        row.explain(reason)
         self._db.finish(row, State.DISCARDED, now)
         return ActionResult.DONE
 
     def _cancel(self, row: JobRow, now: datetime) -> ActionResult:
         if row.state is State.RUNNING:
-            row.cancel_requested = True
+            row.request_cancel()
             return ActionResult.REQUESTED
         if row.state is not State.WAITING:
             return ActionResult.WRONG_STATE
@@ -130,7 +126,7 @@ class MemoryActions:
 
     def _delete(self, row: JobRow) -> ActionResult:
         if row.state is State.RUNNING:
-            row.cancel_requested = True
+            row.request_cancel()
             return ActionResult.REQUESTED
         self._db.remove(row)
         return ActionResult.DONE
@@ -138,10 +134,13 @@ class MemoryActions:
     def _edit(self, row: JobRow, edit: Edit, now: datetime) -> ActionResult:
         if row.state is not State.WAITING:
             return ActionResult.WRONG_STATE
-        row.asked = replace(
-            row.asked,
-            queue=row.asked.queue if edit.queue is None else edit.queue,
-            priority=row.asked.priority if edit.priority is None else edit.priority,
+        asked = row.asked
+        row.ask(
+            replace(
+                asked,
+                queue=asked.queue if edit.queue is None else edit.queue,
+                priority=asked.priority if edit.priority is None else edit.priority,
+            )
         )
         self._db.stand(row, row.due if edit.due is None else clamp_instant(edit.due), now)
         return ActionResult.DONE

@@ -69,7 +69,7 @@ class MemoryAdmin:
     async def secret(self, new: str = "", *, old: str = "") -> str:
         with self._db.moment():
             if new and self._db.secret == old:
-                self._db.secret = new
+                self._db.change_secret(new)
             return self._db.secret
 
     async def find(self, wanted: JobFilter, *, limit: int) -> Page:
@@ -184,11 +184,11 @@ class MemoryAdmin:
 
     async def pause(self, queue: str, *, audit: AuditNote | None = None) -> None:
         with self._db.moment() as now:
-            self._db.queues[queue].paused = True
+            self._db.queues[queue].pause(paused=True)
             self._db.audits.keep(audit, 1, now)
 
     async def resume(self, queue: str, *, audit: AuditNote | None = None) -> None:
         with self._db.moment() as now:
-            self._db.queues[queue].paused = False
+            self._db.queues[queue].pause(paused=False)
             self._db.audits.keep(audit, 1, now)
         self._db.wake({queue})

@@ -112,7 +112,7 @@ class MemoryCopy:
         unique = stored.unique
         if unique is not None and stored.job.key_held and not self._db.holder(unique.key, now):
             self._db.keys[unique.key] = row
-            row.key_until = stored.key_until
+            row.hold_key(stored.key_until)
 
     def _restore_rollup(self, rollup: Rollup) -> bool:
         key = (rollup.minute, rollup.queue, rollup.task)

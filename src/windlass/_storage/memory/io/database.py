@@ -14,7 +14,6 @@ import msgspec
 from windlass._core.job.job import Claim, JobId, NewJob
 from windlass._core.job.state import State
 from windlass._core.job.unique import OnConflict, Window
-from windlass._core.limits.limit import lane_key
 from windlass._core.values.instants import add_clamped
 from windlass._storage.memory.admin.audit import AuditRows
 from windlass._storage.memory.io.rows import (
@@ -151,7 +150,7 @@ class MemoryDatabase:
     def keep(self, row: JobRow) -> None:
         """Give a row its number, after all others."""
         self._last_seq += 1
-        row.seq = self._last_seq
+        row.number(self._last_seq)
         self.rows[row.seq] = self.by_id[row.asked.id] = row
 
     def remove(self, row: JobRow) -> None:
@@ -170,31 +169,30 @@ class MemoryDatabase:
 
     def finish(self, row: JobRow, state: State, now: datetime) -> None:
         """The job ends here, and so does the hold on its key, unless that lasts for a time."""
-        row.state = state
-        row.finished_at = now
-        row.place = None
+        row.finish(state, now)
         if row.asked.unique is not None and row.asked.unique.window is not Window.FOR_A_TIME:
             self.free_key(row)
 
     def expire(self, row: JobRow, now: datetime) -> None:
-        row.reason = "expired"
+        row.explain("expired")
         self.finish(row, State.DISCARDED, now)
 
     # --- order --------------------------------------------------------------------------------
 
     def stand(self, row: JobRow, due: datetime, now: datetime) -> None:
         """The job waits: among the ready ones when it is due, else among the later ones."""
-        row.state = State.WAITING
-        row.due = due
+        row.wait(due)
         if due <= now:
             self.stand_ready(row)
         else:
-            row.place = (due, row.seq)
-            heappush(self.later[row.asked.queue], row.place)
+            place = (due, row.seq)
+            row.stand(place)
+            heappush(self.later[row.asked.queue], place)
 
     def stand_ready(self, row: JobRow) -> None:
-        row.place = (row.asked.priority, row.due, row.seq)
-        heappush(self.ready[row.asked.queue].setdefault(row.lane, []), row.place)
+        place = (row.asked.priority, row.due, row.seq)
+        row.stand(place)
+        heappush(self.ready[row.asked.queue].setdefault(row.lane, []), place)
 
     def _standing(self, place: ClaimSortKey) -> JobRow | None:
         """The waiting job this entry stands for; None: it has left."""
@@ -212,17 +210,18 @@ class MemoryDatabase:
     def replace(self, row: JobRow, new: NewJob, what: OnConflict, now: datetime) -> None:
         """A waiting job takes over what was asked for in its stead."""
         if what is not OnConflict.REPLACE_DUE:
-            row.asked = msgspec.structs.replace(
-                row.asked,
-                payload=new.payload,
-                limits=new.limits,
-                principal=new.principal,
-                correlation_id=new.correlation_id,
-                trace=new.trace,
+            row.ask(
+                msgspec.structs.replace(
+                    row.asked,
+                    payload=new.payload,
+                    limits=new.limits,
+                    principal=new.principal,
+                    correlation_id=new.correlation_id,
+                    trace=new.trace,
+                )
             )
-            row.lane_limits = lane_key(new.limits)
         # What is asked for now must not be lost to an expiry that was asked for before.
-        row.expires_at = expiry_of(new, now)
+        row.expire(expiry_of(new, now))
         due = row.due if what is OnConflict.REPLACE_ARGUMENTS else due_of(new, now)
         self.stand(row, due, now)
 
@@ -274,12 +273,22 @@ class MemoryDatabase:
         unique = row.asked.unique
         if unique is not None:
             self.keys[unique.key] = row
-            row.key_until = None if unique.period is None else add_clamped(now, unique.period)
+            row.hold_key(None if unique.period is None else add_clamped(now, unique.period))
 
     def free_key(self, row: JobRow) -> None:
         unique = row.asked.unique
         if unique is not None and self.keys.get(unique.key) is row:
             del self.keys[unique.key]
+
+    # --- secrets and leases -------------------------------------------------------------------
+
+    def change_secret(self, new: str) -> None:
+        self.secret = new
+
+    def drop_leases(self, worker: str) -> None:
+        """Let go of everything that a worker leads."""
+        kept = {role: lease for role, lease in self.leases.items() if lease.worker != worker}
+        self.leases = kept
 
     # --- wake-ups -----------------------------------------------------------------------------
 

@@ -135,6 +135,75 @@ class JobRow(msgspec.Struct, eq=False, kw_only=True):
         spent = self.attempt > self.max_attempts - self.asked.max_attempts
         return self.state is State.WAITING and spent
 
+    # --- what changes it: the stores say when, and in which order ---
+
+    def number(self, seq: int) -> None:
+        self.seq = seq
+
+    def wait(self, due: datetime) -> None:
+        self.state, self.due = State.WAITING, due
+
+    def stand(self, place: ClaimSortKey) -> None:
+        self.place = place
+
+    def start(self, worker: str, now: datetime) -> None:
+        self.state, self.place = State.RUNNING, None
+        self.attempt += 1
+        self.claim_number += 1
+        self.started_at, self.worker = now, worker
+        self.cancel_requested, self.progress = False, None
+
+    def request_cancel(self) -> None:
+        self.cancel_requested = True
+
+    def report(self, progress: Progress) -> None:
+        self.progress = progress
+
+    def end_claim(
+        self, ended: LastClaim, missed: tuple[datetime | None, str | None], *, lost: int, solo: bool
+    ) -> None:
+        """``missed``: since when a worker could not run it, and why."""
+        self.ended, self.lost, self.solo = ended, lost, solo
+        self.missed_at, self.missed_why = missed
+
+    def refund(self) -> None:
+        self.attempt = max(0, self.attempt - 1)
+
+    def note_started(self) -> None:
+        """A job that was started once does not expire, and gave its key up for good."""
+        self.expires_at, self.key_spent = None, True
+
+    def count_throttle(self) -> None:
+        self.throttled += 1
+
+    def forget(self, past: Attempt) -> None:
+        self.history = [one for one in self.history if one is not past]
+
+    def finish(self, state: State, now: datetime) -> None:
+        self.state, self.finished_at, self.place = state, now, None
+
+    def keep(self, *, result: bytes | None) -> None:
+        self.result = result
+
+    def explain(self, reason: str) -> None:
+        self.reason = reason
+
+    def requeue(self) -> None:
+        """Give it a fresh budget, as if it had just been enqueued."""
+        self.max_attempts = self.attempt + self.asked.max_attempts
+        self.expires_at = self.finished_at = self.missed_at = self.missed_why = self.reason = None
+        self.cancel_requested = self.solo = False
+        self.key_spent, self.lost = True, 0
+
+    def ask(self, asked: NewJob) -> None:
+        self.asked, self.lane_limits = asked, lane_key(asked.limits)
+
+    def expire(self, at: datetime | None) -> None:
+        self.expires_at = at
+
+    def hold_key(self, until: datetime | None) -> None:
+        self.key_until = until
+
     def blame(self, error: AttemptError | None) -> None:
         """Keep the last error, and where it was raised."""
         self.error = error
@@ -238,12 +307,21 @@ def expiry_of(asked: NewJob, now: datetime) -> datetime | None:
 
 
 class QueueRow(msgspec.Struct):
-    """A queue as it is stored: what was set for it, and what befell it."""
+    """A queue as it is stored: what was set for it, and how it rests."""
 
     settings: QueueSettings = QueueSettings()
     paused: bool = False
     cool_until: datetime | None = None
     cool_downs: int = 0
+
+    def pause(self, *, paused: bool) -> None:
+        self.paused = paused
+
+    def change(self, settings: QueueSettings) -> None:
+        self.settings = settings
+
+    def cool(self, until: datetime | None, downs: int) -> None:
+        self.cool_until, self.cool_downs = until, downs
 
 
 class WorkerRow(msgspec.Struct, eq=False, kw_only=True):
@@ -258,6 +336,16 @@ class WorkerRow(msgspec.Struct, eq=False, kw_only=True):
     ended_at: datetime | None = None
     memory: int | None = None
     duty: Duty = Duty.WORK
+
+    def beat(self, now: datetime, boot: timedelta, memory: int | None) -> None:
+        self.beat_at, self.beat_boot = now, boot
+        self.memory = self.memory if memory is None else memory
+
+    def assign(self, duty: Duty) -> None:
+        self.duty = duty
+
+    def end(self, state: WorkerState, now: datetime) -> None:
+        self.state, self.ended_at = state, now
 
 
 class Lease(NamedTuple):

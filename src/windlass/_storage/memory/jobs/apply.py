@@ -77,19 +77,24 @@ class ApplyRules:
         due = self.due(row, transition, verb, now)
         self.count(row, verb, now)
         self.remember(row, transition, verb, now)
-        row.ended = LastClaim(transition.claim.number, verb, transition.by)
-        row.lost, row.solo = transition.lost, transition.solo
-        row.missed_at = self.missed_at(row, transition, verb, now)
-        row.missed_why = self.missed_why(row, transition, verb)
+        row.end_claim(
+            LastClaim(transition.claim.number, verb, transition.by),
+            (
+                self.missed_at(row, transition, verb, now),
+                self.missed_why(row, transition, verb),
+            ),
+            lost=transition.lost,
+            solo=transition.solo,
+        )
         del self._db.running[row.seq]
         state = FINISHING[verb]
         if state is State.WAITING:
             if transition.refund:
-                row.attempt = max(0, row.attempt - 1)
+                row.refund()
             self.note_start(row, started=transition.started)
             self._db.stand(row, due, now)
         else:
-            row.result = transition.result if verb is Verb.SUCCEED else None
+            row.keep(result=transition.result if verb is Verb.SUCCEED else None)
             self._db.finish(row, state, now)
             if not transition.keep:
                 self._db.remove(row)
@@ -100,7 +105,7 @@ class ApplyRules:
     def note_start(self, row: JobRow, *, started: bool) -> None:
         """A job that was started once does not expire; one that was not is as it was before."""
         if started:
-            row.expires_at, row.key_spent = None, True
+            row.note_started()
         elif not row.key_spent:
             self._unstarted.append(row)
 
@@ -120,7 +125,7 @@ class ApplyRules:
         """What the outcome means for others: the breakers, the rates and the queue."""
         gates = self._db.gates
         if verb is Verb.THROTTLE:
-            row.throttled += 1
+            row.count_throttle()
             if transition.drains:
                 gates.drain(row.asked.limits, now)
         elif verb in FAILURE_VERBS:
@@ -173,7 +178,7 @@ class ApplyRules:
         plain = transition.error is None
         alike = [past for past in row.history if (past.error is None) is plain]
         if len(alike) > (HISTORY_WITHOUT_ERROR if plain else HISTORY_WITH_ERROR):
-            row.history = [past for past in row.history if past is not alike[0]]
+            row.forget(alike[0])
 
     def count(self, row: JobRow, verb: Verb, now: datetime) -> None:
         """Add one finish to its minute. Before anything moves: it reads due and start."""

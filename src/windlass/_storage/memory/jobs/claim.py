@@ -9,7 +9,6 @@ from heapq import heappop, heappush
 import msgspec
 
 from windlass._core.job.job import ClaimedJob, JobId
-from windlass._core.job.state import State
 from windlass._core.job.unique import Window
 from windlass._storage.memory.io.database import VERSION, MemoryDatabase
 from windlass._storage.memory.io.rows import ClaimSortKey, JobRow, Lane
@@ -49,6 +48,10 @@ class ClaimRules:
         self.head_start: timedelta = timedelta(0)
         """Of the claim under way."""
 
+    def let_others_first(self, head_start: timedelta) -> None:
+        """Leave jobs that were missed to other workers for so long, in the claim that follows."""
+        self.head_start = head_start
+
     def claim(
         self, worker: str, wants: Sequence[Want], *, total: int, solo: bool, now: datetime
     ) -> ClaimReply:
@@ -83,7 +86,7 @@ class ClaimRules:
         back = self._db.gates.set_back_by(now)
         self._db.gates.mend(now)
         for row in self._db.queues.values():
-            row.cool_until = row.cool_until and row.cool_until - back
+            row.cool(row.cool_until and row.cool_until - back, row.cool_downs)
 
     def rests(self, queue: str, now: datetime) -> bool:
         """Whether a queue cools down."""
@@ -162,14 +165,7 @@ class ClaimRules:
         return False
 
     def start(self, visit: ClaimProgress, row: JobRow) -> None:
-        row.state = State.RUNNING
-        row.place = None
-        row.attempt += 1
-        row.claim_number += 1
-        row.started_at = visit.now
-        row.worker = visit.worker
-        row.cancel_requested = False
-        row.progress = None
+        row.start(visit.worker, visit.now)
         unique = row.asked.unique
         if unique is not None and unique.window is Window.UNTIL_STARTED:
             self._db.free_key(row)

@@ -90,7 +90,7 @@ class MemoryJobs:
         head_start: timedelta = _NONE,
     ) -> ClaimReply:
         with self._db.moment() as now:
-            self._claims.head_start = head_start
+            self._claims.let_others_first(head_start)
             return self._claims.claim(worker, wants, total=total, solo=solo, now=now)
 
     async def apply(self, transitions: Sequence[Transition]) -> Applied:
@@ -162,7 +162,7 @@ class MemoryJobs:
         with self._db.moment():
             for claim, done in progress:
                 if (row := self._db.held(claim)) is not None:
-                    row.progress = done
+                    row.report(done)
 
     async def settled(self, ids: Sequence[JobId]) -> Sequence[Settled]:
         with self._db.view():
@@ -187,6 +187,6 @@ class MemoryJobs:
             self._db.finish(row, State.CANCELLED, now)
             return CancelAnswer.CANCELLED
         if row.state is State.RUNNING:
-            row.cancel_requested = True
+            row.request_cancel()
             return CancelAnswer.REQUESTED
         return CancelAnswer.TOO_LATE

@@ -266,7 +266,7 @@ class PostgresConnection:
         connection, self._connection = self._connection, None
         if error is not None:
             if error_meaning_of(error) is ErrorMeaning.POOLED:
-                self._server.pooled = True
+                self._server.note_pooled(pooled=True)
             else:
                 self._server.note_lost(error)
         if connection is not None:

@@ -68,8 +68,7 @@ class PostgresDatabase:
         self.side: PostgresConnection = PostgresConnection(server)
         self.subscribers: Subscribers = Subscribers()
         self._notifier = Notifier(self._notify)
-        self.notify_through: PostgresConnection | None = None
-        """The listener's connection, which has nothing else to do; None: the work connection."""
+        self._notify_through: PostgresConnection | None = None
 
     @property
     def durable(self) -> bool:
@@ -125,8 +124,14 @@ class PostgresDatabase:
         self.subscribers.wake(queues)
         self._notifier.wake(queues)
 
+    def notify_through(self, link: PostgresConnection | None) -> None:
+        """Send hints through the listener's connection, which has nothing else to do; None: through
+        the work connection.
+        """
+        self._notify_through = link
+
     async def _notify(self, text: str) -> None:
-        link = self.notify_through or self.work
+        link = self._notify_through or self.work
         await link.fetch("SELECT pg_notify($1, $2)", self.channel, text)
 
     @property

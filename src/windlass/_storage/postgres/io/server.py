@@ -126,6 +126,10 @@ class PostgresServer:
         _keep_watch(connection)
         return connection
 
+    def note_pooled(self, *, pooled: bool | None) -> None:
+        """Remember whether a pooler is in between."""
+        self.pooled = pooled
+
     def suspects_pooler(self, error: BaseException) -> bool:
         """A pooler that does not know one of our settings says so at login; it gets none then."""
         refused = getattr(error, "sqlstate", None) == "08P01"

@@ -118,7 +118,7 @@ class NotificationListener:
             return _CHECK_EVERY
         self._deaf_said = False
         self.heard.set()
-        self._db.notify_through = None if self._db.server.pooled else self._link
+        self._db.notify_through(None if self._db.server.pooled else self._link)
         self._db.subscribers.wake()  # whatever was said while nobody listened
         return _CHECK_EVERY
 
@@ -144,7 +144,7 @@ class NotificationListener:
 
     def _stop_hearing(self) -> None:
         self._connection = None
-        self._db.notify_through = None
+        self._db.notify_through(None)
         self.heard.clear()
 
     def _on_lost(self, connection: asyncpg.Connection) -> None:

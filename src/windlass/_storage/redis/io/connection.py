@@ -63,6 +63,25 @@ class _PendingCall(msgspec.Struct, eq=False, kw_only=True):
     """The server does not know the script: it gets the text."""
     trouble: Exception | None = None
 
+    def begin(self) -> None:
+        """Try it, perhaps again."""
+        self.trouble = None
+
+    def note(self, trouble: Exception) -> None:
+        """It was not answered; the first reason stays."""
+        self.trouble = self.trouble or trouble
+
+    def need_text(self, trouble: Exception) -> None:
+        """The server does not know the script: the next try brings the text."""
+        self.unknown, self.trouble = True, trouble
+
+    def note_sent(self) -> None:
+        self.sent = True
+
+    def doubt(self) -> None:
+        """It may have been carried out: its answer was lost."""
+        self.unsure = True
+
     def command(self) -> bytes:
         if self.script is None:
             return pack_command(self.arguments)
@@ -162,7 +181,7 @@ class LoopConnection:
     async def _exchange(self, calls: Sequence[_PendingCall]) -> None:
         """Send all, read all. Calls without an answer have their trouble noted."""
         for call in calls:
-            call.trouble = None
+            call.begin()
         new = self._connection is None
         try:
             if self._connection is None:
@@ -176,7 +195,7 @@ class LoopConnection:
             await self._drop()
             for call in calls:
                 if not call.future.done():
-                    call.trouble = call.trouble or error
+                    call.note(error)
         else:
             lost = [call.trouble for call in calls if call.trouble and is_lost(call.trouble)]
             if lost:
@@ -200,7 +219,7 @@ class LoopConnection:
                 pack_command(("WAIT", fence[1], _CONFIRM_MS)),
             ]
         for call in calls:
-            call.sent = True
+            call.note_sent()
         await connection.send_packed_command(commands, check_health=False)
         answers: list[Any] = []
         try:
@@ -217,8 +236,7 @@ class LoopConnection:
         """To everybody whose answer came, though the connection may be lost by now."""
         for call, answer in zip(calls, answers, strict=False):
             if isinstance(answer, NoScriptError):
-                call.unknown = True
-                call.trouble = answer
+                call.need_text(answer)
             elif isinstance(answer, ResponseError):
                 self._refused(call, answer)
             elif fence is not None and call.script is not None and call.script.confirmed:
@@ -236,7 +254,7 @@ class LoopConnection:
 
     def _refused(self, call: _PendingCall, error: ResponseError) -> None:
         if is_transient(error):
-            call.trouble = error
+            call.note(error)
         else:
             call.fail(self._translated(call, error))
 
@@ -273,7 +291,8 @@ class LoopConnection:
                 call.fail(self._translated(call, error))
                 continue
             waits = waits or not known
-            call.unsure = call.unsure or (call.sent and not isinstance(error, ResponseError))
+            if call.sent and not isinstance(error, ResponseError):
+                call.doubt()
             self._waiting.appendleft(call)
         if waits:
             await asyncio.sleep(retry_delay(self._failures))

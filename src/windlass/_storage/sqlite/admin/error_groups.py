@@ -32,6 +32,12 @@ class _Group:
         self.tasks: set[str] = set()
         self.queues: set[str] = set()
 
+    def add(self, at: int, task: str, queue: str) -> None:
+        self.count += 1
+        self.first = at
+        self.tasks.add(task)
+        self.queues.add(queue)
+
 
 def error_groups(
     connection: apsw.Connection,
@@ -48,10 +54,7 @@ def error_groups(
         if queue not in (None, its_queue) or task not in (None, its_task):
             continue
         group = groups.setdefault((kind or "", frame or ""), _Group(seq, finished_at))
-        group.count += 1
-        group.first = finished_at
-        group.tasks.add(its_task)
-        group.queues.add(its_queue)
+        group.add(finished_at, its_task, its_queue)
     return ErrorLook(_records(connection, groups), complete=len(rows) <= look)
 
 

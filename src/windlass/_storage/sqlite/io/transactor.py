@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 import apsw
 
 from windlass._core.values.instants import to_us
+from windlass._storage.shared.errors import caused_by
 from windlass._storage.sqlite.io.connection import (
     ConnectionSource,
     disconnect,
@@ -152,9 +153,7 @@ class Transactor:
         return FailedOp(self._translated(error))
 
     def _translated(self, error: apsw.Error) -> StorageError:
-        translated = translate(error, self.source.path)
-        translated.__cause__ = error
-        return translated
+        return caused_by(translate(error, self.source.path), error)
 
     def _commit(self, connection: apsw.Connection, results: list[Any]) -> list[Any]:
         """Commit, unless there is nothing to keep."""
@@ -190,9 +189,7 @@ class Transactor:
 def _twin(error: BaseException) -> StorageError:
     """The same error for another submitter: one object raised in many tasks mixes their traces."""
     kind = type(error) if isinstance(error, StorageError) else StorageError
-    twin = kind(str(error))
-    twin.__cause__ = error
-    return twin
+    return caused_by(kind(str(error)), error)
 
 
 class ReadConnections(Protocol):
