@@ -146,7 +146,7 @@ class Engine:
         self.finishing: FinishInTransaction = FinishInTransaction(
             storage,
             self.runner.active,
-            self._settle,
+            self.settle,
             self.progress,
             around.tasks,
             result_limit=settings.result_limit,
@@ -311,7 +311,8 @@ class Engine:
     def _throttles(self) -> Throttles:
         return Throttles(self._around.settings.max_throttle)
 
-    def _settle(self, job: ClaimedJob, outcome: Outcome) -> Transition:
+    def settle(self, job: ClaimedJob, outcome: Outcome) -> Transition:
+        """Decide what follows an outcome, and add the job that is told of a failure."""
         ended = decide_safely(job, outcome, self.policy, by=job.worker, chance=self._chance)
         return ended if job.on_failure is None else self.following(job, ended)
 
@@ -319,7 +320,7 @@ class Engine:
         job = run.job
         try:
             if type(outcome) is Succeeded:  # most are, and need no other look
-                self.finisher.add(job, self._settle(job, outcome))
+                self.finisher.add(job, self.settle(job, outcome))
             else:
                 self._ended_otherwise(job, outcome)
         finally:
@@ -333,7 +334,7 @@ class Engine:
         if isinstance(outcome, UndecidedFinish):
             self._undecided.append(job.claim)
             return
-        transition = self._settle(job, outcome)
+        transition = self.settle(job, outcome)
         if isinstance(outcome, CommittedFinish):
             self.finisher.tell(job, transition, outcome.at)
         else:

@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
 
-from windlass._core.job.job import ClaimedJob
+from windlass._core.job.job import Claim, ClaimedJob
+from windlass._core.job.outcome import Interrupted
+from windlass._core.job.state import Verb
 from windlass._core.job.transition import Transition, release
 from windlass._storage.protocol.jobs import Applied
 from windlass._worker.engine import Engine, WorkerDependencies
@@ -60,6 +62,8 @@ class Shutdown:
         self._obeys_cancel = obeys_cancel
         self._own: asyncio.Task[Any] | None = None
         self._blamed = False
+        self._failed: set[Claim] = set()
+        """Runs that go on and were failed: they are not given back."""
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -150,6 +154,7 @@ class Shutdown:
 
     async def leave(self) -> bool:
         """Store what is finished, release what is not, end the row: in that order."""
+        self._fail_unrepeatable()
         for pause in (0.1, 0.5, 1.0, None):
             try:
                 await self._flushed()
@@ -164,9 +169,21 @@ class Shutdown:
                 return True
         return False
 
+    def _fail_unrepeatable(self) -> None:
+        """Fail the runs that go on and must not be repeated: given back, they would start again.
+
+        The finisher stores the failures, since each may come with an ``on_failure`` job.
+        """
+        for run in self._engine.runner.active.values():
+            ended = self._engine.settle(run.job, Interrupted(started=run.entered))
+            if ended.verb is Verb.FAIL:
+                self._failed.add(run.job.claim)
+                self._engine.finisher.add(run.job, ended)
+
     async def _release(self) -> None:
         """Give back what runs, end the row, and tell of it."""
-        runs = list(self._engine.runner.active.values())
+        active = self._engine.runner.active
+        runs = [run for claim, run in active.items() if claim not in self._failed]
         jobs = [run.job for run in runs]
         releases = [release(run.job, by=run.job.worker, started=run.entered) for run in runs]
         applied = await self._around.storage.workers.leave(self._engine.identity.id, releases)
@@ -193,6 +210,7 @@ class Shutdown:
 
     async def _stored_and_released(self) -> None:
         finisher = self._engine.finisher
+        self._fail_unrepeatable()
         for pause in (0.05, 0.2, None):
             try:
                 with _but_storage_errors():

@@ -43,6 +43,11 @@ HEAD_START = timedelta(seconds=1)
 """A job that a worker could not run is due for the other workers so much earlier."""
 
 _SHORTEST_WAIT, _LONGEST_WAIT = timedelta(seconds=15), timedelta(minutes=10)
+_MAY_NOT_REPEAT = AttemptError(
+    "Interrupted",
+    "its worker stopped before the handler had ended, and on_lost='fail' allows no other run; "
+    "requeue it if running it again is safe",
+)
 _WHY = 500
 """Characters that are kept of why a job waits."""
 
@@ -259,12 +264,16 @@ def _lost(
 
 def _given_back(job: ClaimedJob, outcome: Interrupted | CutOff, *, by: str) -> Transition:
     if isinstance(outcome, Interrupted):
+        if outcome.started and job.on_lost == "fail" and job.attempt >= job.max_attempts:
+            return transition.fail(job, by=by, error=_MAY_NOT_REPEAT, lost=job.lost)
         return transition.release(job, by=by, started=outcome.started)
     # Without cost, but as suspect: it may be the one that cancels its neighbours.
     error, lost = outcome.error, job.lost + 1
     if job.solo:
         message = f"{error.message}; lost {lost} times in a row, the last time running alone"
         return transition.fail(job, by=by, error=AttemptError("Quarantined", message), lost=lost)
+    if job.on_lost == "fail":
+        return transition.fail(job, by=by, error=error, lost=lost)
     back = transition.release(job, by=by)
     return msgspec.structs.replace(back, error=error, lost=lost, solo=lost >= SOLO_AFTER)
 
