@@ -75,9 +75,16 @@ class Batcher(Generic[Item, Reply]):
             await asyncio.wait([task])
 
     async def _drain(self) -> None:
+        calls: list[_Call[Item, Reply]] = []
         try:
             while self._waiting:
-                await self._send(self._next())
+                calls = self._next()
+                await self._send(calls)
+        except BaseException as error:
+            # Cancelled by other code, or about to end the event loop: no caller may wait for ever.
+            _answer_with(error, [*calls, *self._waiting])
+            self._waiting.clear()
+            raise
         finally:
             self._task = None
 
@@ -95,9 +102,7 @@ class Batcher(Generic[Item, Reply]):
             replies = await self._flush(items)
         except Exception as error:  # noqa: BLE001 -- delivered to whom it concerns
             if len(calls) == 1 or is_retryable(error):
-                for _, future in calls:
-                    if not future.done():
-                        future.set_exception(error if len(calls) == 1 else copy_error(error))
+                _answer_with(error, calls)
                 return
             half = len(calls) // 2
             await self._send(calls[:half])
@@ -109,3 +114,14 @@ class Batcher(Generic[Item, Reply]):
             if not future.done():
                 future.set_result(replies[start:end])
             start = end
+
+
+def _answer_with(error: BaseException, calls: Sequence[_Call[Item, Reply]]) -> None:
+    """Raise ``error`` in those who wait for these calls."""
+    for _, future in calls:
+        if future.done():
+            continue
+        if isinstance(error, asyncio.CancelledError):
+            future.cancel()
+        else:
+            future.set_exception(error if len(calls) == 1 else copy_error(error))
