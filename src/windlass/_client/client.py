@@ -115,6 +115,8 @@ class Batcher(Generic[Item, Reply]):
             await asyncio.wait([task])
 
     async def _drain(self) -> None:
+        calls: list[_Call[Item, Reply]] = []
+        batches: list[list[_Call[Item, Reply]]] = []
         try:
             while self._waiting:
                 batches = [self._next() if len(self._waiting) > 1 else [self._waiting.popleft()]]
@@ -134,6 +136,12 @@ class Batcher(Generic[Item, Reply]):
                         if not future.done():
                             future.set_result(replies[start:end])
                         start = end
+        except BaseException as error:
+            # Cancelled by other code, or about to end the event loop: no caller may wait for ever.
+            _answer_with(error, [*calls, *(call for batch in batches for call in batch)])
+            _answer_with(error, self._waiting)
+            self._waiting.clear()
+            raise
         finally:
             self._task = None
 
@@ -155,10 +163,19 @@ def _halved(
     if len(calls) > 1 and not is_retryable(error):
         half = len(calls) // 2
         return [calls[half:], calls[:half]]
-    for _, future in calls:
-        if not future.done():
-            future.set_exception(error if len(calls) == 1 else copy_error(error))
+    _answer_with(error, calls)
     return []
+
+
+def _answer_with(error: BaseException, calls: Sequence[_Call[Item, Reply]]) -> None:
+    """Raise ``error`` in the callers that wait for these calls."""
+    for _, future in calls:
+        if future.done():
+            continue
+        if isinstance(error, asyncio.CancelledError):
+            future.cancel()
+        else:
+            future.set_exception(error if len(calls) == 1 else copy_error(error))
 
 
 class Client:

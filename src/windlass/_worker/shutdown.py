@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
 
-from windlass._core.job.job import ClaimedJob
+from windlass._core.job.job import Claim, ClaimedJob
+from windlass._core.job.outcome import Interrupted
+from windlass._core.job.state import Verb
 from windlass._core.job.transition import Transition, release
 from windlass._storage.protocol.jobs import Applied
 from windlass._worker.engine import Engine, WorkerDependencies
 from windlass._worker.finish.events import transition_event
-from windlass._worker.run.execution import StopCause
+from windlass._worker.run.execution import RunEnded, StopCause
 from windlass._worker.run.loop_exits import format_jobs, remember_unreferenced
 from windlass.errors import StorageError, StorageReplaced
 
@@ -55,6 +57,8 @@ class Shutdown:
         self._around = around
         self._own = engine.own
         self._pointless = False
+        self._failed: set[Claim] = set()
+        """Runs that have not ended and were failed: they are not given back."""
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -136,6 +140,7 @@ class Shutdown:
 
     async def leave(self) -> bool:
         """Store what is finished, release what is not, end the row: in that order."""
+        self._fail_unrepeatable()
         for pause in (0.1, 0.5, 1.0, None):
             try:
                 await self._flushed()
@@ -150,9 +155,21 @@ class Shutdown:
                 return True
         return False
 
+    def _fail_unrepeatable(self) -> None:
+        """Fail the runs that have not ended and must not be repeated: given back, they would start
+        again. The finisher stores the failures, because each may have an ``on_failure`` job.
+        """
+        for run in self._engine.runner.active.values():
+            outcome = Interrupted(started=run.entered)
+            decided = self._engine.decisions.decide(run.job, outcome, by=run.job.worker)
+            if decided.verb is Verb.FAIL:
+                self._failed.add(run.job.claim)
+                self._engine.finisher.add(RunEnded(run.job, outcome))
+
     async def _release(self) -> None:
         """Give back what runs, end the row, and tell of it."""
-        runs = list(self._engine.runner.active.values())
+        active = self._engine.runner.active
+        runs = [run for claim, run in active.items() if claim not in self._failed]
         jobs = [run.job for run in runs]
         releases = [release(run.job, by=run.job.worker, started=run.entered) for run in runs]
         applied = await self._around.storage.workers.leave(self._engine.identity.id, releases)
@@ -179,6 +196,7 @@ class Shutdown:
 
     async def _stored_and_released(self) -> None:
         finisher = self._engine.finisher
+        self._fail_unrepeatable()
         for pause in (0.05, 0.2, None):
             try:
                 with _but_storage_errors():

@@ -12,6 +12,7 @@ from windlass._core.job.outcome import (
     SOLO_AFTER,
     Cancelled,
     Crashed,
+    CutOff,
     GaveUp,
     Interrupted,
     Lost,
@@ -320,6 +321,34 @@ def test_a_loss_gives_the_last_attempt_back() -> None:
 @pytest.mark.parametrize("attempt", [1, 5])
 def test_a_job_that_must_not_run_twice_fails_at_its_first_loss(attempt: int) -> None:
     made = follow(claimed(attempt=attempt, on_lost="fail"), Lost(DEATH))
+    assert (made.verb, made.error, made.lost) == (Verb.FAIL, DEATH, 1)
+
+
+def test_a_job_that_must_not_run_twice_fails_when_its_worker_stops_on_the_last_attempt() -> None:
+    made = follow(claimed(attempt=5, on_lost="fail", lost=1), Interrupted())
+    assert (made.verb, made.lost) == (Verb.FAIL, 1)
+    assert made.error is not None
+    assert made.error.kind == "Interrupted"
+
+
+@pytest.mark.parametrize(
+    ("job", "outcome"),
+    [
+        (claimed(attempt=4, on_lost="fail"), Interrupted()),
+        (claimed(attempt=5, on_lost="fail"), Interrupted(started=False)),
+        (claimed(attempt=5), Interrupted()),
+    ],
+    ids=["attempts left", "never entered", "may run twice"],
+)
+def test_other_jobs_are_given_back_when_their_worker_stops(
+    job: ClaimedJob, outcome: Interrupted
+) -> None:
+    made = follow(job, outcome)
+    assert (made.verb, made.refund) == (Verb.RELEASE, True)
+
+
+def test_a_job_that_must_not_run_twice_fails_when_other_code_cancels_it() -> None:
+    made = follow(claimed(attempt=1, on_lost="fail"), CutOff(DEATH))
     assert (made.verb, made.error, made.lost) == (Verb.FAIL, DEATH, 1)
 
 

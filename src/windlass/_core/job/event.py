@@ -33,7 +33,10 @@ else:
 
 
 class JobEnqueued(msgspec.Struct, frozen=True, kw_only=True):
-    """A job was stored. A reused one makes no event, nor does a call that repeats a stored id."""
+    """A job was stored. A reused one makes no event, nor does a call that repeats a stored id.
+
+    Nor does one in the user's own transaction: the client does not learn whether it is committed.
+    """
 
     job: JobId
     task: str

@@ -43,6 +43,11 @@ __all__ = [
 
 _NOW = timedelta(0)
 _SHORTEST_WAIT, _LONGEST_WAIT = timedelta(seconds=15), timedelta(minutes=10)
+_MAY_NOT_REPEAT = AttemptError(
+    "Interrupted",
+    "its worker stopped before the handler had ended, and on_lost='fail' allows no other run; "
+    "requeue it if running it again is safe",
+)
 _WHY = 500
 """Characters that are kept of why a job waits."""
 
@@ -173,12 +178,16 @@ def _lost(
 
 def _given_back(job: ClaimedJob, outcome: Interrupted | CutOff, *, by: str) -> Transition:
     if isinstance(outcome, Interrupted):
+        if outcome.started and job.on_lost == "fail" and job.attempt >= job.max_attempts:
+            return fail(job, by=by, error=_MAY_NOT_REPEAT, lost=job.lost)
         return release(job, by=by, started=outcome.started)
     # Without cost, but as suspect: it may be the one that cancels its neighbours.
     error, lost = outcome.error, job.lost + 1
     if job.solo:
         message = f"{error.message}; lost {lost} times in a row, the last time running alone"
         return fail(job, by=by, error=AttemptError("Quarantined", message), lost=lost)
+    if job.on_lost == "fail":
+        return fail(job, by=by, error=error, lost=lost)
     back = release(job, by=by)
     return msgspec.structs.replace(back, error=error, lost=lost, solo=lost >= SOLO_AFTER)
 
