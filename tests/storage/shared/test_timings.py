@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from windlass import Windlass
+from windlass import Windlass, storage
 from windlass._app.parts import parts_of
 from windlass._storage import timings as timing
 from windlass._storage.protocol.admin import AdminStore
@@ -40,7 +40,7 @@ def operations(protocol: type) -> set[str]:
 
 def stores() -> dict[str, type]:
     hints = {
-        name: inspect.get_annotations(getter, eval_str=True)["return"]
+        name: inspect.get_annotations(getter, eval_str=True, locals=vars(storage))["return"]
         for kind in Storage.__mro__
         for name, value in vars(kind).items()
         if isinstance(value, property) and (getter := value.fget) is not None
