@@ -45,7 +45,10 @@ class Connections:
 
     async def client(self) -> Client:
         """Return the client of this event loop."""
-        opened = self._open.get(running_loop())
+        try:
+            opened = self._open.get(asyncio.get_running_loop())
+        except RuntimeError:
+            opened = None  # `_opened` says what to do without an event loop
         if opened is None or self._pid != os.getpid():
             opened = await self._opened()
         return opened.client
