@@ -1,4 +1,4 @@
-"""What ``windlass schedules`` prints."""
+"""Print schedules: tables for people, fields for machines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ShownSchedule(NamedTuple):
 
 
 def schedule_row(shown: ShownSchedule) -> tuple[str, ...]:
-    """One line of the list."""
+    """Return the row of a schedule in the list."""
     report = shown.report
     last = report.runs[0].outcome if report.runs else "none yet"
     when = report.words or report.problem
@@ -51,13 +51,13 @@ def _when(at: datetime | None, now: datetime) -> str:
 
 
 def next_slot_in_words(shown: ShownSchedule) -> str:
-    """When it fires next."""
+    """Say when the schedule fires next."""
     at = shown.report.next_at
     return "It has no next slot." if at is None else f"Next {_when(at, shown.now)}."
 
 
 def instant_in_zone(at: datetime, zone: str = "UTC") -> str:
-    """An instant in a zone."""
+    """Format an instant in a time zone."""
     from zoneinfo import ZoneInfo
 
     there = at.astimezone(ZoneInfo(zone))
@@ -65,7 +65,7 @@ def instant_in_zone(at: datetime, zone: str = "UTC") -> str:
 
 
 def print_change(shown: ShownSchedule, text: str, *, as_json: bool) -> None:
-    """One sentence, or the fields."""
+    """Print a sentence, or the fields."""
     from windlass._cli.output.tables import print_json
 
     if as_json:
@@ -75,7 +75,7 @@ def print_change(shown: ShownSchedule, text: str, *, as_json: bool) -> None:
 
 
 def print_schedule(shown: ShownSchedule, *, as_json: bool) -> None:
-    """Everything about one."""
+    """Print everything about one schedule."""
     from windlass._cli.output.tables import print_json, print_pairs
 
     if as_json:
@@ -94,7 +94,7 @@ def print_schedule(shown: ShownSchedule, *, as_json: bool) -> None:
     if report.failures:
         pairs.append(("failures", f"{report.failures:,} in a row"))
     pairs += [
-        (f"changed {name}", f"{now}, where the code says {code}")
+        (f"changed {name}", f"{now}; in the code: {code}")
         for name, (code, now) in report.changed.items()
     ]
     if report.changed_at is not None:
@@ -107,7 +107,7 @@ def print_schedule(shown: ShownSchedule, *, as_json: bool) -> None:
 def _job(report: ScheduleReport) -> Sequence[tuple[str, str]]:
     job = None if report.plan is None else report.plan.job
     if job is None:
-        return [("runs", "a chore of Windlass itself")]
+        return [("runs", "a chore of Windlass, without a job")]
     return [
         ("runs", f"{job.task} on queue {job.queue}"),
         ("arguments", job.payload.decode(errors="replace")),
@@ -130,7 +130,7 @@ def _policies(report: ScheduleReport) -> Sequence[tuple[str, str]]:
     breaker = report.breaker
     if breaker is not None and breaker.open_until is not None:
         pairs.append(("breaker", f"open until {instant_in_zone(breaker.open_until)}"))
-    counts = f"{report.fired:,} fired, {report.left_out:,} left out"
+    counts = f"{report.fired:,} fired, {report.left_out:,} skipped"
     return [*pairs, ("slots", counts)]
 
 
@@ -140,7 +140,7 @@ def _outcome(run: ScheduleRun) -> str:
 
 
 def fields(shown: ShownSchedule) -> dict[str, Any]:
-    """For machines; names stay as they are."""
+    """Return the fields for machines. Never rename them."""
     import msgspec
 
     from windlass._cli.options.schedule_rules import rule_as_options

@@ -205,7 +205,7 @@ def print_table(
     ]
     if left_out:
         print_line(
-            f"Left out for lack of room: {', '.join(left_out)}. A wider terminal has it all."
+            f"Columns left out: {', '.join(left_out)}. A wider terminal shows them."
         )
 
 
