@@ -59,8 +59,8 @@ def _warn_of_other_url(url: str) -> None:
     named = os.environ.get("WINDLASS_URL")
     if named and named != url:
         log.warning(
-            "WINDLASS_URL is %s, but the code says Windlass(%r), which wins. Write Windlass() in "
-            "the code to use WINDLASS_URL, or unset the variable",
+            "WINDLASS_URL is %s, but the code has Windlass(%r), which takes precedence. Write "
+            "Windlass() in the code to use WINDLASS_URL, or unset the variable",
             redacted_url(named),
             redacted_url(url),
         )
@@ -194,8 +194,8 @@ class Windlass(Producer):
         if isinstance(queues, Mapping):
             if others:
                 message = (
-                    "others (--others) is for queues that share their slots, and these have slots "
-                    "of their own: name the others with theirs, or leave the numbers out"
+                    "others (--others) is for queues that share their slots, and each of these "
+                    "has its slots: name the others with theirs, or leave the numbers out"
                 )
                 raise ConfigError(message)
             given["queues"] = dict(queues)
@@ -368,8 +368,8 @@ class Windlass(Producer):
             return
         if not self._opener.shared:
             message = (
-                "memory:// lives in one process and this is a forked child: its jobs would reach "
-                "nobody. Use sqlite:///jobs.db for several processes."
+                "memory:// belongs to one process, and this is a forked child: its jobs would "
+                "never run. Use sqlite:///jobs.db for several processes."
             )
             raise AppClosed(message)
         self._pid = os.getpid()

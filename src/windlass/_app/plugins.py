@@ -53,7 +53,7 @@ async def hold_schedules(book: Schedules, store: ScheduleStore, names: Collectio
         answers = await store.write(writes) if writes else ()
         if all(answer.what is not Written.STALE for answer in answers):
             return
-    message = "the plugin's schedules changed again and again while being stopped: try again"
+    message = "the plugin's schedules kept changing while they were being held: try again"
     raise StoreBusy(message)
 
 
@@ -87,7 +87,7 @@ class Installer(Definer):
         plugin = self.plugins.get(name)
         if plugin is None:
             near, known = suggestion(name, self.plugins), ", ".join(self.plugins)
-            raise PluginUnknown(f"no plugin {name!r} is installed.{near} Here: {known}")
+            raise PluginUnknown(f"no plugin {name!r} is installed.{near} Installed: {known}")
         if plugin.schedules:  # first: a store that is away leaves everything as it was
             app = cast("_Stored", self)
             storage = await app.storage()

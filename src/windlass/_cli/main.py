@@ -23,9 +23,7 @@ class _CommandEntry(NamedTuple):
 
 
 _COMMANDS = {
-    "worker": _CommandEntry(
-        "windlass._cli.commands.worker:worker", "Run jobs until stopped."
-    ),
+    "worker": _CommandEntry("windlass._cli.commands.worker:worker", "Run jobs until stopped."),
     "demo": _CommandEntry(
         "windlass._cli.demo.command:demo", "Run the jobs of an example shop on a temporary file."
     ),
@@ -51,9 +49,7 @@ _COMMANDS = {
     "errors": _CommandEntry(
         "windlass._cli.commands.errors:errors", "Show failures grouped by cause."
     ),
-    "top": _CommandEntry(
-        "windlass._cli.top.command:top", "Watch queues, workers and errors live."
-    ),
+    "top": _CommandEntry("windlass._cli.top.command:top", "Watch queues, workers and errors live."),
     "doctor": _CommandEntry(
         "windlass._cli.commands.doctor:doctor", "Check for problems and suggest fixes."
     ),
@@ -61,12 +57,8 @@ _COMMANDS = {
     "plugins": _CommandEntry(
         "windlass._cli.commands.plugins:plugins", "Show plugins and their permissions."
     ),
-    "db": _CommandEntry(
-        "windlass._cli.commands.db:db", "Migrate, inspect and copy a storage."
-    ),
-    "dashboard": _CommandEntry(
-        "windlass._cli.dashboard.command:dashboard", "Serve the dashboard."
-    ),
+    "db": _CommandEntry("windlass._cli.commands.db:db", "Migrate, inspect and copy a storage."),
+    "dashboard": _CommandEntry("windlass._cli.dashboard.command:dashboard", "Serve the dashboard."),
     "bench": _CommandEntry("windlass._cli.bench.command:bench", "Measure throughput and latency."),
     "completion": _CommandEntry(
         "windlass._cli.commands.completion:completion", "Print a completion script for your shell."

@@ -277,9 +277,9 @@ class Engine:
         self._waiting.add(job.task)
         log.warning(
             "job %s (%s) waits for the result of job %s, and no slot of this worker is free: if no "
-            "other worker takes that one, both wait for ever. Let the handler end and continue in "
-            "a job that the other one enqueues, or give that queue its own slots. Logged once for "
-            "each task.",
+            "other worker runs that job, both wait forever. End the handler and continue in a job "
+            "that the other one enqueues, or give that queue its own slots. Logged once for each "
+            "task.",
             job.claim.job,
             job.task,
             other,
@@ -366,8 +366,8 @@ class Engine:
         full = self.slots.free == 0
         log.log(
             logging.ERROR if full else logging.WARNING,
-            "job %s (%s) was told to end and goes on; it keeps its slot until it does%s. Let it "
-            "look at ctx.cancelled or give its calls timeouts of their own",
+            "job %s (%s) was asked to stop and is still running; it keeps its slot until it "
+            "ends%s. Check ctx.cancelled in the handler, or give its calls timeouts",
             run.job.claim.job,
             run.job.task,
             ", and no slot is free: this worker takes no more jobs" if full else "",

@@ -158,11 +158,14 @@ def _stuck(engine: Engine, patience: timedelta) -> str:
     running = ", ".join(f"{run.job.task} ({claim.job})" for claim, run in active.items())
     return (
         f"{running or 'a job'} is still running after {patience.total_seconds():g} s. Jobs run one "
-        f"at a time here, so a handler that waits for another job's result waits for ever: use "
+        f"at a time here, so a handler that waits for another job's result waits forever: use "
         f"`async with app.worker():` for such a test."
     )
 
 
 def _buried() -> None:
-    message = "the worker that runs this test's jobs was buried; bury only workers you started"
+    message = (
+        "the worker that runs this test's jobs was declared dead; declare dead only workers that "
+        "you started"
+    )
     raise WindlassError(message)

@@ -39,7 +39,6 @@ __all__ = ["bench"]
     type=click.IntRange(min=1, max=10_000_000),
     default=20_000,
     show_default=True,
-    metavar="N",
     help="Number of jobs to enqueue and run.",
 )
 @click.option("--force", is_flag=True, help="Measure a storage that has other jobs.")

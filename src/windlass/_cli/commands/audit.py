@@ -30,11 +30,13 @@ __all__ = ["audit"]
     )
 )
 @target_argument
+@click.option("--subject", metavar="SUBJECT", help='Only entries about this, such as "queue mail".')
 @click.option(
-    "--subject", metavar="SUBJECT", help='Only entries about this, such as "queue mail".'
-)
-@click.option(
-    "--limit", type=click.IntRange(1, 1000), default=25, show_default=True, help="Entries on a page."
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=25,
+    show_default=True,
+    help="Entries on a page.",
 )
 @click.option(
     "--before",

@@ -66,9 +66,7 @@ def errors() -> None:
 @click.option(
     "--task", metavar="TASK", shell_complete=name_completion.tasks, help="Only jobs of this task."
 )
-@click.option(
-    "--since", metavar="INSTANT|AGO", help="Only jobs that failed at this time or later."
-)
+@click.option("--since", metavar="INSTANT|AGO", help="Only jobs that failed at this time or later.")
 @url_option
 @json_option
 def list_errors(
@@ -153,7 +151,7 @@ def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     )
 )
 @_name
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N jobs.")
+@click.option("--limit", type=click.IntRange(1), help="Change at most this number of jobs.")
 @click.option("--dry-run", is_flag=True, help="Count jobs and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @url_option
@@ -195,9 +193,7 @@ async def _known(app: Windlass, name: str) -> ErrorGroup:
     for group in (await app.admin.errors.groups()).groups:
         if _key(group) == name.lower():
             return group
-    message = (
-        f"No failed job is in a group {name!r}. `windlass errors list` shows all groups."
-    )
+    message = f"No failed job is in a group {name!r}. `windlass errors list` shows all groups."
     raise click.ClickException(message)
 
 

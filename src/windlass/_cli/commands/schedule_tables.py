@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from windlass._core.schedule.describe import describe_outcome
+
 if TYPE_CHECKING:
     from windlass._core.limits.breaker import BreakerState
     from windlass._core.schedule.schedule import ScheduleRun
@@ -36,7 +38,7 @@ class ShownSchedule(NamedTuple):
 def schedule_row(shown: ShownSchedule) -> tuple[str, ...]:
     """Return the row of a schedule in the list."""
     report = shown.report
-    last = report.runs[0].outcome if report.runs else "none yet"
+    last = describe_outcome(report.runs[0].outcome) if report.runs else "none yet"
     when = report.words or report.problem
     failures = f"{report.failures:,}" if report.failures else ""
     return report.name, when, report.state, _when(report.next_at, shown.now), last, failures
@@ -136,7 +138,8 @@ def _policies(report: ScheduleReport) -> Sequence[tuple[str, str]]:
 
 def _outcome(run: ScheduleRun) -> str:
     by = f" (triggered by {run.by})" if run.by else ""
-    return f"{run.outcome or 'active'}{by}" + (f"  job {run.job}" if run.job else "")
+    outcome = describe_outcome(run.outcome) or "active"
+    return f"{outcome}{by}" + (f"  job {run.job}" if run.job else "")
 
 
 def fields(shown: ShownSchedule) -> dict[str, Any]:

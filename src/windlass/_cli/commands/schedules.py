@@ -42,6 +42,12 @@ _names = click.argument(
 _yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
+def _examples(command: str, *options: str) -> str:
+    """Return examples with an app, and with a URL and these options."""
+    by_url = " ".join([f"windlass schedules {command} --url sqlite:///jobs.db report", *options])
+    return examples(f"windlass schedules {command} shop:app report", by_url)
+
+
 @click.group(
     cls=SuggestingGroup,
     epilog=examples(
@@ -90,12 +96,7 @@ def list_schedules(target: str | None, url: str | None, *, everything: bool, as_
     return 0
 
 
-@schedules.command(
-    epilog=examples(
-        "windlass schedules show shop:app report",
-        "windlass schedules show --url sqlite:///jobs.db report --json",
-    )
-)
+@schedules.command(epilog=_examples("show", "--json"))
 @_names
 @url_option
 @json_option
@@ -118,8 +119,7 @@ def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     type=click.IntRange(1, 100),
     default=5,
     show_default=True,
-    metavar="N",
-    help="Show the next N slots.",
+    help="Number of slots to show.",
 )
 @json_option
 def preview(*, count: int, as_json: bool, **given: Any) -> int:
@@ -145,16 +145,14 @@ def preview(*, count: int, as_json: bool, **given: Any) -> int:
 @schedules.command(
     epilog=examples(
         'windlass schedules create shop:app nightly --task send_report --cron "0 2 * * *"',
-        "windlass schedules create shop:app eu --task send_report --args '{\"region\": \"eu\"}' "
+        'windlass schedules create shop:app eu --task send_report --args \'{"region": "eu"}\' '
         "--every 1h",
     )
 )
 @_names
 @rule_options
-@click.option("--task", required=True, metavar="TASK", help="Name of the task to run.")
-@click.option(
-    "--args", "arguments", default="{}", metavar="JSON", help="Its arguments, as a JSON object."
-)
+@click.option("--task", required=True, help="Name of the task to run.")
+@click.option("--args", "arguments", default="{}", help="Its arguments, as a JSON object.")
 @optional_values.schedule_options
 @url_option
 @json_option
@@ -194,12 +192,7 @@ def create(
 )
 @_names
 @rule_options
-@click.option(
-    "--args",
-    "arguments",
-    metavar="JSON",
-    help="New arguments, as a JSON object. Needs the app.",
-)
+@click.option("--args", "arguments", help="New arguments, as a JSON object. Needs the app.")
 @optional_values.schedule_options
 @url_option
 @json_option
@@ -235,12 +228,7 @@ def set_schedule(
     return 0
 
 
-@schedules.command(
-    epilog=examples(
-        "windlass schedules pause shop:app report",
-        "windlass schedules pause --url sqlite:///jobs.db report",
-    )
-)
+@schedules.command(epilog=_examples("pause"))
 @_names
 @url_option
 @json_option
@@ -252,12 +240,7 @@ def pause(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     return 0
 
 
-@schedules.command(
-    epilog=examples(
-        "windlass schedules resume shop:app report",
-        "windlass schedules resume --url sqlite:///jobs.db report",
-    )
-)
+@schedules.command(epilog=_examples("resume"))
 @_names
 @url_option
 @json_option
@@ -273,12 +256,7 @@ def resume(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     return 0
 
 
-@schedules.command(
-    epilog=examples(
-        "windlass schedules trigger shop:app report",
-        "windlass schedules trigger --url sqlite:///jobs.db report --json",
-    )
-)
+@schedules.command(epilog=_examples("trigger", "--json"))
 @_names
 @url_option
 @json_option
@@ -330,12 +308,7 @@ def remove(words: tuple[str, ...], url: str | None, *, cancel_runs: bool, yes: b
     return 0
 
 
-@schedules.command(
-    epilog=examples(
-        "windlass schedules reset shop:app report",
-        "windlass schedules reset --url sqlite:///jobs.db report",
-    )
-)
+@schedules.command(epilog=_examples("reset"))
 @_names
 @url_option
 @json_option
@@ -347,12 +320,7 @@ def reset(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     return 0
 
 
-@schedules.command(
-    epilog=examples(
-        "windlass schedules delete shop:app report",
-        "windlass schedules delete --url sqlite:///jobs.db report --yes",
-    )
-)
+@schedules.command(epilog=_examples("delete", "--yes"))
 @_names
 @_yes
 @url_option

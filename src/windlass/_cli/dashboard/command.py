@@ -32,13 +32,7 @@ _PORT = 8383
 )
 @target_argument
 @url_option
-@click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    metavar="ADDRESS",
-    help="Address to listen on.",
-)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -54,9 +48,7 @@ _PORT = 8383
     help="A user or token, instead of the setting dashboard_auth. Repeat for more.",
 )
 @click.option("--read-only", is_flag=True, help="Make every user a viewer.")
-@click.option(
-    "--title", default="Windlass", show_default=True, metavar="TEXT", help="Title of the pages."
-)
+@click.option("--title", default="Windlass", show_default=True, help="Title of the pages.")
 @click.option(
     "--root-path",
     default="",

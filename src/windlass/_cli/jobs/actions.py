@@ -55,7 +55,9 @@ def _many(command: Callable[..., int]) -> Callable[..., int]:
         ),
         filter_options,
         click.option(
-            "--limit", type=click.IntRange(1), metavar="N", help="With --all: at most N jobs."
+            "--limit",
+            type=click.IntRange(1),
+            help="With --all: change at most this number of jobs.",
         ),
         click.option("--dry-run", is_flag=True, help="With --all: count jobs and change nothing."),
         _yes,
@@ -135,7 +137,6 @@ async def _cancel(app: Windlass, name: str) -> str:
     "--reason",
     default="discarded by an operator",
     show_default=True,
-    metavar="TEXT",
     help="Stored with the job.",
 )
 @_many

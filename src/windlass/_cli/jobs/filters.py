@@ -60,7 +60,9 @@ _OPTIONS = (
     click.option("--frame", metavar="PLACE", help="Only jobs whose last error was raised here."),
     click.option("--created-from", metavar=_AT, help="Only jobs enqueued at this time or later."),
     click.option("--created-until", metavar=_AT, help="Only jobs enqueued before this time."),
-    click.option("--finished-from", metavar=_AT, help="Only jobs that ended at this time or later."),
+    click.option(
+        "--finished-from", metavar=_AT, help="Only jobs that ended at this time or later."
+    ),
     click.option("--finished-until", metavar=_AT, help="Only jobs that ended before this time."),
     click.option(
         "--search", metavar="TEXT", help="Only jobs with this text in arguments or last error."

@@ -94,18 +94,17 @@ def schedule_options(command: Command) -> Command:
         command,
         click.option(
             "--missed",
-            metavar="skip|one|all",
-            help="Slots that passed while no worker ran: run none, the latest or all of them.",
+            help="Slots that passed while no worker ran: skip, one (run the latest) or all.",
         ),
         click.option(
-            "--most-missed", type=int, metavar="N", help="With --missed all: run at most N slots."
+            "--most-missed", type=int, help="With --missed all: run at most this number of slots."
         ),
         click.option(
             "--overlap",
             type=_OVERLAP,
             metavar=_OVERLAP.name,
-            help="A slot that comes while a run is active: no job, a job that waits its turn, both "
-            "run, or up to N run.",
+            help="A slot that comes while a run is active: skip it, queue it behind the run, allow "
+            "both, or allow up to N runs.",
         ),
         click.option(
             "--jitter",

@@ -35,9 +35,7 @@ target_argument = click.argument("target", metavar="[MODULE:APP]", required=Fals
 url_option = click.option(
     "--url", metavar="URL", help="Use this storage, without an app. Default: WINDLASS_URL."
 )
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON on standard output."
-)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 
 
 class Target(NamedTuple):
@@ -60,12 +58,12 @@ def target_and_name(words: tuple[str, ...], url: str | None, what: str) -> tuple
         case (name,) if ":" not in name or url is not None or "WINDLASS_URL" in os.environ:
             return target_of(None, url), name
         case (app,):
-            message = f"name the {what} after the app: {app} {what.upper()}"
+            message = f"give the {what} after the app: {app} {what.upper()}"
             raise click.UsageError(message)
         case (app, name):
             return target_of(app, url), name
         case ():
-            message = f"name the {what}: [MODULE:APP] {what.upper()}"
+            message = f"give the {what}: [MODULE:APP] {what.upper()}"
             raise click.UsageError(message)
         case _:
             message = f"one {what} at a time, got {' '.join(words)}"

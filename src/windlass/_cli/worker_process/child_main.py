@@ -65,8 +65,8 @@ async def _no_memory() -> NoReturn:
     from windlass.errors import AppClosed
 
     message = (
-        "memory:// lives in the worker's process and this is a child of it: what is enqueued here "
-        "would reach nobody. Use await ctx.enqueue(task.call(...)), or sqlite:///jobs.db"
+        "memory:// exists only in the worker's process, and this is a child process of it: a job "
+        "enqueued here would never run. Use await ctx.enqueue(task.call(...)), or sqlite:///jobs.db"
     )
     raise AppClosed(message)
 

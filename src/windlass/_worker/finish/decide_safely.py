@@ -43,7 +43,7 @@ def decide_safely(
     except BaseException as error:
         log.exception(
             "the rules of task %s raised when job %s ended; correct them (its backoff, for "
-            "example), then requeue what failed",
+            "example), then requeue the failed jobs",
             job.task,
             job.claim.job,
         )

@@ -44,6 +44,6 @@ class CancelPoller:
                 for claim in await self._store.cancel_requests(self._worker()):
                     self._runner.stop(claim, StopCause.CANCEL)
         except StorageError as error:
-            log.debug("cannot look for cancel requests now: %s", error)
+            log.debug("cannot read cancel requests: %s", error)
         finally:
             self.task = None

@@ -189,7 +189,7 @@ class Runner:
         try:
             self._on_end(run, outcome)
         except Exception:
-            log.exception("job %s: the end of its run could not be noted", run.job.claim.job)
+            log.exception("job %s: the end of its run could not be recorded", run.job.claim.job)
             # Not ours any more: the next beat finds the claim, and it is given back.
             self.active.pop(run.job.claim, None)
 

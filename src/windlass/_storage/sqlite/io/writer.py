@@ -200,13 +200,13 @@ class _Submissions(abc.ABC):
         path, since = self.transactor.source.path, self.transactor.waiting_since
         if since is None:
             return StoreBusy(
-                f"{path} has more to write than it can: this was not begun in time and was given "
-                f"up. Nothing of it was written; try again when there is less to do."
+                f"{path} has too many writes waiting: this one did not start in time and was "
+                f"dropped. Nothing was written; try again when there is less load."
             )
         return StoreBusy(
             f"{path} has been locked by another process for {monotonic() - since:.1f} s. Nothing "
-            f"was written; find who holds it (a stopped process, a database browser with an open "
-            f"transaction) and try again."
+            f"was written; find the process that holds it (a stopped process, a database browser "
+            f"with an open transaction) and try again."
         )
 
     def _group(self, *, patience: float, seconds: float) -> list[tuple[_Ticket, Any]]:
@@ -326,7 +326,7 @@ class Writer(_Submissions):
             left = self._line.clear()
             self._deliver([(ticket, FailedOp(self._busy())) for ticket in left])
             log.warning(
-                "closed %s without waiting any longer for its lock; %d writes were given up",
+                "closed %s without waiting any longer for its lock; %d writes were dropped",
                 self.transactor.source.path,
                 len(left),
             )
