@@ -272,7 +272,7 @@ class KeyConflict(WindlassError):
         told = _DIGEST.sub(r"\1***", key)
         super().__init__(
             f"The unique key {told!r} is held by job {holder}. Wait for it to finish, or cancel "
-            f"it; a call can take that job for its own with on_conflict='reuse'."
+            f"it. With on_conflict='reuse' the call returns that job instead."
         )
         self.key: str = key
         self.holder: str = holder
@@ -314,7 +314,7 @@ class BreakerUnknown(WindlassError, LookupError):
     def __init__(self, task: str, known: Collection[str]) -> None:
         super().__init__(
             f"Task {task!r} has no breaker here.{suggestion(task, known)} Give it one with "
-            f"@app.task(breaker=True); it is stored when a worker of it starts, or its first job."
+            f"@app.task(breaker=True). It is stored when a worker starts, or with its first job."
         )
         self.task = task
 
@@ -323,7 +323,7 @@ class ScheduleUnknown(WindlassError, LookupError):
     """No schedule has this name."""
 
     def __init__(self, name: str, known: Collection[str]) -> None:
-        names = f" There is {', '.join(sorted(known))}." if known else " There is none yet."
+        names = f" Known: {', '.join(sorted(known))}." if known else " No schedule is stored yet."
         super().__init__(f"no schedule {name!r}.{suggestion(name, known)}{names}")
 
 
@@ -332,7 +332,7 @@ class ScheduleExists(WindlassError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"there is a schedule {name!r} already: change it, or give the new one another name"
+            f"schedule {name!r} already exists: change it, or give the new one another name"
         )
 
 
@@ -419,8 +419,8 @@ class ResultTimeout(ResultError, TimeoutError):
     def __init__(self, job_id: str, state: str) -> None:
         super().__init__(
             job_id,
-            f"Job {job_id} is still {state}. The job goes on; wait again with a longer timeout, "
-            f"or check that a worker serves its queue.",
+            f"Job {job_id} is still {state}. Wait again with a longer timeout, or check that a "
+            f"worker serves its queue.",
         )
         self.state = state
 

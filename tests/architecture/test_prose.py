@@ -6,12 +6,10 @@ import pytest
 
 from tests.architecture.exceptions import check
 from tests.architecture.prose.measure import Measure, Page, Passage, measure
-from tests.architecture.prose.texts import every_page, markdown
+from tests.architecture.prose.texts import every_page, markdown, templates
 
 TO_REWRITE = dict.fromkeys(
     [
-        "help",
-        "templates",
         "windlass",
         "windlass.errors",
         "windlass.storage",
@@ -60,3 +58,9 @@ def test_code_tables_and_links_are_read_as_people_read_them() -> None:
     assert [one.text for one in page.passages] == [
         *("Limits", "Set X here.", "Option", "Effect", "X", "Stops it")
     ]
+
+
+def test_texts_in_expressions_of_templates_are_read() -> None:
+    said = {one.text for one in templates().passages}
+    assert "No worker yet" in said
+    assert not any("async def" in text for text in said)

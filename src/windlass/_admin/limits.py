@@ -54,7 +54,7 @@ class LimitAdmin:
         The change holds until a deploy changes the numbers in the code. A restart keeps it.
         """
         if rate is UNSET and concurrency is UNSET:
-            message = f"say what limit {name!r} should be: rate=Rate(n, per) or concurrency=n"
+            message = f"nothing to set on limit {name!r}: give rate=Rate(n, per) or concurrency=n"
             raise InvalidArgument(message)
         store = (await self._session.storage()).limits
         old = await _spec(store, name)
@@ -62,8 +62,8 @@ class LimitAdmin:
         concurrency = old.concurrency if isinstance(concurrency, UnsetType) else concurrency
         if rate is None and concurrency is None:
             message = (
-                f"limit {name!r} would have neither rate nor concurrency, and limit nothing: "
-                f"leave one of them, or take the limit from its tasks"
+                f"limit {name!r} would have neither rate nor concurrency: keep one of them, or "
+                f"remove the limit from its tasks"
             )
             raise InvalidArgument(message)
         new = Limit(name, rate, concurrency).spec  # refuses what no task could ask for

@@ -79,10 +79,10 @@ class PluginAdmin:
         found = installed.get(name)
         if found is None:
             near = suggestion(name, installed)
-            offered = " Its package is there, and the settings do not name it."
+            offered = " Its package is installed, but the settings do not name it."
             message = (
                 f"no plugin {name!r} is installed.{near}{offered if name in installable() else ''} "
-                f"Here: {', '.join(sorted(installed))}"
+                f"Installed: {', '.join(sorted(installed))}"
             )
             raise PluginUnknown(message)
         return await self._report(found)

@@ -89,7 +89,7 @@ async def _stored(storage: Storage, ids: Sequence[JobId]) -> dict[JobId, JobReco
 
 
 def _broken(found: UnreadableSchedule) -> ScheduleReport:
-    fix = "Delete it, or declare it anew"
+    fix = "Delete or redeclare it"
     problem = f"it cannot be read: {found.problem}. {fix}"
     return ScheduleReport(name=found.row.name, state="broken", problem=problem)
 

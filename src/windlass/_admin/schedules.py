@@ -201,7 +201,8 @@ class ScheduleAdmin:
         given: dict[str, Any] = {**options}
         _check_options(given)
         if not given and call is None:
-            message = f"say what to change of schedule {name!r}: call, {', '.join(_EDITABLE)}"
+            options_of = ", ".join(_EDITABLE)
+            message = f"nothing to change on schedule {name!r}: give call, {options_of}"
             raise InvalidArgument(message)
         storage = await self._session.storage()
         edits = self._recorded(storage, "change", name, ", ".join(given) or "call")
@@ -276,7 +277,7 @@ class ScheduleAdmin:
     ) -> NewJob | None:
         old, settings = outline.job, self._session.settings
         if old is None:
-            message = f"{name} is a chore of Windlass itself: it makes no calls"
+            message = f"{name} is a chore of Windlass: it has no call"
             raise InvalidArgument(message)
         breaker = any(use.name == breaker_name(old.task) for use in old.limits)
         plan, specs = plan_schedule(name, outline, call, settings, breaker=breaker)

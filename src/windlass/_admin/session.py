@@ -53,5 +53,5 @@ def check_changes(given: Mapping[str, object], what: str) -> dict[str, Any]:
     """Keep the options that were given; refuse a change without any."""
     changes = {name: value for name, value in given.items() if value is not UNSET}
     if not changes:
-        raise InvalidArgument(f"say what to change of {what}: {', '.join(given)}")
+        raise InvalidArgument(f"nothing to change on {what}: give {', '.join(given)}")
     return changes

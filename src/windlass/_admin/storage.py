@@ -92,7 +92,7 @@ class StorageAdmin:
         target = await StorageOpener(settings).open()
         try:
             if not target.shared:
-                message = f"{redacted_url(url)} ends with this call: name a storage that stays"
+                message = f"{redacted_url(url)} ends with this call: name a storage that persists"
                 raise CopyRefused(message)
             return await copy(source, target, resume=resume, progress=progress or _say_nothing)
         finally:

@@ -81,13 +81,13 @@ def _check(worker: str, rows: dict[str, WorkerRecord], duty: Duty) -> None:
         became = "is not known" if row is None else f"is {row.state.value}"
         near = "" if row is not None else suggestion(worker, live)
         message = (
-            f"Worker {shown(worker)} {became}.{near} Those that work here: "
-            f"{shell_command('workers', 'list')}"
+            f"Worker {shown(worker)} {became}.{near} {shell_command('workers', 'list')} shows all "
+            f"workers"
         )
         raise InvalidArgument(message)
     if row.duty is Duty.STOP and duty is not Duty.STOP:
         message = (
-            f"Worker {shown(worker)} was told to stop, and that is not taken back. Start another: "
+            f"Worker {shown(worker)} is stopping, which cannot be undone. Start another: "
             f"{shell_command('worker', 'MODULE:APP')}"
         )
         raise InvalidArgument(message)

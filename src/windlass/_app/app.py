@@ -69,8 +69,8 @@ def _warn_of_other_url(url: str) -> None:
     named = os.environ.get("WINDLASS_URL")
     if named and named != url:
         log.warning(
-            "WINDLASS_URL is %s, but the code says Windlass(%r), which wins. Write Windlass() in "
-            "the code to use WINDLASS_URL, or unset the variable",
+            "WINDLASS_URL is %s, but the code has Windlass(%r), which takes precedence. Write "
+            "Windlass() in the code to use WINDLASS_URL, or unset the variable",
             redacted_url(named),
             redacted_url(url),
         )

@@ -99,7 +99,7 @@ class _LoopThread:
             self._background.discard(task)
             self.end()
             if not task.cancelled() and (error := task.exception()) is not None:
-                log.debug("something in the background went wrong: %s", error)
+                log.debug("a background task failed: %s", error)
 
         self.loop.call_soon_threadsafe(begin)
 

@@ -44,8 +44,8 @@ class Workers:
         if isinstance(queues, Mapping):
             if others:
                 message = (
-                    "others (--others) is for queues that share their slots, and these have slots "
-                    "of their own: name the others with theirs, or leave the numbers out"
+                    "others (--others) is for queues that share their slots, and each of these "
+                    "has its slots: name the others with theirs, or leave the numbers out"
                 )
                 raise ConfigError(message)
             given["queues"] = dict(queues)

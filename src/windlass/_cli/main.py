@@ -22,71 +22,63 @@ class _CommandEntry(NamedTuple):
 
 
 _COMMANDS = {
-    "worker": _CommandEntry(
-        "windlass._cli.commands.worker:worker", "Run the jobs of an app until told to stop."
-    ),
+    "worker": _CommandEntry("windlass._cli.commands.worker:worker", "Run jobs until stopped."),
     "demo": _CommandEntry(
-        "windlass._cli.demo.command:demo", "See it work: a small shop's jobs, on a scratch file."
+        "windlass._cli.demo.command:demo", "Run the jobs of an example shop on a temporary file."
     ),
     "jobs": _CommandEntry(
-        "windlass._cli.jobs.command:jobs", "Find jobs, explain them, run them again, stop them."
+        "windlass._cli.jobs.command:jobs", "List, inspect, requeue and cancel jobs."
     ),
     "workers": _CommandEntry(
-        "windlass._cli.commands.workers:workers", "Look at workers, let them rest, stop them."
+        "windlass._cli.commands.workers:workers", "List, pause and stop workers."
     ),
     "queues": _CommandEntry(
-        "windlass._cli.commands.queues:queues", "Look at queues, pause them, change them."
+        "windlass._cli.commands.queues:queues", "List, pause and configure queues."
     ),
     "limits": _CommandEntry(
-        "windlass._cli.commands.limits:limits", "Look at limits and change their numbers."
+        "windlass._cli.commands.limits:limits", "List and change rate and concurrency limits."
     ),
     "breakers": _CommandEntry(
-        "windlass._cli.commands.breakers:breakers", "Look at circuit breakers, close them."
+        "windlass._cli.commands.breakers:breakers", "List, reset and change circuit breakers."
     ),
     "schedules": _CommandEntry(
         "windlass._cli.commands.schedules:schedules",
-        "Look at schedules, run them now, change them.",
+        "List, trigger, pause and change schedules.",
     ),
     "errors": _CommandEntry(
-        "windlass._cli.commands.errors:errors", "What goes wrong, and where; run it again."
+        "windlass._cli.commands.errors:errors", "Show failures grouped by cause."
     ),
-    "top": _CommandEntry(
-        "windlass._cli.top.command:top", "Watch queues, workers and errors, live."
-    ),
+    "top": _CommandEntry("windlass._cli.top.command:top", "Watch queues, workers and errors live."),
     "doctor": _CommandEntry(
-        "windlass._cli.commands.doctor:doctor", "Look for what hurts, and how to mend it."
+        "windlass._cli.commands.doctor:doctor", "Check for problems and suggest fixes."
     ),
-    "audit": _CommandEntry("windlass._cli.commands.audit:audit", "See who has ordered what."),
+    "audit": _CommandEntry("windlass._cli.commands.audit:audit", "Show the audit log."),
     "plugins": _CommandEntry(
-        "windlass._cli.commands.plugins:plugins", "Look at plugins, and what they may do."
+        "windlass._cli.commands.plugins:plugins", "Show plugins and their permissions."
     ),
-    "db": _CommandEntry(
-        "windlass._cli.commands.db:db", "Make a storage ready, say what it is, move it elsewhere."
-    ),
-    "dashboard": _CommandEntry(
-        "windlass._cli.dashboard.command:dashboard", "See everything in a browser, and act."
-    ),
-    "bench": _CommandEntry("windlass._cli.bench.command:bench", "Measure it on this machine."),
+    "db": _CommandEntry("windlass._cli.commands.db:db", "Migrate, inspect and copy a storage."),
+    "dashboard": _CommandEntry("windlass._cli.dashboard.command:dashboard", "Serve the dashboard."),
+    "bench": _CommandEntry("windlass._cli.bench.command:bench", "Measure throughput and latency."),
     "completion": _CommandEntry(
-        "windlass._cli.commands.completion:completion", "Let the shell complete commands and names."
+        "windlass._cli.commands.completion:completion", "Print a completion script for your shell."
     ),
 }
 
 _START = """\
 First steps:
 
-  windlass demo                        what it does, in ten seconds
+  windlass demo                        see it work, in ten seconds
   windlass worker shop:app             run the jobs of `app` in shop.py
-  windlass worker shop:app --help      queues, slots, processes, signals, exit codes
-  windlass queues list shop:app        what waits, runs, is paused or cools down
-  windlass jobs explain shop:app ID    why a job is not running
-  windlass top shop:app                how things stand, live
-  windlass doctor shop:app             what hurts, and how to mend it
+  windlass worker --help               queues, slots, processes, signals, exit codes
+  windlass queues list shop:app        count waiting and running jobs
+  windlass jobs explain shop:app ID    find out why a job is not running
+  windlass top shop:app                watch queues, workers and errors
+  windlass doctor shop:app             check for problems
 """
 
 
 class _LazyGroup(SuggestingGroup):
-    """Knows its commands by name and one line; what they need is imported when they run."""
+    """Lists its commands without importing them. A command is imported when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- click's signature
         return list(_COMMANDS)
@@ -126,18 +118,18 @@ class _LazyGroup(SuggestingGroup):
 @click.version_option(__version__, "-V", "--version", message="windlass %(version)s")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Background jobs that survive a crash."""
+    """Background jobs for Python."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The console script. The answer is the exit code: 1 for anything that was asked wrongly."""
+    """Run the console script and return its exit code: 1 for a wrong command line."""
     _fill_standard_descriptors()
     if "_WINDLASS_COMPLETE" in os.environ:
         importlib.import_module(
             "windlass._cli.commands.completion"
-        )  # teaches click our ways with a shell
+        )  # registers our completion class with click
     try:
         answer: Any = cli.main(arguments, prog_name="windlass", standalone_mode=False)
     except click.exceptions.Abort:
@@ -152,8 +144,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _fill_standard_descriptors() -> None:
-    """Started with one of them closed (``2>&-``), the next file opened would take its number:
-    whatever writes errors would write them into a database, and libuv aborts.
+    """Open those that are closed (``2>&-``) on the null device.
+
+    Otherwise the next file opened takes the number: errors would be written into a database, and
+    libuv aborts.
     """
     for number in (0, 1, 2):
         try:

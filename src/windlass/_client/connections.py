@@ -156,8 +156,8 @@ class Connections:
         self._pid = os.getpid()
         if not self.opener.shared:
             self.refuse(
-                "memory:// lives in one process and this is a forked child: its jobs would reach "
-                "nobody. Use sqlite:///jobs.db for several processes."
+                "memory:// belongs to one process, and this is a forked child: its jobs would "
+                "never run. Use sqlite:///jobs.db for several processes."
             )
         keep_open(*self._open.values())
         self._open.clear()

@@ -124,7 +124,7 @@ class EventJournal:
 
     def _away(self, error: Exception) -> None:
         if not self._failing:
-            log.warning("events cannot be stored yet, trying on: %s", error)
+            log.warning("events cannot be stored, retrying: %s", error)
         self._failing = True
 
     async def _records(

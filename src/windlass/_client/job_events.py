@@ -53,4 +53,4 @@ async def publish_expired_events(storage: Storage, bus: Bus, jobs: Sequence[JobI
     try:
         await publish_action_events(storage, bus, Verb.EXPIRE, jobs)
     except StorageError as error:
-        log.debug("cannot tell of %d expired jobs: %s", len(jobs), error)
+        log.debug("cannot publish the events of %d expired jobs: %s", len(jobs), error)

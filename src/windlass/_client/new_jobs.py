@@ -30,8 +30,8 @@ def check_calls(calls: Sequence[Call[Any]]) -> None:
     """Refuse what cannot, or should not, go into one transaction."""
     if len(calls) > _MOST:
         message = (
-            f"enqueue_many got {len(calls):,} calls, and one transaction keeps every other "
-            f"writer out. Enqueue them in slices of at most {_MOST:,}."
+            f"enqueue_many got {len(calls):,} calls, and one transaction blocks every other "
+            f"writer. Enqueue them in slices of at most {_MOST:,}."
         )
         raise InvalidArgument(message)
     for call in calls:

@@ -47,7 +47,7 @@ class ResultWaiter:
 
     async def close(self) -> None:
         """Stop looking; whoever still waits is told."""
-        self._fail(AppClosed("the app was closed while a result was awaited; the job goes on"))
+        self._fail(AppClosed("the app was closed while a result was awaited; the job continues"))
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -48,10 +48,9 @@ class Outbox:
         scheme = check_url(self._settings.url)
         if scheme not in TRANSACTIONAL:
             message = (
-                f"connection= puts a job into a PostgreSQL transaction of yours, and the jobs of "
-                f"this app are in {scheme}://, which has no part in it. Use postgresql:// "
-                f"for them, in the same database; or leave connection= out and enqueue after "
-                f"your commit."
+                f"connection= stores a job in your PostgreSQL transaction, and the jobs of this "
+                f"app are in {scheme}://. Use postgresql:// for them, in the same database; or "
+                f"leave connection= out and enqueue after your commit."
             )
             raise ConfigError(message)
         return self._connections.opener.transactions()

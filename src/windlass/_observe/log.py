@@ -156,9 +156,9 @@ class _LoggedEvent:
                 return printable(f"enqueued {enqueued.job} {enqueued.task} on {enqueued.queue}")
             case QueueCooled() as cooled:
                 return printable(
-                    f"queue {cooled.queue} rests for {brief(cooled.until - cooled.at)}, until "
-                    f"{cooled.until.astimezone():%H:%M:%S}: job {cooled.job} ({cooled.task}) was "
-                    f"throttled"
+                    f"queue {cooled.queue} is cooling down for {brief(cooled.until - cooled.at)}, "
+                    f"until {cooled.until.astimezone():%H:%M:%S}: job {cooled.job} "
+                    f"({cooled.task}) was throttled"
                 )
             case WorkerChanged() as changed:
                 return printable(f"worker {changed.worker} {changed.what} {changed.detail}".strip())

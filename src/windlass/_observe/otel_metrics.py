@@ -69,34 +69,36 @@ class OtelMetrics:
         self._sent = meter.create_counter(
             "messaging.client.sent.messages",
             "{message}",
-            "Jobs that this process has stored, or tried to.",
+            "Jobs that this process enqueued, or tried to.",
         )
         self._consumed = meter.create_counter(
-            "messaging.client.consumed.messages", "{message}", "Runs that began in this process."
+            "messaging.client.consumed.messages", "{message}", "Runs that started in this process."
         )
         self._stored = meter.create_histogram(
             "messaging.client.operation.duration",
             "s",
-            "What storing jobs took.",
+            "Time to enqueue jobs.",
             explicit_bucket_boundaries_advisory=_BUCKETS,
         )
         self._ran = meter.create_histogram(
             "messaging.process.duration",
             "s",
-            "From started to ended.",
+            "Time between start and end of a run.",
             explicit_bucket_boundaries_advisory=_BUCKETS,
         )
-        self._waited = meter.create_histogram("windlass.job.wait", "s", "From due to started.")
+        self._waited = meter.create_histogram(
+            "windlass.job.wait", "s", "Time between due and start."
+        )
         self._ended = meter.create_counter(
-            "windlass.run.ended", "{run}", "Runs that ended, by what became of the job."
+            "windlass.run.ended", "{run}", "Runs that ended, by outcome."
         )
         self._missed = meter.create_counter(
             "windlass.run.missed",
             "{run}",
-            "Jobs given back because this process lacks the task or their arguments do not fit.",
+            "Jobs released because this process lacks the task or their arguments do not fit.",
         )
         self._cooled = meter.create_counter(
-            "windlass.queue.cooled", "{time}", "Cool-downs begun by a throttled job."
+            "windlass.queue.cooled", "{time}", "Cool-downs that a throttled job started."
         )
         self._observe(meter, slots, backlog)
         bus.subscribe(self)
@@ -123,8 +125,8 @@ class OtelMetrics:
 
         gauge = meter.create_observable_gauge
         gauge("windlass.slots", [total], "{slot}", "Slots of this process's workers.")
-        gauge("windlass.slots.busy", [busy], "{slot}", "Those that hold a running job.")
-        gauge("windlass.jobs", [jobs], "{job}", "Jobs in the store, in the whole cluster.")
+        gauge("windlass.slots.busy", [busy], "{slot}", "Slots with a running job.")
+        gauge("windlass.jobs", [jobs], "{job}", "Jobs in the store, of all processes.")
 
     def __call__(self, event: Event) -> None:
         """Count one event."""

@@ -140,22 +140,24 @@ class _Families:
                 f"windlass_{name}_seconds", says, job, registry=registry, buckets=_BUCKETS
             )
 
-        self.enqueued = counter("jobs_enqueued", "Jobs stored by this process.", job)
-        self.started = counter("runs_started", "Runs that began in this process.", job)
-        self.ended = counter(
-            "runs_ended", "Runs that ended, by what became of the job.", (*job, "outcome")
-        )
+        self.enqueued = counter("jobs_enqueued", "Jobs that this process enqueued.", job)
+        self.started = counter("runs_started", "Runs that started in this process.", job)
+        self.ended = counter("runs_ended", "Runs that ended, by outcome.", (*job, "outcome"))
         self.ordered = counter(
-            "jobs_ordered", "Jobs changed by order while nothing ran them.", (*job, "outcome")
+            "jobs_ordered",
+            "Jobs changed by an operator or a program while they did not run.",
+            (*job, "outcome"),
         )
         self.missed = counter(
             "runs_missed",
-            "Jobs given back because this process lacks the task or their arguments do not fit.",
+            "Jobs released because this process lacks the task or their arguments do not fit.",
             job,
         )
-        self.cooled = counter("queue_cooled", "Cool-downs begun by a throttled job.", ("queue",))
-        self.waited = timer("job_wait", "From due to started.")
-        self.ran = timer("job_run", "From started to ended.")
+        self.cooled = counter(
+            "queue_cooled", "Cool-downs that a throttled job started.", ("queue",)
+        )
+        self.waited = timer("job_wait", "Seconds between due and start.")
+        self.ran = timer("job_run", "Seconds between start and end of a run.")
 
 
 class _TaskMetrics:
@@ -205,7 +207,7 @@ class _ScrapeState(Collector):
 
     def _of_process(self, busy: int, total: int) -> Iterator[Metric]:
         yield GaugeMetricFamily("windlass_slots", "Slots of this process's workers.", total)
-        yield GaugeMetricFamily("windlass_slots_busy", "Those that hold a running job.", busy)
+        yield GaugeMetricFamily("windlass_slots_busy", "Slots with a running job.", busy)
 
     def _of_queues(self, rows: Rows) -> Iterator[Metric]:
         jobs: dict[tuple[str, str], int] = defaultdict(int)
@@ -219,16 +221,16 @@ class _ScrapeState(Collector):
                 if queue != OTHER and row.get(what) is not None:
                     values[queue] = float(row[what])
         family = GaugeMetricFamily(
-            "windlass_jobs", "Jobs in the store, in the whole cluster.", labels=("queue", "state")
+            "windlass_jobs", "Jobs in the store, of all processes.", labels=("queue", "state")
         )
         for labels, count in jobs.items():
             family.add_metric(labels, count)
         yield family
         for what, says in (
-            ("paused", "1 while nothing of the queue starts because it is paused."),
-            ("cooling", "1 while it rests after a throttled job."),
-            ("max_running", "The most of it that may run in the whole cluster."),
-            ("workers", "Live workers that serve it; 0: its jobs wait."),
+            ("paused", "1 while the queue is paused."),
+            ("cooling", "1 while the queue is cooling down after a throttled job."),
+            ("max_running", "Jobs of the queue that may run at once, over all workers."),
+            ("workers", "Live workers that serve the queue."),
         ):
             family = GaugeMetricFamily(f"windlass_queue_{what}", says, labels=("queue",))
             for queue, value in holds[what].items():

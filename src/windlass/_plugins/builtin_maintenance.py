@@ -38,8 +38,8 @@ class Upkeep(Protocol):
 
 
 class Maintenance:
-    """Keeps the storage small and quick: deletes jobs that were kept long enough, discards
-    expired ones, and does what the backend needs now and then.
+    """Deletes jobs after their retention, discards expired jobs, and maintains the storage:
+    checkpoints, vacuum and statistics.
     """
 
     name = OURS

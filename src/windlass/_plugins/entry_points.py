@@ -27,8 +27,8 @@ def load_plugin(name: str) -> Plugin:
         offered = f" Installed packages offer {', '.join(sorted(found))}." if found else ""
         message = (
             f"plugins names {name!r}, and no installed package has an entry point of that name in "
-            f"group {GROUP!r}.{suggestion(name, found)}{offered} Install the package, or take the "
-            f"name out of the settings"
+            f"group {GROUP!r}.{suggestion(name, found)}{offered} Install the package, or remove "
+            f"the name from the settings"
         )
         raise ConfigError(message)
     point = found[name]
@@ -36,15 +36,15 @@ def load_plugin(name: str) -> Plugin:
         made: Any = point.load()
     except (ImportError, AttributeError) as error:
         message = (
-            f"plugin {name!r} cannot be loaded from {point.value!r}: {error}. Mend its package, or "
-            f"take the name out of the settings"
+            f"plugin {name!r} cannot be loaded from {point.value!r}: {error}. Fix its package, or "
+            f"remove the name from the settings"
         )
         raise ConfigError(message) from error
     plugin: Any = made() if inspect.isclass(made) or inspect.isfunction(made) else made
     if getattr(plugin, "name", name) != name:
         message = (
-            f"entry point {name!r} leads to a plugin that calls itself {plugin.name!r}: both need "
-            f"the same name, so that what is granted to one is not used by another"
+            f"entry point {name!r} leads to a plugin named {plugin.name!r}: both need the same "
+            f"name, because grants are given by name"
         )
         raise ConfigError(message)
     found_plugin: Plugin = plugin

@@ -22,9 +22,8 @@ def check_grants(plugin: str, brought: PluginContents, grants: Grants) -> None:
     if lacking:
         listed = "; ".join(f"{name} ({why})" for name, why in lacking)
         raise NotGranted(
-            f"plugin {plugin!r} is not installed, because it needs what it was not granted: "
-            f"{listed}. Grant it, app.install(…, grants=Grants(…)), or do without the plugin: "
-            f"nothing of it remains."
+            f"plugin {plugin!r} is not installed, because these grants are missing: {listed}. "
+            f"Grant them, app.install(…, grants=Grants(…)), or leave the plugin out."
         )
 
 

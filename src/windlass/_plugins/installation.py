@@ -106,7 +106,7 @@ class Plugins(Mapping[str, Installed]):
         if name in self:
             message = (
                 f"a plugin {name!r} is installed already: await app.uninstall({name!r}) first, or "
-                f"give the second one a name of its own"
+                f"give the second one another name"
             )
             raise DefinitionError(message)
         return self._install(name, plugin, grants)
@@ -116,7 +116,7 @@ class Plugins(Mapping[str, Installed]):
         plugin = self.get(name)
         if plugin is None:
             near, known = suggestion(name, self), ", ".join(self)
-            raise PluginUnknown(f"no plugin {name!r} is installed.{near} Here: {known}")
+            raise PluginUnknown(f"no plugin {name!r} is installed.{near} Installed: {known}")
         if plugin.schedules:  # first: a store that is away leaves everything as it was
             storage = await self._connections.storage()
             book = Schedules(storage.schedules, storage.now, self._connections.new_job_ids)
@@ -209,5 +209,5 @@ async def _hold_schedules(book: Schedules, store: ScheduleStore, names: Collecti
         answers = await store.write(writes) if writes else ()
         if all(answer.what is not Written.STALE for answer in answers):
             return
-    message = "the plugin's schedules changed again and again while being stopped: try again"
+    message = "the plugin's schedules kept changing while they were being held: try again"
     raise StoreBusy(message)

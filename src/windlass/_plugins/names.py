@@ -20,8 +20,8 @@ def check_plugin_name(name: object) -> str:
     """Stands before a dot in the names of its tasks, schedules and limits."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         message = (
-            f"a plugin's name is a letter, then letters, digits, _ or -, at most 64 of them, and "
-            f"stands before the dot in what it brings; got {shown(name)}"
+            f"a plugin's name is a letter, then letters, digits, _ or -, at most 64 of them. It "
+            f"is the prefix of the names of its tasks; got {shown(name)}"
         )
         raise InvalidArgument(message)
     return name

@@ -56,7 +56,7 @@ class PluginTask(Task[..., Any]):
         if not installed:
             message = (
                 f"plugin {self._scope.plugin!r} is not installed here, so task {self.name!r} takes "
-                f"no jobs: app.install(…) comes first"
+                f"no jobs: call app.install(…) first"
             )
             raise PluginUnknown(message)
         for call in calls:
@@ -77,7 +77,7 @@ class PluginTask(Task[..., Any]):
         if unique is not None and not unique.key.startswith(own):
             message = (
                 f"a job of {self.name!r} asks for a unique key of the whole application "
-                f"(scope='global'), and a plugin has keys of its own only: leave scope out"
+                f"(scope='global'), and a plugin may use only its own keys: leave scope out"
             )
             raise NotGranted(message)
         if not self._bounds <= {use.name for use in call.limits}:

@@ -195,8 +195,8 @@ class Registrar:
     def _check_open(self) -> None:
         if not self._open:
             message = (
-                f"plugin {self._scope.plugin!r} is installed, and its registrar takes nothing "
-                f"more: say everything in register(), or uninstall the plugin and install it again"
+                f"plugin {self._scope.plugin!r} is installed, and its registrar is closed: "
+                f"register everything in register(), or uninstall and install the plugin again"
             )
             raise DefinitionError(message)
 

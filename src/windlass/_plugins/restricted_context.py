@@ -112,7 +112,7 @@ class _ReadOnlyToken(CancelToken, kw_only=True):
     _token: CancelToken
 
     def set(self) -> None:
-        message = "a plugin does not end runs: raise an error in your own, or return"
+        message = "a plugin cannot end runs: raise an error in your own, or return"
         raise NotGranted(message)
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -135,9 +135,9 @@ class _RestrictedHost(ContextHost):
     @property
     def state(self) -> Any:
         message = (
-            f"plugin {self._scope.plugin!r} asks for ctx.state, which is its host's own. What a "
-            f"plugin needs is a service: app.services.attach('name', …) and "
-            f"Grants(services=['name'], …), then ctx.services.need('name')"
+            f"plugin {self._scope.plugin!r} asks for ctx.state, which belongs to its host. Use a "
+            f"service instead: app.services.attach('name', …) and Grants(services=['name'], …), "
+            f"then ctx.services.need('name')"
         )
         raise NotGranted(message)
 
@@ -171,6 +171,6 @@ class _RestrictedHost(ContextHost):
         if not self._scope.owns(job.task):
             message = (
                 f"plugin {self._scope.plugin!r} calls {what} in a run of {job.task!r}, which is "
-                f"not its own: middleware may look at it, and raise, and no more"
+                f"not its own: middleware may only read other runs, or raise"
             )
             raise NotGranted(message)

@@ -79,7 +79,7 @@ def turn_limit(name: str) -> LimitSpec:
 def _check_call(name: str, call: Call[Any]) -> None:
     ask = call.options
     if ask.delay is not None or ask.at is not None:
-        message = f"schedule {name!r} says when its jobs are due: leave delay= and at= out"
+        message = f"schedule {name!r} decides when its jobs are due: leave delay= and at= out"
         raise InvalidArgument(message)
     if ask.connection is not None:
         message = f"schedule {name!r} fires by itself: leave connection= out"
@@ -93,7 +93,7 @@ def check_schedule_name(name: str) -> str:
         message = f"a schedule's name must not contain ':', got {name!r}"
         raise InvalidArgument(message)
     if name.startswith(_OURS):
-        message = f"names that begin with {_OURS!r} are for chores of our own, got {name!r}"
+        message = f"names that begin with {_OURS!r} are reserved for Windlass, got {name!r}"
         raise InvalidArgument(message)
     return name
 
@@ -126,8 +126,8 @@ class ScheduleRegistry:
             other = self._declared.get(name)
             if other is not None:
                 message = (
-                    f"two schedules are called {name!r} ({other[1]} and {place}): give the "
-                    f"second one a name of its own, @app.schedule(…, name=…)"
+                    f"two schedules are named {name!r} ({other[1]} and {place}): give the second "
+                    f"one another name, @app.schedule(…, name=…)"
                 )
                 raise DefinitionError(message)
         self._declared.update(new)
@@ -249,7 +249,7 @@ class ScheduleDecorator:
         given: object = target
         if isinstance(given, Call):
             if self._args or self._kwargs:
-                message = "a call has its arguments: leave args= and kwargs= out"
+                message = "a call already has its arguments: leave args= and kwargs= out"
                 raise InvalidArgument(message)
             task: Task[..., Any] = given.task
             call: Callable[[], Call[Any]] = lambda: given  # noqa: E731 -- the same shape as below
@@ -258,7 +258,7 @@ class ScheduleDecorator:
             call = lambda: task.call(*self._args, **self._kwargs)  # noqa: E731
         else:
             message = (
-                f"@app.schedule stands above @app.task, or takes a call such as "
+                f"write @app.schedule above @app.task, or give it a call such as "
                 f"report.call('eu'); got {shown(target)}"
             )
             raise InvalidArgument(message)
@@ -276,7 +276,7 @@ class ScheduleDecorator:
             signature.bind(*first, *self._args, **self._kwargs)
         except TypeError as error:
             message = (
-                f"schedule {name!r} cannot call task {task.name!r} so: {error}. Give args=(…) or "
+                f"schedule {name!r} cannot call task {task.name!r}: {error}. Give args=(…) or "
                 f"kwargs={{…}}"
             )
             raise DefinitionError(message) from None

@@ -48,7 +48,7 @@ __all__ = [
 DECLARED_FOR = timedelta(minutes=5)
 """A schedule of some code that no process has declared for so long does not fire."""
 UNDECLARED = (
-    "no running process declares it any more. Remove it if its code is gone; it goes on "
+    "no running process declares it any more. Remove it if its code is gone; it continues "
     "when a process that declares it starts"
 )
 UNINSTALLED = "its plugin was uninstalled. It goes on when a process that installs it starts"
@@ -136,9 +136,7 @@ class Schedules:
         rows = {row.name: row for row in await self._store.rows([name])}
         found = decoded(rows[name]) if name in rows else None
         if isinstance(found, UnreadableSchedule):
-            message = (
-                f"schedule {name!r} cannot be read: {found.problem}. Delete it, or declare it anew."
-            )
+            message = f"schedule {name!r} cannot be read: {found.problem}. Delete or redeclare it."
             raise InvalidArgument(message)
         if found is None or (found.state.removed and not removed):
             known = {row.name for row in await self._store.rows()}
@@ -292,7 +290,7 @@ class Schedules:
         def back(known: ScheduleView, now: datetime) -> tuple[ScheduleState, datetime | None]:
             plan = known.state.written
             if plan is None:
-                message = f"schedule {name!r} was made at run time: no code says what it should be"
+                message = f"schedule {name!r} was created at run time: it has no values in the code"
                 raise InvalidArgument(message)
             state = msgspec.structs.replace(
                 known.state,
@@ -318,7 +316,7 @@ class Schedules:
             plan, now = known.state.plan, await self._now()
             if plan.job is None:
                 if not known.state.fires:
-                    message = f"{name} is a chore and does not fire at present: resume it first"
+                    message = f"{name} is a chore that does not fire now: resume it first"
                     raise InvalidArgument(message)
                 write = write_of(known, known.state, now)
                 if await self._written(write) is Written.WRITTEN:
@@ -395,4 +393,4 @@ def _moved(state: ScheduleState, plan: Schedule) -> bool:
 
 
 def _contended(what: str) -> StoreBusy:
-    return StoreBusy(f"{what} changed again and again while being changed: try again")
+    return StoreBusy(f"{what} kept changing while it was being changed: try again")

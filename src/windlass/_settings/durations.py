@@ -30,7 +30,7 @@ RATE_FORMS = "10/1s, 100/1m or, with a burst of 5, 10/1s:5"
 
 _RATE = re.compile(r"(?P<n>[0-9.]+(?:e[+-]?[0-9]+)?)/(?P<per>[^:/]+)(?::(?P<burst>[0-9]+))?")
 _UNITS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000))
-_JITTERS = {"none": "", "spread": ", spread by a quarter", "full": ", anything up to that"}
+_JITTERS = {"none": "", "spread": ", ± 25 % at random", "full": ", at random from 0"}
 
 
 # --- durations ------------------------------------------------------------------------------------

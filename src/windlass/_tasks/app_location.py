@@ -73,7 +73,6 @@ def _search(app: object, homes: list[str]) -> str | None:
 def _nowhere(tasks: TaskRegistry) -> str:
     return (
         f'{", ".join(child_tasks(tasks))}: run_in="process" starts another Python that imports '
-        f"the app, and this app is no variable of a module that it could import. Write "
-        f"app = Windlass(...) at the top level of a file, and the tasks where its import defines "
-        f"them, not inside a function or an interactive session"
+        f"the app, and this app is not a variable of a module. Write app = Windlass(...) and the "
+        f"tasks at the top level of a file, not inside a function or an interactive session"
     )

@@ -62,8 +62,8 @@ class Hooks:
         """Call ``listener`` with every event of this process."""
         if inspect.iscoroutinefunction(listener):
             message = (
-                f"a listener is called and not awaited: write {_name(listener)} with `def`. What "
-                f"has to wait for something is a job, or a task of asyncio's that it starts"
+                f"a listener is called and not awaited: write {_name(listener)} with `def`. If it "
+                f"has to wait for something, let it enqueue a job or start an asyncio task"
             )
             raise DefinitionError(message)
         self.bus.subscribe(listener)
@@ -73,7 +73,7 @@ class Hooks:
         """Surround the life of every worker with ``around``."""
         if inspect.iscoroutinefunction(around) or not can_call_with(around, 1):
             message = (
-                f"a lifespan is `async def name(app)` with one `yield`, or a function that gives "
+                f"a lifespan is `async def name(app)` with one `yield`, or a function that returns "
                 f"an async context manager; {_name(around)} is neither"
             )
             raise DefinitionError(message)
@@ -85,14 +85,14 @@ class Hooks:
         """Ask ``function`` for the tenant of every call, when it is made."""
         if self.tenant_of is not None:
             message = (
-                f"{_name(self.tenant_of)} says already which tenant is current, and there can be "
-                f"one answer: let it ask {_name(function)}"
+                f"{_name(self.tenant_of)} already returns the current tenant, and an app has one "
+                f"such function: call {_name(function)} from it"
             )
             raise DefinitionError(message)
         if inspect.iscoroutinefunction(function) or not can_call_with(function, 0):
             message = (
-                f"the current tenant is said by `def name()` without arguments, which returns a "
-                f"text or None and waits for nothing; {_name(function)} is not such a function"
+                f"the current tenant comes from `def name()` without arguments, which returns a "
+                f"str or None and is not awaited; {_name(function)} is not such a function"
             )
             raise DefinitionError(message)
         self.tenant_of = function

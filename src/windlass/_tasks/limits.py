@@ -101,7 +101,7 @@ def limits_of(given: object) -> tuple[Limit, ...]:
             )
             raise InvalidArgument(message)
         if each.name in limits:
-            message = f"limits names {each.name!r} twice: two budgets need two names"
+            message = f"limits names {each.name!r} twice: two limits need two names"
             raise InvalidArgument(message)
         limits[each.name] = each
     return tuple(limits.values())
@@ -196,7 +196,7 @@ def check_costs(costs: object, draws: Collection[LimitBinding], task: str) -> Co
         return None
     rates = [draw.limit.name for draw in draws if draw.limit.rate is not None]
     if not rates:
-        message = f"cost= is taken from a rate, and task {task!r} has no limit with one"
+        message = f"cost= needs a limit with a rate, and task {task!r} has none"
         raise InvalidArgument(message)
     if not isinstance(costs, Mapping):
         return _number(costs, "cost")

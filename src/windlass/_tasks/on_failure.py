@@ -90,14 +90,14 @@ def check_failure_task(task: Task[..., Any], of: str) -> None:
         if draw.reads_arguments:
             message = (
                 f"on_failure of task {of!r} is {task.name!r}, whose limit {draw.limit.name!r} "
-                f"takes its key or cost from the arguments, and those of a failed job are "
-                f"another task's: give it a limit without"
+                f"takes its key or cost from the arguments, and the failed job has arguments of "
+                f"another task: use a limit without key= and cost="
             )
             raise DefinitionError(message)
     if task.settings.unique is not None:
         message = (
-            f"on_failure of task {of!r} is {task.name!r}, which is unique: a failure that met "
-            f"another one would be lost. Take unique= from it"
+            f"on_failure of task {of!r} is {task.name!r}, which is unique: a second failure with "
+            f"the same key would be lost. Remove unique= from it"
         )
         raise DefinitionError(message)
 

@@ -118,7 +118,7 @@ def _exception_classes(given: object, what: str) -> tuple[type[Exception], ...]:
             )
             raise InvalidArgument(message)
         if issubclass(each, Control):
-            message = f"{each.__name__} says itself what follows: leave it out of {what}"
+            message = f"{each.__name__} already decides what follows: leave it out of {what}"
             raise InvalidArgument(message)
     if not classes:
         instead = "give max_attempts=1 to retry nothing" if what == "retry_on" else "leave it out"
@@ -133,8 +133,8 @@ def _check_lists(
     for each in retry_on or ():
         if issubclass(each, give_up_on):
             message = (
-                f"retry_on names {each.__name__}, and give_up_on rules it out, which wins: "
-                f"take it from one of them"
+                f"retry_on names {each.__name__}, and give_up_on excludes it and takes "
+                f"precedence: remove it from one of them"
             )
             raise InvalidArgument(message)
 

@@ -49,8 +49,8 @@ class TaskRegistry:
             if any(own.name == spec.name and own.spec != spec for own in other.settings.limits):
                 message = (
                     f"limit {spec.name!r} has other numbers in task {task!r} than in "
-                    f"{other.name!r}. Make one Limit and give it to both, or two with names of "
-                    f"their own."
+                    f"{other.name!r}. Make one Limit and give it to both, or two with different "
+                    f"names."
                 )
                 raise DefinitionError(message)
 

@@ -62,7 +62,7 @@ class Services:
         """The service, or None while there is none: for handlers that can go on without."""
         service = self._asked(name)
         if service is None:
-            log.debug("service %r is not attached: %s goes on without", name, self._asker)
+            log.debug("service %r is not attached: %s gets None", name, self._asker)
             return None
         return self._checked(name, service, kind)
 
@@ -80,13 +80,13 @@ class Services:
         if service is not None:
             return self._checked(name, service, kind)
         if name in self._found or self._stopping():
-            log.debug("service %r is gone, its host goes down: the run comes back later", name)
+            log.debug("service %r is gone, its host shuts down: the job runs again later", name)
             raise Snooze(_LATER)
         near = suggestion(name, self.names)
         raise ServiceMissing(
             f"No service {name!r} is attached, and {self._asker} needs it.{near} Call "
             f"app.services.attach({name!r}, …) in the program that runs the worker, in a lifespan "
-            f"for example, or ask with services.get({name!r}) and go on without it."
+            f"for example, or use services.get({name!r}), which returns None without it."
         )
 
     def only(self, granted: Collection[str], whose: str) -> Services:
@@ -157,8 +157,8 @@ class AttachedServices(Services):
             self._refs[name] = weakref.ref(service)
         except TypeError:
             message = (
-                f"service {name!r} is a {type(service).__name__}, which Python cannot hold weakly: "
-                f"attach an object of a class of your own that has it"
+                f"service {name!r} is a {type(service).__name__}, which allows no weak references: "
+                f"attach an object of your own class that holds it"
             )
             raise InvalidArgument(message) from None
         return True

@@ -125,9 +125,9 @@ class Dashboard:
         if "cookie" not in request.headers and "authorization" not in request.headers:
             self._told_of_names = True
             log.warning(
-                "auth= of the dashboard let in a request that carried no cookie and no "
-                "Authorization header. So that no other site can reach it through a browser, say "
-                "which names it is served under: app.dashboard(auth=…, hosts=[%r])",
+                "auth= of the dashboard accepted a request without a cookie and without an "
+                "Authorization header. Name the hosts under which it is served, so that no other "
+                "site can reach it through a browser: app.dashboard(auth=…, hosts=[%r])",
                 request.headers.get("host", "").partition(":")[0] or "jobs.example.org",
             )
 
@@ -193,14 +193,14 @@ def _door(auth: Auth | None, settings: Sequence[str]) -> Authentication:
     if callable(auth):
         return HostAuthentication(auth)
     if isinstance(auth, str):
-        message = "auth= takes a list of lines, or a function of yours that says who asks"
+        message = "auth= takes a list of lines, or a function that returns the role of a request"
         raise ConfigError(message)
     lines = settings if auth is None else auth
     if not isinstance(lines, Sequence) or not lines:
         message = (
-            "a dashboard lets nobody in unless it is told whom: give app.dashboard(auth=…) a "
-            "function that answers 'viewer', 'operator', 'admin' or None for a request, or make a "
-            "line for the setting dashboard_auth with `windlass dashboard --new-user NAME`"
+            "a dashboard needs users: give app.dashboard(auth=…) a function that returns 'viewer', "
+            "'operator', 'admin' or None for a request, or make a line for the setting "
+            "dashboard_auth with `windlass dashboard --new-user NAME`"
         )
         raise ConfigError(message)
     return BuiltinAuthentication(lines)

@@ -101,7 +101,7 @@ class PageRequest:
         """The same; InvalidArgument if it says nothing."""
         value = self.asked(name)
         if not value:
-            message = f"the address of this page should say {name}=…; go back and try again"
+            message = f"the address of this page needs {name}=…; go back and try again"
             raise InvalidArgument(message)
         return value
 
@@ -149,9 +149,7 @@ class PageRequest:
         return b"".join(parts)
 
     def _too_large(self) -> RequestTooLarge:
-        return RequestTooLarge(
-            f"a request here may have {self._most_bytes:,} bytes; send less at once"
-        )
+        return RequestTooLarge(f"a request may have at most {self._most_bytes:,} bytes")
 
     # --- addresses ---
 

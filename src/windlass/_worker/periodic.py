@@ -53,10 +53,10 @@ async def run_every(
         except StorageError as error:
             if str(error) != failing:
                 again = brief(_span(interval))
-                log.warning("%s failed and is tried again every %s: %s", what, again, error)
+                log.warning("%s failed, retrying every %s: %s", what, again, error)
             failing = str(error)
         except Exception:
-            log.exception("%s failed; next try in %s", what, brief(_span(interval)))
+            log.exception("%s failed, retrying in %s", what, brief(_span(interval)))
         await _wait(bell or stop, _span(interval))
 
 

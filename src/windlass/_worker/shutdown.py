@@ -32,7 +32,7 @@ _GOODBYE = 10.0
 """What everything after the drain may take, however long the store takes to answer."""
 _RUSHED_GOODBYE = 2.0
 """The same after a second signal."""
-_UNSAID = "could not say goodbye to the store; other workers will notice and take over what it held"
+_UNSAID = "could not sign off in the store; other workers will declare this one dead"
 
 
 class StopReason(StrEnum):
@@ -81,7 +81,7 @@ class Shutdown:
             log.info("waiting up to %g s for %s", grace, self._running())
         if await self._all_ended(grace, hurry):
             return
-        log.info("interrupting %s, to be given back", self._running())
+        log.info("interrupting and releasing %s", self._running())
         self._engine.runner.stop_all(StopCause.INTERRUPT)
         if not hurry.is_set() and await self._all_ended(_UNWIND, hurry):
             return
@@ -218,7 +218,7 @@ class Shutdown:
         unstored = self._engine.finisher.unstored
         log.error(
             "this worker ends before it could store how %s ended: other workers run them again "
-            "once they take it for dead",
+            "when they declare this one dead",
             format_jobs(unstored),
         )
 

@@ -42,7 +42,7 @@ log = logging.getLogger("windlass")
 
 _LOOK = timedelta(seconds=1)
 _LAST_CALL = 2.0
-_STRAY = "code of the app cancelled a task of this worker, which starts it again"
+_STRAY = "code of the app cancelled a task of this worker; the worker restarts it"
 
 
 WorkerLoop = Callable[[], Coroutine[Any, Any, None]]
@@ -298,10 +298,10 @@ class Worker:
         steps: list[tuple[str, timedelta, Callable[[], Awaitable[object]]]] = [
             ("the leader's lease", settings.heartbeat, leader.step),
             ("the reaper", settings.reap_every, reaper.step),
-            ("the watch for proven deaths", min(settings.reap_every, self._often), reaper.watch),
-            ("the look at queue settings", min(settings.poll, self._often), queues.step),
+            ("the watch for dead workers", min(settings.reap_every, self._often), reaper.watch),
+            ("reading queue settings", min(settings.poll, self._often), queues.step),
             ("the promoter", settings.poll, promoter.step),
-            ("the worker's own look", self._often, lambda: self._look(presence)),
+            ("the worker's own check", self._often, lambda: self._look(presence)),
         ]
         parts = [partial(run_every, span, step, stop=end, what=what) for what, span, step in steps]
 
@@ -309,7 +309,7 @@ class Worker:
             if await self._declaring.step():
                 scheduler.look()
 
-        what = "the declaration of schedules"
+        what = "storing schedules"
         saying = partial(
             run_every, DECLARE_INTERVAL, say, stop=end, what=what, bell=self._news.bell
         )
@@ -337,11 +337,14 @@ class Worker:
         claimer, resting = self.engine.claimer, duty is Duty.QUIET
         if duty is Duty.STOP:
             if not self._stop.is_set():
-                log.info("this worker was told to stop: it takes nothing new and leaves in order")
+                log.info("an operator stopped this worker: it takes no new jobs")
             self._end(StopReason.ORDERED)
         elif resting is not claimer.resting:
             claimer.rest(resting=resting)
-            log.info("this worker was told to %s", "take nothing new" if resting else "go on")
+            log.info(
+                "an operator %s",
+                "paused this worker: it takes no new jobs" if resting else "resumed this worker",
+            )
             what = "quiet" if resting else "resumed"
             self._around.bus.publish(WorkerChanged(worker=self.id, what=what))
 
@@ -355,7 +358,7 @@ class Worker:
             if self._leaving:
                 return  # a heartbeat crossed the goodbye
             former = self.id
-            log.warning("this worker (%s) was buried: it takes a new identity and goes on", former)
+            log.warning("this worker (%s) was declared dead: it continues with a new id", former)
             self.engine.runner.stop_all(StopCause.LOST)
             while True:
                 try:

@@ -39,7 +39,7 @@ def lifespan(
     """
     if not worker and (queues is not None or settings):
         given = ", ".join(sorted({*settings, *(["queues"] if queues is not None else [])}))
-        message = f"{given}: these are for a worker; say worker=True, or leave them out"
+        message = f"{given}: these are options of a worker; give worker=True, or leave them out"
         raise ConfigError(message)
 
     @asynccontextmanager
@@ -64,8 +64,8 @@ def get_app(connection: HTTPConnection) -> Windlass:
     found = getattr(connection.state, _SLOT, None) or getattr(connection.app.state, _SLOT, None)
     if not isinstance(found, Windlass):
         message = (
-            "this server has opened no Windlass app: give it one with "
-            "FastAPI(lifespan=lifespan(app)), and start it before it is asked"
+            "this server has no open Windlass app: give it one with "
+            "FastAPI(lifespan=lifespan(app)), and start the server before this call"
         )
         raise ConfigError(message)
     return found

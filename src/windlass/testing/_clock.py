@@ -35,7 +35,7 @@ class VirtualClock:
         if not isinstance(by, timedelta):
             by = timedelta(seconds=by)
         if by < timedelta():
-            raise ValueError(f"Time does not pass backwards (by {by}): use jump() to step back.")
+            raise ValueError(f"Time does not go backwards (by {by}): use jump() to step back.")
         self._now += by
         self._boot += by
         self._announce()
@@ -45,7 +45,7 @@ class VirtualClock:
         instant = _aware(instant)
         if instant < self._now:
             raise ValueError(
-                f"{instant} is before {self._now}, and time does not pass backwards: "
+                f"{instant} is before {self._now}, and time does not go backwards: "
                 "use jump() to step back."
             )
         self.advance(instant - self._now)

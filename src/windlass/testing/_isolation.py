@@ -212,7 +212,7 @@ def virtual_clock(app: Windlass) -> VirtualClock:
     clock = opener_of(app).clock
     if not isinstance(clock, VirtualClock):
         message = (
-            f"{app!r} lives by the machine's clock, which no test can move. Wrap the test in "
+            f"{app!r} uses the machine's clock, which no test can move. Wrap the test in "
             f"`with windlass.testing.isolated(app):`."
         )
         raise ConfigError(message)

@@ -31,7 +31,9 @@ PATIENCE = timedelta(seconds=60)
 """Real time one job may take: a test that hangs tells nobody why."""
 
 _UNWIND = 1.0
-_DECLARED_DEAD = "the worker that runs this test's jobs was buried; bury only workers you started"
+_DECLARED_DEAD = (
+    "the worker that runs this test's jobs was declared dead; declare dead only workers you started"
+)
 
 
 class StillRunning(WindlassError):
@@ -165,6 +167,6 @@ def _stuck(engine: Engine, patience: timedelta) -> str:
     running = ", ".join(f"{run.job.task} ({claim.job})" for claim, run in active.items())
     return (
         f"{running or 'a job'} is still running after {patience.total_seconds():g} s. Jobs run one "
-        f"at a time here, so a handler that waits for another job's result waits for ever: use "
+        f"at a time here, so a handler that waits for another job's result waits forever: use "
         f"`async with app.worker():` for such a test."
     )

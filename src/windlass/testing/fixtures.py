@@ -57,7 +57,7 @@ def _named_app(path: str) -> Windlass:
     if not colon:
         message = (
             f"the fixture windlass_app needs to know your app. Under [tool.pytest.ini_options] "
-            f'say windlass_app = "module:name", got {path!r}; or isolate it yourself with '
+            f'write windlass_app = "module:name", got {path!r}; or isolate it yourself with '
             f"windlass_isolated(app)."
         )
         raise ConfigError(message)

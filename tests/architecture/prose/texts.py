@@ -22,6 +22,8 @@ DOORS = (
 
 _FENCE = re.compile(r"^( *)(```|~~~).*?^\1\2[ \t]*$", re.DOTALL | re.MULTILINE)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_CODE = re.compile(r"[<>{}=@\\]|^/")
 
 
 def markdown(name: str, text: str) -> Page:
@@ -96,6 +98,9 @@ def templates() -> Page:
     for file in sorted(PACKAGE.rglob("*.html")):
         text = file.read_text(encoding="utf-8")
         text = re.sub(r"\{#.*?#\}|<(script|style|svg)\b.*?</\1>", "", text, flags=re.DOTALL)
+        for expression in re.findall(r"\{[{%](.*?)[%}]\}", text, re.DOTALL):
+            said = _QUOTED.findall(expression)
+            passages += [Passage(file.name, one) for one in said if not _CODE.search(one)]
         text = re.sub(r"\{%.*?%\}", "\0", text, flags=re.DOTALL)
         text = re.sub(r"\{\{.*?\}\}", "X", text, flags=re.DOTALL)
         text = re.sub(r"</?(?:a|b|em|strong|code|span|i|small|time|abbr)\b[^>]*>", "", text)

@@ -32,8 +32,8 @@ async def refuse_workers(storage: Storage, refusal: type[WindlassError]) -> None
     ]
     if live:
         message = (
-            f"{plural(len(live), 'worker')} at work on {storage.describe()}: {few(live)}. Stop "
-            f"them (SIGTERM) and whatever enqueues, and run this again"
+            f"{plural(len(live), 'worker')} live on {storage.describe()}: {few(live)}. Stop "
+            f"workers (SIGTERM) and producers, and run this again"
         )
         raise refusal(message)
 

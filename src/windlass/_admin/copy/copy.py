@@ -29,8 +29,8 @@ _DAYS = 45
 """Rollups of the last days are read day by day, what is older (and merged by the hour) at once."""
 _WHO, _WHAT = "windlass db copy", "db.copy"
 _AGAIN = (
-    "Something has worked on one of the two since the first run of this copy, which brings no job "
-    "twice: empty the target, and copy again while nothing works"
+    "One of the storages was changed since the first run of this copy, which copies no job twice: "
+    "empty the target, and copy again without workers and producers"
 )
 
 
@@ -101,8 +101,8 @@ async def _refuse_strangers(source: Storage, target: Storage, *, resume: bool) -
     begun = bool(await target.orders.audits(limit=1, subject=_subject(source)))
     if not begun and not resume and await _holds_jobs(target):
         message = (
-            f"{target.describe()} holds jobs already, and not from here: name an empty storage. If "
-            f"they are what an earlier copy of this one left behind, say --resume"
+            f"{target.describe()} already has jobs, and not from this source: name an empty "
+            f"storage. If they are from an earlier run of this copy, use --resume"
         )
         raise CopyRefused(message)
     return begun
@@ -169,7 +169,7 @@ class _Copy:
         """Keys look the same there as here."""
         here, there = await self._source.admin.secret(), await self._target.admin.secret()
         if here and here != there and await self._target.admin.secret(here, old=there) != here:
-            self._problems.append("the secret of keys was made anew there meanwhile: copy again")
+            self._problems.append("the target's secret of keys changed meanwhile: copy again")
 
     async def _limits(self) -> int:
         specs = await self._source.limits.specs()
@@ -195,7 +195,7 @@ class _Copy:
         answers = await self._target.schedules.write(writes) if writes else ()
         for write, answer in zip(writes, answers, strict=True):
             if answer.what is not Written.WRITTEN:
-                self._problems.append(f"schedule {write.name!r} was changed meanwhile")
+                self._problems.append(f"schedule {write.name!r} changed in the target meanwhile")
         declared = [row.name for row in rows if row.declared_at is not None]
         if declared:
             await self._target.schedules.declare(declared)
@@ -222,9 +222,10 @@ class _Copy:
             there.add(bite)
             self._say(CopyProgress("check", there.count, here.count))
         if there.count != here.count:
-            self._problems.append(f"{here.count:,} jobs here, {there.count:,} there. {_AGAIN}")
+            counts = f"{here.count:,} jobs in the source, {there.count:,} in the target"
+            self._problems.append(f"{counts}. {_AGAIN}")
         elif there.text != here.text:
-            self._problems.append(f"the jobs are not the same, their checksums differ. {_AGAIN}")
+            self._problems.append(f"the checksums of the jobs differ. {_AGAIN}")
         await self._compare_settings()
 
     async def _compare_settings(self) -> None:
@@ -232,7 +233,7 @@ class _Copy:
         here, there = [await _settings_of(one) for one in (self._source, self._target)]
         for name, value in here.items():
             if there.get(name) != value:
-                self._problems.append(f"{name} is not the same there")
+                self._problems.append(f"{name} differs in the target")
 
     # --- history ---
 

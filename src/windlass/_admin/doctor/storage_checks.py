@@ -49,7 +49,7 @@ def _file(facts: HealthFacts) -> Iterator[Finding]:
         yield bad(
             "sqlite_version",
             f"SQLite {version} can lose commits when several processes write one WAL file.",
-            "Upgrade apsw, which carries SQLite 3.51.3 or later: pip install --upgrade apsw",
+            "Upgrade apsw, which includes SQLite 3.51.3 or later: pip install --upgrade apsw",
         )
     elif numbers:
         yield ok("sqlite_version", f"SQLite {version}.")
@@ -72,7 +72,7 @@ def _wal(size: float | None) -> Iterator[Finding]:
     text = f"The write-ahead log is {format_bytes(size)}"
     fix = (
         "Look for a process that keeps a read transaction open, such as a backup or a shell: until "
-        "it ends, the log cannot be taken back and every read gets slower"
+        "it ends, the log keeps growing and every read gets slower"
     )
     if size >= _WAL[1]:
         yield bad("wal", f"{text}.", fix)
@@ -86,7 +86,7 @@ def _disk(free: float | None) -> Iterator[Finding]:
     if free is None:
         return
     text = f"{format_bytes(free)} are free on the disk of the file."
-    fix = "Make room: without it nothing can be enqueued, and nothing can be finished"
+    fix = "Free some space: on a full disk jobs can neither be enqueued nor finished"
     if free < _DISK[1]:
         yield bad("disk", text, fix)
     elif free < _DISK[0]:
@@ -110,9 +110,9 @@ def _settings(facts: HealthFacts) -> Iterator[Finding]:
     if commit in {"off", "local"} and asked == "full":
         yield warn(
             "synchronous_commit",
-            f"synchronous_commit is {commit} for this role. Windlass raises it for what it "
-            f"acknowledges itself; jobs enqueued or finished in your own transactions follow it, "
-            f"and a crash may take the last of them.",
+            f"synchronous_commit is {commit} for this role. Windlass raises it for its own "
+            f"transactions. Jobs enqueued or finished in your transactions use it, and a crash may "
+            f"lose the last of them.",
             "ALTER ROLE … SET synchronous_commit = on, or set it in those transactions",
         )
     elif commit is not None:
@@ -130,10 +130,10 @@ def _settings(facts: HealthFacts) -> Iterator[Finding]:
 def _rows(facts: HealthFacts) -> Iterator[Finding]:
     dead, live = _number(facts, "dead_rows"), _number(facts, "live_rows") or 0.0
     if dead is not None:
-        text = f"{dead:,.0f} dead rows beside {live:,.0f} live ones."
+        text = f"{dead:,.0f} dead rows and {live:,.0f} live ones."
         fix = (
-            "Workers vacuum by themselves: look whether one runs, and whether an old snapshot (see "
-            "below) keeps the rows; then VACUUM (ANALYZE) the tables of Windlass"
+            "Workers vacuum the tables: check that one runs, and that no old snapshot (see below) "
+            "keeps the rows; then VACUUM (ANALYZE) the tables of Windlass"
         )
         if dead > _DEAD[1] + live:
             yield bad("dead_rows", text, fix)
@@ -147,8 +147,8 @@ def _rows(facts: HealthFacts) -> Iterator[Finding]:
     held = f" ({facts['oldest_snapshot_of']})" if facts.get("oldest_snapshot_of") else ""
     text = f"The oldest snapshot that keeps dead rows is {age:,.0f} s old{held}."
     fix = (
-        "End that transaction, for example with pg_terminate_backend, and look why it stays open; "
-        "a replication slot nobody reads has the same effect"
+        "End that transaction, for example with pg_terminate_backend, and find out why it stays "
+        "open; an unused replication slot has the same effect"
     )
     if age >= _SNAPSHOT[1]:
         yield bad("old_snapshot", text, fix)
@@ -162,7 +162,7 @@ def _connections(facts: HealthFacts) -> Iterator[Finding]:
     used, most = _number(facts, "connections"), _number(facts, "max_connections")
     if used is not None and most:
         text = f"{used:,.0f} of {most:,.0f} connections of the server are in use."
-        fix = "Raise max_connections, run fewer and larger workers, or put a pooler in between"
+        fix = "Raise max_connections, run fewer and larger workers, or use a connection pooler"
         if used >= most * _FULL[1]:
             yield bad("connections", text, fix)
         elif used >= most * _FULL[0]:
@@ -172,8 +172,8 @@ def _connections(facts: HealthFacts) -> Iterator[Finding]:
     if facts.get("pooled") == "yes":
         yield ok(
             "pooler",
-            "A pooler such as PgBouncer stands in between, which is provided for; whether "
-            "notifications pass it is looked at below.",
+            "Connections go through a pooler such as PgBouncer, which is supported. See below "
+            "whether notifications pass it.",
         )
 
 
@@ -188,7 +188,7 @@ def _keeps(facts: HealthFacts) -> Iterator[Finding]:
     if facts.get("appendonly") == "no":
         yield lost(
             "persistence",
-            f"The server keeps no append-only file: what it holds dies with it{wanted}.",
+            f"The server has no append-only file: a crash loses all jobs{wanted}.",
             "CONFIG SET appendonly yes, and in its configuration file",
         )
     elif facts.get("appendfsync") == "no":
@@ -199,12 +199,12 @@ def _keeps(facts: HealthFacts) -> Iterator[Finding]:
         )
     elif "appendonly" in facts:
         synced = f", appendfsync {facts['appendfsync']}" if "appendfsync" in facts else ""
-        yield ok("persistence", f"It keeps an append-only file{synced}.")
+        yield ok("persistence", f"The server has an append-only file{synced}.")
     if facts.get("last_write") not in {None, "ok"}:
         yield bad(
             "append_only_file",
             "The last write to the append-only file failed.",
-            "Look at the server's log and its disk: nothing is kept until that is mended",
+            "Check the server's log and its disk: until that is fixed, a crash loses jobs",
         )
     delayed = _number(facts, "delayed_syncs")
     if delayed and not accepted:
@@ -218,7 +218,7 @@ def _keeps(facts: HealthFacts) -> Iterator[Finding]:
     if policy is not None and policy != "noeviction":
         yield lost(
             "eviction",
-            f"The server throws keys away when memory is short ({policy}): jobs vanish{wanted}.",
+            f"The server evicts keys when memory is short ({policy}), and jobs are lost{wanted}.",
             "CONFIG SET maxmemory-policy noeviction, and in its configuration file",
         )
     elif policy is not None:
@@ -227,7 +227,7 @@ def _keeps(facts: HealthFacts) -> Iterator[Finding]:
         yield bad(
             "replicas",
             'durability="replicated" waits for a replica, and none is connected.',
-            "Start a replica, or ask for less: durability='local'",
+            "Start a replica, or use durability='local'",
         )
 
 
@@ -236,10 +236,10 @@ def _memory(facts: HealthFacts) -> Iterator[Finding]:
     if used is None:
         return
     if not most:
-        yield ok("memory", f"The server uses {format_bytes(used)}; it has no bound of its own.")
+        yield ok("memory", f"The server uses {format_bytes(used)}; maxmemory is not set.")
         return
     text = f"The server uses {format_bytes(used)} of {format_bytes(most)}."
-    fix = "Raise maxmemory, or keep ended jobs for less long: keep_succeeded, keep_failed"
+    fix = "Raise maxmemory, or shorten the retention of jobs: keep_succeeded, keep_failed"
     if used >= most * _FULL[1]:
         yield bad("memory", text, fix)
     elif used >= most * _FULL[0]:

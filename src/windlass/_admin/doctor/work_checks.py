@@ -53,28 +53,28 @@ class LiveWorkers(msgspec.Struct, frozen=True):
         )
 
     def serving(self, queue: str) -> list[WorkerRecord]:
-        """Who would run a job of this queue."""
+        """List the workers that would run a job of this queue."""
         return [one for one in self.live if queue in one.start.queues and one.duty is Duty.WORK]
 
     def resting(self, queue: str) -> WorkerRecord | None:
-        """One that would, had it not been told to take nothing new."""
+        """Find a paused worker of this queue."""
         resting = (one for one in self.live if one.duty is Duty.QUIET)
         return next((one for one in resting if queue in one.start.queues), None)
 
 
 def check_workers(crew: LiveWorkers) -> Iterator[Finding]:
-    """Whether anybody works here, and the same code."""
+    """Check that workers are live and run the same version."""
     if crew.silent:
         names = few([f"{one.start.id} on {one.start.host}" for one in crew.silent])
         yield warn(
             "workers",
-            f"{plural(len(crew.silent), 'worker')} not heard of within the lease: {names}.",
-            "Look whether the machine is alive; other workers take over what they held",
+            f"{plural(len(crew.silent), 'worker')} sent no heartbeat within the lease: {names}.",
+            "Check whether the machine is up; other workers take over its jobs",
         )
     elif not crew.live:
         yield warn(
             "workers",
-            "No worker is live: what is enqueued waits.",
+            "No worker is live: enqueued jobs wait.",
             f"Start one: {shell_command('worker', 'MODULE:APP')}",
         )
     else:
@@ -93,7 +93,7 @@ def check_workers(crew: LiveWorkers) -> Iterator[Finding]:
 
 
 def check_queues(counts: Sequence[QueueCounts], crew: LiveWorkers) -> Iterator[Finding]:
-    """Jobs that wait where nobody looks."""
+    """Find queues with waiting jobs and without a worker."""
     waiting = {one.queue: one for one in counts if one.ready or one.scheduled}
     deserted = [name for name in waiting if not crew.serving(name)]
     for name in deserted:
@@ -101,8 +101,8 @@ def check_queues(counts: Sequence[QueueCounts], crew: LiveWorkers) -> Iterator[F
         text = f"{_many(one)} on queue {shown(name)}, which no live worker serves."
         fix = f"Start one: {shell_command('worker', 'MODULE:APP', '--queue', name)}"
         if (resting := crew.resting(name)) is not None:
-            text = f"{_many(one)} on queue {shown(name)}, whose workers take nothing new."
-            fix = f"Let one go on: {shell_command('workers', 'resume', resting.start.id)}"
+            text = f"{_many(one)} on queue {shown(name)}, whose workers are paused."
+            fix = f"Resume one: {shell_command('workers', 'resume', resting.start.id)}"
         yield (
             bad("queue_without_worker", text, fix)
             if one.ready
@@ -130,7 +130,7 @@ def _many(one: QueueCounts) -> str:
 def check_tasks(
     sample: Sequence[JobRecord], crew: LiveWorkers, known_here: Collection[str]
 ) -> Iterator[Finding]:
-    """Jobs whose task nobody has who would run them."""
+    """Find waiting jobs whose task no worker of their queue has."""
     waiting: dict[tuple[str, str], JobRecord] = {}
     for job in sample:
         waiting.setdefault((job.task, job.queue), job)
@@ -142,14 +142,14 @@ def check_tasks(
         if any(not one.start.tasks or task in one.start.tasks for one in serving):
             continue
         if not serving and task in known_here:
-            continue  # whoever starts the missing worker has it
+            continue  # a worker of this app would have it
         found = True
         where = f"Jobs of task {shown(task)} wait on queue {shown(queue)} (such as {job.id})"
         if task in everywhere or task in known_here:
             whose = "workers of other queues have" if task in everywhere else "this app has"
             yield warn(
                 "unknown_task",
-                f"{where}; {whose} that task, no live worker of this queue has.",
+                f"{where}; {whose} that task, but no live worker of this queue has it.",
                 "Restart the workers of that queue with the code that defines it",
             )
         else:
@@ -157,7 +157,7 @@ def check_tasks(
                 "unknown_task",
                 f"{where}; no live worker has that task.",
                 "Deploy the code that defines it: import its module in the app, or list it in "
-                f"Windlass(imports=[…]). Or give them up: "
+                f"Windlass(imports=[…]). Or cancel the jobs: "
                 f"{shell_command('jobs', 'cancel', '--all', '--task', task)}",
             )
     if waiting and not found:
@@ -166,7 +166,7 @@ def check_tasks(
 
 
 def check_payloads(sample: Sequence[JobRecord], registry: TaskRegistry) -> Iterator[Finding]:
-    """Arguments that do not fit the function any more."""
+    """Find waiting jobs whose arguments do not fit the function any more."""
     wrong: dict[str, list[tuple[JobRecord, Exception]]] = {}
     looked = 0
     for job in sample:
@@ -184,15 +184,15 @@ def check_payloads(sample: Sequence[JobRecord], registry: TaskRegistry) -> Itera
             "undecodable_payload",
             f"{plural(len(those), 'waiting job')} of task {shown(name)} cannot be run by this "
             f"code (such as {job.id}): {why}",
-            "Give new parameters a default and keep the old ones until those jobs are through; a "
+            "Give new parameters a default and keep the old ones until those jobs have run; a "
             "job that does not fit waits for workers with other code, and fails after an hour",
         )
     if looked and not wrong:
-        yield ok("payloads", f"{plural(looked, 'waiting job')} tried: the arguments fit.")
+        yield ok("payloads", f"{plural(looked, 'waiting job')} checked: the arguments fit.")
 
 
 def check_argument_mismatches(sample: Sequence[JobRecord]) -> Iterator[Finding]:
-    """Jobs that workers have given back because their arguments do not fit."""
+    """Find jobs that workers released because their arguments do not fit."""
     those: dict[tuple[str, str], list[JobRecord]] = {}
     for job in sample:
         if job.missed_why is not None and job.missed_why.startswith("Misfit:"):
@@ -203,7 +203,7 @@ def check_argument_mismatches(sample: Sequence[JobRecord]) -> Iterator[Finding]:
             "misfit",
             f"{plural(len(jobs), 'job')} of task {shown(task)} on queue {shown(queue)} "
             f"{'waits because its' if len(jobs) == 1 else 'wait because their'} arguments do not "
-            f"fit the workers that met them (such as {job.id}): {job.missed_why}",
+            f"fit the code of the workers (such as {job.id}): {job.missed_why}",
             "Finish the deploy: start workers of that queue with the code that the producers run. "
             "Next time deploy workers before producers",
         )
@@ -213,7 +213,7 @@ def check_argument_mismatches(sample: Sequence[JobRecord]) -> Iterator[Finding]:
 
 
 def check_clocks(store: datetime, here: datetime, crew: LiveWorkers) -> Iterator[Finding]:
-    """How far the clocks of this machine and of the workers are from the store's."""
+    """Compare the clocks of this machine and of the workers with the store's."""
     off: Mapping[str, timedelta] = {"this machine": here - store} | {
         f"worker {one.start.id} on {one.start.host}": one.start.clock - one.started_at
         for one in crew.live
@@ -225,9 +225,9 @@ def check_clocks(store: datetime, here: datetime, crew: LiveWorkers) -> Iterator
         found: Any = bad if abs(skew) >= _SKEW[1] else warn
         yield found(
             "clock",
-            f"The clock of {name} is {brief(abs(skew))} {ahead} the store's. Jobs follow the "
-            f"store's; instants that your code computes (at=) and logs do not.",
-            "Let the machines keep time: NTP or chrony, on the server too",
+            f"The clock of {name} is {brief(abs(skew))} {ahead} the store's. Jobs start by the "
+            f"store's clock; times that your code computes (at=) and log lines do not.",
+            "Synchronize the clocks with NTP or chrony, on the server too",
         )
     if not far:
         agree = f"{plural(len(off), 'clock')} {'agrees' if len(off) == 1 else 'agree'}"
@@ -238,7 +238,7 @@ def check_clocks(store: datetime, here: datetime, crew: LiveWorkers) -> Iterator
 
 
 async def check_wakeups(listening: Storage, speaking: Storage) -> Finding:
-    """Say something through one storage and wait for the other to hear it."""
+    """Send a wake-up through one storage and wait until the other receives it."""
     heard = asyncio.Event()
     undo = listening.wakeups.subscribe(heard.set)
     try:
@@ -248,17 +248,17 @@ async def check_wakeups(listening: Storage, speaking: Storage) -> Finding:
     if took is None:
         return warn(
             "notifications",
-            f"A hint was not heard within {_PATIENCE:g} s: workers find jobs by looking for them "
-            f"now and then, which costs latency.",
+            f"A wake-up did not arrive within {_PATIENCE:g} s: workers find new jobs by polling, "
+            f"and start them later.",
             "Behind PgBouncer use a pool in session mode, or a direct connection for workers; "
-            "elsewhere look for a firewall that cuts idle connections",
+            "otherwise look for a firewall that cuts idle connections",
         )
-    text = f"A hint was heard after {brief(timedelta(seconds=took))}."
+    text = f"A wake-up arrived after {brief(timedelta(seconds=took))}."
     if took >= _SLOW:
         return warn(
             "notifications",
             text,
-            "Look how busy the storage is, and the way to it: jobs start late",
+            "Check the load of the storage and the network: jobs start late",
         )
     return ok("notifications", text)
 

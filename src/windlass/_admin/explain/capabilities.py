@@ -68,7 +68,7 @@ def _versions(facts: JobFacts) -> Iterator[Cause]:
         yield Cause(
             code="versions_differ",
             sentence=f"The workers of queue {job.queue} run different versions of Windlass "
-            f"({few(versions)}): one of them may know what another does not.",
+            f"({few(versions)}): an older one may not be able to run every job.",
             evidence={"versions": told},
             fix="Finish the deploy: restart the workers with the oldest version",
         )
@@ -77,8 +77,8 @@ def _versions(facts: JobFacts) -> Iterator[Cause]:
         yield Cause(
             code="workers_too_old",
             sentence=f"Every worker of queue {job.queue} runs Windlass {versions[-1]} or older, "
-            f"and {newest} is in use: what a newer release stores, an older one may not "
-            f"understand.",
+            f"and {newest} is in use: an older release may not be able to read what a newer one "
+            f"stores.",
             evidence={"versions": told, "newest": newest},
             fix=f"Finish the deploy: restart the workers of queue {job.queue} with {newest}",
         )
@@ -109,7 +109,7 @@ def _clocks(facts: JobFacts) -> Iterator[Cause]:
             code="clock_skew",
             sentence=f"The clock of worker {worker.start.id} on {worker.start.host} was "
             f"{brief(abs(skew))} {where} the store's when it started. Jobs start by the store's "
-            f"clock; instants that this machine gives to jobs, and its logs, are off by that.",
+            f"clock; times that this machine gives to jobs, and its log lines, are wrong by that.",
             evidence=evidence,
-            fix=f"Let the clock of {worker.start.host} be set by NTP, then restart the worker",
+            fix=f"Synchronize the clock of {worker.start.host} with NTP, then restart the worker",
         )

@@ -126,8 +126,8 @@ def _ready(facts: JobFacts) -> Cause:
     job, now, crew = facts.job, facts.now, facts.crew
     return Cause(
         code="ready",
-        sentence=f"Nothing holds it: it has been due for {brief(now - job.due)}. Before it in "
-        f"line: {before(facts.line)}. Busy slots of queue {job.queue}: {crew.running:,} of "
+        sentence=f"Nothing holds it: it has been due for {brief(now - job.due)}. Ahead of it: "
+        f"{before(facts.line)}. Busy slots of queue {job.queue}: {crew.running:,} of "
         f"{crew.slots:,}.",
         evidence={
             "due": job.due,
@@ -137,7 +137,7 @@ def _ready(facts: JobFacts) -> Cause:
             "running": crew.running,
         },
         until=None if facts.line.more else now,
-        fix="Ask again in a moment",
+        fix="Explain it again in a moment",
     )
 
 

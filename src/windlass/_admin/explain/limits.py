@@ -68,15 +68,15 @@ def _rate(facts: JobFacts, budget: LimitUsage, rate: Rate) -> Iterator[Cause]:
     answer = admit(rate, spent, cost=cost, now=facts.now)
     if not isinstance(answer, Closed) or answer.open_at <= facts.job.due:
         return
-    # Whoever stands before it draws on the same bucket first.
+    # Jobs ahead of it take tokens from the same bucket first.
     ahead = [job for job in facts.line.ahead if budget.counts(job)]
     owed = sum(budget.cost(job) for job in ahead)
     until = answer.open_at + rate.span(owed)
-    line = f", and {plural(len(ahead), 'job')} before it in line" if ahead else ""
+    line = f", and {plural(len(ahead), 'job')} ahead of it" if ahead else ""
     key = ("--key", budget.use.key) if budget.use.key else ()
     yield Cause(
         code="rate_spent",
-        sentence=f"The rate of limit {_called(budget)} is spent: it has enough for the next start "
+        sentence=f"The rate of limit {_called(budget)} is used up: the next job may start "
         f"{when(answer.open_at, facts.now)}{line}.",
         evidence={
             **_evidence(budget),
@@ -89,7 +89,7 @@ def _rate(facts: JobFacts, budget: LimitUsage, rate: Rate) -> Iterator[Cause]:
             "ahead": len(ahead),
         },
         until=until,
-        fix=f"Wait, or fill it now: {shell_command('limits', 'reset', budget.use.name, *key)}",
+        fix=f"Wait, or refill it: {shell_command('limits', 'reset', budget.use.name, *key)}",
     )
 
 
@@ -107,12 +107,12 @@ def _breaker(facts: JobFacts, budget: LimitUsage, breaker: Breaker) -> Iterator[
         "running": running,
     }
     row = f"{plural(state.failures, 'failure')} in a row"
-    fix = f"Mend what fails, then close it: {shell_command('breakers', 'reset', task)}"
+    fix = f"Fix the failure, then close it: {shell_command('breakers', 'reset', task)}"
     if until is not None and until > max(now, job.due):
         yield Cause(
             code="breaker_open",
-            sentence=f"The breaker of task {task} is open after {row}: nothing of it "
-            f"starts before one is tried again {when(until, now)}.",
+            sentence=f"The breaker of task {task} is open after {row}: no job of it starts before "
+            f"the next trial {when(until, now)}.",
             evidence=evidence,
             until=until,
             fix=fix,
@@ -120,11 +120,11 @@ def _breaker(facts: JobFacts, budget: LimitUsage, breaker: Breaker) -> Iterator[
     elif job.due <= now and (until is None or until <= now):
         holders = [one.id for one in facts.running if budget.counts(one)]
         before = any(budget.counts(one) for one in facts.line.ahead)
-        trial = f"{few(holders)} is tried now" if holders else "one is tried next"
+        trial = f"{few(holders)} runs now" if holders else "one runs next"
         yield Cause(
             code="breaker_trial",
-            sentence=f"The breaker of task {task} is on trial after {row}: one job "
-            f"at a time is let through until one succeeds, and {trial}.",
+            sentence=f"The breaker of task {task} is on trial after {row}: one job at a time runs "
+            f"until one succeeds, and {trial}.",
             evidence={**evidence, "held_by": holders[:_NAMED]},
             until=None if running or before else now,
             fix=fix,

@@ -17,7 +17,7 @@ __all__ = ["end_causes", "run_causes", "unique_key_causes"]
 
 
 def run_causes(facts: JobFacts) -> Iterator[Cause]:
-    """Since when and where; whether somebody wants its end; whether its worker is still there."""
+    """Say since when and where it runs, whether it was cancelled, and whether its worker lives."""
     job, now, worker = facts.job, facts.now, facts.worker
     started = job.started_at or now
     where = f"worker {job.worker}"
@@ -33,38 +33,38 @@ def run_causes(facts: JobFacts) -> Iterator[Cause]:
     far = ""
     if job.progress is not None:
         note = f", {printable(job.progress.note)}" if job.progress.note else ""
-        far = f" It says it is {job.progress.fraction:.0%} done{note}."
+        far = f" It reports {job.progress.fraction:.0%} done{note}."
         evidence |= {"progress": job.progress.fraction, "note": job.progress.note}
     limit = started + job.timeout if job.timeout else None
-    stops = "" if limit is None else f" It is stopped {when(limit, now)}."
+    stops = "" if limit is None else f" It times out {when(limit, now)}."
     yield Cause(
         code="running",
-        sentence=f"It runs {since(started, now)}, on {where}, attempt {job.attempt} of "
+        sentence=f"It has run {since(started, now)}, on {where}, attempt {job.attempt} of "
         f"{job.max_attempts}.{far}{stops}",
         evidence={**evidence, "timeout_at": limit},
         until=limit,
-        fix=f"You need not do anything. Cancel the job to stop it: "
+        fix=f"You need not do anything. To stop the job, cancel it: "
         f"{shell_command('jobs', 'cancel', job.id)}",
     )
     yield from _worker(facts)
     if job.cancel_requested:
         yield Cause(
             code="cancel_requested",
-            sentence="Somebody asked for its end: its worker is told with its next heartbeat, and "
-            "a handler that never gives way runs on.",
+            sentence="Its cancellation was requested: its worker gets the request with its next "
+            "heartbeat. A handler that ignores it keeps running.",
             evidence={"cancel_requested": True},
-            fix="Wait; a handler in a thread must look at ctx.cancelled itself",
+            fix="Wait; a handler on a thread must check ctx.cancelled itself",
         )
 
 
 def _worker(facts: JobFacts) -> Iterator[Cause]:
     job, now, worker = facts.job, facts.now, facts.worker
-    fix = "Nothing: other workers notice and run it again. Look why the worker is gone"
+    fix = "You need not do anything: another worker runs it again. Find out why the worker is gone"
     if worker is None or worker.state is not WorkerState.LIVE:
-        became = "is not known any more" if worker is None else f"is {worker.state.value}"
+        became = "is not stored any more" if worker is None else f"is {worker.state.value}"
         yield Cause(
             code="worker_gone",
-            sentence=f"Its worker {job.worker} {became}: any live worker gives it back to the "
+            sentence=f"Its worker {job.worker} {became}: a live worker will return the job to the "
             f"queue.",
             evidence={
                 "worker": job.worker,
@@ -78,8 +78,8 @@ def _worker(facts: JobFacts) -> Iterator[Cause]:
     if quiet > lease:
         yield Cause(
             code="worker_silent",
-            sentence=f"Its worker {job.worker} has not been heard of for {brief(quiet)}, and its "
-            f"lease is {brief(lease)}: it is taken for dead, and the job is run again.",
+            sentence=f"Its worker {job.worker} sent no heartbeat for {brief(quiet)}, and its lease "
+            f"is {brief(lease)}: other workers will declare it dead and run the job again.",
             evidence={
                 "worker": job.worker,
                 "beat_at": worker.beat_at,
@@ -90,7 +90,7 @@ def _worker(facts: JobFacts) -> Iterator[Cause]:
 
 
 def end_causes(facts: JobFacts) -> Iterator[Cause]:
-    """How and when it ended."""
+    """Say how and when it ended."""
     job, now = facts.job, facts.now
     ended = job.finished_at or now
     evidence: dict[str, Any] = {
@@ -111,7 +111,7 @@ def end_causes(facts: JobFacts) -> Iterator[Cause]:
             said, fix = f"It succeeded {when(ended, now)}, after {brief(ran)}.", ""
         case State.FAILED:
             said = f"It failed for good {when(ended, now)}, attempt {job.attempt} of "
-            said += f"{job.max_attempts},{error or ' without a word'}."
+            said += f"{job.max_attempts}{f',{error}' if error else ''}."
             fix = again
         case State.CANCELLED:
             said, fix = f"It was cancelled {when(ended, now)}{error}.", again
@@ -119,20 +119,20 @@ def end_causes(facts: JobFacts) -> Iterator[Cause]:
             why = f": {printable(job.reason)}" if job.reason else ""
             said, fix = f"It was discarded {when(ended, now)}{why}.", again
     if job.on_failure is not None and job.state is State.FAILED:
-        said += f" A job of task {job.on_failure.task} was stored for that."
+        said += f" Its on_failure job (task {job.on_failure.task}) was enqueued."
         evidence["on_failure"] = job.on_failure.task
     yield Cause(code=job.state.value, sentence=said, evidence=evidence, fix=fix)
 
 
 def unique_key_causes(facts: JobFacts) -> Iterator[Cause]:
-    """Why a call was answered with this job, whatever its state."""
+    """Say why calls return this job, in any state."""
     job = facts.job
     if not job.key_held or job.key is None:
         return
     yield Cause(
         code="key_held",
-        sentence=f"It holds unique key {shown(job.key)}: calls that ask for this key are answered "
-        f"with this job, and make no new one.",
+        sentence=f"It holds unique key {shown(job.key)}: calls with this key return this job and "
+        f"enqueue no new one.",
         evidence={"key": job.key, "holder": job.id},
-        fix="You need not do anything: a key is free when its job ends, or when its time is up",
+        fix="You need not do anything: the key is free when the job ends, or when its time is over",
     )

@@ -29,7 +29,7 @@ def _run_now(job: JobRecord) -> str:
 
 
 def due_time_causes(facts: JobFacts) -> Iterator[Cause]:
-    """It is not due yet, or its time is nearly up."""
+    """Say that it is not due yet, expires soon, or cannot be run by the workers."""
     job, now = facts.job, facts.now
     if job.missed_at is not None:
         misfit = job.missed_why is not None and job.missed_why.startswith("Misfit:")
@@ -43,7 +43,7 @@ def due_time_causes(facts: JobFacts) -> Iterator[Cause]:
     if expires <= now:
         yield Cause(
             code="expired",
-            sentence=f"It expired {when(expires, now)}: the next worker that meets it discards it.",
+            sentence=f"It expired {when(expires, now)}: the next worker discards it.",
             evidence=evidence,
             fix="Enqueue it again, with a longer expires=",
         )
@@ -54,7 +54,7 @@ def due_time_causes(facts: JobFacts) -> Iterator[Cause]:
             f"discarded.",
             evidence=evidence,
             until=expires,
-            fix="Remove what holds it before then",
+            fix="Remove the other causes before then",
         )
 
 
@@ -74,17 +74,17 @@ def _not_due(facts: JobFacts) -> Cause:
             evidence |= {"attempt": job.attempt, "max_attempts": job.max_attempts}
         case Verb.SNOOZE:
             code = "snoozed"
-            said = f"Its handler asked for time: it is due again {when(job.due, now)}."
+            said = f"Its handler snoozed it: it is due again {when(job.due, now)}."
         case Verb.THROTTLE:
             code = "throttled"
             said = (
-                f"Its handler was told to come later by somebody else's limit, "
-                f"{plural(job.throttled, 'time')} so far: it is due again {when(job.due, now)}."
+                f"It was throttled {plural(job.throttled, 'time')} until now: it is due again "
+                f"{when(job.due, now)}."
             )
             evidence["throttled"] = job.throttled
         case _:
             code = "scheduled"
-            said = f"It is scheduled for later: due {when(job.due, now)}."
+            said = f"It is scheduled: due {when(job.due, now)}."
     if job.error is not None and code != "scheduled":
         evidence |= {"error_kind": job.error.kind, "error_message": job.error.message}
     return Cause(code=code, sentence=said, evidence=evidence, until=job.due, fix=_run_now(job))
@@ -96,12 +96,12 @@ def _tries(job: JobRecord) -> int:
 
 
 def _unknown_task(facts: JobFacts) -> Cause:
-    """A worker met it and gave it back; it is offered again and again."""
+    """Say that workers claimed it and released it, because they lack its task."""
     job = facts.job
     return Cause(
         code="unknown_task",
-        sentence=f"The workers of queue {job.queue} that met it do not know task {job.task}: "
-        f"{_given_back(facts)}",
+        sentence=f"Workers of queue {job.queue} claimed it and do not have task {job.task}: "
+        f"{_released(facts)}",
         evidence=_missed(facts),
         fix=f"Start workers of queue {job.queue} with the code that defines {job.task}: "
         f"{missing_task_advice(facts)}",
@@ -109,23 +109,23 @@ def _unknown_task(facts: JobFacts) -> Cause:
 
 
 def _misfit(facts: JobFacts) -> Cause:
-    """The same where they have the task, with other arguments."""
+    """Say that workers claimed it and released it, because its arguments do not fit."""
     job = facts.job
     return Cause(
         code="misfit",
-        sentence=f"Its arguments do not fit task {job.task} on the workers of queue {job.queue} "
-        f"that met it: {_given_back(facts)}",
+        sentence=f"Its arguments do not fit task {job.task} on the workers of queue {job.queue}: "
+        f"{_released(facts)}",
         evidence=_missed(facts),
         fix=f"Finish the deploy: start workers of queue {job.queue} with the code that the "
         f"producer runs. Next time deploy workers before producers",
     )
 
 
-def _given_back(facts: JobFacts) -> str:
+def _released(facts: JobFacts) -> str:
     job, now = facts.job, facts.now
     why = "" if not job.missed_why else f" ({printable(job.missed_why)})"
-    times = f"they have been giving it back {since(job.missed_at or now, now)}{why}"
-    return f"{times}. It is tried again {when(job.due, now)}."
+    times = f"they have released it {since(job.missed_at or now, now)}{why}"
+    return f"{times}. The next try is {when(job.due, now)}."
 
 
 def _missed(facts: JobFacts) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def _missed(facts: JobFacts) -> dict[str, Any]:
 
 
 def queue_causes(facts: JobFacts) -> Iterator[Cause]:
-    """Paused, resting, or as busy as it may be."""
+    """Say that its queue is paused, cooling down or full."""
     job, now, queue = facts.job, facts.now, facts.queue
     if queue.paused:
         yield _paused(facts)
@@ -153,8 +153,8 @@ def queue_causes(facts: JobFacts) -> Iterator[Cause]:
     if cool is not None and cool > max(now, job.due):
         yield Cause(
             code="queue_cooling",
-            sentence=f"Queue {job.queue} was throttled and cools down: nothing of it starts before "
-            f"it may again {when(cool, now)}.",
+            sentence=f"Queue {job.queue} was throttled and is cooling down: its next job may start "
+            f"{when(cool, now)}.",
             evidence={"queue": job.queue, "cool_until": cool, "cool_downs": queue.cool_downs},
             until=cool,
             fix=f"Wait, or end the cool-down: {shell_command('queues', 'warm', job.queue)}",
@@ -169,7 +169,7 @@ def _paused(facts: JobFacts) -> Cause:
     who = "" if order is None else f", by {printable(order.note.who)} {when(order.at, facts.now)}"
     return Cause(
         code="queue_paused",
-        sentence=f"Queue {job.queue} is paused{who}: nothing of it starts until it is resumed.",
+        sentence=f"Queue {job.queue} is paused{who}: no job of it starts until it is resumed.",
         evidence={
             "queue": job.queue,
             "paused": True,
@@ -206,7 +206,7 @@ def _queue_full(facts: JobFacts, most: int) -> Cause:
 
 
 def worker_causes(facts: JobFacts) -> Iterator[Cause]:
-    """Nobody there, nobody free, or not the same of all of them."""
+    """Say that no worker serves it, that all are busy, or that they cannot run it."""
     job, crew = facts.job, facts.crew
     if not crew.serving:
         yield _told_to_be_quiet(facts) if crew.quiet else _no_worker(facts)
@@ -225,14 +225,14 @@ def _no_worker(facts: JobFacts) -> Cause:
     if silent:
         beat = max(worker.beat_at for worker in crew.silent)
         said = (
-            f"No live worker serves queue {job.queue}: the last that did has not been heard of "
+            f"No live worker serves queue {job.queue}: its last worker has sent no heartbeat "
             f"{since(beat, now)}."
         )
     elif crew.elsewhere:
         others = sorted({queue for worker in crew.elsewhere for queue in worker.start.queues})
-        said = f"No live worker serves queue {job.queue}: those that are live serve {few(others)}."
+        said = f"No live worker serves queue {job.queue}: the live workers serve {few(others)}."
     else:
-        said = f"No live worker serves queue {job.queue}: no worker is live at all."
+        said = f"No live worker serves queue {job.queue}: no worker is live."
     return Cause(
         code="no_worker",
         sentence=said,
@@ -253,13 +253,13 @@ def _told_to_be_quiet(facts: JobFacts) -> Cause:
     who = "The worker" if len(quiet) == 1 else f"All {len(quiet):,} workers"
     return Cause(
         code="workers_quiet",
-        sentence=f"{who} of queue {job.queue} {'was' if len(quiet) == 1 else 'were'} told to take "
-        f"nothing new: {few([worker.start.id for worker in quiet])}.",
+        sentence=f"{who} of queue {job.queue} {'is' if len(quiet) == 1 else 'are'} paused or "
+        f"stopping: {few([worker.start.id for worker in quiet])}.",
         evidence={
             "queue": job.queue,
             "workers": {worker.start.id: worker.duty.value for worker in quiet[:_NAMED]},
         },
-        fix=f"Let it go on: {shell_command('workers', 'resume', resting[0])}"
+        fix=f"Resume it: {shell_command('workers', 'resume', resting[0])}"
         if resting
         else f"Start another: {shell_command('worker', 'MODULE:APP', '--queue', job.queue)}",
     )
@@ -278,13 +278,13 @@ def _solo(facts: JobFacts) -> Cause:
     job, crew = facts.job, facts.crew
     empty = [worker.start.id for worker in crew.serving if not worker.running]
     waits = (
-        f"worker {empty[0]} is empty and takes it next"
+        f"worker {empty[0]} is idle and runs it next"
         if empty
-        else "it waits for a worker that runs nothing else, and all of them are at work"
+        else "it waits for an idle worker, and all of them are busy"
     )
     return Cause(
         code="solo",
-        sentence=f"It must run alone, because workers died under it "
+        sentence=f"It must run alone, because workers died while they ran it, "
         f"{plural(job.lost, 'time')} in a row: {waits}.",
         evidence={"lost": job.lost, "empty": empty[:_NAMED], "workers": _loads(crew)},
         until=facts.now if empty else None,
@@ -296,17 +296,17 @@ def _solo(facts: JobFacts) -> Cause:
 def _slots_busy(facts: JobFacts) -> Cause:
     job, crew, line = facts.job, facts.crew, facts.line
     wait, least = line.wait(), line.least()
-    pace = "No run of this queue has ended lately, so nobody can say how long that takes"
+    pace = "No run of this queue has ended recently, so the wait is unknown"
     if least is not None:
         starts = "not before" if wait is None else "in about"
         pace = (
-            f"At the recent pace, {line.ended:,} ended within {brief(line.within)}, it starts "
+            f"At the recent pace ({line.ended:,} runs in {brief(line.within)}) it starts "
             f"{starts} {brief(least)}{' from now' if wait is None else ''}"
         )
     return Cause(
         code="slots_busy",
         sentence=f"No slot is free: {plural(len(crew.serving), 'worker')} of queue {job.queue} "
-        f"with {plural(crew.slots, 'slot')}, all busy. Before it in line: {before(line)}. {pace}.",
+        f"with {plural(crew.slots, 'slot')}, all busy. Ahead of it: {before(line)}. {pace}.",
         evidence={
             "slots": crew.slots,
             "running": crew.running,
@@ -319,7 +319,7 @@ def _slots_busy(facts: JobFacts) -> Cause:
 
 
 def before(line: QueueAhead) -> str:
-    """How many stand before it."""
+    """Count the jobs ahead of it."""
     count = plural(len(line.ahead), "ready job")
     return f"{count} or more" if line.more else count
 

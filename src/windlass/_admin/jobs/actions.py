@@ -90,7 +90,7 @@ def edit_of(
 ) -> Edit:
     """Make an `Edit` of checked values."""
     if due is None and priority is None and queue is None:
-        message = "say what to change: due, priority or queue"
+        message = "nothing to change: give due, priority or queue"
         raise InvalidArgument(message)
     if due is not None:
         aware(due, "due")

@@ -153,8 +153,8 @@ class BulkAction:
         """Find the same jobs the other way round, and keep no more than a page of them."""
         if isinstance(asked.before, str):
             message = (
-                f"before= is the seq of a job here, for these jobs are met by their number, got "
-                f"{asked.before!r}: say finished_until=… for jobs that ended before, or take a seq"
+                f"before= must be the seq of a job for this action, got {asked.before!r}: give a "
+                f"seq, or finished_until=… for jobs that ended before a time"
             )
             raise InvalidArgument(message)
         first, last = await self._ends(asked, most)
@@ -198,7 +198,7 @@ def _narrowed(action: JobAction, wanted: JobFilter) -> JobFilter | None:
     bare = JobFilter(before=wanted.before, order=wanted.order, as_shown=wanted.as_shown)
     if wanted == bare:
         message = (
-            f"this would {action_name_of(action)} every job there is: say which, for example "
+            f"this would {action_name_of(action)} every job: give a filter, for example "
             f"JobFilter(queue='mail') or JobFilter(states=list(State))"
         )
         raise InvalidArgument(message)

@@ -98,7 +98,7 @@ class JobAdmin:
         back it came, and ``before=page.next`` continues there.
         """
         if not check_text(text, "text"):
-            message = "say what to search for: an empty text stands in every job"
+            message = "give a text to search for: an empty text matches every job"
             raise InvalidArgument(message)
         asked = msgspec.structs.replace(wanted or JobFilter(), text=text)
         return await find_jobs(self._session, asked, limit, duration(within, "within"))
@@ -175,7 +175,7 @@ class JobAdmin:
         same key to repeat a call whose answer was lost, and another key for another copy.
         """
         if key is not None and not as_new:
-            raise InvalidArgument("key= is for a copy: say as_new=True, or leave key= out")
+            raise InvalidArgument("key= needs as_new=True: give both, or leave key= out")
         wanted = await resolve_id(self._session, job_id)
         if as_new:
             return await self.get(await enqueue_copy(self._session, wanted, key))

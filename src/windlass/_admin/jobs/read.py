@@ -87,8 +87,8 @@ async def check_filter(session: AdminSession, wanted: JobFilter) -> JobFilter:
     """Resolve shortened ids in a filter; InvalidArgument for a key that no job can have."""
     if wanted.key is not None and "/" not in wanted.key:
         message = (
-            f"a unique key is looked for as jobs show it, with its task: TASK/KEY, such as "
-            f"send_digest/42, or /KEY where its scope is global; got {shown(wanted.key)}"
+            f"give a unique key as jobs show it, with its task: TASK/KEY, such as "
+            f"send_digest/42, or /KEY if its scope is global; got {shown(wanted.key)}"
         )
         raise InvalidArgument(message)
     if wanted.parent is None or is_full_id(wanted.parent):

@@ -94,8 +94,8 @@ class KeyMasks:
             if mask_digests(state.key, secret) == key:
                 return state.key
         message = (
-            f"limit {name!r} has no budget that is shown as {key!r}: "
-            f"`windlass limits show {name}` lists those that are in use"
+            f"limit {name!r} has no key that is shown as {key!r}: "
+            f"`windlass limits show {name}` lists the keys in use"
         )
         raise InvalidArgument(message)
 

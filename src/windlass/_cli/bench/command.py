@@ -1,4 +1,4 @@
-"""``windlass bench``: what your machine and your storage give."""
+"""``windlass bench``: measure throughput and latency of this machine and its storage."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from urllib.parse import quote
 
 import click
 
+from windlass._cli.options.groups import examples
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -21,7 +23,12 @@ if TYPE_CHECKING:
 __all__ = ["bench"]
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "windlass bench",
+        "windlass bench --url postgresql://localhost/bench --jobs 50000 --json",
+    )
+)
 @click.option(
     "--url",
     metavar="URL",
@@ -32,16 +39,16 @@ __all__ = ["bench"]
     type=click.IntRange(min=1, max=10_000_000),
     default=20_000,
     show_default=True,
-    help="How many jobs to store and run.",
+    help="Number of jobs to enqueue and run.",
 )
-@click.option("--force", is_flag=True, help="Measure although the storage already holds jobs.")
-@click.option("--json", "as_json", is_flag=True, help="For machines, on standard output.")
+@click.option("--force", is_flag=True, help="Measure a storage that has other jobs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 def bench(*, url: str | None, jobs: int, force: bool, as_json: bool) -> int:
-    """Measure it on this machine: storing jobs, running them, waking an idle worker.
+    """Measure how fast this machine enqueues and runs jobs and wakes an idle worker.
 
-    The jobs do nothing, so the figures are what Windlass itself takes. Your own settings
-    (WINDLASS_… variables) count. On a storage that you name, jobs wait in the queue
-    windlass-bench and are deleted as they finish.
+    The jobs do nothing, so the figures are the cost of Windlass itself. Your settings (WINDLASS_…
+    variables) apply. With --url, the jobs use the queue windlass-bench and are deleted when they
+    finish.
     """
     from rich.console import Console
 
@@ -70,7 +77,7 @@ def bench(*, url: str | None, jobs: int, force: bool, as_json: bool) -> int:
 
 @contextmanager
 def _storage(url: str | None) -> Iterator[str]:
-    """The one that was named, or a scratch file that is removed afterwards."""
+    """Yield the URL that was given, or a temporary file that is removed afterwards."""
     if url is not None:
         yield url
         return
@@ -93,17 +100,17 @@ def _print_table(figures: BenchResult, jobs: int, loop: str, console: Console) -
     from rich.table import Table
 
     table = Table(box=box.ROUNDED, title=figures.storage, title_style="dim", title_justify="left")
-    table.add_column("what")
+    table.add_column("measured")
     table.add_column("figure", justify="right")
-    table.add_column("how")
+    table.add_column("conditions")
     between = "between two processes" if figures.across_processes else "within this process"
     rows = (
         ("enqueue_many", f"{figures.enqueue_many:,.0f} jobs/s", f"{jobs:,} jobs, 1,000 a call"),
-        ("a single enqueue", _ms(figures.enqueue_p50_ms), "the median, one after the other"),
-        ("", _ms(figures.enqueue_p99_ms), "99 of 100 are faster"),
-        ("running them", f"{figures.drain:,.0f} jobs/s", f"one process, 200 at once, on {loop}"),
-        ("picking up when idle", _ms(figures.pickup_p50_ms), f"the median, {between}"),
-        ("", _ms(figures.pickup_worst_ms), "the slowest"),
+        ("single enqueue", _ms(figures.enqueue_p50_ms), "median, one after the other"),
+        ("", _ms(figures.enqueue_p99_ms), "99th percentile"),
+        ("run jobs", f"{figures.drain:,.0f} jobs/s", f"one process, 200 at once, on {loop}"),
+        ("start on an idle worker", _ms(figures.pickup_p50_ms), f"median, {between}"),
+        ("", _ms(figures.pickup_worst_ms), "slowest"),
     )
     for row in rows:
         table.add_row(*row)

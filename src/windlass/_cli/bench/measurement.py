@@ -61,9 +61,9 @@ async def measure(
         storage = await parts_of(app).storage()
         if not force:
             await _require_empty(bench)
-        say(f"storing {sizes.jobs:,} jobs, {CHUNK:,} at a time")
+        say(f"enqueueing {sizes.jobs:,} jobs, {CHUNK:,} at a time")
         stored = await _enqueue_many(bench, sizes.jobs)
-        say(f"storing {sizes.singles:,} jobs one by one")
+        say(f"enqueueing {sizes.singles:,} jobs one by one")
         singles = [await _enqueue_one(bench) for _ in range(sizes.singles)]
         say(f"running them, {SLOTS} at once")
         drained = await _drain(bench, sizes.jobs + sizes.singles)

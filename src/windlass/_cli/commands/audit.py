@@ -1,4 +1,4 @@
-"""``windlass audit``: who has ordered what."""
+"""``windlass audit``: the audit log."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from windlass._cli.options.groups import examples
 from windlass._cli.options.target import (
     json_option,
     run_on_target,
@@ -22,11 +23,27 @@ if TYPE_CHECKING:
 __all__ = ["audit"]
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        'windlass audit shop:app --subject "queue mail"',
+        "windlass audit --url sqlite:///jobs.db --limit 100 --json",
+    )
+)
 @target_argument
-@click.option("--subject", metavar="SUBJECT", help='Only about this, such as "queue mail".')
-@click.option("--limit", type=click.IntRange(1, 1000), default=25, show_default=True)
-@click.option("--before", type=int, metavar="NUMBER", help="The next page: the last one's number.")
+@click.option("--subject", metavar="SUBJECT", help='Only entries about this, such as "queue mail".')
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=25,
+    show_default=True,
+    help="Entries on a page.",
+)
+@click.option(
+    "--before",
+    type=int,
+    metavar="NUMBER",
+    help="Show the next page. The page before prints the number.",
+)
 @url_option
 @json_option
 def audit(
@@ -38,7 +55,7 @@ def audit(
     *,
     as_json: bool,
 ) -> int:
-    """What people have ordered, the latest first: from Python, from here, from the dashboard."""
+    """Show the audit log, latest first: who did what, from Python, the CLI or the dashboard."""
     from windlass._cli.output.tables import NUMBER, print_json, print_table
 
     async def question(app: Windlass) -> Sequence[AuditRecord]:
@@ -48,12 +65,12 @@ def audit(
     if as_json:
         print_json([_fields(record) for record in found])
     elif not found:
-        click.echo("Nothing was ordered here." if before is None else "There is nothing older.")
+        click.echo("The audit log is empty." if before is None else "There are no older entries.")
     else:
         titles = ("when", "who", "what", "about", f"{NUMBER}count", "detail")
         print_table(titles, map(_row, found))
         if len(found) == limit:
-            click.echo(f"There may be older ones: --before {found[-1].number}")
+            click.echo(f"There may be older entries. Continue with --before {found[-1].number}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""``windlass breakers``: tasks that are left alone because they keep failing."""
+"""``windlass breakers``: list, reset and change circuit breakers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from windlass._app.parts import parts_of
 from windlass._cli.options import name_completion, optional_values
-from windlass._cli.options.groups import SuggestingGroup
+from windlass._cli.options.groups import SuggestingGroup, examples
 from windlass._cli.options.target import (
     json_option,
     run_on_target,
@@ -35,17 +35,35 @@ class _ShownBreaker(NamedTuple):
     now: datetime
 
 
-@click.group(cls=SuggestingGroup)
+@click.group(
+    cls=SuggestingGroup,
+    epilog=examples(
+        "windlass breakers list shop:app",
+        "windlass breakers reset shop:app charge_card",
+    ),
+)
 def breakers() -> None:
-    """Look at circuit breakers, close them, and change their numbers."""
+    """List, reset and change circuit breakers."""
 
 
-@breakers.command("list")
+@breakers.command(
+    "list",
+    epilog=examples(
+        "windlass breakers list shop:app",
+        "windlass breakers list --url sqlite:///jobs.db --json",
+    ),
+)
 @target_argument
 @url_option
 @json_option
 def list_breakers(target: str | None, url: str | None, *, as_json: bool) -> int:
-    """Every task with a breaker, and whether it is closed (its jobs run), open or on trial."""
+    """List tasks with a breaker.
+
+    \b
+    closed  its jobs run
+    open    no job of the task starts before the next trial
+    trial   one job runs; its outcome closes or reopens the breaker
+    """  # noqa: D301 -- click's mark for lines that stay as they are
     from windlass._cli.output.tables import NUMBER, print_json, print_table
 
     async def question(app: Windlass) -> tuple[list[_ShownBreaker], str]:
@@ -56,8 +74,8 @@ def list_breakers(target: str | None, url: str | None, *, as_json: bool) -> int:
         print_json([_fields(breaker) for breaker in found])
     elif not found:
         click.echo(
-            f"No breaker is stored in {described}. Give a task one with @app.task(breaker=True); "
-            f"it is stored when a worker of it starts, or with its first job."
+            f"{described} has no circuit breakers. Give a task one with @app.task(breaker=True). "
+            f"It is stored when a worker starts, or with the task's first job."
         )
     else:
         titles = ("task", "state", "failures in a row", "next trial", "running")
@@ -66,36 +84,49 @@ def list_breakers(target: str | None, url: str | None, *, as_json: bool) -> int:
     return 0
 
 
-@breakers.command()
+@breakers.command(
+    epilog=examples(
+        "windlass breakers reset shop:app charge_card",
+        "windlass breakers reset --url sqlite:///jobs.db charge_card",
+    )
+)
 @_names
 @url_option
 @json_option
 def reset(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
-    """Close a task's breaker and forget its failures: its jobs start again at once."""
+    """Close the breaker of a task and reset its failures. Its jobs start at once."""
     where, task = target_and_name(words, url, "task")
 
-    async def order(app: Windlass) -> _ShownBreaker:
+    async def act(app: Windlass) -> _ShownBreaker:
         await app.admin.breakers.reset(task)
         return await _one(app, task)
 
     _say(
-        run_on_target(where, order),
-        f"The breaker of {task} is closed: its jobs start.",
+        run_on_target(where, act),
+        f"The breaker of {task} is closed. Its jobs can start.",
         as_json=as_json,
     )
     return 0
 
 
-@breakers.command("set")
+@breakers.command(
+    "set",
+    epilog=examples(
+        "windlass breakers set shop:app charge_card --failures 10",
+        "windlass breakers set shop:app charge_card --cool-down 1m --growth 2 --longest 30m",
+    ),
+)
 @_names
-@click.option("--failures", type=int, metavar="N", help="Open after so many in a row.")
-@click.option("--cool-down", metavar="TIME", help="How long it is open at first.")
-@click.option("--growth", type=float, metavar="X", help="How many times longer after each trial.")
-@click.option("--longest", metavar="TIME", help="How long it is open at most.")
+@click.option("--failures", type=int, metavar="N", help="Open after N failures in a row.")
+@click.option("--cool-down", metavar="TIME", help="How long it is open the first time.")
+@click.option(
+    "--growth", type=float, metavar="X", help="Multiply that time by X after each failed trial."
+)
+@click.option("--longest", metavar="TIME", help="Maximum time that it is open.")
 @url_option
 @json_option
 def set_breaker(words: tuple[str, ...], url: str | None, *, as_json: bool, **given: Any) -> int:
-    """Other numbers for a task's breaker, until those in the code change. The rest stays."""
+    """Change the breaker of a task. The values apply until those in the code change."""
     from windlass._settings.settings import parse_duration
 
     where, task = target_and_name(words, url, "task")
@@ -105,11 +136,11 @@ def set_breaker(words: tuple[str, ...], url: str | None, *, as_json: bool, **giv
         if name in wanted:
             wanted[name] = parse_duration(wanted[name], f"--{name.replace('_', '-')}")
 
-    async def order(app: Windlass) -> _ShownBreaker:
+    async def act(app: Windlass) -> _ShownBreaker:
         await app.admin.breakers.set(task, **wanted)
         return await _one(app, task)
 
-    breaker = run_on_target(where, order)
+    breaker = run_on_target(where, act)
     _say(breaker, f"The breaker of {task} opens {_numbers(breaker)}.", as_json=as_json)
     return 0
 

@@ -1,9 +1,11 @@
-"""``windlass completion``: what a shell needs to complete commands, options and names."""
+"""``windlass completion``: print a script that completes commands, options and names."""
 
 from __future__ import annotations
 
 import click
 from click.shell_completion import BashComplete, add_completion_class, get_completion_class
+
+from windlass._cli.options.groups import examples
 
 __all__ = ["completion", "join_words"]
 
@@ -11,7 +13,7 @@ _SHELLS = ("bash", "zsh", "fish")
 
 
 class _Bash(BashComplete):
-    """Bash takes words apart at colons, and every app and URL has one."""
+    """Joins words again that bash splits at colons: every app and URL has one."""
 
     def get_completion_args(self) -> tuple[list[str], str]:
         words, incomplete = super().get_completion_args()
@@ -22,7 +24,7 @@ add_completion_class(_Bash)
 
 
 def join_words(parts: list[str]) -> list[str]:
-    """``shop : app`` is ``shop:app`` again."""
+    """Join ``shop : app`` to ``shop:app``."""
     words: list[str] = []
     open_end = False
     for part in parts:
@@ -34,19 +36,20 @@ def join_words(parts: list[str]) -> list[str]:
     return words
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "windlass completion bash > ~/.local/share/bash-completion/completions/windlass",
+        "windlass completion zsh > ~/.zfunc/_windlass      # with ~/.zfunc in fpath",
+        "windlass completion fish > ~/.config/fish/completions/windlass.fish",
+    )
+)
 @click.argument("shell", type=click.Choice(_SHELLS))
 def completion(shell: str) -> int:
-    """Print the script that teaches a shell to complete `windlass`.
+    """Print a completion script for your shell.
 
-    \b
-    bash   windlass completion bash > ~/.local/share/bash-completion/completions/windlass
-    zsh    windlass completion zsh > ~/.zfunc/_windlass      with ~/.zfunc in fpath
-    fish   windlass completion fish > ~/.config/fish/completions/windlass.fish
-
-    Names of queues, tasks, workers, limits and schedules come from the app or the --url on the
-    line, or from WINDLASS_URL, if it answers within a second or so.
-    """  # noqa: D301 -- click's mark for lines that stay as they are
+    It completes commands and options. It also completes the names of queues, tasks, workers, limits
+    and schedules if their storage answers within about a second.
+    """
     from windlass._cli.main import cli
 
     kind = get_completion_class(shell)

@@ -1,4 +1,4 @@
-"""``windlass db``: the storage itself. Made ready by a deploy, before workers need it."""
+"""``windlass db``: migrate, inspect and copy a storage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from windlass._cli.exit_codes import COULD_NOT_START, IN_ORDER
-from windlass._cli.options.groups import SuggestingGroup
+from windlass._cli.options.groups import SuggestingGroup, examples
 from windlass._cli.options.target import (
     json_option,
     refuse_missing_file,
@@ -26,18 +26,24 @@ if TYPE_CHECKING:
 __all__ = ["copy", "db"]
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "windlass db copy sqlite:///jobs.db postgresql://localhost/shop",
+        "windlass db copy shop:app redis://localhost:6379/0 --resume",
+    )
+)
 @click.argument("source", metavar="FROM")
 @click.argument("target", metavar="TO")
-@click.option("--resume", is_flag=True, help="What TO holds is the beginning of this very copy.")
+@click.option("--resume", is_flag=True, help="The jobs in TO are from an earlier run of this copy.")
 @json_option
 def copy(source: str, target: str, *, resume: bool, as_json: bool) -> int:
     """Copy jobs, schedules, limits, settings and history from one storage to another.
 
-    FROM and TO are URLs or apps (MODULE:APP), of any backend. Stop workers and whatever enqueues
-    first: while a worker is live on either side nothing is copied. TO must hold no other jobs.
-    Interrupted, run it again: what is there is left out. At the end both sides are read and
-    compared; FROM is not changed.
+    FROM and TO are URLs or apps (MODULE:APP), of any backend. Stop workers and producers first: the
+    copy refuses to start while either side has a live worker. TO must have no other jobs.
+
+    You can interrupt the copy and run it again: it skips what it has copied. At the end it reads
+    and compares both sides. It does not change FROM.
     """
     report = asyncio.run(_copied(source, target, resume=resume))
     if as_json:
@@ -63,7 +69,7 @@ async def _copied(source: str, target: str, *, resume: bool) -> CopyReport:
 
 @asynccontextmanager
 async def _opened(name: str, *, there: bool = False) -> AsyncIterator[Storage]:
-    """``there``: it must be; of a misspelt name an empty one would be made, and copied."""
+    """Open a storage. ``there``: its file must exist, so that a misspelt name is not created."""
     from windlass._cli.app_loader import load_app
     from windlass._core.values.redaction import redacted_url
     from windlass._settings.settings import load_settings
@@ -76,7 +82,7 @@ async def _opened(name: str, *, there: bool = False) -> AsyncIterator[Storage]:
     try:
         if not storage.shared:
             message = (
-                f"{redacted_url(settings.url)} dies with this command: name a storage that stays"
+                f"{redacted_url(settings.url)} ends with this command: name a storage that persists"
             )
             raise click.ClickException(message)
         yield storage
@@ -86,7 +92,7 @@ async def _opened(name: str, *, there: bool = False) -> AsyncIterator[Storage]:
 
 @contextmanager
 def _bars() -> Iterator[Callable[[CopyProgress], None]]:
-    """One for each part, on a terminal; elsewhere nothing."""
+    """Show one progress bar for each part, on a terminal only."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
@@ -106,7 +112,7 @@ def _bars() -> Iterator[Callable[[CopyProgress], None]]:
 def _tell(report: CopyReport) -> None:
     from windlass._cli.output.tables import print_pairs
 
-    same = "the same on both sides" if not report.problems else "NOT the same: see below"
+    same = "equal on both sides" if not report.problems else "NOT equal: see below"
     events = f"{report.events:,} events"
     print_pairs(
         f"{report.source} → {report.target}",
@@ -114,44 +120,60 @@ def _tell(report: CopyReport) -> None:
             ("jobs", f"{report.jobs:,}, {report.new:,} of them copied now"),
             ("settings", f"{report.limits:,} limits, {report.queues:,} queues"),
             ("schedules", f"{report.schedules:,}"),
-            ("history", f"{report.rollups:,} rollups, {report.audits:,} orders, {events}"),
+            ("history", f"{report.rollups:,} rollups, {report.audits:,} audit entries, {events}"),
             ("checksum", f"{report.checksum[:16]}…, {same}"),
         ],
     )
 
 
-@click.group(cls=SuggestingGroup)
+@click.group(
+    cls=SuggestingGroup,
+    epilog=examples(
+        "windlass db migrate --url sqlite:///jobs.db",
+        "windlass db show shop:app",
+    ),
+)
 def db() -> None:
-    """Make a storage ready, say what it is, move it elsewhere."""
+    """Migrate, inspect and copy a storage."""
 
 
 db.add_command(copy)
 
 
-@db.command()
+@db.command(
+    epilog=examples(
+        "windlass db migrate shop:app",
+        "windlass db migrate --url sqlite:///jobs.db",
+    )
+)
 @target_argument
 @url_option
 @json_option
 def migrate(target: str | None, url: str | None, *, as_json: bool) -> int:
-    """Create the tables, or bring them to this version.
+    """Create the tables, or migrate them to this version.
 
-    Opening a storage does the same by itself. Do it in a deploy where workers run as a user who
-    may not create tables, and to see it succeed before anything depends on it. Safe to repeat,
-    and from several places at once; a storage that is up to date is not touched.
+    Workers and apps migrate the storage when they open it. Run this in a deploy if their database
+    user may not create tables, or to see the migration succeed first. You can repeat it and run it
+    in several places at once.
     """
     described = asyncio.run(_describe(target, url))
     _say(described, f"{described}: ready for this version", as_json=as_json)
     return 0
 
 
-@db.command()
+@db.command(
+    epilog=examples(
+        "windlass db show shop:app",
+        "windlass db show --url sqlite:///jobs.db --json",
+    )
+)
 @target_argument
 @url_option
 @json_option
 def show(target: str | None, url: str | None, *, as_json: bool) -> int:
-    """What and where the storage is, and what it says of itself: sizes, settings, connections.
+    """Show a storage: its address, sizes, settings and connections.
 
-    Whether that is well: `windlass doctor`.
+    `windlass doctor` judges them.
     """
     from windlass._cli.output.tables import print_json, print_pairs
 

@@ -1,4 +1,4 @@
-"""``windlass doctor``: what hurts in production, and how to mend it."""
+"""``windlass doctor``: check for problems and suggest fixes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from windlass._cli.exit_codes import IN_ORDER, UNHEALTHY
+from windlass._cli.options.groups import examples
 from windlass._cli.options.target import (
     Target,
     json_option,
@@ -26,23 +27,28 @@ __all__ = ["doctor"]
 _MARKS = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "bad": ("✗", "red")}
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "windlass doctor shop:app",
+        "windlass doctor --url sqlite:///jobs.db --strict --quiet",
+    )
+)
 @target_argument
-@click.option("--strict", is_flag=True, help="A warning counts, too: for the exit code.")
-@click.option("--quiet", is_flag=True, help="Say nothing of what is in order.")
+@click.option("--strict", is_flag=True, help="Exit with 2 for warnings, too.")
+@click.option("--quiet", is_flag=True, help="Print only warnings and problems.")
 @url_option
 @json_option
 def doctor(target: str | None, url: str | None, *, strict: bool, quiet: bool, as_json: bool) -> int:
-    """Look for what hurts in production, and say how to mend each.
+    """Check for problems and suggest fixes.
 
-    The storage and its settings, whether wake-ups arrive, clocks, queues without workers, tasks
-    nobody knows; with an app also whether waiting jobs still fit their functions. It changes
-    nothing.
+    It checks the storage and its settings, wake-ups, clocks, queues without workers, and jobs of
+    unknown tasks. With an app it also checks whether waiting jobs still fit their functions. It
+    changes nothing.
 
     \b
-    Exit code  0  nothing is bad
-               2  something is bad; with --strict also: something to warn of
-               1  it could not be asked
+    Exit code  0  no problem
+               2  a problem; with --strict also a warning
+               1  the checks could not run
     """  # noqa: D301 -- click's mark for lines that stay as they are
 
     async def question(app: Windlass) -> Sequence[Finding]:
@@ -80,5 +86,5 @@ def _sum_up(found: Sequence[Finding], *, checked_payloads: bool) -> None:
 
     click.echo(
         f"\n{count_by_level(found)}."
-        + ("" if checked_payloads else " Name an app (MODULE:APP) to try waiting jobs, too.")
+        + ("" if checked_payloads else " Name an app (MODULE:APP) to check waiting jobs, too.")
     )

@@ -1,4 +1,4 @@
-"""``windlass errors``: failed jobs by what went wrong and where."""
+"""``windlass errors``: failed jobs, grouped by exception and place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 from windlass._cli.jobs.bulk import run_bulk_action
 from windlass._cli.options import name_completion
-from windlass._cli.options.groups import SuggestingGroup
+from windlass._cli.options.groups import SuggestingGroup, examples
 from windlass._cli.options.target import (
     Target,
     json_option,
@@ -35,19 +35,38 @@ _name = click.argument("words", metavar="[MODULE:APP] GROUP", nargs=-1)
 _SOME = 10
 
 
-@click.group(cls=SuggestingGroup)
+@click.group(
+    cls=SuggestingGroup,
+    epilog=examples(
+        "windlass errors list shop:app --since 1h",
+        "windlass errors show shop:app 5b1f03ac",
+    ),
+)
 def errors() -> None:
-    """Failed jobs by exception and place: one fault is one line, however many jobs it cost.
+    """Show failed jobs grouped by exception and place.
 
-    A GROUP is named by the eight letters that `list` shows; they stay the same from day to day.
+    GROUP is the name that `list` shows: eight digits that do not change.
     """
 
 
-@errors.command("list")
+@errors.command(
+    "list",
+    epilog=examples(
+        "windlass errors list shop:app --since 24h",
+        "windlass errors list --url sqlite:///jobs.db --queue mail --json",
+    ),
+)
 @target_argument
-@click.option("--queue", metavar="QUEUE", shell_complete=name_completion.queues)
-@click.option("--task", metavar="TASK", shell_complete=name_completion.tasks)
-@click.option("--since", metavar="INSTANT|AGO", help="Only what failed then or later.")
+@click.option(
+    "--queue",
+    metavar="QUEUE",
+    shell_complete=name_completion.queues,
+    help="Only jobs of this queue.",
+)
+@click.option(
+    "--task", metavar="TASK", shell_complete=name_completion.tasks, help="Only jobs of this task."
+)
+@click.option("--since", metavar="INSTANT|AGO", help="Only jobs that failed at this time or later.")
 @url_option
 @json_option
 def list_errors(
@@ -59,7 +78,7 @@ def list_errors(
     *,
     as_json: bool,
 ) -> int:
-    """Groups of failed jobs, the latest first."""
+    """List groups of failed jobs, latest first."""
     from windlass._cli.jobs.filters import instant_of
     from windlass._cli.output.tables import print_json
 
@@ -77,16 +96,21 @@ def list_errors(
         return 0
     _table(look.groups, now)
     if not look.complete:
-        click.echo("Counted are the latest failures; there are more, older ones.")
+        click.echo("Only the latest failures are counted. There are older ones.")
     return 0
 
 
-@errors.command()
+@errors.command(
+    epilog=examples(
+        "windlass errors show shop:app 5b1f03ac",
+        "windlass errors show --url sqlite:///jobs.db 5b1f03ac --json",
+    )
+)
 @_name
 @url_option
 @json_option
 def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
-    """One group: how often, where, the latest jobs, and the last one's traceback."""
+    """Show a group: its count, place, tasks, latest jobs, and the last traceback."""
     from windlass._cli.jobs.tables import fields, print_jobs
     from windlass._cli.output.tables import print_json, print_pairs
 
@@ -108,7 +132,7 @@ def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
         return 0
     pairs = [
         ("error", f"{group.kind}: {group.text}"),
-        ("place", group.frame or "not known"),
+        ("place", group.frame or "unknown"),
         ("failed", f"{group.count:,}, first {_instant(group.first)}, last {_instant(group.last)}"),
         ("tasks", ", ".join(group.tasks)),
         ("queues", ", ".join(group.queues)),
@@ -120,11 +144,16 @@ def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     return 0
 
 
-@errors.command()
+@errors.command(
+    epilog=examples(
+        "windlass errors requeue shop:app 5b1f03ac --dry-run",
+        "windlass errors requeue shop:app 5b1f03ac --limit 10",
+    )
+)
 @_name
-@click.option("--limit", type=click.IntRange(1), help="At most so many.")
-@click.option("--dry-run", is_flag=True, help="Count, and change nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--limit", type=click.IntRange(1), help="Change at most this number of jobs.")
+@click.option("--dry-run", is_flag=True, help="Count jobs and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @url_option
 @json_option
 def requeue(
@@ -136,7 +165,7 @@ def requeue(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Run every failed job of a group again, with a fresh budget of attempts."""
+    """Run the failed jobs of a group again, with all their attempts."""
     where, name = target_and_name(words, url, "group")
     group = _asked_for(where, name)
 
@@ -146,7 +175,7 @@ def requeue(
         return Requeue(), _of(group)
 
     return run_bulk_action(
-        where, making, verb="Requeue", most=limit, dry_run=dry_run, yes=yes, as_json=as_json
+        where, making, phrase="Requeue {}", most=limit, dry_run=dry_run, yes=yes, as_json=as_json
     )
 
 
@@ -164,14 +193,12 @@ async def _known(app: Windlass, name: str) -> ErrorGroup:
     for group in (await app.admin.errors.groups()).groups:
         if _key(group) == name.lower():
             return group
-    message = (
-        f"No group {name!r} among the failed jobs. `windlass errors list` shows those there are."
-    )
+    message = f"No failed job is in a group {name!r}. `windlass errors list` shows all groups."
     raise click.ClickException(message)
 
 
 def _key(group: ErrorGroup) -> str:
-    """What names it: nothing that changes with the next failure."""
+    """Return the name of a group. It depends only on the exception and the place."""
     return hashlib.sha256(f"{group.kind}\x1f{group.frame}".encode()).hexdigest()[:8]
 
 

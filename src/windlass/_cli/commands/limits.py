@@ -1,4 +1,4 @@
-"""``windlass limits``: the budgets of the whole cluster."""
+"""``windlass limits``: list and change rate and concurrency limits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from windlass._app.parts import parts_of
 from windlass._cli.options import name_completion, optional_values
-from windlass._cli.options.groups import SuggestingGroup
+from windlass._cli.options.groups import SuggestingGroup, examples
 from windlass._cli.options.target import (
     Target,
     json_option,
@@ -32,7 +32,7 @@ _names = click.argument(
     "words", metavar="[MODULE:APP] LIMIT", nargs=-1, shell_complete=name_completion.limits
 )
 _key = click.option(
-    "--key", default="", metavar="KEY", help="Of which budget, for a limit with keys."
+    "--key", default="", metavar="KEY", help="Key of the bucket, for a limit with keys."
 )
 _MOST_ROWS = 100
 
@@ -54,22 +54,34 @@ class _ShownLimit(NamedTuple):
         return sum(budget.parked for budget in self.report.budgets)
 
 
-@click.group(cls=SuggestingGroup)
+@click.group(
+    cls=SuggestingGroup,
+    epilog=examples(
+        "windlass limits list shop:app",
+        "windlass limits set shop:app crm-api --rate 10/1s",
+    ),
+)
 def limits() -> None:
-    """Look at limits, change their numbers, empty and fill their buckets.
+    """List and change rate and concurrency limits.
 
-    Limits are written in the code, and stored when a worker starts or the first job that uses them
-    is enqueued. Numbers set here hold from the next claim on, also for jobs that wait already,
-    until those in the code change.
+    Your code declares limits. They are stored when a worker starts, or with the first job that uses
+    them. A value set here applies from the next claim on, also to waiting jobs, until the code's
+    value changes.
     """
 
 
-@limits.command("list")
+@limits.command(
+    "list",
+    epilog=examples(
+        "windlass limits list shop:app",
+        "windlass limits list --url sqlite:///jobs.db --json",
+    ),
+)
 @target_argument
 @url_option
 @json_option
 def list_limits(target: str | None, url: str | None, *, as_json: bool) -> int:
-    """Every limit that is stored."""
+    """List the stored limits."""
     from windlass._cli.output.tables import NUMBER, print_json, print_table
 
     async def question(app: Windlass) -> tuple[list[_ShownLimit], str]:
@@ -80,8 +92,8 @@ def list_limits(target: str | None, url: str | None, *, as_json: bool) -> int:
         print_json([_fields(limit) for limit in found])
     elif not found:
         click.echo(
-            f"No limit is stored in {described}. Limits are stored when a worker of their tasks "
-            f"starts, or with the first job that uses them."
+            f"{described} has no limits. A limit is stored when a worker of its tasks starts, or "
+            f"with the first job that uses it."
         )
     else:
         titles = ("limit", "rate", "concurrency", "keys", "running", "lanes waiting")
@@ -90,12 +102,17 @@ def list_limits(target: str | None, url: str | None, *, as_json: bool) -> int:
     return 0
 
 
-@limits.command()
+@limits.command(
+    epilog=examples(
+        "windlass limits show shop:app crm-api",
+        "windlass limits show --url sqlite:///jobs.db crm-api --json",
+    )
+)
 @_names
 @url_option
 @json_option
 def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
-    """One limit, and its budgets that are in use or were a short while ago."""
+    """Show a limit, and the keys of it that are or were recently in use."""
     where, name = target_and_name(words, url, "limit")
 
     async def question(app: Windlass) -> _ShownLimit:
@@ -105,13 +122,19 @@ def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     return 0
 
 
-@limits.command("set")
+@limits.command(
+    "set",
+    epilog=examples(
+        "windlass limits set shop:app crm-api --rate 100/1m:20",
+        "windlass limits set shop:app crm-api --concurrency 4 --rate none",
+    ),
+)
 @_names
 @click.option(
     "--rate",
     type=optional_values.RATE,
     metavar=optional_values.RATE.name,
-    help="Starts per time, with a burst: 10/1s, 100/1m, 10/1s:5.",
+    help="Starts per time: 10/1s, 100/1m; with a burst of 5: 10/1s:5.",
 )
 @click.option(
     "--concurrency",
@@ -122,37 +145,47 @@ def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
 @url_option
 @json_option
 def set_limit(words: tuple[str, ...], url: str | None, *, as_json: bool, **given: object) -> int:
-    """Change a limit's numbers. What is not given stays, none takes it away."""
+    """Change the rate or the concurrency of a limit. The value none removes it."""
     where, name = target_and_name(words, url, "limit")
     wanted = optional_values.changes(given)
     optional_values.require_change(wanted, "--rate or --concurrency")
-    limit = _order(where, name, lambda app: app.admin.limits.set(name, **wanted))
+    limit = _act_on(where, name, lambda app: app.admin.limits.set(name, **wanted))
     _tell(limit, as_json=as_json)
     return 0
 
 
-@limits.command()
+@limits.command(
+    epilog=examples(
+        "windlass limits drain shop:app crm-api",
+        "windlass limits drain shop:app tenant --key acme",
+    )
+)
 @_names
 @_key
 @url_option
 @json_option
 def drain(words: tuple[str, ...], key: str, url: str | None, *, as_json: bool) -> int:
-    """Empty the bucket of a rate, for everybody: somebody upstream counts otherwise."""
+    """Empty the token bucket of a rate. Use it when the service counted more calls than you."""
     where, name = target_and_name(words, url, "limit")
-    limit = _order(where, name, lambda app: app.admin.limits.drain(name, key), key)
-    _say(limit, key, "is empty: nothing starts before it refills", as_json=as_json)
+    limit = _act_on(where, name, lambda app: app.admin.limits.drain(name, key), key)
+    _say(limit, key, "is empty: no job starts before it refills", as_json=as_json)
     return 0
 
 
-@limits.command()
+@limits.command(
+    epilog=examples(
+        "windlass limits reset shop:app crm-api",
+        "windlass limits reset shop:app tenant --key acme",
+    )
+)
 @_names
 @_key
 @url_option
 @json_option
 def reset(words: tuple[str, ...], key: str, url: str | None, *, as_json: bool) -> int:
-    """Fill the bucket of a rate, as if nothing had started yet."""
+    """Fill the token bucket of a rate, so that its jobs start again."""
     where, name = target_and_name(words, url, "limit")
-    limit = _order(where, name, lambda app: app.admin.limits.reset(name, key), key)
+    limit = _act_on(where, name, lambda app: app.admin.limits.reset(name, key), key)
     _say(limit, key, "is full", as_json=as_json)
     return 0
 
@@ -173,19 +206,19 @@ async def _known(app: Windlass, name: str) -> _ShownLimit:
     return known[name]
 
 
-def _order(
-    where: Target, name: str, order: Callable[[Windlass], Awaitable[object]], key: str | None = None
+def _act_on(
+    where: Target, name: str, act: Callable[[Windlass], Awaitable[object]], key: str | None = None
 ) -> _ShownLimit:
-    """Change a limit that is stored; ``key``: one of its budgets."""
+    """Change a stored limit, or the bucket of one ``key``."""
 
-    async def ordered(app: Windlass) -> _ShownLimit:
+    async def acted(app: Windlass) -> _ShownLimit:
         limit = await _known(app, name)
         if key is not None:
             _check_key(limit, key)
-        await order(app)
+        await act(app)
         return await _known(app, name)
 
-    return run_on_target(where, ordered)
+    return run_on_target(where, acted)
 
 
 def _unknown(name: str, known: Collection[str]) -> str:
@@ -193,12 +226,12 @@ def _unknown(name: str, known: Collection[str]) -> str:
 
     return (
         f"No limit named {name!r} is stored.{suggestion(name, known)} `windlass limits list` shows "
-        f"those there are; one that is new in the code is stored when a worker starts."
+        f"all limits. A limit that is new in the code is stored when a worker starts."
     )
 
 
 def _check_key(limit: _ShownLimit, key: str) -> None:
-    """A budget that nobody uses can be meant, or misspelt. Without a key it can only be missing."""
+    """Refuse a missing key, and warn of a key that is not in use: it may be misspelt."""
     from windlass.errors import suggestion
 
     keys = [budget.key for budget in limit.report.budgets]
@@ -206,12 +239,12 @@ def _check_key(limit: _ShownLimit, key: str) -> None:
         return
     if not key:
         message = (
-            f"limit {limit.name!r} has a budget for each key: say which one, for example "
+            f"limit {limit.name!r} has a bucket for each key: name one, for example "
             f"--key {keys[0]!r}"
         )
         raise click.UsageError(message)
     near = suggestion(key, keys)
-    click.echo(f"Note: no budget of the key {key!r} was in use lately.{near}", err=True)
+    click.echo(f"Note: the key {key!r} was not in use recently.{near}", err=True)
 
 
 # --- telling --------------------------------------------------------------------------------------
@@ -248,10 +281,10 @@ def _tell(limit: _ShownLimit, *, as_json: bool) -> None:
         print_json(_fields(limit))
         return
     spec, budgets = limit.report.spec, limit.report.budgets
-    most = "no bound" if spec.concurrency is None else f"{spec.concurrency:,} at a time"
+    most = "no limit" if spec.concurrency is None else f"{spec.concurrency:,} at a time"
     by_key = any(budget.key for budget in budgets)
     pairs = (
-        ("rate", "no bound" if spec.rate is None else _rate(limit)),
+        ("rate", "no limit" if spec.rate is None else _rate(limit)),
         ("concurrency", f"{most}, for each key" if by_key and spec.concurrency else most),
         ("running", f"{limit.running:,}"),
         ("lanes waiting", f"{limit.waiting:,}"),
@@ -262,7 +295,7 @@ def _tell(limit: _ShownLimit, *, as_json: bool) -> None:
     titles = ("key", f"{NUMBER}running", f"{NUMBER}tokens", "full again", f"{NUMBER}lanes waiting")
     print_table(titles, (_budget_row(limit, budget) for budget in budgets[:_MOST_ROWS]))
     if len(budgets) > _MOST_ROWS:
-        click.echo(f"… and {len(budgets) - _MOST_ROWS:,} keys more: --json tells all of them")
+        click.echo(f"… and {len(budgets) - _MOST_ROWS:,} more keys. --json prints all of them.")
 
 
 def _budget_row(limit: _ShownLimit, budget: LimitState) -> tuple[str, ...]:
@@ -280,7 +313,7 @@ def _budget_row(limit: _ShownLimit, budget: LimitState) -> tuple[str, ...]:
 
 
 def _tokens(limit: _ShownLimit, budget: LimitState) -> int | None:
-    """Whole starts of cost 1 that fit now."""
+    """Return how many jobs of cost 1 could start now."""
     from windlass._core.limits.limit import tokens_free
 
     rate = limit.report.spec.rate
@@ -295,11 +328,11 @@ def _say(limit: _ShownLimit, key: str, what: str, *, as_json: bool) -> None:
         print_json(_fields(limit))
     else:
         of_key = f" for the key {printable(key)!r}" if key else ""
-        click.echo(f"The bucket of limit {limit.name}{of_key} {what}.")
+        click.echo(f"The token bucket of limit {limit.name}{of_key} {what}.")
 
 
 def _fields(limit: _ShownLimit) -> dict[str, Any]:
-    """The numbers as ``set`` takes them, so that what one prints another can set."""
+    """Return the fields for machines, with values in the form that ``set`` takes."""
     from windlass._settings.durations import format_rate
 
     spec = limit.report.spec

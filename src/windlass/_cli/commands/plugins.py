@@ -1,4 +1,4 @@
-"""``windlass plugins``: what other packages have brought along, and what they may do."""
+"""``windlass plugins``: the plugins of an app and their permissions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from windlass._cli.options.groups import SuggestingGroup
+from windlass._cli.options.groups import SuggestingGroup, examples
 from windlass._cli.options.target import (
     json_option,
     run_on_target,
@@ -27,17 +27,32 @@ __all__ = ["plugins"]
 _NONE = "–"
 
 
-@click.group(cls=SuggestingGroup)
+@click.group(
+    cls=SuggestingGroup,
+    epilog=examples(
+        "windlass plugins list shop:app",
+        "windlass plugins show shop:app windlass",
+    ),
+)
 def plugins() -> None:
-    """Look at plugins. They are part of an app's code: name the app to see more than our own."""
+    """Show plugins and their permissions.
+
+    Name the app: its plugins are part of its code. Without one you see only those of Windlass.
+    """
 
 
-@plugins.command("list")
+@plugins.command(
+    "list",
+    epilog=examples(
+        "windlass plugins list shop:app",
+        "windlass plugins list shop:app --json",
+    ),
+)
 @target_argument
 @url_option
 @json_option
 def list_plugins(target: str | None, url: str | None, *, as_json: bool) -> int:
-    """Every plugin of the app, with the first line of what it says of itself."""
+    """List the plugins of the app."""
     from windlass._cli.output.tables import NUMBER, print_json, print_table
     from windlass._plugins.entry_points import installable
 
@@ -49,22 +64,28 @@ def list_plugins(target: str | None, url: str | None, *, as_json: bool) -> int:
         print_json([_fields(plugin) for plugin in found])
         return 0
     counts = tuple(f"{NUMBER}{name}" for name in ("tasks", "schedules", "running"))
-    print_table(("plugin", *counts, "queues", "what it is"), map(_row, found))
+    print_table(("plugin", *counts, "queues", "description"), map(_row, found))
     idle = sorted(installable().keys() - {plugin.name for plugin in found})
     if idle:
         click.echo(
-            f"Installed packages also offer {', '.join(idle)}: loaded when the settings name them.",
+            f"Installed packages also offer {', '.join(idle)}. Name them in the settings to load "
+            f"them.",
             err=True,
         )
     return 0
 
 
-@plugins.command()
+@plugins.command(
+    epilog=examples(
+        "windlass plugins show shop:app windlass",
+        "windlass plugins show shop:app windlass --json",
+    )
+)
 @click.argument("words", metavar="[MODULE:APP] PLUGIN", nargs=-1)
 @url_option
 @json_option
 def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
-    """One plugin: its tasks, its schedules, and what it was granted."""
+    """Show a plugin: its tasks, schedules and permissions."""
     from windlass._cli.output.tables import print_json, print_pairs, print_table
 
     where, name = target_and_name(words, url, "plugin")
@@ -79,7 +100,7 @@ def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     print_pairs(plugin.name, _pairs(plugin))
     if plugin.tasks:
         click.echo()
-        titles = ("task", "queue", "at once", "timeout", "attempts", "breaker", "what it does")
+        titles = ("task", "queue", "at once", "timeout", "attempts", "breaker", "description")
         print_table(titles, map(_task_row, plugin.tasks))
     if plugin.schedules:
         click.echo()
@@ -114,22 +135,22 @@ def _first_line(text: str) -> str:
 
 
 def _pairs(plugin: PluginReport) -> Iterator[tuple[str, str]]:
-    yield "what it is", " ".join(plugin.documentation.split()) or _NONE
+    yield "description", " ".join(plugin.documentation.split()) or _NONE
     yield "running", _running(plugin)
-    yield "asks for", ", ".join(plugin.services) or _NONE
-    yield "layers", str(plugin.middleware)
+    yield "needs services", ", ".join(plugin.services) or _NONE
+    yield "has middleware", str(plugin.middleware)
     yield from _granted(plugin.grants)
 
 
 def _granted(grants: Grants) -> Iterator[tuple[str, str]]:
     said = {name: getattr(grants, name) for name in ("tasks", "schedules", "chores")}
-    yield "may bring", ", ".join(name for name, given in said.items() if given) or "nothing"
-    yield "queues", ", ".join(grants.queues) or "none"
+    yield "may add", ", ".join(name for name, given in said.items() if given) or "nothing"
+    yield "may use queues", ", ".join(grants.queues) or "none"
     most = grants.max_running
-    yield "max running", "no bound" if most is None else f"{most:,} in the whole cluster"
-    around = {None: "none", "own": "around its own jobs", "all": "around every job"}
-    yield "middleware", around[grants.middleware]
-    yield "services", ", ".join(grants.services) or "none"
+    yield "max running", "no limit" if most is None else f"{most:,} over all workers"
+    around = {None: "no", "own": "around its own jobs", "all": "around every job"}
+    yield "may add middleware", around[grants.middleware]
+    yield "may use services", ", ".join(grants.services) or "none"
 
 
 def _task_row(task: PluginTaskReport) -> tuple[str, ...]:
@@ -138,7 +159,7 @@ def _task_row(task: PluginTaskReport) -> tuple[str, ...]:
     return (
         task.name,
         task.queue,
-        "no bound" if task.concurrency is None else f"{task.concurrency:,}",
+        "no limit" if task.concurrency is None else f"{task.concurrency:,}",
         _NONE if task.timeout is None else format_duration(task.timeout),
         str(task.max_attempts),
         "yes" if task.breaker else "no",
@@ -147,7 +168,7 @@ def _task_row(task: PluginTaskReport) -> tuple[str, ...]:
 
 
 def _fields(plugin: PluginReport) -> dict[str, Any]:
-    """For machines; names stay as they are."""
+    """Return the fields for machines. Never rename them."""
     import msgspec
 
     from windlass._settings.durations import format_backoff

@@ -1,4 +1,4 @@
-"""``windlass queues``: what holds for whole queues, looked at and changed while everything runs."""
+"""``windlass queues``: list, pause and configure queues while workers run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from windlass._app.parts import parts_of
 from windlass._cli.options import name_completion, optional_values
-from windlass._cli.options.groups import SuggestingGroup
+from windlass._cli.options.groups import SuggestingGroup, examples
 from windlass._cli.options.target import (
     Target,
     json_option,
@@ -45,22 +45,36 @@ class _Queue(NamedTuple):
         return until is not None and until > self.now
 
 
-@click.group(cls=SuggestingGroup)
+@click.group(
+    cls=SuggestingGroup,
+    epilog=examples(
+        "windlass queues list shop:app",
+        "windlass queues pause shop:app mail",
+    ),
+)
 def queues() -> None:
-    """Look at queues, pause them, and change what holds for them while workers run.
+    """List, pause and configure queues.
 
-    A setting holds for every worker within a second and survives restarts. What is not set follows
-    the task, then the app.
+    A setting reaches every worker within a second and survives restarts. Without one, the value of
+    the task counts, then that of the app.
     """
 
 
-@queues.command("list")
+@queues.command(
+    "list",
+    epilog=examples(
+        "windlass queues list shop:app",
+        "windlass queues list --url sqlite:///jobs.db --exact",
+    ),
+)
 @target_argument
-@click.option("--exact", is_flag=True, help="Count every job; without it a plus means or more.")
+@click.option(
+    "--exact", is_flag=True, help="Count every job. Otherwise large counts end in a plus."
+)
 @url_option
 @json_option
 def list_queues(target: str | None, url: str | None, *, exact: bool, as_json: bool) -> int:
-    """Every queue with jobs or settings, and those of the app's tasks."""
+    """List queues with jobs or settings, and those of the app's tasks."""
     from windlass._cli.output.tables import NUMBER, print_json, print_table
 
     async def question(app: Windlass) -> tuple[list[_Queue], str]:
@@ -76,16 +90,21 @@ def list_queues(target: str | None, url: str | None, *, exact: bool, as_json: bo
         rows = [_row(queue) for queue in found]
         print_table(titles, rows)
         if any(cell.endswith("+") for row in rows for cell in row[1 : len(_COLUMNS) + 1]):
-            click.echo("A plus means so many or more: --exact counts them all.")
+            click.echo("A plus means at least this many. --exact counts all of them.")
     return 0
 
 
-@queues.command()
+@queues.command(
+    epilog=examples(
+        "windlass queues show shop:app mail",
+        "windlass queues show --url sqlite:///jobs.db mail --json",
+    )
+)
 @_names
 @url_option
 @json_option
 def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
-    """One queue: its jobs, its settings, and whether it may run."""
+    """Show a queue: its jobs, its settings, and whether it is paused or cooling down."""
     where, name = target_and_name(words, url, "queue")
 
     async def question(app: Windlass) -> _Queue:
@@ -103,62 +122,78 @@ def _add_action(
     *,
     new: bool = False,
 ) -> None:
-    """Add a command that acts on one queue and says what has become of it."""
+    """Add a command that acts on one queue and prints the outcome."""
 
-    @queues.command(name, help=about)
+    @queues.command(
+        name,
+        help=about,
+        epilog=examples(
+            f"windlass queues {name} shop:app mail",
+            f"windlass queues {name} --url sqlite:///jobs.db mail",
+        ),
+    )
     @_names
     @url_option
     @json_option
     def command(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
         where, queue = target_and_name(words, url, "queue")
-        shown = _order(where, queue, lambda app: act(app, queue), new=new)
+        shown = _act_on(where, queue, lambda app: act(app, queue), new=new)
         _say(shown, f"Queue {queue} {outcome}. {_waiting(shown)}", as_json=as_json)
         return 0
 
 
 _add_action(
     "pause",
-    "Start nothing of this queue until it is resumed. What runs goes on.",
+    "Pause a queue on all workers. Running jobs finish.",
     lambda app, queue: app.admin.queues.pause(queue),
     "is paused",
     new=True,
 )
 _add_action(
-    "resume", "Undo pause.", lambda app, queue: app.admin.queues.resume(queue), "runs again"
+    "resume",
+    "Resume a paused queue on all workers.",
+    lambda app, queue: app.admin.queues.resume(queue),
+    "is resumed",
 )
 _add_action(
     "warm",
-    "End a cool-down and forget those before it: the next one is as short as the first.",
+    "End the cool-down of a queue. The next cool-down is as short as the first.",
     lambda app, queue: app.admin.queues.warm(queue),
     "is not cooling down",
 )
 
 
-@queues.command("set")
+@queues.command(
+    "set",
+    epilog=examples(
+        "windlass queues set shop:app mail --max-running 20 --keep-succeeded 7d",
+        "windlass queues set shop:app mail --backoff exponential:5s,factor=5,cap=1h",
+    ),
+)
 @_names
 @click.option(
     "--max-running",
     type=optional_values.COUNT,
     metavar=optional_values.COUNT.name,
-    help="Jobs of it that run at once, in the whole cluster.",
+    help="Jobs of the queue that run at once, over all workers.",
 )
 @click.option(
     "--backoff",
     type=optional_values.BACKOFF,
     metavar=optional_values.BACKOFF.name,
-    help="Of jobs whose task has none of its own.",
+    help="Retry delays of jobs whose task has no backoff.",
 )
 @click.option(
     "--cool-down",
     type=optional_values.BACKOFF,
     metavar=optional_values.BACKOFF.name,
-    help="How long the queue rests when it is throttled.",
+    help="How long the queue pauses when it is throttled.",
 )
 @click.option(
     "--keep-succeeded",
     type=optional_values.DURATION,
     metavar=optional_values.DURATION.name,
-    help="Retention of jobs that ended otherwise than failed.",
+    help="Retention of succeeded, cancelled and discarded jobs.",
 )
 @click.option(
     "--keep-failed",
@@ -169,21 +204,21 @@ _add_action(
 @url_option
 @json_option
 def set_queue(words: tuple[str, ...], url: str | None, *, as_json: bool, **given: object) -> int:
-    """Change what holds for a queue. What is not given stays, none takes it away.
+    """Change the settings of a queue. The value none removes a setting.
 
     \b
-    WAITS  5s                                  always the same
+    WAITS  5s                                  the same each time
            linear:10s,step=10s,cap=5m          10 s more each time
            exponential:5s,factor=5,cap=1h      five times as long each time
-           waits:1s,1m,1h                      exactly these, then the last one again
-           0s                                  at once
-           each with ,jitter=none|spread|full; fixed:5s,jitter=full
+           waits:1s,1m,1h                      this list, then its last value again
+           0s                                  no delay
+           each may end in ,jitter=none|spread|full, as in fixed:5s,jitter=full
     TIME   250ms, 30s, 5m, 2h, 7d
     """  # noqa: D301 -- click's mark for lines that stay as they are
     where, name = target_and_name(words, url, "queue")
     wanted = optional_values.changes(given)
     optional_values.require_change(wanted, _SETTINGS)
-    queue = _order(where, name, lambda app: app.admin.queues.set(name, **wanted), new=True)
+    queue = _act_on(where, name, lambda app: app.admin.queues.set(name, **wanted), new=True)
     _tell(queue, as_json=as_json)
     return 0
 
@@ -213,7 +248,7 @@ async def _all(app: Windlass, *also: str, exact: bool = False) -> list[_Queue]:
 async def _known(app: Windlass, name: str) -> _Queue:
     known = {queue.record.queue: queue for queue in await _all(app)}
     if name not in known:
-        message = f"{_unknown(name, known)} `windlass queues list` shows those there are."
+        message = f"{_unknown(name, known)} `windlass queues list` shows all queues."
         raise click.ClickException(message)
     return known[name]
 
@@ -224,34 +259,34 @@ def _unknown(name: str, known: Collection[str]) -> str:
     return f"Queue {name!r} has no jobs and no settings.{suggestion(name, known)}"
 
 
-def _order(
-    where: Target, name: str, order: Callable[[Windlass], Awaitable[object]], *, new: bool = False
+def _act_on(
+    where: Target, name: str, act: Callable[[Windlass], Awaitable[object]], *, new: bool = False
 ) -> _Queue:
-    """``new``: also for a queue that nobody has used yet, which may be a misspelt one."""
+    """Act on a queue. ``new``: it may be unused, and then a note warns of a misspelt name."""
     from windlass._core.values.names import check_name
 
     check_name(name, "a queue's name")
 
-    async def ordered(app: Windlass) -> _Queue:
+    async def acted(app: Windlass) -> _Queue:
         known = {queue.record.queue for queue in await _all(app)}
         if not new:
             await _known(app, name)
-        await order(app)
+        await act(app)
         if name not in known:
             click.echo(
-                f"Note: {_unknown(name, known)} What is said of it holds from its first job on.",
+                f"Note: {_unknown(name, known)} The change applies from its first job on.",
                 err=True,
             )
         return next(queue for queue in await _all(app, name) if queue.record.queue == name)
 
-    return run_on_target(where, ordered)
+    return run_on_target(where, acted)
 
 
 # --- telling --------------------------------------------------------------------------------------
 
 _COLUMNS = ("ready", "scheduled", "retrying", "running", "succeeded", "failed")
-_FOLLOWS = "as its tasks say"
-_KEEPS = "as the app says"
+_FOLLOWS = "set by its tasks"
+_KEEPS = "set by the app"
 
 
 def _row(queue: _Queue) -> tuple[str, ...]:
@@ -263,7 +298,7 @@ def _row(queue: _Queue) -> tuple[str, ...]:
 
 
 def _figure(queue: _Queue, name: str) -> str:
-    """Nothing is counted for ever: a plus means so many or more."""
+    """Return a count. Counting stops at a cap: a plus means at least this many."""
     number: int = getattr(queue.counts, name)
     cap = queue.counts.cap
     return f"{number:,}{'+' if cap is not None and number >= cap else ''}"
@@ -283,7 +318,7 @@ def _state(queue: _Queue) -> str:
     if record.paused:
         states.append("paused")
     if queue.cooling and record.cool_until is not None:
-        states.append(f"cooling for {left(record.cool_until, queue.now)}")
+        states.append(f"cooling down for {left(record.cool_until, queue.now)}")
     most = record.settings.max_running
     if most is not None and queue.counts.running >= most:
         states.append("full")
@@ -325,7 +360,7 @@ def _tell(queue: _Queue, *, as_json: bool) -> None:
         ("jobs", _waiting(queue)),
         ("lag", _lag(queue)),
         ("ended", ", ".join(f"{_figure(queue, name)} {name}" for name in ended)),
-        ("max running", "no bound" if most is None else f"{most:,} in the whole cluster"),
+        ("max running", "no limit" if most is None else f"{most:,} over all workers"),
         ("backoff", _FOLLOWS if backoff is None else describe_backoff(backoff)),
         ("cool-down", _cool_down(describe_backoff(cool_down or DEFAULT_COOL_DOWN), queue)),
         ("keep succeeded", kept[0]),
@@ -337,11 +372,11 @@ def _tell(queue: _Queue, *, as_json: bool) -> None:
 def _cool_down(curve: str, queue: _Queue) -> str:
     usual = "" if queue.record.settings.cool_down else " (the default)"
     so_far = queue.record.cool_downs
-    return f"{curve}{usual}" + (f"; {so_far} in a row so far" if so_far else "")
+    return f"{curve}{usual}" + (f"; {so_far} in a row until now" if so_far else "")
 
 
 def _fields(queue: _Queue) -> dict[str, Any]:
-    """Settings as ``set`` takes them, so that what one prints another can set."""
+    """Return the fields for machines, with settings in the form that ``set`` takes."""
     import msgspec
 
     from windlass._settings.durations import format_backoff, format_duration

@@ -1,4 +1,4 @@
-"""What ``windlass schedules`` prints."""
+"""Print schedules: tables for people, fields for machines."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+
+from windlass._core.schedule.describe import describe_outcome
 
 if TYPE_CHECKING:
     from windlass._core.limits.breaker import BreakerState
@@ -34,9 +36,9 @@ class ShownSchedule(NamedTuple):
 
 
 def schedule_row(shown: ShownSchedule) -> tuple[str, ...]:
-    """One line of the list."""
+    """Return the row of a schedule in the list."""
     report = shown.report
-    last = report.runs[0].outcome if report.runs else "none yet"
+    last = describe_outcome(report.runs[0].outcome) if report.runs else "none yet"
     when = report.words or report.problem
     failures = f"{report.failures:,}" if report.failures else ""
     return report.name, when, report.state, _when(report.next_at, shown.now), last, failures
@@ -51,13 +53,13 @@ def _when(at: datetime | None, now: datetime) -> str:
 
 
 def next_slot_in_words(shown: ShownSchedule) -> str:
-    """When it fires next."""
+    """Say when the schedule fires next."""
     at = shown.report.next_at
     return "It has no next slot." if at is None else f"Next {_when(at, shown.now)}."
 
 
 def instant_in_zone(at: datetime, zone: str = "UTC") -> str:
-    """An instant in a zone."""
+    """Format an instant in a time zone."""
     from zoneinfo import ZoneInfo
 
     there = at.astimezone(ZoneInfo(zone))
@@ -65,7 +67,7 @@ def instant_in_zone(at: datetime, zone: str = "UTC") -> str:
 
 
 def print_change(shown: ShownSchedule, text: str, *, as_json: bool) -> None:
-    """One sentence, or the fields."""
+    """Print a sentence, or the fields."""
     from windlass._cli.output.tables import print_json
 
     if as_json:
@@ -75,7 +77,7 @@ def print_change(shown: ShownSchedule, text: str, *, as_json: bool) -> None:
 
 
 def print_schedule(shown: ShownSchedule, *, as_json: bool) -> None:
-    """Everything about one."""
+    """Print everything about one schedule."""
     from windlass._cli.output.tables import print_json, print_pairs
 
     if as_json:
@@ -94,7 +96,7 @@ def print_schedule(shown: ShownSchedule, *, as_json: bool) -> None:
     if report.failures:
         pairs.append(("failures", f"{report.failures:,} in a row"))
     pairs += [
-        (f"changed {name}", f"{now}, where the code says {code}")
+        (f"changed {name}", f"{now}; in the code: {code}")
         for name, (code, now) in report.changed.items()
     ]
     if report.changed_at is not None:
@@ -107,7 +109,7 @@ def print_schedule(shown: ShownSchedule, *, as_json: bool) -> None:
 def _job(report: ScheduleReport) -> Sequence[tuple[str, str]]:
     job = None if report.plan is None else report.plan.job
     if job is None:
-        return [("runs", "a chore of Windlass itself")]
+        return [("runs", "a chore of Windlass, without a job")]
     return [
         ("runs", f"{job.task} on queue {job.queue}"),
         ("arguments", job.payload.decode(errors="replace")),
@@ -130,17 +132,18 @@ def _policies(report: ScheduleReport) -> Sequence[tuple[str, str]]:
     breaker = report.breaker
     if breaker is not None and breaker.open_until is not None:
         pairs.append(("breaker", f"open until {instant_in_zone(breaker.open_until)}"))
-    counts = f"{report.fired:,} fired, {report.left_out:,} left out"
+    counts = f"{report.fired:,} fired, {report.left_out:,} skipped"
     return [*pairs, ("slots", counts)]
 
 
 def _outcome(run: ScheduleRun) -> str:
     by = f" (triggered by {run.by})" if run.by else ""
-    return f"{run.outcome or 'active'}{by}" + (f"  job {run.job}" if run.job else "")
+    outcome = describe_outcome(run.outcome) or "active"
+    return f"{outcome}{by}" + (f"  job {run.job}" if run.job else "")
 
 
 def fields(shown: ShownSchedule) -> dict[str, Any]:
-    """For machines; names stay as they are."""
+    """Return the fields for machines. Never rename them."""
     import msgspec
 
     from windlass._cli.options.schedule_rules import rule_as_options

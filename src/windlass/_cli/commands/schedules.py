@@ -1,4 +1,4 @@
-"""``windlass schedules``: what fires when, looked at and changed while everything runs."""
+"""``windlass schedules``: list, trigger, pause and change schedules while workers run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from windlass._cli.commands.schedule_tables import (
     schedule_row,
 )
 from windlass._cli.options import name_completion, optional_values
-from windlass._cli.options.groups import SuggestingGroup
+from windlass._cli.options.groups import SuggestingGroup, examples
 from windlass._cli.options.schedule_rules import json_arguments, rule_of, rule_options
 from windlass._cli.options.target import (
     Target,
@@ -40,25 +40,42 @@ __all__ = ["schedules"]
 _names = click.argument(
     "words", metavar="[MODULE:APP] SCHEDULE", nargs=-1, shell_complete=name_completion.schedules
 )
-_yes = click.option("--yes", is_flag=True, help="Do not ask.")
+_yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
-@click.group(cls=SuggestingGroup)
+def _examples(command: str, *options: str) -> str:
+    """Return examples with an app, and with a URL and these options."""
+    by_url = " ".join([f"windlass schedules {command} --url sqlite:///jobs.db report", *options])
+    return examples(f"windlass schedules {command} shop:app report", by_url)
+
+
+@click.group(
+    cls=SuggestingGroup,
+    epilog=examples(
+        "windlass schedules list shop:app",
+        "windlass schedules trigger shop:app report",
+    ),
+)
 def schedules() -> None:
-    """Look at schedules, run them now, pause them, change them.
+    """List, trigger, pause and change schedules.
 
-    What is changed here holds, over restarts and deploys, until `reset` goes back to what the
-    code says.
+    Changes survive restarts and deploys. `reset` returns to the values of the code.
     """
 
 
-@schedules.command("list")
+@schedules.command(
+    "list",
+    epilog=examples(
+        "windlass schedules list shop:app",
+        "windlass schedules list --url sqlite:///jobs.db --all --json",
+    ),
+)
 @target_argument
-@click.option("--all", "everything", is_flag=True, help="Also those that were removed.")
+@click.option("--all", "everything", is_flag=True, help="Include removed schedules.")
 @url_option
 @json_option
 def list_schedules(target: str | None, url: str | None, *, everything: bool, as_json: bool) -> int:
-    """Every schedule: when it fires, when next, and how its last run ended."""
+    """List schedules with their rule, their next slot and the outcome of their last run."""
     from windlass._cli.output.tables import NUMBER, print_json, print_table
 
     async def question(app: Windlass) -> tuple[list[ShownSchedule], str]:
@@ -72,8 +89,8 @@ def list_schedules(target: str | None, url: str | None, *, everything: bool, as_
         print_json([fields(one) for one in found])
     elif not found:
         click.echo(
-            f"No schedule is stored in {described}. Write @app.schedule(Cron('0 8 * * *')) above "
-            f"a task; it is stored when a worker starts."
+            f"{described} has no schedules. Write @app.schedule(Cron('0 8 * * *')) above a task. "
+            f"It is stored when a worker starts."
         )
     else:
         titles = ("schedule", "when", "state", "next", "last run", f"{NUMBER}failures in a row")
@@ -81,23 +98,34 @@ def list_schedules(target: str | None, url: str | None, *, everything: bool, as_
     return 0
 
 
-@schedules.command()
+@schedules.command(epilog=_examples("show", "--json"))
 @_names
 @url_option
 @json_option
 def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
-    """One schedule: its rule, its next slots, its last runs, and who changed it."""
+    """Show a schedule: its rule, next slots, last runs, and who changed it."""
     where, name = target_and_name(words, url, "schedule")
     print_schedule(_ask(where, name), as_json=as_json)
     return 0
 
 
-@schedules.command()
+@schedules.command(
+    epilog=examples(
+        'windlass schedules preview --cron "30 8 * * 1-5" --tz Europe/Berlin',
+        "windlass schedules preview --every 90m --count 10",
+    )
+)
 @rule_options
-@click.option("--count", type=click.IntRange(1, 100), default=5, show_default=True)
+@click.option(
+    "--count",
+    type=click.IntRange(1, 100),
+    default=5,
+    show_default=True,
+    help="Number of slots to show.",
+)
 @json_option
 def preview(*, count: int, as_json: bool, **given: Any) -> int:
-    """When a rule would fire next, in plain words and instants. Touches no storage."""
+    """Describe a rule in words and show when it would fire next. Needs no storage."""
     from windlass._cli.output.tables import print_json
     from windlass._core.schedule.describe import describe_rule
     from windlass._core.schedule.schedule import next_slots
@@ -105,7 +133,7 @@ def preview(*, count: int, as_json: bool, **given: Any) -> int:
 
     rule = rule_of(given)
     if rule is None:
-        raise click.UsageError("say which rule: --cron, --every, --once or --manual")
+        raise click.UsageError("give a rule: --cron, --every, --once or --manual")
     slots = next_slots(rule, SYSTEM_CLOCK.now(), count)
     if as_json:
         print_json({"words": describe_rule(rule), "slots": slots})
@@ -116,10 +144,16 @@ def preview(*, count: int, as_json: bool, **given: Any) -> int:
     return 0
 
 
-@schedules.command()
+@schedules.command(
+    epilog=examples(
+        'windlass schedules create shop:app nightly --task send_report --cron "0 2 * * *"',
+        'windlass schedules create shop:app eu --task send_report --args \'{"region": "eu"}\' '
+        "--every 1h",
+    )
+)
 @_names
 @rule_options
-@click.option("--task", required=True, help="The task to run, by its name.")
+@click.option("--task", required=True, help="Name of the task to run.")
 @click.option("--args", "arguments", default="{}", help="Its arguments, as a JSON object.")
 @optional_values.schedule_options
 @url_option
@@ -133,28 +167,34 @@ def create(
     as_json: bool,
     **given: Any,
 ) -> int:
-    """Make a schedule at run time. Needs the app, which knows the task."""
+    """Create a schedule. Needs the app that has the task."""
     where, name = target_and_name(words, url, "schedule")
     rule = rule_of(given)
     if rule is None:
-        raise click.UsageError("say when: --cron, --every, --once or --manual")
+        raise click.UsageError("give a rule: --cron, --every, --once or --manual")
     if where.target is None:
         message = f"name the app that has the task: windlass schedules create shop:app {name} …"
         raise click.UsageError(message)
     options = optional_values.changes(given)
 
-    async def order(app: Windlass) -> None:
+    async def act(app: Windlass) -> None:
         call = _call(app, task, arguments)
         await app.admin.schedules.create(name, rule, call, **options)
 
-    print_schedule(_order(where, name, order), as_json=as_json)
+    print_schedule(_act_on(where, name, act), as_json=as_json)
     return 0
 
 
-@schedules.command("set")
+@schedules.command(
+    "set",
+    epilog=examples(
+        'windlass schedules set shop:app report --cron "0 9 * * *" --tz Europe/Berlin',
+        "windlass schedules set shop:app report --overlap queue --jitter 30s",
+    ),
+)
 @_names
 @rule_options
-@click.option("--args", "arguments", help="Other arguments, as a JSON object. Needs the app.")
+@click.option("--args", "arguments", help="New arguments, as a JSON object. Needs the app.")
 @optional_values.schedule_options
 @url_option
 @json_option
@@ -166,18 +206,18 @@ def set_schedule(
     as_json: bool,
     **given: Any,
 ) -> int:
-    """Change a schedule. What is not given stays as it is."""
+    """Change a schedule. Options that you leave out keep their value."""
     where, name = target_and_name(words, url, "schedule")
     rule = rule_of(given)
     changed = optional_values.changes(given)
     if rule is not None:
         changed["rule"] = rule
     if arguments is not None and where.target is None:
-        raise click.UsageError("--args needs the app, which knows the task: shop:app SCHEDULE")
+        raise click.UsageError("--args needs the app that has the task: shop:app SCHEDULE")
     if arguments is None:
         optional_values.require_change(changed, "a rule, --args, --missed, --overlap, --jitter, …")
 
-    async def order(app: Windlass) -> None:
+    async def act(app: Windlass) -> None:
         call = None
         if arguments is not None:
             plan = (await app.admin.schedules.get(name)).plan
@@ -186,30 +226,30 @@ def set_schedule(
             call = _call(app, plan.job.task, arguments)
         await app.admin.schedules.change(name, call=call, **changed)
 
-    print_schedule(_order(where, name, order), as_json=as_json)
+    print_schedule(_act_on(where, name, act), as_json=as_json)
     return 0
 
 
-@schedules.command()
+@schedules.command(epilog=_examples("pause"))
 @_names
 @url_option
 @json_option
 def pause(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
-    """Fire nothing until it is resumed. Runs under way go on."""
+    """Pause a schedule. Jobs that it has already enqueued run."""
     where, name = target_and_name(words, url, "schedule")
-    shown = _order(where, name, lambda app: app.admin.schedules.pause(name))
+    shown = _act_on(where, name, lambda app: app.admin.schedules.pause(name))
     print_change(shown, f"Schedule {name} is paused.", as_json=as_json)
     return 0
 
 
-@schedules.command()
+@schedules.command(epilog=_examples("resume"))
 @_names
 @url_option
 @json_option
 def resume(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
-    """Undo pause: fire again from the next slot on."""
+    """Resume a paused schedule from its next slot on."""
     where, name = target_and_name(words, url, "schedule")
-    shown = _order(where, name, lambda app: app.admin.schedules.resume(name))
+    shown = _act_on(where, name, lambda app: app.admin.schedules.resume(name))
     print_change(
         shown,
         f"Schedule {name} is {shown.report.state}. {next_slot_in_words(shown)}",
@@ -218,78 +258,83 @@ def resume(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     return 0
 
 
-@schedules.command()
+@schedules.command(epilog=_examples("trigger", "--json"))
 @_names
 @url_option
 @json_option
 def trigger(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
-    """Run it now, beside its slots."""
+    """Run a schedule now, in addition to its slots."""
     from windlass._cli.output.tables import print_json
 
     where, name = target_and_name(words, url, "schedule")
 
-    async def order(app: Windlass) -> Inserted | None:
+    async def act(app: Windlass) -> Inserted | None:
         return await app.admin.schedules.trigger(name)
 
-    job = run_on_target(where, order)
+    job = run_on_target(where, act)
     if as_json:
         made = {"job": None} if job is None else {"job": job.id, "created": job.created}
         print_json({"name": name, **made})
     elif job is None:
         click.echo(f"{name} is a chore: a worker runs it at once.")
     elif job.created:
-        click.echo(f"Job {job.id} was made.")
+        click.echo(f"Enqueued job {job.id}.")
     else:
-        click.echo(f"No job was made: job {job.id} holds its unique key.")
+        click.echo(f"Enqueued no job: job {job.id} holds its unique key.")
     return 0
 
 
-@schedules.command()
+@schedules.command(
+    epilog=examples(
+        "windlass schedules remove shop:app report",
+        "windlass schedules remove shop:app report --cancel-runs --yes",
+    )
+)
 @_names
-@click.option("--cancel-runs", is_flag=True, help="Cancel what is waiting or running of it, too.")
+@click.option("--cancel-runs", is_flag=True, help="Also cancel its waiting and running jobs.")
 @_yes
 @url_option
 def remove(words: tuple[str, ...], url: str | None, *, cancel_runs: bool, yes: bool) -> int:
-    """Fire no more, whatever code declares. `reset` brings it back."""
+    """Remove a schedule, also if the code declares it. `reset` restores it."""
     where, name = target_and_name(words, url, "schedule")
     _confirm(f"Remove schedule {name}?", yes=yes)
 
-    async def order(app: Windlass) -> bool:
+    async def act(app: Windlass) -> bool:
         declared = (await app.admin.schedules.get(name)).declared
         await app.admin.schedules.remove(name, cancel_runs=cancel_runs)
         return declared
 
-    declared = run_on_target(where, order)
-    rest = " and stays so; `reset` brings it back." if declared else "."
-    click.echo(f"Schedule {name} is removed{rest}")
+    declared = run_on_target(where, act)
+    rest = " Workers that declare it do not restore it; `reset` does." if declared else ""
+    click.echo(f"Schedule {name} is removed.{rest}")
     return 0
 
 
-@schedules.command()
+@schedules.command(epilog=_examples("reset"))
 @_names
 @url_option
 @json_option
 def reset(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
-    """Back to what the code says, whatever was changed, paused or removed."""
+    """Undo all changes to a schedule, also a pause or a removal: use the values of the code."""
     where, name = target_and_name(words, url, "schedule")
-    shown = _order(where, name, lambda app: app.admin.schedules.reset(name))
+    shown = _act_on(where, name, lambda app: app.admin.schedules.reset(name))
     print_schedule(shown, as_json=as_json)
     return 0
 
 
-@schedules.command()
+@schedules.command(epilog=_examples("delete", "--yes"))
 @_names
 @_yes
 @url_option
 def delete(words: tuple[str, ...], url: str | None, *, yes: bool) -> int:
-    """Forget a schedule and its history. Code that declares it brings it back: see remove."""
+    """Delete a schedule and its history. If the code declares it, it comes back: see `remove`."""
     where, name = target_and_name(words, url, "schedule")
     _confirm(f"Delete schedule {name} and its history?", yes=yes)
 
-    async def order(app: Windlass) -> None:
+    async def act(app: Windlass) -> None:
         await app.admin.schedules.delete(name)
 
-    run_on_target(where, order)
+    run_on_target(where, act)
     click.echo(f"Schedule {name} is deleted.")
     return 0
 
@@ -304,14 +349,14 @@ def _ask(where: Target, name: str) -> ShownSchedule:
     return run_on_target(where, question)
 
 
-def _order(
-    where: Target, name: str, order: Callable[[Windlass], Awaitable[object]]
+def _act_on(
+    where: Target, name: str, act: Callable[[Windlass], Awaitable[object]]
 ) -> ShownSchedule:
-    async def ordered(app: Windlass) -> ShownSchedule:
-        await order(app)
+    async def acted(app: Windlass) -> ShownSchedule:
+        await act(app)
         return await _shown(app, name)
 
-    return run_on_target(where, ordered)
+    return run_on_target(where, acted)
 
 
 async def _shown(app: Windlass, name: str) -> ShownSchedule:

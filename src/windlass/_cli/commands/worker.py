@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from windlass._cli.options.groups import examples
 from windlass._cli.worker_process.worker_options import WorkerOptions
 from windlass.errors import ConfigError
 
@@ -14,45 +15,49 @@ __all__ = ["worker"]
 
 
 _HELP = """\
-Run the jobs of an app until told to stop.
+Run jobs until stopped.
 
-MODULE:APP is where the app is: shop:app is the variable `app` in shop.py, found from the
-current directory or the Python path.
-
-\b
-  windlass worker shop:app
-  windlass worker shop:app --queue mail=10 --queue default=40
-  windlass worker shop:app --queue urgent --queue default --slots 20 --processes 2
+MODULE:APP names the app: shop:app is the variable `app` in shop.py. Python finds the module from
+the current directory or the Python path.
 """
 
-_EPILOG = """\
+_EPILOG = (
+    examples(
+        "windlass worker shop:app",
+        "windlass worker shop:app --queue mail=10 --queue default=40",
+        "windlass worker shop:app --queue urgent --queue default --slots 20 --processes 2",
+    )
+    + """
+
 \b
 Signals:
-  SIGTERM, SIGINT   take no new jobs, let running ones end (up to --grace), give the rest back
-                    with their attempt; a second one interrupts running jobs at once
-  SIGUSR1           write the stacks of all threads and asyncio tasks to standard error, go on
-  SIGHUP            nothing: a worker needs no terminal
+  SIGTERM, SIGINT   take no new jobs and let running jobs finish, up to --grace. Then release
+                    the rest without using an attempt. A second signal interrupts running jobs
+  SIGUSR1           write the stacks of all threads and asyncio tasks to standard error
+  SIGHUP            ignored: a worker needs no terminal
 
 \b
 Exit codes:
-  0    stopped in order, empty (--until-empty), or worn out with no supervisor to replace it
-  1    could not start: a wrong option, setting or app, a storage that refuses the URL, or one
-       that was not there within --wait-for-store; a supervisor also after one child died
-       five times in a row before it was ready
-  70   a crash, or a stop that took too long and was cut short
-  73   ended before it could store every outcome: an outage outlasted the stop. Other workers run
-       these jobs again
-  74   its database was deleted or replaced while it was open: nothing more can be stored.
-       Started again, as a supervisor does, it opens what is there then
-  75   worn out (--max-jobs, --max-megabytes), under a supervisor: it starts another at once
+  0    stopped as asked, empty (--until-empty), or at --max-jobs or --max-megabytes without a
+       supervisor
+  1    could not start: a wrong option, setting or app, a storage that refuses the URL, or no
+       storage within --wait-for-store. A supervisor: one child died five times in a row before
+       it was ready
+  70   the worker crashed, or its stop took too long and was cut short
+  73   stopped before it could store every outcome, because the storage was down. Other workers
+       run these jobs again
+  74   the database was deleted or replaced while it was open. A supervisor starts the worker
+       again, with the new database
+  75   at --max-jobs or --max-megabytes under a supervisor, which starts another worker at once
   78   a newer Windlass has changed the storage: upgrade windlass before you start it again.
-       Jobs that ran could end. A supervisor tries once more after 30 s, then ends with 78, too
+       Running jobs could finish. A supervisor tries once more after 30 s, then exits with 78
 
 \b
-With --processes the supervisor starts dead workers again, after 0.5 s and then twice as long
-each time, up to 30 s; one that worked for a minute begins at 0.5 s again. Its children end
-within 2 s when it dies, however it dies.
+With --processes a supervisor restarts workers that died, after 0.5 s, then 1 s, 2 s … up to
+30 s. A worker that ran for a minute starts at 0.5 s again. If the supervisor dies, its workers
+stop within 2 s.
 """
+)
 
 
 @click.command(help=_HELP, epilog=_EPILOG, context_settings={"max_content_width": 100})
@@ -63,32 +68,32 @@ within 2 s when it dies, however it dies.
     "queues",
     multiple=True,
     metavar="NAME[=SLOTS]",
-    help="A queue to serve; repeat for more. NAME=SLOTS gives it slots of its own, NAME alone "
-    "shares --slots with the others. Default: every queue the app's tasks name.",
+    help="Serve this queue. Repeat for more. NAME=SLOTS reserves slots for it; NAME shares --slots "
+    "with the others. Default: every queue of the app's tasks.",
 )
 @click.option(
     "--others",
     is_flag=True,
-    help="After the queues that are named, serve every other queue the app's tasks name.",
+    help="Also serve the other queues of the app's tasks, after those of --queue.",
 )
 @click.option(
     "--slots",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Jobs at once over all shared queues. Default: the app's, which is 10.",
+    help="Jobs that run at once, over all shared queues. Default: the app's setting, which is 10.",
 )
 @click.option(
     "--order",
     type=click.Choice(["strict", "weighted"]),
-    help="For shared queues. strict: in the order given, the first one always wins. weighted: "
-    "each gets its share. Default: strict, or weighted when there is a --weight.",
+    help="How shared queues take turns. strict: the first queue always goes first. weighted: each "
+    "gets its share. Default: strict, or weighted if you give a --weight.",
 )
 @click.option(
     "--weight",
     "weights",
     multiple=True,
     metavar="NAME=N",
-    help="A queue's share in weighted order; a queue without one counts 1.",
+    help="Share of a queue in weighted order. Default: 1.",
 )
 @click.option(
     "--processes",
@@ -96,22 +101,22 @@ within 2 s when it dies, however it dies.
     metavar="N",
     default=1,
     show_default=True,
-    help="Worker processes, each with its own slots, under a supervisor when more than one.",
+    help="Worker processes, each with its own slots. Two or more run under a supervisor.",
 )
 @click.option("--until-empty", is_flag=True, help="Stop when nothing is ready or running.")
 @click.option(
-    "--max-jobs", type=click.IntRange(min=1), metavar="N", help="Be replaced after N jobs."
+    "--max-jobs", type=click.IntRange(min=1), metavar="N", help="Replace the process after N jobs."
 )
 @click.option(
     "--max-megabytes",
     type=click.IntRange(min=1),
     metavar="M",
-    help="Be replaced when the process uses more memory.",
+    help="Replace the process when it uses more than M MiB of memory (Linux).",
 )
 @click.option(
     "--grace",
     metavar="DURATION",
-    help="How long running jobs may take after a stop: 30s, 5m. Default: the app's.",
+    help="Time for running jobs to finish after a stop: 30s, 5m. Default: the app's setting.",
 )
 @click.option(
     "--log-level",
@@ -119,7 +124,7 @@ within 2 s when it dies, however it dies.
     default="info",
     show_default=True,
     envvar="WINDLASS_LOG_LEVEL",
-    help="info: one line per job. warning: only what went wrong.",
+    help="info logs one line per job, warning only problems.",
 )
 @click.option(
     "--log-format",
@@ -127,50 +132,50 @@ within 2 s when it dies, however it dies.
     default="human",
     show_default=True,
     envvar="WINDLASS_LOG_FORMAT",
-    help="json: one object per line.",
+    help="json writes one object per line.",
 )
 @click.option(
     "--health-port",
     type=click.IntRange(1, 65535),
     metavar="PORT",
-    help="Answer GET /livez and /readyz there. With --processes the first process takes PORT, "
-    "the second PORT+1, and so on.",
+    help="Serve GET /livez and /readyz. With --processes the first process uses PORT, the second "
+    "PORT+1, and so on.",
 )
 @click.option(
     "--metrics-port",
     type=click.IntRange(1, 65535),
     metavar="PORT",
-    help="Count for Prometheus and answer GET /metrics there; needs windlass[metrics]. May be the "
-    "same as --health-port; with --processes it goes up like that.",
+    help="Serve GET /metrics for Prometheus. Needs windlass[metrics]. May be the same port as "
+    "--health-port. With --processes it counts up in the same way.",
 )
 @click.option(
     "--health-host",
     metavar="HOST",
     default="127.0.0.1",
     show_default=True,
-    help="The address of both ports. 0.0.0.0 lets other machines ask.",
+    help="Address of both ports. 0.0.0.0 opens them to other machines.",
 )
 @click.option(
     "--health-name",
     "health_names",
     metavar="NAME",
     multiple=True,
-    help="A host name that both ports answer to, beside IP addresses; repeat for more. Default: "
-    "localhost on a loopback address, else every name.",
+    help="Accept requests for this host name, and for IP addresses. Repeat for more. Default: "
+    "localhost on a loopback address, otherwise every name.",
 )
 @click.option(
     "--health-file",
     metavar="PATH",
-    help="Touch this file with every heartbeat that reached the storage. With --processes: "
+    help="Touch this file after every heartbeat that reached the storage. With --processes: "
     "PATH.1, PATH.2, …",
 )
 @click.option(
     "--wait-for-store",
     metavar="DURATION",
-    help="How long to wait at the start for a storage that is away or full, then exit: 30s, 5m, "
-    "0s. Default: as long as it takes. A wrong password or database is not waited for.",
+    help="Exit if the storage is down or full for this long at the start: 30s, 5m, 0s. Default: "
+    "wait without limit. A wrong password or database ends the worker at once.",
 )
-@click.option("--summary/--no-summary", default=True, help="The running count of what was done.")
+@click.option("--summary/--no-summary", default=True, help="Show counts of finished runs.")
 @click.option("--child-fd", type=int, hidden=True)
 @click.option("--child-number", type=int, hidden=True)
 @click.option("--child-colour", is_flag=True, hidden=True)
@@ -184,7 +189,7 @@ def worker(
     child_introduce: bool,
     **options: Any,
 ) -> int:
-    """One worker, or a supervisor of several; see `_HELP`."""
+    """Run one worker, or a supervisor of several; see `_HELP`."""
     if os.name != "posix":
         message = "workers run on Linux and macOS; programs on this system can enqueue"
         raise ConfigError(message)

@@ -1,4 +1,4 @@
-"""``windlass workers``: who works here, and who is believed dead."""
+"""``windlass workers``: list, pause and stop workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from windlass._app.parts import parts_of
 from windlass._cli.options import name_completion
-from windlass._cli.options.groups import SuggestingGroup, with_options
+from windlass._cli.options.groups import SuggestingGroup, examples, with_options
 from windlass._cli.options.target import (
     json_option,
     run_on_target,
@@ -31,7 +31,7 @@ __all__ = ["quiet", "resume", "stop", "workers"]
 
 
 def _options(command: Callable[..., int]) -> Callable[..., int]:
-    """Which workers: by name, or all that match."""
+    """Add the options that select workers: by name, or all that match."""
     return with_options(
         command,
         click.argument(
@@ -40,58 +40,74 @@ def _options(command: Callable[..., int]) -> Callable[..., int]:
             nargs=-1,
             shell_complete=name_completion.workers,
         ),
-        click.option("--all", "every", is_flag=True, help="Every worker that is live."),
-        click.option("--host", metavar="HOST", help="With --all: those on this machine."),
+        click.option("--all", "every", is_flag=True, help="Select every live worker."),
+        click.option("--host", metavar="HOST", help="With --all: only workers on this host."),
         click.option(
             "--queue",
             metavar="QUEUE",
-            help="With --all: those that serve this queue.",
+            help="With --all: only workers that serve this queue.",
             shell_complete=name_completion.queues,
         ),
-        click.option("--yes", is_flag=True, help="Do not ask."),
+        click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
         url_option,
         json_option,
     )
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "windlass workers quiet shop:app w3f9a1c7b2d04",
+        "windlass workers quiet shop:app --all --host web-1",
+    )
+)
 @_options
 def quiet(**given: Any) -> int:
-    """Take nothing new; what runs goes on. The worker stays, and `resume` undoes it."""
-    return _order("quiet", given)
+    """Pause workers: they finish their running jobs and take no new ones until `resume`."""
+    return _act("quiet", given)
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "windlass workers resume shop:app w3f9a1c7b2d04",
+        "windlass workers resume shop:app --all",
+    )
+)
 @_options
 def resume(**given: Any) -> int:
-    """Undo quiet."""
-    return _order("resume", given)
+    """Let paused workers take jobs again."""
+    return _act("resume", given)
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "windlass workers stop shop:app w3f9a1c7b2d04",
+        "windlass workers stop shop:app --all --queue mail --yes",
+    )
+)
 @_options
 def stop(**given: Any) -> int:
-    """Leave in order, as after SIGTERM: running jobs may end, the rest is given back.
+    """Stop workers as SIGTERM does: running jobs may finish, the rest is released.
 
-    A supervisor of `windlass worker --processes` does not replace it; systemd or Kubernetes may.
+    The supervisor of `windlass worker --processes` does not replace a stopped worker. systemd or
+    Kubernetes may.
     """
-    return _order("stop", given)
+    return _act("stop", given)
 
 
-def _order(verb: str, given: dict[str, Any]) -> int:
+def _act(verb: str, given: dict[str, Any]) -> int:
     from windlass._cli.output.tables import print_json
 
     words, every = given["words"], given["every"]
     if not every and (given["host"] or given["queue"]):
-        raise click.UsageError("--host and --queue go with --all")
+        raise click.UsageError("--host and --queue need --all")
     if every and (len(words) > 1 or (words and ":" not in words[0])):
-        raise click.UsageError("name workers, or say --all, not both")
+        raise click.UsageError("name workers, or give --all, not both")
     if every:
         where = target_of(words[0] if words else None, given["url"])
         names = run_on_target(where, lambda app: _matching(app, given, verb))
         if not names:
             raise click.ClickException(
-                "no live worker matches. Those that work here: `windlass workers list`"
+                "no live worker matches. `windlass workers list` shows all workers"
             )
     else:
         where, names = target_and_names(words, given["url"], "worker")
@@ -99,21 +115,20 @@ def _order(verb: str, given: dict[str, Any]) -> int:
         what = f"worker {names[0]}" if len(names) == 1 else f"{len(names):,} workers"
         click.confirm(f"Stop {what}?", abort=True, err=True)
 
-    async def order(app: Windlass) -> None:
-        orders = {
+    async def act(app: Windlass) -> None:
+        actions = {
             "quiet": app.admin.workers.quiet,
             "resume": app.admin.workers.resume,
             "stop": app.admin.workers.stop,
         }
-        await orders[verb](*names)
+        await actions[verb](*names)
 
-    run_on_target(where, order)
+    run_on_target(where, act)
     if given["as_json"]:
         print_json({"order": verb, "workers": names})
     else:
-        they, their = ("It hears", "its") if len(names) == 1 else ("They hear", "their")
-        told = f"{they} of it with {their} next heartbeat, within seconds."
-        click.echo(f"{_told(verb, names)} {told}")
+        reached = "The next heartbeat delivers the request, within seconds."
+        click.echo(f"{_asked(verb, names)} {reached}")
     return 0
 
 
@@ -129,48 +144,59 @@ async def _matching(app: Windlass, given: dict[str, Any], verb: str) -> list[str
 
 
 def _is_meant(row: WorkerRecord, now: datetime, verb: str) -> bool:
-    """Those that are leaving are not asked again, and the silent do not hear."""
+    """Leave out workers that are stopping. Silent ones are asked to stop, in case they return."""
     from windlass._storage.protocol.workers import Standing
 
     meant = {Standing.LIVE, Standing.QUIET}
     return row.standing(now) in (meant | {Standing.SILENT} if verb == "stop" else meant)
 
 
-def _told(verb: str, names: Sequence[str]) -> str:
-    who = f"Worker {names[0]}" if len(names) == 1 else f"{len(names):,} workers"
-    be = "is" if len(names) == 1 else "are"
+def _asked(verb: str, names: Sequence[str]) -> str:
+    who = f"worker {names[0]}" if len(names) == 1 else f"{len(names):,} workers"
     match verb:
         case "quiet":
-            return f"{who} {be} asked to take nothing new."
+            return f"Asked {who} to take no new jobs."
         case "resume":
-            return f"{who} {be} asked to go on."
+            return f"Asked {who} to take jobs again."
         case _:
-            return f"{who} {be} asked to stop."
+            return f"Asked {who} to stop."
 
 
-@click.group(cls=SuggestingGroup)
+@click.group(
+    cls=SuggestingGroup,
+    epilog=examples(
+        "windlass workers list shop:app",
+        "windlass workers quiet shop:app --all --queue mail",
+    ),
+)
 def workers() -> None:
-    """Look at workers, let them rest, stop them."""
+    """List, pause and stop workers."""
 
 
 for _command in (quiet, resume, stop):
     workers.add_command(_command)
 
 
-@workers.command("list")
+@workers.command(
+    "list",
+    epilog=examples(
+        "windlass workers list shop:app",
+        "windlass workers list --url sqlite:///jobs.db --json",
+    ),
+)
 @target_argument
 @url_option
 @json_option
 def list_workers(target: str | None, url: str | None, *, as_json: bool) -> int:
-    """Every worker, the newest first; also those that have left or died, for a while.
+    """List workers, newest first. Stopped and dead workers stay in the list for a while.
 
     \b
-    live      it was heard of within its lease
-    quiet     it was told to take nothing new
-    stopping  it was told to stop
-    silent    it was not heard of; others are about to take it for dead
-    dead      it was taken for dead, and its jobs were given to others
-    gone      it has left in order
+    live      sent a heartbeat within its lease
+    quiet     paused: takes no new jobs
+    stopping  asked to stop
+    silent    missed its lease; other workers will soon declare it dead
+    dead      declared dead; its jobs were released to other workers
+    gone      stopped
     """  # noqa: D301 -- click's mark for lines that stay as they are
     from windlass._cli.output.tables import NUMBER, print_json, print_table
 
@@ -182,11 +208,11 @@ def list_workers(target: str | None, url: str | None, *, as_json: bool) -> int:
     if as_json:
         print_json([_fields(worker, now) for worker in found])
     elif not found:
-        click.echo(f"No worker is known in {described}. Start one: `windlass worker MODULE:APP`")
+        click.echo(f"{described} has no workers. Start one: `windlass worker MODULE:APP`")
     else:
         titles = ("worker", "state", "host", f"{NUMBER}pid", "version", "queues")
         print_table(
-            (*titles, f"{NUMBER}busy slots", f"{NUMBER}memory", f"{NUMBER}heard of"),
+            (*titles, f"{NUMBER}busy slots", f"{NUMBER}memory", f"{NUMBER}last heartbeat"),
             (_row(worker, now) for worker in found),
         )
     return 0
@@ -210,7 +236,7 @@ def _row(worker: WorkerRecord, now: datetime) -> tuple[str, ...]:
 
 
 def _fields(worker: WorkerRecord, now: datetime) -> dict[str, Any]:
-    """For machines; names stay as they are."""
+    """Return the fields for machines. Never rename them."""
     start = worker.start
     return {
         "id": start.id,

@@ -1,4 +1,4 @@
-"""``windlass dashboard``: the pages, served by a process of their own."""
+"""``windlass dashboard``: serve the dashboard."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import msgspec
 
 from windlass._app.parts import parts_of
 from windlass._cli.addresses import is_loopback
+from windlass._cli.options.groups import examples
 from windlass._cli.options.target import Target, open_target, target_argument, target_of, url_option
 
 if TYPE_CHECKING:
@@ -23,7 +24,13 @@ __all__ = ["allowed_hosts_of", "bind_socket", "browser_url_of", "dashboard", "re
 _PORT = 8383
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "windlass dashboard shop:app",
+        "windlass dashboard --new-user ada --role operator      # asks for a password",
+        "WINDLASS_DASHBOARD_AUTH='ada:operator:scrypt…' windlass dashboard shop:app --host 0.0.0.0",
+    )
+)
 @target_argument
 @url_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
@@ -32,38 +39,40 @@ _PORT = 8383
     type=click.IntRange(0, 65535),
     default=_PORT,
     show_default=True,
-    help="Port to listen on; 0: any that is free.",
+    help="Port to listen on. 0 picks a free one.",
 )
 @click.option(
     "--auth",
     "lines",
     metavar="NAME:ROLE:HASH",
     multiple=True,
-    help="Who may come in, instead of the setting dashboard_auth. May be given several times.",
+    help="A user or token, instead of the setting dashboard_auth. Repeat for more.",
 )
-@click.option("--read-only", is_flag=True, help="Look, and change nothing, whoever asks.")
-@click.option("--title", default="Windlass", show_default=True, help="What it is called.")
+@click.option("--read-only", is_flag=True, help="Make every user a viewer.")
+@click.option("--title", default="Windlass", show_default=True, help="Title of the pages.")
 @click.option(
     "--root-path",
     default="",
     metavar="PATH",
-    help="Where a proxy has mounted it, which takes this off the addresses that it passes on.",
+    help="Path at which a proxy serves it. The proxy must remove this path from its requests.",
 )
 @click.option(
     "--proxy",
     "proxies",
     metavar="ADDRESS",
     multiple=True,
-    help="A proxy whose word on who asks, and whether by https, is believed.",
+    help="Trust the client address and scheme (https) that this proxy forwards. Repeat for more.",
 )
-@click.option("--new-user", metavar="NAME", help="Make a line for somebody with a password; end.")
-@click.option("--new-token", metavar="NAME", help="Make a token and a line for it; end.")
+@click.option(
+    "--new-user", metavar="NAME", help="Ask for a password, print the user's --auth line and exit."
+)
+@click.option("--new-token", metavar="NAME", help="Print a new token and its --auth line and exit.")
 @click.option(
     "--role",
     type=click.Choice(["viewer", "operator", "admin"]),
     default="viewer",
     show_default=True,
-    help="Of whom --new-user or --new-token is for.",
+    help="Role of the new user or token.",
 )
 def dashboard(
     target: str | None,
@@ -74,18 +83,13 @@ def dashboard(
     role: str,
     **options: object,
 ) -> int:
-    """See every queue, job and worker in a browser, and act.
+    """Serve the dashboard: jobs, queues, workers, limits and schedules in a browser.
 
-    It is closed to strangers. On this machine alone (127.0.0.1) it prints a link that lets one
-    browser in, once. To serve others, say who may come in:
+    On 127.0.0.1 it prints a sign-in link that works once. To serve other machines, create users
+    with --new-user or --new-token, and pass their lines in --auth or WINDLASS_DASHBOARD_AUTH.
 
-    \b
-      windlass dashboard --new-user ada --role operator     asks for a password
-      WINDLASS_DASHBOARD_AUTH='ada:operator:scrypt…' \\
-        windlass dashboard shop:app --host 0.0.0.0
-
-    A viewer looks, an operator acts, an admin changes settings, too.
-    """  # noqa: D301 -- click's mark for lines that stay as they are
+    A viewer reads, an operator acts on jobs, queues and workers, an admin also changes settings.
+    """
     require_web()
     if new_user is not None or new_token is not None:
         return _introduce(new_user, new_token, role)
@@ -93,7 +97,7 @@ def dashboard(
 
 
 def require_web() -> None:
-    """MissingDependency says what to install."""
+    """Raise MissingDependency, which says what to install."""
     from windlass.errors import MissingDependency
 
     try:
@@ -105,21 +109,21 @@ def require_web() -> None:
 
 
 def _introduce(user: str | None, token: str | None, role: str) -> int:
-    """Print what goes into the settings: never what lets somebody in, except a new token, once."""
+    """Print the line for the settings. It has no secret; a new token is printed once."""
     from windlass._system.seams import new_secret
     from windlass._web.security.credentials import password_line, token_line
     from windlass._web.security.roles import Role
 
     if user is not None and token is not None:
-        raise click.UsageError("--new-user or --new-token, one at a time")
+        raise click.UsageError("give --new-user or --new-token, not both")
     if user is not None:
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
         if len(password) < 10:
-            raise click.UsageError("a password needs at least 10 characters: others may guess")
+            raise click.UsageError("a password needs at least 10 characters")
         click.echo(password_line(user, Role(role), password))
     elif token is not None:
         secret = new_secret()
-        click.echo(f"The token, shown this once: {secret}", err=True)
+        click.echo(f"Token (shown only once): {secret}", err=True)
         click.echo(token_line(token, Role(role), secret))
     click.echo("Add this line to the setting dashboard_auth (WINDLASS_DASHBOARD_AUTH).", err=True)
     return 0
@@ -148,7 +152,7 @@ class _DashboardRun:
         self._address = ""
 
     def run(self) -> int:
-        """Until it is told to stop."""
+        """Serve until stopped."""
         asyncio.run(self._serve())
         return 0
 
@@ -185,7 +189,7 @@ class _DashboardRun:
             self._print_link(made)
         else:
             click.echo(f"\n  {self._address}/\n")
-        click.echo("Ctrl-C ends it.")
+        click.echo("Press Ctrl-C to stop.")
 
     def _print_link(self, made: Dashboard) -> None:
         from windlass._web.security.authentication import BuiltinAuthentication
@@ -193,27 +197,28 @@ class _DashboardRun:
         if isinstance(made.door, BuiltinAuthentication):
             link = made.door.new_link(lambda: self._print_link(made))
             click.echo(f"\n  {self._address}/enter?link={link}\n")
-            click.echo("The link lets one browser in, once.")
+            click.echo("The link signs in one browser, once.")
             sys.stdout.flush()
 
     def _refusal(self) -> str:
         return (
-            f"others can reach {self._plan.host}, and nobody has said who may come in. Make a "
-            f"line for each of them with `windlass dashboard --new-user NAME --role operator` and "
-            f"give it by --auth or WINDLASS_DASHBOARD_AUTH; or listen on 127.0.0.1"
+            f"other machines can reach {self._plan.host}, and there are no users. Create them with "
+            f"`windlass dashboard --new-user NAME --role operator` and pass their lines in --auth "
+            f"or WINDLASS_DASHBOARD_AUTH; or listen on 127.0.0.1"
         )
 
 
 def allowed_hosts_of(host: str, proxies: Sequence[str]) -> Sequence[str] | None:
-    """What a dashboard on this machine answers to: another name that leads here is somebody else's
-    page. None: anything, since a proxy in front of it has names of its own, and knows them.
+    """Return the host names that a local dashboard accepts, against DNS rebinding.
+
+    None accepts every name: a proxy in front of it checks names itself.
     """
     name = f"[{host}]" if ":" in host else host
     return None if proxies else ("localhost", "127.0.0.1", "[::1]", name)
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
-    """Bound before anything is printed, so that what is printed is true."""
+    """Bind the socket before the address is printed, so that the address is true."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
@@ -221,21 +226,21 @@ def bind_socket(host: str, port: int) -> socket.socket:
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)
-            listening.listen()  # whoever is quick with the printed link waits, and is not refused
+            listening.listen()  # a browser that opens the printed link at once is not refused
         except OSError:
             listening.close()
             raise
     except OSError as error:
         message = (
-            f"cannot listen on {host}:{port}: {error.strerror or error}. Another --port, or 0 for "
-            f"any that is free?"
+            f"cannot listen on {host}:{port}: {error.strerror or error}. Try another --port, or 0 "
+            f"for a free one"
         )
         raise click.ClickException(message) from error
     return listening
 
 
 def browser_url_of(listening: socket.socket, host: str) -> str:
-    """What to type into a browser."""
+    """Return the URL for a browser."""
     port = listening.getsockname()[1]
     name = f"[{host}]" if ":" in host else host
     return f"http://{name}:{port}"

@@ -1,4 +1,4 @@
-"""``windlass demo``: a small shop's jobs, run to the end on a scratch SQLite file."""
+"""``windlass demo``: run the jobs of an example shop on a temporary SQLite file."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from windlass._app.parts import parts_of
+from windlass._cli.options.groups import examples
 from windlass._cli.worker_process.supervised_child import SIGKILL_HINT
 from windlass._observe.log import printable
 from windlass.errors import ConfigError
@@ -41,43 +42,48 @@ _LOG = 100
 """Columns of what is read as a file or in the log of a build."""
 
 
-@click.command()
-@click.option("--fast", is_flag=True, help="Let the slow jobs be quick.")
+@click.command(
+    epilog=examples(
+        "windlass demo",
+        "windlass demo --serve --hours 24",
+    )
+)
+@click.option("--fast", is_flag=True, help="Shorten the slow jobs.")
 @click.option(
     "--keep",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="PATH",
-    help="Keep the database in this file, to look at it afterwards.",
+    help="Write the database to this file and keep it.",
 )
-@click.option("--serve", is_flag=True, help="Show a dashboard with a day of a shop instead.")
+@click.option("--serve", is_flag=True, help="Serve a dashboard with invented jobs instead.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=8383,
     show_default=True,
-    help="Of the dashboard; 0: any that is free.",
+    help="Port of the dashboard. 0 picks a free one.",
 )
 @click.option(
     "--hours",
     type=click.FloatRange(0, 48),
     default=12,
     show_default=True,
-    help="How long that shop has been open; longer takes longer to start.",
+    help="Hours of history in that dashboard. More hours take longer to start.",
 )
 def demo(*, fast: bool, keep: Path | None, serve: bool, port: int, hours: float) -> int:
-    """See it work: a small shop's jobs, run to the end on a scratch SQLite file.
+    """Run the jobs of an example shop on a temporary SQLite file.
 
-    Two worker processes run emails, thumbnails and webhooks. Some fail and are retried, one gives
-    up, two are cancelled, one comes too late, and one worker is killed in the middle of a job.
-    At the end a table says what happened and why. Exits with 0 if all of it ended as it should.
+    Two worker processes send emails, make thumbnails and call webhooks. Some jobs fail and are
+    retried, one fails for good, two are cancelled, one expires. One worker is killed in the middle
+    of a job. A table then shows what happened and why. The exit code is 0 if every job ended as
+    expected.
 
-    With --serve, a dashboard in your browser shows such a shop with a day behind it, and
-    goes on live.
+    --serve shows a dashboard of such a shop instead, with past jobs and new ones.
     """
     if serve:
         return _serve(port, hours)
     if os.name != "posix":
-        message = "workers, and so the demo, run on Linux and macOS"
+        message = "the demo starts workers, which run on Linux and macOS only"
         raise ConfigError(message)
     if keep is not None and keep.exists():
         message = f"{keep} exists already; name a file that does not"
@@ -98,7 +104,7 @@ def demo(*, fast: bool, keep: Path | None, serve: bool, port: int, hours: float)
         try:
             return asyncio.run(_Demo(console, file, pace=0.4 if fast else 1.0, keep=keep).run())
         except KeyboardInterrupt:
-            console.print("interrupted; nothing is left behind")
+            console.print("interrupted; all files are removed")
             return 130
 
 
@@ -114,9 +120,7 @@ def _serve(port: int, hours: float) -> int:
 
 @contextmanager
 def _own_settings(url: str) -> Iterator[None]:
-    """Whatever WINDLASS_… settings there are belong to the user's own app: the demo must neither
-    touch their database nor follow their settings.
-    """
+    """Hide the user's WINDLASS_… settings: the demo must not touch their database."""
     own = {name: value for name, value in os.environ.items() if name.startswith("WINDLASS_")}
     for name in own:
         del os.environ[name]
@@ -142,7 +146,7 @@ class _Demo:
         self._started = 0
 
     async def run(self) -> int:
-        """Enqueue, watch, meddle, report; the exit code."""
+        """Enqueue, watch, disturb and report. Return the exit code."""
         from windlass._cli.demo.display import Display
         from windlass._cli.demo.scenario import demo_parts
         from windlass._cli.demo.tasks import app
@@ -158,7 +162,7 @@ class _Demo:
 
     def _open(self) -> None:
         self._console.print()
-        self._console.print("[bold]Windlass[/bold]: a small shop's jobs, two worker processes")
+        self._console.print("[bold]Windlass[/bold]: jobs of a small shop, two worker processes")
         self._console.print(f"[dim]one SQLite file, no server: {self._file}[/dim]\n")
 
     async def _enqueue(
@@ -168,9 +172,9 @@ class _Demo:
             jobs = await app.enqueue_many(part.calls)
             self._ids[key] = list(dict.fromkeys(job.id for job in jobs))
         total = sum(len(ids) for ids in self._ids.values())
-        display.say(f"{total} jobs enqueued; no worker runs yet: they wait in the file")
+        display.say(f"{total} jobs enqueued; they wait in the file until a worker starts")
         await app.job(self._ids["newsletter"][0]).cancel()
-        display.say("the newsletter is cancelled: it was waiting and will never run", "yellow")
+        display.say("the newsletter is cancelled while it waits: it will never run", "yellow")
 
     # --- while they work ---
 
@@ -194,17 +198,17 @@ class _Demo:
     async def _meddle(
         self, app: Windlass, parts: Mapping[str, Sequence[JobRecord]], display: Display
     ) -> None:
-        """What people and machines do to a job."""
+        """Cancel a running job, and kill the worker of another."""
         from windlass._core.job.state import State
 
         (parcel,), (invoice,), (offer,) = parts["parcel"], parts["invoice"], parts["offer"]
         if parcel.state is State.RUNNING and "parcel" not in self._cancelled:
             self._cancelled.add("parcel")
             await app.job(parcel.id).cancel()
-            display.say("follow_parcel is running and is asked to end", "yellow")
+            display.say("follow_parcel is running and is asked to stop", "yellow")
         if offer.state is State.DISCARDED and not self._expired:
             self._expired = True
-            display.say("an offer has expired before it was due: discarded, not run", "magenta")
+            display.say("an offer expired before it was due: discarded, not run", "magenta")
         if self._killed_at is None and invoice.state is State.RUNNING and invoice.progress:
             # After the other has been cancelled, so that it is not lost instead; not too late.
             settled = parcel.state is State.CANCELLED and self._started == 2
@@ -217,13 +221,13 @@ class _Demo:
                 self._killed_at = await (await parts_of(app).storage()).now()
                 os.kill(record.start.pid, signal.SIGKILL)
                 display.say(
-                    f"kill -9 {record.start.pid}: the worker that renders the invoice is gone, "
+                    f"kill -9 {record.start.pid}: the worker that renders the invoice is dead, "
                     f"with {record.running} running {'job' if record.running == 1 else 'jobs'}",
                     "bold red",
                 )
 
     def _listen(self, display: Display, line: str) -> None:
-        """What the workers log, as JSON; a few lines of it are worth showing."""
+        """Show some of the lines that the workers log as JSON."""
         self._log.append(line)
         try:
             entry: dict[str, Any] = json.loads(line)
@@ -239,11 +243,11 @@ class _Demo:
                 pass  # told once, of the worker
             case "retry":
                 error = printable(str(entry["error"]))
-                display.say(f"{task}: {error}; again in {entry['delay']:g} s", "yellow")
+                display.say(f"{task}: {error}; retry in {entry['delay']:g} s", "yellow")
             case "fail":
-                display.say(f"{task} gave up: {printable(str(entry['error']))}", "red")
+                display.say(f"{task} failed for good: {printable(str(entry['error']))}", "red")
             case "cancel":
-                display.say(f"{task} has ended: cancelled after {entry['ran']:.1f} s", "yellow")
+                display.say(f"{task} was cancelled after {entry['ran']:.1f} s", "yellow")
             case _:
                 if entry.get("level") in {"warning", "error"}:
                     display.say(text.replace(f" ({SIGKILL_HINT})", ""), "cyan")
@@ -264,7 +268,7 @@ class _Demo:
         for line in surprises:
             self._console.print(f"[red]not as expected:[/red] {line}")
         if surprises:
-            self._console.print("The workers' last words:")
+            self._console.print("The last lines that the workers logged:")
             for line in self._log[-20:]:
                 self._console.print(line, markup=False, soft_wrap=True)
             return 1
@@ -276,19 +280,19 @@ class _Demo:
 
         kept = f", on {self._keep}" if self._keep is not None else ""
         self._console.print(
-            f"\nEverything ended as it should{kept}. Try next:", markup=False, soft_wrap=True
+            f"\nAll jobs ended as expected{kept}. Next steps:", markup=False, soft_wrap=True
         )
         for what, how in (
-            ("read the tasks you just saw", tasks.__file__),
+            ("read these tasks", tasks.__file__),
             ("write your own, in shop.py", "app = Windlass('sqlite:///jobs.db') and @app.task"),
-            ("and run them", "windlass worker shop:app --processes 2"),
+            ("run them", "windlass worker shop:app --processes 2"),
         ):
             self._console.print(f"  {what:<29}{how}", markup=False, soft_wrap=True)
 
 
 @asynccontextmanager
 async def _workers(listen: Callable[[str], None]) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Two workers under a supervisor, as long as the block lasts and this process lives."""
+    """Run two workers under a supervisor while the block lasts and this process lives."""
     ours, theirs = socket.socketpair()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "windlass", "worker", "windlass._cli.demo.tasks:app"),

@@ -103,7 +103,7 @@ def serve_demo(host: str, port: int, *, opened: timedelta) -> int:
         loop = runner.get_loop()
         if not isinstance(loop, DemoLoop):
             raise TypeError(loop)
-        click.echo("A small shop has been busy. This takes a few seconds …")
+        click.echo("Preparing the history of a small shop. This takes a few seconds …")
         runner.run(_serve(loop, host, port, opened))
     return 0
 
@@ -139,9 +139,9 @@ def _greet(made: Dashboard, address: str) -> None:
         link = made.door.new_link(lambda: _greet(made, address))
         click.echo(f"\n  {address}/enter?link={link}\n")
         click.echo(
-            "The link lets one browser in, once. All of it is invented, and gone afterwards."
+            "The link signs in one browser, once. All data is invented and deleted afterwards."
         )
-        click.echo("Ctrl-C ends it.")
+        click.echo("Press Ctrl-C to stop.")
 
 
 # --- the past ---

@@ -1,4 +1,4 @@
-"""The demo's last word: a table of what happened and why."""
+"""The report of the demo: a table of what happened and why."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _STYLES = {
 
 
 class PartReport:
-    """What is known of one part at the end."""
+    """One part of the demo and its jobs at the end."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class PartReport:
         ]
 
     def why(self) -> str:
-        """In a few words."""
+        """Say in a few words why the jobs ended as they did."""
         if self.part.key == "invoice":
             return self._rescued()
         notes = [self.part.why] if self.part.why else []
@@ -68,18 +68,18 @@ class PartReport:
             notes.append(story)
         lost = len({job.id for job, _ in self.lost})
         if lost and len(self.jobs) > 1:
-            notes.append(f"{lost} of them ran in the killed worker, and again elsewhere")
+            notes.append(f"{lost} of them ran in the killed worker, then again in another")
         elif lost:
-            notes.append("it ran in the killed worker, and again elsewhere")
+            notes.append("it ran in the killed worker, then again in another")
         return "; ".join(notes)
 
     def _rescued(self) -> str:
         (job,) = self.jobs
         if not self.lost or job.started_at is None or self._killed_at is None:
-            return "its worker was to be killed in mid-run, but was not"
+            return "its worker was not killed during the run"
         gap = brief(job.started_at - self._killed_at)
         return (
-            f"its worker was killed (SIGKILL) in mid-run; {gap} later it ran again elsewhere: "
+            f"its worker was killed (SIGKILL) during the run; {gap} later another worker ran it: "
             f"a dead worker costs an attempt, never a job"
         )
 
@@ -87,16 +87,16 @@ class PartReport:
         attempts = self.histories.get(job.id, ())
         failed = [a.error for a in attempts if a.error and a.error.kind != _LOST]
         if job.state is State.DISCARDED:
-            return f"{job.reason}: too late to be of use, so it was not run"
+            return f"{job.reason}: it would have come too late"
         if job.state is State.FAILED and job.error is not None:
-            return f"gave up at once, as the handler said: {printable(job.error.message)}"
+            return f"the handler raised GiveUp: {printable(job.error.message)}"
         if job.state is State.SUCCEEDED and failed:
             times = {1: "once", 2: "twice"}.get(len(failed), f"{len(failed)} times")
-            return f"{error_in_one_line(failed[0])}, {times}; then it worked"
+            return f"{error_in_one_line(failed[0])}, {times}; then it succeeded"
         return ""
 
     def row(self) -> _ReportRow:
-        """For the table."""
+        """Return the row of this part."""
         states = Counter(job.state for job in self.jobs)
         first = next(iter(states), None)
         attempts = sorted({job.attempt for job in self.jobs}) or [0]
@@ -135,13 +135,13 @@ def _ran(job: JobRecord) -> timedelta | None:
 
 
 def _middle(spans: Iterable[timedelta | None]) -> str:
-    """The median: half took less."""
+    """Return the median."""
     seconds = [span.total_seconds() for span in spans if span is not None]
     return brief(timedelta(seconds=statistics.median(seconds))) if seconds else "–"
 
 
 def print_report(told: Sequence[PartReport], console: Console) -> None:
-    """Print it; where there is no room for the last column, it becomes a line below each row."""
+    """Print the table. On a narrow terminal the last column is a line below each row."""
     rows = [one.row() for one in told]
     console.print()
     if console.width >= _WIDE:

@@ -1,4 +1,4 @@
-"""What the demo enqueues, and how each part is expected to end."""
+"""The jobs of the demo, and how each part is expected to end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["DemoPart", "demo_parts"]
 
 
 class DemoPart(NamedTuple):
-    """One thing to see: some jobs and what should become of them."""
+    """Some jobs and their expected outcome."""
 
     key: str
     title: str
@@ -22,10 +22,10 @@ class DemoPart(NamedTuple):
     expected: State
     least_attempts: int = 1
     why: str = ""
-    """What the table says when nothing more is to be told."""
+    """The text of the table, before anything that happened."""
 
     def surprises(self, jobs: Sequence[JobRecord]) -> list[str]:
-        """What went otherwise; empty when all went well."""
+        """Return the differences from what was expected."""
         wrong = [
             f"{self.title}: job {job.id} is {job.state}, expected {self.expected}"
             for job in jobs
@@ -57,28 +57,28 @@ def _work(pace: float) -> list[DemoPart]:
             "send_email",
             emails,
             State.SUCCEEDED,
-            why="coroutines, side by side on each worker's event loop",
+            why="coroutines that run concurrently on each worker's event loop",
         ),
         DemoPart(
             "images",
             "make_thumbnail",
             [shop.make_thumbnail.call(f"picture-{n}.png") for n in range(1, 13)],
             State.SUCCEEDED,
-            why="a plain function, so on threads",
+            why="a plain function, which runs on threads",
         ),
         DemoPart(
             "catalogue",
             "import_catalogue",
             [shop.import_catalogue.call(12_000, seconds=4.0 * pace)],
             State.SUCCEEDED,
-            why="told its progress while it ran",
+            why="reported its progress while it ran",
         ),
         DemoPart(
             "stock",
             "sync_stock",
             [shop.sync_stock.options(key="stock:7").call(7)] * 2,
             State.SUCCEEDED,
-            why="asked for twice under one key: one job, run once",
+            why="enqueued twice with one unique key: one job, run once",
         ),
     ]
 
@@ -101,7 +101,7 @@ def _waiting() -> list[DemoPart]:
             [newsletter.call("everybody@example.org", subject="News")],
             State.CANCELLED,
             least_attempts=0,
-            why="cancelled while it was waiting: it never ran",
+            why="cancelled while it waited: it never ran",
         ),
         DemoPart(
             "offer",
@@ -133,7 +133,7 @@ def _trouble() -> list[DemoPart]:
             "follow_parcel",
             [shop.follow_parcel.call("parcel-99")],
             State.CANCELLED,
-            why="cancelled while it was running",
+            why="cancelled while it ran",
         ),
         DemoPart(
             "invoice",

@@ -52,7 +52,7 @@ async def call_webhook(ctx: Context, url: str, *, refusals: int = 0, gone: bool 
     """The other side is down for the first ``refusals`` attempts, or gone for good."""
     await asyncio.sleep(0.05)
     if gone:
-        reason = f"410 Gone: nobody answers at {url} any more"
+        reason = f"410 Gone from {url}"
         raise GiveUp(reason)
     if ctx.attempt <= refusals:
         reason = f"503 Service Unavailable from {url}"

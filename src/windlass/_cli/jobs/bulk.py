@@ -1,4 +1,4 @@
-"""One order for many jobs: counted, asked about, carried out under a bar, reported."""
+"""One action on many jobs: count, confirm, carry out with a progress bar, report."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ if TYPE_CHECKING:
 __all__ = ["run_bulk_action"]
 
 MakeAction = Callable[[datetime], tuple["JobAction", "JobFilter"]]
-"""The order and what it is for, by the store's now."""
+"""The action and its filter, by the store's now."""
 
 
 def run_bulk_action(
     where: Target,
     making: MakeAction,
     *,
-    verb: str,
+    phrase: str,
     most: int | None = None,
     dry_run: bool = False,
     yes: bool = False,
     as_json: bool = False,
 ) -> int:
-    """Everything that matches. Interrupted, what is done is done: say it again for the rest."""
+    """Act on every job that matches. An interrupted run can be repeated for the rest."""
 
     async def carried_out(app: Windlass) -> BulkReport:
-        order, wanted = making(await app.admin.storage.now())
+        action, wanted = making(await app.admin.storage.now())
         if dry_run or not yes:
-            counted = await app.admin.jobs.bulk(order, wanted, dry_run=True, most=most)
+            counted = await app.admin.jobs.bulk(action, wanted, dry_run=True, most=most)
             if dry_run or not counted.matched:
                 return counted
-            _confirm(verb, counted, wanted)
-        with _bar(verb) as progress:
-            return await app.admin.jobs.bulk(order, wanted, most=most, progress=progress)
+            _confirm(phrase, counted, wanted)
+        with _bar(phrase.format("jobs")) as progress:
+            return await app.admin.jobs.bulk(action, wanted, most=most, progress=progress)
 
-    return _reported(run_on_target(where, carried_out), as_json=as_json)
+    return _reported(run_on_target(where, carried_out), phrase, as_json=as_json)
 
 
-def _confirm(verb: str, counted: BulkReport, wanted: JobFilter) -> None:
+def _confirm(phrase: str, counted: BulkReport, wanted: JobFilter) -> None:
     from windlass._admin.jobs.bulk import filter_in_words
     from windlass._observe.log import printable
 
     which = printable(filter_in_words(wanted))
-    click.confirm(f"{verb} {_jobs(counted)} ({which})?", abort=True, err=True)
+    click.confirm(f"{phrase.format(_jobs(counted))} ({which})?", abort=True, err=True)
 
 
 def _jobs(counted: BulkReport) -> str:
@@ -63,8 +63,8 @@ def _jobs(counted: BulkReport) -> str:
 
 
 @contextmanager
-def _bar(verb: str) -> Iterator[Callable[[BulkProgress], None]]:
-    """On a terminal only, on standard error: what is printed stays clean."""
+def _bar(title: str) -> Iterator[Callable[[BulkProgress], None]]:
+    """Show progress on standard error, on a terminal only."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -73,24 +73,25 @@ def _bar(verb: str) -> Iterator[Callable[[BulkProgress], None]]:
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bars:
-        bar = bars.add_task(verb, total=None)
+        bar = bars.add_task(title, total=None)
         yield lambda far: bars.update(bar, completed=far.seen, total=far.total)
 
 
-def _reported(report: BulkReport, *, as_json: bool) -> int:
+def _reported(report: BulkReport, phrase: str, *, as_json: bool) -> int:
     from windlass._cli.output.tables import print_json
 
     if as_json:
         print_json(report)
     elif not report.matched:
-        click.echo("No job matches; nothing was changed.")
+        click.echo("No job matches. Nothing was changed.")
     elif report.dry_run:
-        click.echo(f"{_jobs(report)} would be told. Nothing was changed.")
+        would = phrase.format(_jobs(report))
+        click.echo(f"Would {would[0].lower()}{would[1:]}. Nothing was changed.")
     else:
         click.echo(_in_words(report))
     if report.conflicts:
         click.echo(
-            f"Error: {report.conflicts:,} were left as they are: other jobs hold their unique keys",
+            f"Error: {report.conflicts:,} not changed: other jobs hold their unique keys",
             err=True,
         )
         return COULD_NOT_START
@@ -100,7 +101,7 @@ def _reported(report: BulkReport, *, as_json: bool) -> int:
 def _in_words(report: BulkReport) -> str:
     parts = [f"{report.done:,} of {report.matched:,} done"]
     if report.requested:
-        parts.append(f"{report.requested:,} run and are asked to end")
+        parts.append(f"{report.requested:,} running and asked to stop")
     if report.skipped:
-        parts.append(f"{report.skipped:,} had moved on")
+        parts.append(f"{report.skipped:,} skipped because their state had changed")
     return ", ".join(parts) + "."

@@ -1,4 +1,4 @@
-"""``windlass jobs``: find jobs, see what happened to them and why, and do something about it."""
+"""``windlass jobs``: list, inspect and change jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from windlass._cli.jobs.filters import filter_of, filter_options
 from windlass._cli.jobs.logs import logs
 from windlass._cli.jobs.replay import replay
 from windlass._cli.jobs.tables import all_fields, fields, print_explanation, print_job, print_jobs
-from windlass._cli.options.groups import SuggestingGroup
+from windlass._cli.options.groups import SuggestingGroup, examples
 from windlass._cli.options.target import (
     Target,
     json_option,
@@ -40,37 +40,58 @@ _ORDERS = ("enqueued", "-enqueued", "due", "-due", "started", "-started", "finis
 _name = click.argument("words", metavar="[MODULE:APP] ID", nargs=-1)
 
 
-@click.group(cls=SuggestingGroup)
+@click.group(
+    cls=SuggestingGroup,
+    epilog=examples(
+        "windlass jobs list shop:app --state failed",
+        "windlass jobs explain shop:app 0198c3a7…9c4e07",
+    ),
+)
 def jobs() -> None:
-    """Find jobs, see what happened to them and why, run them again, stop them.
+    """List, inspect, requeue and cancel jobs.
 
-    A job that does not run: `explain` says what holds it, and what to do.
+    If a job does not run, `explain` shows the reason and what to do.
+
+    An ID may be shortened, as `list` shows it.
     """
 
 
-for _order in (requeue, cancel, discard, run_now, delete, edit, logs, replay):
-    jobs.add_command(_order)
+for _action in (requeue, cancel, discard, run_now, delete, edit, logs, replay):
+    jobs.add_command(_action)
 
 
 # --- many -----------------------------------------------------------------------------------------
 
 
-@jobs.command("list")
+@jobs.command(
+    "list",
+    epilog=examples(
+        "windlass jobs list shop:app --state failed --finished-from 2h",
+        "windlass jobs list shop:app --queue mail --tenant acme --all --json",
+    ),
+)
 @target_argument
 @filter_options
-@click.option("--limit", type=click.IntRange(1, _PAGE), default=25, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, _PAGE),
+    default=25,
+    show_default=True,
+    help="Jobs on a page.",
+)
 @click.option(
     "--order",
     type=click.Choice(_ORDERS),
-    help="Order by this time; with a minus the latest first. due: scheduled jobs; started: running "
-    "ones; finished: ended ones; enqueued: all.",
+    help="Sort by this time, with a minus the latest first. due lists scheduled jobs, started "
+    "running jobs, finished ended jobs, enqueued all jobs.",
 )
 @click.option(
     "--before",
     metavar="CURSOR",
-    help="The next page: what the last one said, with --json as the next of its last job.",
+    help="Show the next page. The page before prints the cursor; with --json it is the field next "
+    "of the last job.",
 )
-@click.option("--all", "every", is_flag=True, help="All pages, one after the other.")
+@click.option("--all", "every", is_flag=True, help="Print all pages.")
 @url_option
 @json_option
 def list_jobs(
@@ -86,11 +107,13 @@ def list_jobs(
 ) -> int:
     """List jobs, newest first.
 
-    Ended jobs come by the latest end, running ones by the latest start, scheduled ones by the next
-    due time. --order changes that.
+    With --state, ended jobs are sorted by their end, running jobs by their start, scheduled jobs by
+    their due time. --order changes that.
 
-    INSTANT is written like 2030-12-24T08:00+01:00, AGO like 15m or 2h. --search looks in arguments
-    and errors, for a quarter of a second, and says how far back it came; with --all to the end.
+    Write INSTANT like 2030-12-24T08:00+01:00 and AGO like 15m or 2h.
+
+    --search reads jobs for a quarter of a second and prints how far back it came. With --all it
+    reads all of them.
     """
     show = _as_json if as_json else _as_tables
 
@@ -114,7 +137,7 @@ def list_jobs(
 
 
 async def _pages(app: Windlass, wanted: JobFilter, limit: int) -> AsyncIterator[Page]:
-    """All there is, as it is found."""
+    """Yield page after page."""
     import msgspec
 
     while True:
@@ -126,7 +149,7 @@ async def _pages(app: Windlass, wanted: JobFilter, limit: int) -> AsyncIterator[
 
 
 async def _page(app: Windlass, wanted: JobFilter, limit: int) -> AsyncIterator[Page]:
-    """As many as were asked for. A store looks at some jobs at a time; a text has its own pace."""
+    """Yield one page of ``limit`` jobs. A store may return fewer at a time: it bounds its reads."""
     import msgspec
 
     from windlass._storage.protocol.job_list import Page
@@ -145,7 +168,7 @@ async def _page(app: Windlass, wanted: JobFilter, limit: int) -> AsyncIterator[P
 
 
 async def _as_json(pages: AsyncIterator[Page], now: datetime, _described: str) -> None:
-    """One list on one line, written as it comes: it may be long. Its last job says how to go on."""
+    """Print one list on one line, job by job: it may be long. Its last job has the cursor."""
     import msgspec
 
     before, held = "[", None  # when the first page is there: a question that fails prints nothing
@@ -160,7 +183,7 @@ async def _as_json(pages: AsyncIterator[Page], now: datetime, _described: str) -
     if held is None:
         click.echo("[]")
         if rest is not None:
-            click.echo(f"Found none so far. There may be more: --before {rest}", err=True)
+            click.echo(f"Found no job so far. Continue with --before {rest}", err=True)
     else:
         click.echo(before + msgspec.json.encode({**held, "next": rest}).decode() + "]")
 
@@ -175,21 +198,26 @@ async def _as_tables(pages: AsyncIterator[Page], now: datetime, described: str) 
         found += len(page)
         rest, reached = page.next, page.reached
     if rest is not None:
-        far = "" if reached is None else f"Looked as far as {reached:%Y-%m-%d %H:%M:%S} UTC. "
-        click.echo(f"{far}There may be more: --before {rest}")
+        far = "" if reached is None else f"Searched back to {reached:%Y-%m-%d %H:%M:%S} UTC. "
+        click.echo(f"{far}There may be more. Continue with --before {rest}")
     elif not found:
         click.echo(f"No job matches in {described}.")
 
 
-@jobs.command()
+@jobs.command(
+    epilog=examples(
+        "windlass jobs count shop:app --state failed",
+        "windlass jobs count shop:app --tenant acme --created-from 1d",
+    )
+)
 @target_argument
 @filter_options
 @url_option
 @json_option
 def count(target: str | None, url: str | None, *, as_json: bool, **given: Any) -> int:
-    """Count jobs that match, exactly, however many there are.
+    """Count the jobs that match, exactly.
 
-    With filters beyond state and queue the jobs are read one by one: that takes its time.
+    Filters other than --state and --queue read every job, which takes longer.
     """
     from windlass._cli.output.tables import print_json
 
@@ -208,12 +236,17 @@ def count(target: str | None, url: str | None, *, as_json: bool, **given: Any) -
 # --- one ------------------------------------------------------------------------------------------
 
 
-@jobs.command()
+@jobs.command(
+    epilog=examples(
+        "windlass jobs show shop:app 0198c3a7…9c4e07",
+        "windlass jobs show shop:app 0198c3a7…9c4e07 --json",
+    )
+)
 @_name
 @url_option
 @json_option
 def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
-    """One job, whole: arguments, result, progress, and every attempt with its error."""
+    """Show a job with its arguments, result, progress, and every attempt with its error."""
     from windlass._cli.output.tables import print_json
 
     where, name = target_and_name(words, url, "id")
@@ -229,12 +262,17 @@ def show(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
     return 0
 
 
-@jobs.command()
+@jobs.command(
+    epilog=examples(
+        "windlass jobs explain shop:app 0198c3a7…9c4e07",
+        "windlass jobs explain --url sqlite:///jobs.db 0198c3a7…9c4e07",
+    )
+)
 @_name
 @url_option
 @json_option
 def explain(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
-    """Why a job is not running now, what to do about it, and when it is expected to run."""
+    """Explain why a job is not running, what to do, and when it is expected to run."""
     where, name = target_and_name(words, url, "id")
 
     async def question(app: Windlass) -> Explanation:
@@ -245,7 +283,7 @@ def explain(words: tuple[str, ...], url: str | None, *, as_json: bool) -> int:
 
 
 def _ask(where: Target, question: Callable[[Windlass], Awaitable[T]]) -> tuple[T, datetime]:
-    """The answer, and the store's now."""
+    """Return the answer and the store's now."""
 
     async def asked(app: Windlass) -> tuple[T, datetime]:
         return await question(app), await app.admin.storage.now()

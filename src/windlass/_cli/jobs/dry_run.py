@@ -1,4 +1,4 @@
-"""A stored job's handler run here, once, with nobody's storage to write to."""
+"""Run the handler of a stored job once, on an empty storage in memory."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ __all__ = ["DryRunResult", "as_claimed", "run_dry"]
 
 _WORKER = "replay"
 _REFUSED = (
-    "a replay ends at ctx.finish: the job is not this run's to finish. Roll the transaction back, "
-    "or let the error pass"
+    "a replay ends at ctx.finish: only a worker finishes the job. Roll the transaction back, "
+    "or let this error pass"
 )
 
 
@@ -55,7 +55,7 @@ class DryRunResult(msgspec.Struct, frozen=True):
 
 
 def as_claimed(job: JobRecord, now: datetime, *, timed: bool) -> ClaimedJob:
-    """The job as a worker would be given it: the attempt it is at, or the one that comes."""
+    """Return the job as a worker would claim it: with its current attempt, or the next one."""
     error = job.error
     return ClaimedJob(
         claim=Claim(job.id, job.claim_number, job.seq),
@@ -83,10 +83,9 @@ def as_claimed(job: JobRecord, now: datetime, *, timed: bool) -> ClaimedJob:
 
 @asynccontextmanager
 async def run_dry(app: Windlass, claimed: ClaimedJob) -> AsyncIterator[DryRunResult]:
-    """Run it, inside the app's lifespans and middleware; yields once, before they end.
+    """Run it inside the app's lifespans and middleware, and yield before they end.
 
-    The app has an empty storage in memory meanwhile: whatever the handler enqueues or asks for
-    there leaves no trace.
+    Meanwhile the app has an empty storage in memory: the handler cannot change stored jobs.
     """
     with _told(app):
         async with _arranged(app), parts_of(app).hooks.living():
@@ -134,7 +133,7 @@ class _Ended:
 
 
 class _DryRunHost(ContextHost):
-    """What a context can ask for: everything is printed, nothing is stored."""
+    """Serves the handler's context: prints everything and stores nothing."""
 
     def __init__(self, parts: AppParts) -> None:
         self._parts = parts
@@ -168,7 +167,7 @@ class _DryRunHost(ContextHost):
 
 
 def _holds_finished(error: BaseException) -> bool:
-    """Whether it is the end at ctx.finish, or was raised because of it."""
+    """Tell whether ctx.finish raised it or caused it."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, _FinishCalled):
@@ -191,7 +190,7 @@ async def _arranged(app: Windlass) -> AsyncIterator[None]:
 
 @contextmanager
 def _told(app: Windlass) -> Iterator[None]:
-    """What the handler logs and enqueues is shown where it happens, on standard error."""
+    """Print what the handler logs and enqueues, on standard error."""
     lines = logging.StreamHandler(sys.stderr)
     lines.setFormatter(HumanFormatter(colour=sys.stderr.isatty()))
     root = logging.getLogger()

@@ -1,4 +1,4 @@
-"""Which jobs a command is about, as options."""
+"""Filters for jobs as command-line options."""
 
 from __future__ import annotations
 
@@ -26,40 +26,47 @@ _OPTIONS = (
         "states",
         multiple=True,
         type=click.Choice(_STATES),
-        help="Only these; may be given several times.",
+        help="Only jobs in this state. Repeat for more.",
     ),
     click.option(
         "--queue",
         metavar="QUEUE",
         shell_complete=name_completion.queues,
-        help="Only of this queue.",
+        help="Only jobs of this queue.",
     ),
     click.option(
-        "--task", metavar="TASK", shell_complete=name_completion.tasks, help="Only of this task."
+        "--task",
+        metavar="TASK",
+        shell_complete=name_completion.tasks,
+        help="Only jobs of this task.",
     ),
-    click.option("--tenant", metavar="TENANT", help="Only of this tenant."),
-    click.option("--principal", metavar="NAME", help="Only what this one asked for."),
-    click.option("--tag", metavar="TAG", help="Only with this tag."),
+    click.option("--tenant", metavar="TENANT", help="Only jobs of this tenant."),
+    click.option("--principal", metavar="NAME", help="Only jobs of this principal."),
+    click.option("--tag", metavar="TAG", help="Only jobs with this tag."),
     click.option(
         "--key",
         metavar="TASK/KEY",
-        help="Only with this unique key, such as send_digest/42; /KEY for a global one.",
+        help="Only jobs with this unique key, such as send_digest/42. Write /KEY for a global key.",
     ),
-    click.option("--correlation-id", metavar="ID", help="Only of this request."),
-    click.option("--parent", metavar="ID", help="Only what this job enqueued."),
+    click.option("--correlation-id", metavar="ID", help="Only jobs with this correlation id."),
+    click.option("--parent", metavar="ID", help="Only jobs that this job enqueued."),
     click.option(
         "--worker",
         metavar="WORKER",
         shell_complete=name_completion.workers,
-        help="Only what this worker runs, or ran last.",
+        help="Only jobs that this worker runs or ran last.",
     ),
-    click.option("--error", metavar="KIND", help="Only with this class of last error."),
-    click.option("--frame", metavar="PLACE", help="Only where the last error was raised there."),
-    click.option("--created-from", metavar=_AT, help="Only enqueued then or later."),
-    click.option("--created-until", metavar=_AT, help="Only enqueued before."),
-    click.option("--finished-from", metavar=_AT, help="Only ended then or later."),
-    click.option("--finished-until", metavar=_AT, help="Only ended before."),
-    click.option("--search", metavar="TEXT", help="Only with this in arguments or last error."),
+    click.option("--error", metavar="KIND", help="Only jobs whose last error has this class."),
+    click.option("--frame", metavar="PLACE", help="Only jobs whose last error was raised here."),
+    click.option("--created-from", metavar=_AT, help="Only jobs enqueued at this time or later."),
+    click.option("--created-until", metavar=_AT, help="Only jobs enqueued before this time."),
+    click.option(
+        "--finished-from", metavar=_AT, help="Only jobs that ended at this time or later."
+    ),
+    click.option("--finished-until", metavar=_AT, help="Only jobs that ended before this time."),
+    click.option(
+        "--search", metavar="TEXT", help="Only jobs with this text in arguments or last error."
+    ),
 )
 _INSTANTS = ("created_from", "created_until", "finished_from", "finished_until")
 _WORDS = (
@@ -67,24 +74,21 @@ _WORDS = (
     *("correlation_id", "parent", "worker", "error", "frame"),
 )
 FILTERS = ("states", *_WORDS, *_INSTANTS, "search")
-"""The names of the parameters that `filter_options` makes."""
+"""The names of the parameters that `filter_options` adds."""
 
 
 def filter_options(command: Command) -> Command:
-    """Everything that can be asked of a job.
-
-    INSTANT is written like 2030-12-24T08:00+01:00, AGO like 15m or 2h.
-    """
+    """Add every filter to a command."""
     return with_options(command, *_OPTIONS)
 
 
 def has_filter(given: Mapping[str, Any]) -> bool:
-    """Whether anything was asked for."""
+    """Tell whether any filter was given."""
     return any(given.get(name) for name in FILTERS)
 
 
 def filter_of(given: Mapping[str, Any], now: datetime) -> JobFilter:
-    """What was asked for; ``now`` is the store's."""
+    """Build the filter from the options. ``now`` is the store's."""
     from windlass._core.job.job import JobId
     from windlass._storage.protocol.job_list import JobFilter
 
@@ -99,7 +103,7 @@ def filter_of(given: Mapping[str, Any], now: datetime) -> JobFilter:
 
 
 def _states(names: tuple[str, ...]) -> tuple[list[State] | None, list[Shown] | None]:
-    """As they are stored where that is enough: whoever is ready, is so by the clock."""
+    """Filter by stored state where that is enough: "ready" depends on the clock."""
     from windlass._core.job.state import Shown, State
 
     if not names:
@@ -111,7 +115,7 @@ def _states(names: tuple[str, ...]) -> tuple[list[State] | None, list[Shown] | N
 
 
 def instant_of(text: str, now: datetime, option: str, *, ago: bool) -> datetime:
-    """An instant as such, or as so long ago; ``ago=False``: as so long from now."""
+    """Read an instant or a time span: before now, or with ``ago=False`` after now."""
     from windlass._settings.settings import parse_duration
     from windlass.errors import ConfigError
 
@@ -130,8 +134,8 @@ def _instant(text: str, option: str) -> datetime:
         at = None
     if at is None or at.tzinfo is None:
         message = (
-            f"{option} takes an instant with its zone, such as 2030-12-24T08:00+01:00 or "
-            f"2030-12-24T07:00Z, or a span such as 15m, got {text!r}"
+            f"{option} takes an instant with its time zone, such as 2030-12-24T08:00+01:00 or "
+            f"2030-12-24T07:00Z, or a time span such as 15m, got {text!r}"
         )
         raise click.UsageError(message)
     return at

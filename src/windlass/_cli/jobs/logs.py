@@ -1,4 +1,4 @@
-"""``windlass jobs logs``: what a job's runs have logged, also while it runs."""
+"""``windlass jobs logs``: the stored log lines of a job, also while it runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from windlass._cli.options.groups import examples
 from windlass._cli.options.target import json_option, run_on_target, target_and_name, url_option
 from windlass._cli.output.terminal import ignore_broken_pipe
 
@@ -23,18 +24,29 @@ _EVERY = 0.5
 """Seconds between two looks: workers store lines about once a second."""
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "windlass jobs logs shop:app 0198c3a7…9c4e07",
+        "windlass jobs logs shop:app 0198c3a7…9c4e07 --follow --level warning",
+    )
+)
 @click.argument("words", metavar="[MODULE:APP] ID", nargs=-1)
-@click.option("--follow", is_flag=True, help="Go on until the job has ended, or Ctrl-C.")
-@click.option("--level", type=click.Choice(_LEVELS), default="debug", help="This and above.")
+@click.option("--follow", is_flag=True, help="Print new lines until the job ends. Ctrl-C stops.")
+@click.option(
+    "--level",
+    type=click.Choice(_LEVELS),
+    default="debug",
+    show_default=True,
+    help="Only this level and above.",
+)
 @url_option
 @json_option
 def logs(
     words: tuple[str, ...], url: str | None, *, follow: bool, level: str, as_json: bool
 ) -> int:
-    """What the handler has logged, run by run. Each run keeps a bounded number of lines.
+    """Show the log lines of a job, run by run. The number of stored lines per run is limited.
 
-    With --json one list on one line; with --follow, too, one line for each.
+    --json prints one list on one line. With --follow it prints one object per line.
     """
     where, name = target_and_name(words, url, "id")
     least = getattr(logging, level.upper())

@@ -1,4 +1,4 @@
-"""``windlass jobs replay``: what a stored job does, seen here, without touching it."""
+"""``windlass jobs replay``: run the handler of a stored job here, without changing the job."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 
 from windlass._app.parts import parts_of
 from windlass._cli.exit_codes import HANDLER_FAILED, IN_ORDER
+from windlass._cli.options.groups import examples
 from windlass._cli.options.target import (
     Target,
     json_option,
@@ -31,31 +32,37 @@ __all__ = ["replay"]
 _PACKAGE = str(Path(__file__).parents[2])
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "windlass jobs replay shop:app 0198c3a7…9c4e07",
+        "windlass jobs replay shop:app 0198c3a7…9c4e07 --pdb",
+    )
+)
 @click.argument("words", metavar="MODULE:APP ID", nargs=-1)
-@click.option("--pdb", "debug", is_flag=True, help="Stop in the debugger where it raises.")
+@click.option("--pdb", "debug", is_flag=True, help="Open the debugger where the handler raises.")
 @url_option
 @json_option
 def replay(words: tuple[str, ...], url: str | None, *, debug: bool, as_json: bool) -> int:
-    """Run a stored job's handler in this terminal, with its arguments, without touching the job.
+    """Run the handler of a stored job in this terminal. The job is not changed.
 
-    Its state, attempts and history stay as they are. The handler runs as in a worker, inside the
-    app's lifespans and middleware: a coroutine on a loop, a plain function on a thread; one that
-    asks for a process of its own runs in this one. What it logs and its progress are printed,
-    what it enqueues is printed and not stored. It ends at ctx.finish, by an error, so that your
-    transaction is rolled back. What it does elsewhere, it does: mails are sent, rows are written.
+    The handler runs as in a worker, with the job's arguments, inside the app's lifespans and
+    middleware. A handler with run_in="process" runs in this process. Log lines, progress and
+    enqueued jobs are printed, and enqueued jobs are not stored. ctx.finish raises, so that your
+    transaction is rolled back.
+
+    Other side effects are real: mails are sent, rows are written.
 
     \b
-    Exit code  0  it returned, or called ctx.finish
-               3  it did not
-               1  it could not be run
+    Exit code  0  the handler returned, or called ctx.finish
+               3  the handler did not return
+               1  the handler could not be run
     """  # noqa: D301 -- click's mark for lines that stay as they are
     from windlass._cli.app_loader import load_app
 
     where, name = target_and_name(words, url, "id")
     if where.target is None:
         raise click.UsageError(
-            "a replay needs the code of the job: name the app that has its task, "
+            "replay needs the code of the job: name the app that has its task, "
             f"windlass jobs replay MODULE:APP {name}"
         )
     app = load_app(where.target)
@@ -68,7 +75,7 @@ def replay(words: tuple[str, ...], url: str | None, *, debug: bool, as_json: boo
 
 
 def _read(where: Target, name: str) -> tuple[JobRecord, datetime]:
-    """As it is stored, secrets and all: the handler needs them, and nobody else is shown them."""
+    """Read the job with its secrets. The handler needs them; they are not printed."""
     from windlass.errors import JobNotFound
 
     async def question(app: Windlass) -> tuple[JobRecord, datetime]:
@@ -91,10 +98,10 @@ def _check(app: Windlass, job: JobRecord) -> None:
 def _heading(job: JobRecord) -> str:
     from windlass._observe.log import printable
 
-    at_work = f", and {job.worker} runs it right now" if job.state.value == "running" else ""
+    at_work = f" on worker {job.worker}" if job.state.value == "running" else ""
     return printable(
-        f"Replaying job {job.id}, task {job.task}. The stored one ({job.state.value}{at_work}) "
-        f"stays as it is."
+        f"Replaying job {job.id}, task {job.task}. The stored job ({job.state.value}{at_work}) "
+        f"is not changed."
     )
 
 
@@ -126,7 +133,7 @@ def _told(job: JobRecord, went: DryRunResult, *, last: bool, as_json: bool) -> i
     if went.finished:
         text = (
             f"It called ctx.finish with {_returned(result)}. A worker would have stored that with "
-            f"your transaction; here it ended with an error, to roll the transaction back."
+            f"your transaction. Here ctx.finish raised, to roll the transaction back."
         )
     if as_json:
         error = {"text": text, "traceback": trace}
@@ -145,7 +152,7 @@ def _returned(result: bytes | None) -> str:
 
 
 def _theirs(trace: str) -> str:
-    """Without the way through this package, unless that is where it was raised."""
+    """Return a traceback without the frames of this package, except the one that raised."""
     head, *frames = re.split(r'(?m)^(?=  File ")', trace)
     way = [frame for frame in frames[:-1] if not frame.startswith(f'  File "{_PACKAGE}')]
     return head + "".join([*way, *frames[-1:]])
@@ -158,7 +165,7 @@ def _printable(text: str) -> str:
 
 
 def _in_words(outcome: Outcome, *, last: bool) -> tuple[str, str, str, bytes | None]:
-    """What it is called, what it means, where it was raised, what was returned."""
+    """Return the outcome's name, a sentence about it, the traceback and the result."""
     from windlass._core.job import outcome as core
     from windlass._observe.log import brief, error_in_one_line
 
@@ -169,7 +176,7 @@ def _in_words(outcome: Outcome, *, last: bool) -> tuple[str, str, str, bytes | N
         case core.Succeeded(result):
             return "succeeded", f"It returned {_returned(result)}.", "", result
         case core.Misfit():
-            return "misfit", f"The arguments do not fit this code: {said}", trace, None
+            return "misfit", f"The arguments do not fit the function: {said}", trace, None
         case core.Raised(barred=True) | core.GaveUp():
             return "failed", f"A worker would fail the job for good: {said}", trace, None
         case core.Raised(after=after):
@@ -177,12 +184,12 @@ def _in_words(outcome: Outcome, *, last: bool) -> tuple[str, str, str, bytes | N
             left = "fail the job, this was its last attempt" if last else f"retry it{when}"
             return "raised", f"A worker would {left}: {said}", trace, None
         case core.Snoozed(after):
-            return "snoozed", f"It asked to be run again after {brief(after)}.", "", None
+            return "snoozed", f"It asked to run again after {brief(after)}.", "", None
         case core.Throttled(after):
-            return "throttled", f"It was throttled, for {brief(after)} or more.", "", None
+            return "throttled", f"It was throttled for {brief(after)} or more.", "", None
         case core.Crashed():
-            return "crashed", f"What it raised is no ordinary error: {said}", trace, None
+            return "crashed", f"It raised an error that is no Exception: {said}", trace, None
         case core.Missing() | core.Lost() | core.Cancelled() | core.Interrupted() | core.CutOff():
-            return "interrupted", f"It did not come to an end. {said}".rstrip(), trace, None
+            return "interrupted", f"It did not finish. {said}".rstrip(), trace, None
         case _:
             assert_never(outcome)

@@ -1,4 +1,4 @@
-"""What ``windlass jobs`` prints."""
+"""Print jobs: tables for people, fields for machines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class ShownActionResult(NamedTuple):
-    """What became of one order."""
+    """The result of one action."""
 
     job: str
     done: bool
@@ -38,7 +38,7 @@ class ShownActionResult(NamedTuple):
 
 
 def print_jobs(found: Sequence[JobRecord], now: datetime) -> None:
-    """One line for each."""
+    """Print one line for each job."""
     from windlass._cli.output.tables import NUMBER, print_table
 
     titles = ("job", "task", "queue", "state", f"{NUMBER}attempt", "when", "error")
@@ -55,7 +55,7 @@ def _row(job: JobRecord, now: datetime) -> tuple[str, ...]:
 
 
 def state_text(job: JobRecord, now: datetime) -> str:
-    """Its state as people see it."""
+    """Return the state of a job as people see it."""
     from windlass._core.job.state import shown_state
 
     spent = job.attempt > job.max_attempts - job.budget
@@ -63,7 +63,7 @@ def state_text(job: JobRecord, now: datetime) -> str:
 
 
 def _when(job: JobRecord, now: datetime) -> str:
-    """What matters about a job of this state: since when, or how long still."""
+    """Return the time that matters in the job's state: its end, its start or its due time."""
     if job.finished_at is not None:
         return f"ended {_ago(job.finished_at, now)}"
     if job.state.value == "running" and job.started_at is not None:
@@ -85,7 +85,7 @@ def _instant(at: datetime, now: datetime) -> str:
 
 
 def print_job(job: JobRecord, history: Sequence[Attempt], now: datetime) -> None:
-    """Everything about one."""
+    """Print everything about one job."""
     from windlass._cli.output.tables import print_pairs
 
     print_pairs(job.id, [*_head(job, now), *_marks(job), *_body(job), *_past(job, history, now)])
@@ -113,7 +113,7 @@ def _head(job: JobRecord, now: datetime) -> Iterator[tuple[str, str]]:
 
 def _marks(job: JobRecord) -> Iterator[tuple[str, str]]:
     if job.key is not None:
-        yield "unique key", f"{job.key} ({'held' if job.key_held else 'not held any more'})"
+        yield "unique key", f"{job.key} ({'held' if job.key_held else 'released'})"
     for use in job.limits:
         yield "limit", f"{use.gate}, cost {use.cost:g}"
     for name in ("tenant", "principal", "correlation_id", "parent"):
@@ -130,7 +130,7 @@ def _marks(job: JobRecord) -> Iterator[tuple[str, str]]:
     if job.throttled:
         yield "throttled", f"{job.throttled:,}"
     if job.missed_at is not None:
-        yield "not run", f"{job.missed_why or 'a worker could not run it'}"
+        yield "not run", job.missed_why or "a worker could not run it"
 
 
 def _body(job: JobRecord) -> Iterator[tuple[str, str]]:
@@ -154,10 +154,7 @@ def _past(job: JobRecord, history: Sequence[Attempt], now: datetime) -> Iterator
     name = "last error"
     for text in (f"{job.error.kind}: {job.error.message}", job.error.traceback):
         for line in text.expandtabs(4).splitlines():
-            yield (
-                name,
-                line,
-            )  # each is a cell of its own, in which nothing can break out of its line
+            yield name, line  # one cell each: no line can break out of its cell
             name = ""
 
 
@@ -165,7 +162,7 @@ def _past(job: JobRecord, history: Sequence[Attempt], now: datetime) -> Iterator
 
 
 def print_explanation(told: Explanation, where: Target, *, as_json: bool) -> None:
-    """Its causes, the decisive one first; commands are about the app or storage that was named."""
+    """Print the causes. Commands in them name the app or storage of this command."""
     from windlass._admin.explain.cause import with_target
     from windlass._cli.output.tables import print_json, print_pairs
 
@@ -193,15 +190,15 @@ def print_explanation(told: Explanation, where: Target, *, as_json: bool) -> Non
     if told.expected_at is not None:
         pairs.append(("expected", _instant(told.expected_at, told.at)))
     elif job.state.value == "waiting":
-        pairs.append(("expected", "nobody can say"))
+        pairs.append(("expected", "unknown"))
     print_pairs(job.id, pairs)
 
 
-# --- orders ---------------------------------------------------------------------------------------
+# --- actions --------------------------------------------------------------------------------------
 
 
 def print_action_results(answers: Sequence[ShownActionResult], *, as_json: bool) -> int:
-    """What became of each; the exit code says whether all were carried out."""
+    """Print each result. Return the exit code: 0 if all actions were carried out."""
     from windlass._cli.output.tables import print_json
     from windlass._observe.log import printable
 
@@ -253,7 +250,7 @@ _PLAIN = (
 
 
 def fields(job: JobRecord, now: datetime) -> dict[str, Any]:
-    """Of a list: all but what may be large. Names stay as they are."""
+    """Return the fields of a job in a list, without large ones. Never rename them."""
     found: dict[str, Any] = {name: getattr(job, name) for name in _PLAIN}
     found["state"] = state_text(job, now)
     found["timeout"] = None if job.timeout is None else job.timeout.total_seconds()
@@ -267,7 +264,7 @@ def fields(job: JobRecord, now: datetime) -> dict[str, Any]:
 
 
 def all_fields(job: JobRecord, history: Sequence[Attempt], now: datetime) -> dict[str, Any]:
-    """The same with arguments, result, traceback and history."""
+    """Return all fields of a job: also arguments, result, traceback and history."""
     return {
         **fields(job, now),
         "traceback": None if job.error is None else job.error.traceback,
@@ -278,7 +275,7 @@ def all_fields(job: JobRecord, history: Sequence[Attempt], now: datetime) -> dic
 
 
 def json_of(stored: bytes) -> Any:
-    """As it is, if it is JSON: a record that somebody damaged must not damage the answer."""
+    """Return stored JSON unchanged. A damaged record must not damage the whole answer."""
     import msgspec
 
     try:

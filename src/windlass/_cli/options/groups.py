@@ -1,4 +1,4 @@
-"""Commands that have commands, and options that come together."""
+"""Groups of commands, and what several commands share in their help."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import click
 
 from windlass.errors import suggestion
 
-__all__ = ["Command", "SuggestingGroup", "with_options"]
+__all__ = ["Command", "SuggestingGroup", "examples", "with_options"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class SuggestingGroup(click.Group):
-    """Names the nearest one to what was mistyped."""
+    """A group that suggests the nearest command for a mistyped one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -26,8 +26,13 @@ class SuggestingGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
+def examples(*lines: str) -> str:
+    """Return an epilog with these command lines. `tests/cli/test_examples.py` runs them."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+
+
 def with_options(command: Command, *options: Callable[[Any], Any]) -> Command:
-    """The command with these options, in this order in its help."""
+    """Add options to a command. Its help lists them in this order."""
     for option in reversed(options):
         command = option(command)
     return command

@@ -1,4 +1,4 @@
-"""Options that take a value, or ``none`` to take it away."""
+"""Options that take a value, or ``none`` to remove it."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class _OptionalValue(_Type):
         try:
             return self._read(value)
         except WindlassError as error:
-            self.fail(f"{error}; or none, to take it away", param, ctx)
+            self.fail(f"{error}; or none, to remove it", param, ctx)
 
 
 def _count(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        message = f"it is a whole number such as 5, got {text!r}"
+        message = f"it must be a whole number such as 5, got {text!r}"
         raise ConfigError(message) from None
 
 
@@ -80,7 +80,7 @@ def _instant(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        message = f"an instant is written like 2030-12-24T08:00+01:00, got {text!r}"
+        message = f"write an instant like 2030-12-24T08:00+01:00, got {text!r}"
         raise ConfigError(message) from None
 
 
@@ -89,27 +89,43 @@ _OVERLAP = _OptionalValue("skip|queue|allow|N", _overlap)
 
 
 def schedule_options(command: Command) -> Command:
-    """What can be said of a schedule beside its rule."""
+    """Add the options of a schedule, without its rule."""
     return with_options(
         command,
-        click.option("--missed", help="Slots nobody was there for: skip, one or all."),
-        click.option("--most-missed", type=int, help="With --missed all: at most so many."),
+        click.option(
+            "--missed",
+            help="Slots that passed while no worker ran: skip, one (run the latest) or all.",
+        ),
+        click.option(
+            "--most-missed", type=int, help="With --missed all: run at most this number of slots."
+        ),
         click.option(
             "--overlap",
             type=_OVERLAP,
             metavar=_OVERLAP.name,
-            help="A slot that comes while a run is active.",
+            help="A slot that comes while a run is active: skip it, queue it behind the run, allow "
+            "both, or allow up to N runs.",
         ),
         click.option(
-            "--jitter", type=_TIME, metavar=_TIME.name, help="Each job waits up to so long."
+            "--jitter",
+            type=_TIME,
+            metavar=_TIME.name,
+            help="Delay each job by a random time up to this.",
         ),
-        click.option("--starts", type=_INSTANT, metavar=_INSTANT.name),
-        click.option("--ends", type=_INSTANT, metavar=_INSTANT.name),
+        click.option(
+            "--starts", type=_INSTANT, metavar=_INSTANT.name, help="Skip slots before this instant."
+        ),
+        click.option(
+            "--ends",
+            type=_INSTANT,
+            metavar=_INSTANT.name,
+            help="Skip slots at this instant and later.",
+        ),
     )
 
 
 def changes(given: Mapping[str, object]) -> dict[str, Any]:
-    """What was given; None where it is to be taken away."""
+    """Return the options that were given; None where the value was ``none``."""
     return {
         name: None if value is _Cleared.CLEARED else value
         for name, value in given.items()
@@ -118,7 +134,7 @@ def changes(given: Mapping[str, object]) -> dict[str, Any]:
 
 
 def require_change(given: Mapping[str, object], options: str) -> None:
-    """Refuses a ``set`` that sets nothing."""
+    """Refuse a ``set`` without any option."""
     if not given:
-        message = f"say what to set: {options}"
+        message = f"nothing to set: give {options}"
         raise click.UsageError(message)

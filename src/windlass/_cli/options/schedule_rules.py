@@ -1,4 +1,4 @@
-"""Rules and arguments of schedules as a command line takes them."""
+"""Rules and arguments of schedules as command-line options."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ _KINDS = ("cron", "every", "once", "manual")
 
 
 def rule_options(command: Command) -> Command:
-    """``--cron``, ``--every``, ``--once`` and ``--manual``, and what belongs to them."""
+    """Add ``--cron``, ``--every``, ``--once`` and ``--manual``, and their options."""
     return with_options(
         command,
         click.option("--cron", help="Five fields, six with seconds first, or @daily."),
-        click.option("--tz", help="The zone of --cron, such as Europe/Berlin."),
+        click.option("--tz", help="Time zone of --cron, such as Europe/Berlin. Default: UTC."),
         click.option("--every", help="A period: 250ms, 30s, 5m, 2h, 7d."),
-        click.option("--after-end", is_flag=True, help="--every counts from each run's end."),
+        click.option("--after-end", is_flag=True, help="Count --every from the end of each run."),
         click.option("--once", help="One instant: 2030-12-24T08:00+01:00."),
-        click.option("--manual", is_flag=True, help="Only when triggered."),
+        click.option("--manual", is_flag=True, help="Run only when triggered."),
     )
 
 
 def rule_of(given: dict[str, Any]) -> Rule | None:
-    """The rule among these options, which are taken out; None: there is none."""
+    """Take the rule out of these options. None if they have none."""
     options = {name: given.pop(name) for name in (*_KINDS, "tz", "after_end")}
     kinds = [name for name in _KINDS if options[name]]
     if len(kinds) > 1:
-        raise click.UsageError(f"one rule at a time, got --{' and --'.join(kinds)}")
+        raise click.UsageError(f"give one rule, got --{' and --'.join(kinds)}")
     if options["tz"] and kinds != ["cron"]:
         raise click.UsageError("--tz belongs to --cron")
     if options["after_end"] and kinds != ["every"]:
@@ -64,12 +64,12 @@ def _instant(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        message = f"an instant is written like 2030-12-24T08:00+01:00, got {text!r}"
+        message = f"write an instant like 2030-12-24T08:00+01:00, got {text!r}"
         raise click.UsageError(message) from None
 
 
 def rule_as_options(rule: Rule) -> dict[str, Any]:
-    """A rule as the options that make it."""
+    """Return the options that make a rule."""
     from windlass._settings.durations import format_duration
 
     match rule:
@@ -85,7 +85,7 @@ def rule_as_options(rule: Rule) -> dict[str, Any]:
 
 
 def json_arguments(text: str) -> dict[str, Any]:
-    """Arguments by name."""
+    """Decode ``--args``: arguments by name."""
     import msgspec
 
     try:

@@ -1,4 +1,4 @@
-"""Which storage a command is about: an app's, or the one at a URL; and what it is told there."""
+"""The storage of a command: an app's, or the one at a URL."""
 
 from __future__ import annotations
 
@@ -35,39 +35,37 @@ T = TypeVar("T")
 
 target_argument = click.argument("target", metavar="[MODULE:APP]", required=False)
 url_option = click.option(
-    "--url", metavar="URL", help="This storage, without an app. Default: WINDLASS_URL."
+    "--url", metavar="URL", help="Use this storage, without an app. Default: WINDLASS_URL."
 )
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="For machines, on standard output."
-)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 
 
 class Target(NamedTuple):
-    """An app or a URL; neither: what the environment says."""
+    """An app or a URL. Without either, the environment decides."""
 
     target: str | None
     url: str | None
 
 
 def target_of(target: str | None, url: str | None) -> Target:
-    """Refuses both at once."""
+    """Return the target. An app and a URL together are a usage error."""
     if target is not None and url is not None:
         raise click.UsageError("give an app or --url, not both")
     return Target(target, url)
 
 
 def target_and_name(words: tuple[str, ...], url: str | None, what: str) -> tuple[Target, str]:
-    """``[MODULE:APP] NAME``, of which the last is always there."""
+    """Read ``[MODULE:APP] NAME``."""
     match words:
         case (name,) if ":" not in name or url is not None or "WINDLASS_URL" in os.environ:
             return target_of(None, url), name
         case (app,):
-            message = f"say which {what}, after the app: {app} {what.upper()}"
+            message = f"give the {what} after the app: {app} {what.upper()}"
             raise click.UsageError(message)
         case (app, name):
             return target_of(app, url), name
         case ():
-            message = f"say which {what}: [MODULE:APP] {what.upper()}"
+            message = f"give the {what}: [MODULE:APP] {what.upper()}"
             raise click.UsageError(message)
         case _:
             message = f"one {what} at a time, got {' '.join(words)}"
@@ -77,9 +75,7 @@ def target_and_name(words: tuple[str, ...], url: str | None, what: str) -> tuple
 def target_and_names(
     words: tuple[str, ...], url: str | None, what: str
 ) -> tuple[Target, list[str]]:
-    """``[MODULE:APP] NAME...``, each once. None of these names has a colon, so the first word tells
-    itself.
-    """
+    """Read ``[MODULE:APP] NAME...``. No name has a colon, so a first word with one is the app."""
     if len(words) < 2:
         where, name = target_and_name(words, url, what)
         return where, [name]
@@ -88,9 +84,7 @@ def target_and_names(
 
 
 def app_at(url: str | None, **settings: Any) -> Windlass:
-    """An app of this program at ``url``, which was chosen on the command line: whatever
-    ``WINDLASS_URL`` says needs no warning.
-    """
+    """Make an app without tasks at ``url``. It does not warn if ``WINDLASS_URL`` differs."""
     from windlass._app.app import Windlass
 
     class Chosen(Windlass):
@@ -101,7 +95,7 @@ def app_at(url: str | None, **settings: Any) -> Windlass:
 
 @asynccontextmanager
 async def open_target(where: Target) -> AsyncIterator[Windlass]:
-    """The app, open; a storage that only its own process can reach is refused."""
+    """Open the app. Refuse a storage that only its own process can reach."""
     from windlass._cli.app_loader import load_app
     from windlass._core.values.redaction import redacted_url
 
@@ -113,27 +107,27 @@ async def open_target(where: Target) -> AsyncIterator[Windlass]:
         if not (await parts_of(app).storage()).shared:
             message = (
                 f"{redacted_url(app.settings.url)} belongs to one process, and this command is "
-                f"another one: ask app.admin there, or name a storage that both can reach"
+                f"another one: use app.admin in that process, or name a storage that both can reach"
             )
             raise click.ClickException(message)
         yield app
 
 
 def refuse_missing_file(settings: Settings) -> None:
-    """Whoever asks a file that is not there meant another one: an empty one is not made for it."""
+    """Refuse a file that does not exist: the path is probably misspelt."""
     from windlass._storage.open import StorageOpener
 
     missing = StorageOpener(settings).missing_file
     if missing is not None:
         message = (
             f"there is no file {missing}. Check the path: three slashes are relative to this "
-            f"folder, four absolute. `windlass db migrate --url {settings.url}` makes a new one"
+            f"folder, four absolute. `windlass db migrate --url {settings.url}` creates it"
         )
         raise click.ClickException(message)
 
 
 def _user() -> str:
-    """Under whose name orders are recorded."""
+    """Return the name under which the audit log records actions."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # a container may run under a number that has no name
@@ -141,7 +135,7 @@ def _user() -> str:
 
 
 def run_on_target(where: Target, question: Callable[[Windlass], Awaitable[T]]) -> T:
-    """Open the storage, ask, and close it again."""
+    """Open the storage, await ``question`` and close the storage."""
 
     async def answered() -> T:
         async with open_target(where) as app:

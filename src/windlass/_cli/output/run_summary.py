@@ -1,4 +1,4 @@
-"""Counts → words, for the line below the log and the one at the end."""
+"""Count a worker's runs and describe them, below the log and at the end."""
 
 from __future__ import annotations
 
@@ -21,29 +21,31 @@ _WORDS = {
     Verb.SNOOZE: "snoozed",
     Verb.THROTTLE: "throttled",
     Verb.RELEASE: "released",
-    "refused": "dropped because their claim was lost",
+    "refused": "not stored because their claim was lost",
 }
 _WINDOW = 10.0
 _EVERY = 30.0
 
 
 def counts_in_words(counts: Mapping[str, int], between: str = ", ") -> str:
-    """``1,204 succeeded, 3 retried``; what did not happen is not mentioned."""
+    """Describe counts: ``1,204 succeeded, 3 retried``. Zeros are left out."""
     parts = [f"{counts[key]:,} {word}" for key, word in _WORDS.items() if counts.get(key)]
     return between.join(parts)
 
 
 class RunCounter:
-    """A listener that counts what this process did to jobs: the ends of its own runs, what it gave
-    back when it left, and what it did about the jobs of workers that died.
+    """A listener that counts what this process did to jobs.
+
+    These are the ends of its own runs, the jobs it released when it stopped, and its changes to
+    jobs of workers that died.
     """
 
     def __init__(self) -> None:
-        """Nothing yet."""
+        """Start at zero."""
         self.counts: Counter[str] = Counter()
 
     def __call__(self, event: Event) -> None:
-        """Count one event. What no worker did, a person or a program ordered."""
+        """Count one event. Changes without a worker are actions of an operator or a program."""
         if isinstance(event, JobMoved) and event.worker and event.verb in _WORDS:
             self.counts[event.verb] += 1
 
@@ -62,7 +64,7 @@ class RunSummary:
         self._running = self._slots = 0
 
     def take(self, counts: Mapping[str, int], *, running: int, slots: int) -> None:
-        """Note how things stand."""
+        """Take the current counts."""
         now = self._clock()
         self._counts, self._running, self._slots = dict(counts), running, slots
         self._samples.append((now, self.ended))
@@ -81,13 +83,13 @@ class RunSummary:
         return (after - before) / (now - then) if now > then else 0.0
 
     def live(self) -> str:
-        """How things stand, for a line that is kept up to date."""
+        """Return the text of a line that is updated in place."""
         done = counts_in_words(self._counts, " · ") or "nothing done yet"
         up = brief(timedelta(seconds=self._clock() - self._began))
         return f"{self._running}/{self._slots} running · {done} · {self.rate:,.0f}/s · up {up}"
 
     def news(self) -> str | None:
-        """A line for a log, every half minute in which something happened."""
+        """Return a line for a log, every half minute in which a run ended."""
         now = self._clock()
         if now - self._said_at < _EVERY or self.ended == self._said:
             return None
@@ -96,7 +98,7 @@ class RunSummary:
         return f"so far {counts_in_words(self._counts)}; {rate:,.1f}/s; {self._running} running"
 
     def last(self) -> str:
-        """Everything, once it is over."""
+        """Return the summary of a worker that has stopped."""
         spent = self._clock() - self._began
         rate = f" ({self.ended / spent:,.1f}/s)" if self.ended and spent > 0 else ""
         done = counts_in_words(self._counts) or "no job was run"

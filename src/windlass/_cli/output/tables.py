@@ -204,9 +204,7 @@ def print_table(
         if at not in fits.kept and any(row[at] for row in told)
     ]
     if left_out:
-        print_line(
-            f"Left out for lack of room: {', '.join(left_out)}. A wider terminal has it all."
-        )
+        print_line(f"Columns left out: {', '.join(left_out)}. A wider terminal shows them.")
 
 
 def table_of(

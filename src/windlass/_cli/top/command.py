@@ -1,4 +1,4 @@
-"""``windlass top``: how things stand, kept up to date."""
+"""``windlass top``: queues, workers and errors, refreshed in place."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from windlass._cli.options.groups import examples
 from windlass._cli.options.target import (
     json_option,
     run_on_target,
@@ -43,11 +44,16 @@ def _interval(_context: click.Context, _option: click.Parameter, text: str) -> t
     except ConfigError as error:
         raise click.BadParameter(str(error)) from None
     if span < _LEAST:
-        raise click.BadParameter("at least 100ms: every look costs the storage a few reads")
+        raise click.BadParameter("at least 100ms: every refresh costs the storage a few reads")
     return span
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "windlass top shop:app --every 500ms",
+        "windlass top shop:app --once",
+    )
+)
 @target_argument
 @click.option(
     "--every",
@@ -55,15 +61,15 @@ def _interval(_context: click.Context, _option: click.Parameter, text: str) -> t
     default="2s",
     show_default=True,
     callback=_interval,
-    help="How often to look.",
+    help="Refresh interval.",
 )
-@click.option("--once", is_flag=True, help="One frame, and out.")
+@click.option("--once", is_flag=True, help="Print one frame and exit.")
 @url_option
 @json_option
 def top(target: str | None, url: str | None, *, every: timedelta, once: bool, as_json: bool) -> int:
-    """Queues, workers, throughput and the latest errors, live. q quits.
+    """Watch queues, workers, throughput and the latest errors live. Press q to quit.
 
-    Into a pipe or a file it writes one frame after the other; --json makes each one line.
+    Into a pipe or a file it writes frame after frame, with --json one per line.
     """
 
     async def watch(app: Windlass) -> None:
@@ -76,7 +82,7 @@ def top(target: str | None, url: str | None, *, every: timedelta, once: bool, as
 
 
 async def _watch(app: Windlass, view: _Frames, every: float, *, once: bool) -> None:
-    """Until somebody wants it to end; a storage that is away for a while is waited for."""
+    """Show frames until the user quits. Wait for a storage that is down."""
     from windlass._cli.top.frame_reader import read_frame
     from windlass.errors import StorageError
 
@@ -160,7 +166,7 @@ class _Screen(_Frames):
         self._live.update(render_frame(seen, self._note), refresh=True)
 
     def trouble(self, text: str) -> None:
-        """What was seen last stays, with the reason why it is old."""
+        """Keep the last frame and show why it is old."""
         from rich.console import Group
         from rich.text import Text
 
@@ -183,7 +189,7 @@ def _view(*, once: bool, every: timedelta) -> _Frames:
 
 @contextmanager
 def _keys(over: asyncio.Event) -> Iterator[None]:
-    """q ends it, without a return; where keys cannot be read one by one, only Ctrl-C does."""
+    """Quit at the key q. Where keys cannot be read one by one, only Ctrl-C quits."""
     try:
         import termios
         import tty

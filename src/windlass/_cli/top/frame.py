@@ -23,7 +23,7 @@ _LONGEST_ERROR = 90
 
 
 def render_frame(seen: TopFrame, note: str = "") -> RenderableType:
-    """Everything, from the most to the least urgent; ``note`` stands at the top."""
+    """Render a frame: queues, workers, errors. ``note`` is shown at the top."""
     return Group(
         _head(seen, note),
         _throughput(seen),
@@ -49,11 +49,11 @@ def _throughput(seen: TopFrame) -> Text:
     minutes, failing = len(seen.ended), sum(seen.failing)
     runs = plural(sum(seen.ended), "run")
     line = Text.assemble((sparkline(seen.ended), "green"), f"  {runs} ended in {minutes} minutes, ")
-    return line.append(f"{failing:,} in an error", style="red" if failing else "")
+    return line.append(f"{failing:,} with an error", style="red" if failing else "")
 
 
 def sparkline(numbers: Sequence[int]) -> str:
-    """One bar for each: the highest is full, and what is not nothing is seen."""
+    """Draw one bar for each number. The highest is full, and a number above 0 is visible."""
     most = max(numbers, default=0)
     if not most:
         return _BARS[1] * len(numbers)
@@ -105,7 +105,7 @@ def _queue_states(one: TopQueue, seen: TopFrame) -> Iterator[str]:
         yield "paused"
     until = one.record.cool_until
     if until is not None and until > seen.at:
-        yield f"cooling for {left(until, seen.at)}"
+        yield f"cooling down for {left(until, seen.at)}"
     if not one.slots and (one.counts.ready or one.counts.scheduled):
         yield "no worker"
 
@@ -124,9 +124,9 @@ def _workers(seen: TopFrame) -> RenderableType:
     if not seen.workers:
         return Text("No worker is live.", style="yellow")
     titles = ("worker", "state", "host", f"{NUMBER}pid", "queues")
-    numbers = (f"{NUMBER}busy slots", f"{NUMBER}memory", f"{NUMBER}heard of")
+    numbers = (f"{NUMBER}busy slots", f"{NUMBER}memory", f"{NUMBER}last heartbeat")
     rows = (_worker_row(one, seen) for one in seen.workers)
-    going = ("pid", "memory", "host", "heard of", "queues")
+    going = ("pid", "memory", "host", "last heartbeat", "queues")
     return FittingTable((*titles, *numbers), rows, cut=("host", "queues"), going=going)
 
 
@@ -165,7 +165,7 @@ def _errors(seen: TopFrame) -> Iterator[RenderableType]:
 
 
 def fields(seen: TopFrame) -> dict[str, Any]:
-    """The same; names stay as they are."""
+    """Return the fields of a frame for machines. Never rename them."""
     return {
         "at": seen.at,
         "storage": seen.storage,

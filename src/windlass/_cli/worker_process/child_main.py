@@ -60,8 +60,9 @@ def _load(target: str, modules: Sequence[str]) -> Windlass:
     connections = parts_of(app).connections
     if not connections.opener.shared:
         connections.refuse(
-            "memory:// lives in the worker's process and this is a child of it: what is enqueued "
-            "here would reach nobody. Use await ctx.enqueue(task.call(...)), or sqlite:///jobs.db"
+            "memory:// exists only in the worker's process, and this is a child process of it: a "
+            "job enqueued here would never run. Use await ctx.enqueue(task.call(...)), or "
+            "sqlite:///jobs.db"
         )
     return app
 

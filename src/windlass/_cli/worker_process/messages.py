@@ -22,36 +22,36 @@ from windlass.errors import StorageError
 __all__ = ["WorkerBanner", "banner", "remaining", "remaining_in_words"]
 
 _SHOWN = 12
-_LABEL = 9
+_LABEL = 10
 
-_EMPTY = "nothing is left to do"
+_EMPTY = "no jobs are left"
 
 
 async def remaining(storage: Storage, queues: Sequence[str]) -> str:
-    """How things stand on ``queues``: asked of the store, which other programs use too."""
+    """Describe the jobs left on ``queues``. The store decides: other programs use it, too."""
     try:
         counts = [one for one in await storage.admin.counts() if one.queue in queues]
         due = await storage.maintenance.next_due(queues)
         return remaining_in_words(counts, due, await storage.now())
     except StorageError:
-        return "nothing is ready"  # what else there is cannot be asked just now
+        return "no job is ready"  # the store cannot say what else there is
 
 
 def remaining_in_words(counts: Sequence[QueueCounts], due: datetime | None, now: datetime) -> str:
-    """``nothing is ready; 2 jobs wait for later, the next at 23:18:53``."""
+    """Describe counts: ``no job is ready; 2 jobs are scheduled, the next at 23:18:53``."""
     later = sum(one.scheduled for one in counts)
     paused = sum(one.ready for one in counts if one.paused)
     parts = []
     if later:
         at = f", the next at {_clock(due, now)}" if due is not None else ""
-        parts.append(f"{_jobs(later)} for later{at}")
+        parts.append(f"{_jobs(later)} scheduled{at}")
     if paused:
         parts.append(f"{_jobs(paused)} in a paused queue")
-    return "; ".join(["nothing is ready", *parts]) if parts else _EMPTY
+    return "; ".join(["no job is ready", *parts]) if parts else _EMPTY
 
 
 def _jobs(count: int) -> str:
-    return "1 job waits" if count == 1 else f"{count:,} jobs wait"
+    return "1 job is" if count == 1 else f"{count:,} jobs are"
 
 
 def _clock(due: datetime, now: datetime) -> str:
@@ -76,14 +76,14 @@ class WorkerBanner(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, app: Windlass, settings: WorkerSettings, **facts: Any) -> WorkerBanner:
-        """Collect them."""
+        """Collect the facts."""
         default = app.settings.default_queue
         named = Counter(task.settings.queue or default for task in app.tasks)
         elsewhere = {queue: n for queue, n in named.items() if queue not in settings.served}
         return cls(settings=settings, tasks=tuple(app.tasks.names), elsewhere=elsewhere, **facts)
 
     def fields(self) -> dict[str, Any]:
-        """For a JSON log line."""
+        """Return the fields of a JSON log line."""
         return {
             "event": "start",
             "app": self.target,
@@ -99,7 +99,7 @@ class WorkerBanner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def banner(start: WorkerBanner, terminal: Terminal) -> str:
-    """A few lines for people."""
+    """Return a few lines for people."""
     rows = [
         ("app", start.target),
         ("storage", start.storage),
@@ -108,7 +108,7 @@ def banner(start: WorkerBanner, terminal: Terminal) -> str:
     ]
     if start.elsewhere:
         others = ", ".join(f"{queue} ({n})" for queue, n in sorted(start.elsewhere.items()))
-        rows.append(("not here", f"{others}: these queues have tasks but are not served"))
+        rows.append(("not served", f"{others}: queues of the app's tasks"))
     rows.append(("stop", stop_hint(start.grace)))
     head = (
         f"windlass {__version__} · worker {start.worker} · pid {start.pid} · "
@@ -120,10 +120,10 @@ def banner(start: WorkerBanner, terminal: Terminal) -> str:
 
 
 def stop_hint(grace: timedelta) -> str:
-    """How it is stopped."""
+    """Say how to stop the worker."""
     return (
-        f"Ctrl+C or SIGTERM: running jobs may end (up to {brief(grace)}), the rest is given back; "
-        f"again: now"
+        f"Ctrl-C or SIGTERM: running jobs may finish (up to {brief(grace)}), the rest is released; "
+        f"twice: interrupt them"
     )
 
 

@@ -130,7 +130,7 @@ class _WorkerProcess:
         except WindlassError as error:
             return self._failed(error, str(error))
         except Exception:
-            log.exception("the worker ended because of an error of its own")
+            log.exception("the worker ended because of an internal error")
             return COULD_NOT_STOP
 
     def _run(self) -> int:
@@ -269,13 +269,13 @@ class _WorkerProcess:
     def _only_here(self) -> None:
         if self._child is not None:
             message = (
-                "memory:// lives in one process: several workers would not see each other's jobs. "
+                "memory:// belongs to one process: several workers would not share their jobs. "
                 "Use sqlite:///jobs.db, or leave out --processes."
             )
             raise ConfigError(message)
         log.warning(
-            "memory:// lives in this process alone: no other program can give it jobs, and they "
-            "are gone when it ends. Use sqlite:///jobs.db, or app.worker() in your own program."
+            "memory:// exists only in this process: no other program can enqueue jobs, and all "
+            "jobs are lost when it ends. Use sqlite:///jobs.db, or app.worker() in your program."
         )
 
     def _introduce(self, start: WorkerBanner) -> None:
@@ -302,10 +302,10 @@ class _WorkerProcess:
             counts = dict(self._counts(worker))
             self._line.report({"ended": reason.value, "left": left, "counts": counts})
         why = {
-            StopReason.ASKED: "stopped in order",
-            StopReason.ORDERED: "stopped by order of an operator",
+            StopReason.ASKED: "stopped",
+            StopReason.ORDERED: "stopped by an operator",
             StopReason.EMPTY: left,
-            StopReason.WORN_OUT: "worn out",
+            StopReason.WORN_OUT: "stopped to be replaced",
             StopReason.STORAGE_LOST: "ended because its database was deleted or replaced",
             StopReason.OUTDATED: "ended because windlass is too old here: upgrade it",
         }[reason]
@@ -314,12 +314,12 @@ class _WorkerProcess:
         last = self._tally.last() if self._plan.summary else ""
         log.info("%s", f"{why}: {last}" if last else why)
         if reason is StopReason.WORN_OUT and self._child is None:
-            log.info("it ends here: with --processes 2 or more a fresh one would take its place")
+            log.info("no supervisor replaces this worker: that needs --processes 2 or more")
 
     # --- the summary ---
 
     def _counts(self, worker: Worker) -> Counter[str]:
-        """What was told, and what was not: an outcome that was refused is no event."""
+        """Add refused outcomes to the counts: they are no events."""
         refused = worker.engine.finisher.counts[Verdict.REFUSED]
         return self._deeds.counts + Counter({str(Verdict.REFUSED): refused})
 
@@ -355,19 +355,19 @@ class _WorkerProcess:
         if count == 1:
             log.log(
                 level,
-                "%s: no new jobs; what runs may end, up to %s, the rest is given back. "
-                "Again to interrupt it now.",
+                "%s: taking no new jobs; running jobs may finish, up to %s, the rest is released. "
+                "Send it again to interrupt them.",
                 signal_name(number),
                 brief(self._grace),
             )
             self._stop()
             exit_within(self._grace.total_seconds() + _SLACK, COULD_NOT_STOP, _cut_short)
         elif count == 2:
-            log.log(level, "%s again: interrupting what runs", signal_name(number))
+            log.log(level, "%s again: interrupting running jobs", signal_name(number))
             self._stop()
             exit_within(_RUSHED, COULD_NOT_STOP, _cut_short)
         else:
-            log.log(level, "%s: already stopping as quickly as it can", signal_name(number))
+            log.log(level, "%s: already interrupting running jobs", signal_name(number))
 
     def _stop(self) -> None:
         """Called on a thread."""
@@ -383,7 +383,7 @@ class _WorkerProcess:
             self._opening.cancel()
 
     def _orphaned(self) -> None:
-        """The supervisor is dead, and its children go with it."""
+        """Stop: the supervisor is dead."""
         if self._worker is None:
             os._exit(COULD_NOT_STOP)
         exit_within(_ORPHAN_ENDS, COULD_NOT_STOP)
@@ -396,4 +396,4 @@ class _WorkerProcess:
 
 
 def _cut_short() -> None:
-    log.error("it did not stop in time and is cut short; other workers will rescue its jobs")
+    log.error("the worker did not stop in time and is killed; other workers run its jobs again")

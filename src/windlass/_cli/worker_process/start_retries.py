@@ -54,7 +54,7 @@ class StartRetries:
             raise error
         if not self._waits and (self._limit is None or self._limit):
             self._waits = True
-            log.warning("the storage cannot be used yet; waiting for it: %s", error)
+            log.warning("waiting for the storage: %s", error)
         waited = timedelta(seconds=now - self._since)
         if self._limit is not None and waited >= self._limit:
             self.over = True
@@ -69,11 +69,11 @@ class StartRetries:
         """The worker has started."""
         if self._waits:
             waited = timedelta(seconds=monotonic() - self._since)
-            log.warning("the storage can be used after %s", brief(waited))
+            log.warning("the storage is available after %s", brief(waited))
 
     @property
     def waited(self) -> str:
         """What to add to the error that it gave up with."""
         if not self.over or not self._limit:
             return ""
-        return f" (waited {brief(self._limit)} for it, as --wait-for-store says)"
+        return f" (gave up after {brief(self._limit)}: --wait-for-store)"

@@ -29,7 +29,7 @@ __all__ = ["GIVE_UP_AFTER", "SIGKILL_HINT", "Restarts", "SupervisedChild", "exit
 _FIRST, _LONGEST = 0.5, 30.0
 _HEALTHY = 60.0
 _LONGEST_LINE = 2**16
-SIGKILL_HINT = "out of memory, or somebody's kill -9"
+SIGKILL_HINT = "out of memory, or kill -9"
 GIVE_UP_AFTER = 5
 """Deaths in a row before a child was ever ready."""
 
@@ -64,7 +64,7 @@ class Restarts:
 
 
 def exit_in_words(code: int) -> str:
-    """How a process ended, from its return code."""
+    """Say how a process ended, from its return code."""
     if code < 0:
         hints: dict[int, str] = {
             signal.SIGKILL: f" ({SIGKILL_HINT})",
@@ -72,12 +72,12 @@ def exit_in_words(code: int) -> str:
         }
         return f"was killed by {signal_name(-code)}{hints.get(-code, '')}"
     known = {
-        IN_ORDER: "ended in order",
+        IN_ORDER: "stopped",
         COULD_NOT_START: "could not start",
         COULD_NOT_STOP: "crashed",
         UNSTORED: "ended before it could store every outcome",
         STORAGE_LOST: "lost its database, which was deleted or replaced",
-        WORN_OUT: "is worn out",
+        WORN_OUT: "stopped to be replaced",
         OUTDATED: "is too old for its storage",
     }
     return known.get(code, f"ended with exit code {code}")

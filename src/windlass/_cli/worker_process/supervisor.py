@@ -78,7 +78,7 @@ class Supervisor:
         self._tally = RunSummary()
 
     def run(self, owner: int | None = None) -> int:
-        """Until every child has ended for good."""
+        """Supervise until every child has ended for good."""
         self._listen()
         if owner is not None:
             os.set_inheritable(owner, False)  # noqa: FBT003 -- the children have their own
@@ -135,12 +135,12 @@ class Supervisor:
             self._stops, self._stopped_at = self._stops + 1, monotonic()
             if self._stops == 1:
                 log.info(
-                    "%s: the workers take no new jobs and end when what they run has ended. "
-                    "Again to interrupt it now.",
+                    "%s: the workers take no new jobs and stop when their running jobs have "
+                    "finished. Send it again to interrupt them.",
                     signal_name(number),
                 )
             elif self._stops == 2:
-                log.info("%s again: the workers interrupt what they run", signal_name(number))
+                log.info("%s again: the workers interrupt their jobs", signal_name(number))
                 self._rushed_at = monotonic()
         if self._stops:
             self._stop_all(min(self._stops, 2))
@@ -157,7 +157,7 @@ class Supervisor:
         if self._rushed_at is not None and monotonic() - self._rushed_at > _PATIENCE:
             self._rushed_at = None
             for child in self._alive():
-                log.warning("worker %d (pid %d) does not end: killed", child.number, child.pid)
+                log.warning("worker %d (pid %d) did not stop: killed", child.number, child.pid)
                 child.interrupt()
 
     # --- children ---
@@ -249,9 +249,9 @@ class Supervisor:
         elif child.reason == StopReason.EMPTY:
             log.info("%s: %s", what, child.left)
         elif child.reason == StopReason.ORDERED:
-            log.info("%s: an operator ordered it, so it is not replaced", what)
+            log.info("%s: an operator stopped it, so it is not replaced", what)
         elif code == WORN_OUT and child.counts:
-            log.info("%s and is replaced at once", what)
+            log.info("%s; the next one starts now", what)
             child.start_at(now)
         elif code == OUTDATED:
             self._outdated(child, what, now)
@@ -280,16 +280,16 @@ class Supervisor:
             )
         else:
             why = f" ({child.last_error})" if child.last_error else ""
-            log.warning("%s%s; it is started again in %g s", what, why, pause)
+            log.warning("%s%s; restarting it in %g s", what, why, pause)
             child.start_at(now + pause)
 
     def _outdated(self, child: SupervisedChild, what: str, now: float) -> None:
-        """A newer Windlass has changed the storage. Only an upgrade in place cures that here."""
+        """Restart once: a newer Windlass changed the storage, and an upgrade may follow."""
         if child.ready_at is None:
             self._give_up(f"{what}: {child.last_error}", OUTDATED)
             return
         log.error(
-            "%s: upgrade windlass. It is started again in %g s, once, in case that has been done",
+            "%s: upgrade windlass. Restarting it once in %g s, in case that has been done",
             what,
             _UPGRADED,
         )

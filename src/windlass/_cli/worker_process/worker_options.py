@@ -27,12 +27,12 @@ def check_queues(settings: WorkerSettings, app: Windlass) -> None:
     for queue in settings.weights or {}:
         if queue not in settings.served:
             near = suggestion(queue, settings.served)
-            message = f"--weight {queue}=… is for a queue that is not served.{near}"
+            message = f"--weight {queue}=… names a queue that is not served.{near}"
             raise ConfigError(message)
     named = app.tasks.queues(app.settings.default_queue)
     for queue in settings.served:
         if queue not in named and (near := suggestion(queue, named - set(settings.served))):
-            log.warning("no task names the queue %r.%s", queue, near)
+            log.warning("no task uses the queue %r.%s", queue, near)
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,9 +118,9 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
             for port in self.ports(number):
                 if port > _LAST_PORT or port in taken:
                     message = (
-                        f"each of {processes} processes takes the ports that follow those of the "
-                        f"one before it, and port {port} is not free for number {number}: choose "
-                        f"--health-port and --metrics-port further apart, or the same"
+                        f"each of {processes} processes uses the next port, and port {port} is not "
+                        f"free for process {number}: choose --health-port and --metrics-port "
+                        f"further apart, or the same"
                     )
                     raise ConfigError(message)
                 taken.add(port)
@@ -146,8 +146,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         shares = self.slots is not None or self.others or options["order"] != "strict"
         if isinstance(queues, dict) and shares:
             message = (
-                "queues with slots of their own (NAME=SLOTS) share nothing: leave out --slots, "
-                "--others, --order and --weight, or the numbers"
+                "NAME=SLOTS does not go with --slots, --others, --order and --weight: leave out "
+                "these options, or the numbers"
             )
             raise ConfigError(message)
         return options
@@ -156,12 +156,12 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         self, weights: dict[str, int], queues: Sequence[str] | dict[str, int] | None
     ) -> None:
         if self.order == "strict":
-            message = "--weight means --order weighted; in strict order the first queue always wins"
+            message = "--weight needs --order weighted: in strict order the first queue goes first"
             raise ConfigError(message)
         for name in weights:
             if queues is not None and name not in queues and not self.others:
                 near = suggestion(name, list(queues))
-                message = f"--weight {name}=… is for a queue that is not served.{near}"
+                message = f"--weight {name}=… names a queue that is not served.{near}"
                 raise ConfigError(message)
 
 
@@ -172,7 +172,7 @@ def _queues(written: Sequence[str]) -> tuple[str, ...] | dict[str, int] | None:
     for text in written:
         if "," in text:
             each = " ".join(f"--queue {name.strip()}" for name in text.split(","))
-            message = f"--queue {text}: one queue each, please: {each}"
+            message = f"--queue takes one queue, got {text}: write {each}"
             raise ConfigError(message)
     pairs = [_pair(text, "--queue", "SLOTS") for text in written]
     _once([name for name, _ in pairs], "--queue")
@@ -181,7 +181,7 @@ def _queues(written: Sequence[str]) -> tuple[str, ...] | dict[str, int] | None:
         return tuple(name for name, _ in pairs)
     if len(numbers) < len(pairs):
         message = (
-            "give every --queue slots of its own (mail=10) or none (they then share --slots): "
+            "give every --queue its slots (mail=10), or none of them (they then share --slots): "
             f"got {', '.join(written)}"
         )
         raise ConfigError(message)
@@ -193,7 +193,7 @@ def _weights(written: Sequence[str]) -> dict[str, int]:
     for text in written:
         name, number = _pair(text, "--weight", "N")
         if number is None:
-            message = f"--weight wants NAME=N, for example --weight mail=3, got {text!r}"
+            message = f"--weight takes NAME=N, for example --weight mail=3, got {text!r}"
             raise ConfigError(message)
         if name in weights:
             _once([name, name], "--weight")

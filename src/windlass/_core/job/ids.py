@@ -94,7 +94,7 @@ def job_id_of(given: object) -> JobId:
         )
         raise InvalidArgument(message)
     if text[12] == _OF_SCHEDULES:
-        message = f"UUIDs of version 8 are for the runs of schedules: take another, not {text}"
+        message = f"UUIDs of version 8 are reserved for schedules: use another version, not {text}"
         raise InvalidArgument(message)
     return JobId(text)
 

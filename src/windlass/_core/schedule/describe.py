@@ -1,4 +1,4 @@
-"""Rules in plain words: what a person reads beside an expression."""
+"""Rules and outcomes of schedules in plain words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cronsim import CronSim
 
 from windlass._core.schedule.rules import Cron, Every, Manual, Once, Rule
 
-__all__ = ["describe_duration", "describe_rule"]
+__all__ = ["describe_duration", "describe_outcome", "describe_rule"]
 
 _DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 _MONTHS = (
@@ -34,8 +34,14 @@ _FEW_TIMES = 6
 _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 
 
+def describe_outcome(outcome: str) -> str:
+    """Describe how a run ended. A slot without a run is stored as ``left out: …``."""
+    skipped = outcome.startswith("left out")
+    return f"skipped{outcome.removeprefix('left out')}" if skipped else outcome
+
+
 def describe_rule(rule: Rule) -> str:
-    """What a rule means: "at 08:00 on Monday to Friday, Europe/Berlin"."""
+    """Describe a rule: "at 08:00 on Monday to Friday, Europe/Berlin"."""
     match rule:
         case Cron():
             return _cron(rule)
@@ -47,7 +53,7 @@ def describe_rule(rule: Rule) -> str:
         case Once(at):
             return f"once, at {at:%Y-%m-%d %H:%M:%S} UTC"
         case Manual():
-            return "only when somebody triggers it"
+            return "only when triggered"
         case _:
             assert_never(rule)
 

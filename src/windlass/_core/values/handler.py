@@ -35,14 +35,14 @@ def check_function(function: object) -> None:
             f"Return a list, or enqueue one job for each item."
         )
     elif getattr(function, "__name__", "") == "<lambda>":
-        message = f"{advice}a lambda has no name to be found by. Write it with def."
+        message = f"{advice}a lambda has no name. Write it with def."
     elif _is_method(function):
         message = (
             f"{advice}{source_of(function)} is a method, and no job can carry the object it needs. "
             f"Write a function that makes the object and calls it, or make it a @staticmethod."
         )
     elif not callable(function) or not hasattr(function, "__qualname__"):
-        message = f"{advice}{shown(function)} is none. Write one that calls it."
+        message = f"{advice}{shown(function)} is not one. Write a function that calls it."
     else:
         return
     raise DefinitionError(message)

@@ -102,9 +102,9 @@ def signature_shape(function: Callable[..., Any], *, skip_first: bool) -> list[i
         if parameter.kind in _STARS and _says_nothing(parameter.annotation):
             stars = _STARS[parameter.kind]
             message = (
-                f"task {function.__qualname__} takes {stars}{parameter.name} and does not say "
-                f"what is in it. Annotate it, as in {stars}{parameter.name}: str, or spell the "
-                f"arguments out. If a decorator made this function, give it functools.wraps."
+                f"task {function.__qualname__} takes {stars}{parameter.name} without an "
+                f"annotation. Annotate it, as in {stars}{parameter.name}: str, or name each "
+                f"argument. If a decorator made this function, use functools.wraps in it."
             )
             raise DefinitionError(message)
     return parameters

@@ -128,7 +128,7 @@ async def open_postgres(
     if durability not in {"full", "normal"}:
         raise ConfigError(
             f"durability is 'full' (nothing acknowledged is lost) or 'normal' (a crash of the "
-            f"server may take the last moments), got {durability!r}."
+            f"server may lose the last moments), got {durability!r}."
         )
     quoted_schema(schema)
     server = PostgresServer(check_files(parse_url(url)))

@@ -175,7 +175,7 @@ async def _epoch(line: LoopConnection, prefix: str) -> bytes:
     found = _EPOCH.fullmatch(bytes(epoch or b""))
     if found is None:
         raise StorageError(
-            f"The key {prefix}epoch holds something else than Windlass wrote. Use another prefix."
+            f"The key {prefix}epoch was not written by Windlass. Use another prefix."
         )
     layout = int(found[1])
     if layout > _LAYOUT:

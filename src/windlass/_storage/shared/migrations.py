@@ -153,7 +153,7 @@ def refuse_foreign_database(connection: apsw.Connection) -> None:
         # Two SQLite libraries in one process on one file lose committed rows, and the
         # application beside us most likely brings the other one.
         raise StorageError(
-            f"{connection.filename} is a database of something else (it has the table "
-            f"{strangers[0][0]}). Give the jobs a file of their own, for example "
+            f"{connection.filename} is another program's database (it has the table "
+            f"{strangers[0][0]}). Use a separate file for the jobs, for example "
             f"sqlite:///jobs.db."
         )

@@ -223,8 +223,8 @@ def _say_once() -> None:
     """Warn once in this process, however many workers it has."""
     if sys.platform != "win32":
         log.warning(
-            "there is no private folder to write to, so no worker can prove the death of another: "
-            "jobs of a killed worker are run again after its lease, not at once. Set "
+            "there is no private folder to write to, so no worker can prove that another one is "
+            "dead: jobs of a killed worker run again after its lease, not at once. Set "
             "XDG_RUNTIME_DIR or TMPDIR to a writable folder to change that"
         )
 

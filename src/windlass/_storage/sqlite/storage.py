@@ -127,8 +127,8 @@ async def open_sqlite(
     if durability not in {"full", "normal"}:
         raise ConfigError(
             f"durability is 'full' (nothing acknowledged is lost) or 'normal' (a power cut may "
-            f"take the last moments), got {durability!r}. Less than that is not offered: it can "
-            f"leave a damaged file."
+            f"lose the last moments), got {durability!r}. There is no lower level: it could "
+            f"damage the file."
         )
     files = prepare_file(os.fspath(path), allow_network_filesystem=allow_network_filesystem)
     _refuse_stranger(files.path)

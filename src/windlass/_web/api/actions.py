@@ -31,28 +31,28 @@ Priority = Annotated[int, Meta(ge=-32_768, le=32_767)]
 
 
 class RequeueBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How to run it again."""
+    """Options of a requeue."""
 
     as_new: Annotated[
-        bool, Meta(description="Make another job of it and leave the old one as it is.")
+        bool, Meta(description="Enqueue a copy as a new job and leave the old job unchanged.")
     ] = False
     key: Annotated[
         Annotated[str, Meta(min_length=1, max_length=200)] | None,
         Meta(
-            description="For as_new: one copy is made for each key, however often it is asked "
-            "for. Without one the last copy is the answer while it has not ended.",
+            description="For as_new: repeated requests with the same key make one copy. Without a "
+            "key, the last copy is returned while it has not ended.",
         ),
     ] = None
 
 
 class DiscardBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Why it will not run."""
+    """The reason of a discard."""
 
     reason: Reason = _REASON
 
 
 class EditBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to change of a waiting job; what is left out stays."""
+    """Change a waiting job. Fields that are left out keep their value."""
 
     due: Instant | None = None
     priority: Priority | None = None
@@ -60,40 +60,40 @@ class EditBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CancelTold(msgspec.Struct, frozen=True):
-    """What the request achieved."""
+    """The result of the request."""
 
     answer: CancelAnswer
 
 
 class DeleteTold(msgspec.Struct, frozen=True):
-    """What became of it."""
+    """The result of the deletion."""
 
     deleted: bool
     """False: it is running and was asked to end; delete it again when it has."""
 
 
 class BulkBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One order for every job that matches."""
+    """One action on every job that matches."""
 
     order: Literal["requeue", "discard", "cancel", "run-now", "delete", "edit"]
     filter: Matching
-    dry_run: Annotated[bool, Meta(description="Only count, and change nothing.")] = False
+    dry_run: Annotated[bool, Meta(description="Count jobs and change nothing.")] = False
     most: Annotated[
-        int, Meta(ge=1, le=_MOST, description="The newest of them; say it again for the rest.")
+        int, Meta(ge=1, le=_MOST, description="At most this many, the newest. Repeat for the rest.")
     ] = _MOST
     reason: Reason = _REASON
     edit: Annotated[EditBody | None, Meta(description="For edit: what to change.")] = None
 
 
 class EnqueueBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A call of a task, by name; options that are left out are the task's own."""
+    """A call of a task. Options that are left out are those of the task."""
 
     task: str
     id: Annotated[
         str | None,
         Meta(
-            description="The job's, a UUID: repeat a request whose answer was lost with the same "
-            "one, and nothing is stored twice."
+            description="Id of the job, a UUID. Repeat a request with the same id if its response "
+            "was lost: nothing is stored twice."
         ),
     ] = None
     arguments: Annotated[
@@ -103,7 +103,7 @@ class EnqueueBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     delay: timedelta | None = None
     at: Instant | None = None
     priority: Priority | None = None
-    key: Annotated[str | None, Meta(description="One job at a time for each.")] = None
+    key: Annotated[str | None, Meta(description="Unique key: one job at a time.")] = None
     max_attempts: Annotated[int, Meta(ge=1, le=10_000)] | None = None
     timeout: timedelta | None = None
     expires: timedelta | None = None
@@ -238,22 +238,22 @@ JOB_ACTIONS = (
         answer=discard_job,
         asked=DiscardBody,
         told=JobBody,
-        title="Give up on a failed job for good",
+        title="Discard a failed job",
     ),
-    _of_one("cancel", answer=cancel_job, told=CancelTold, title="Ask for a job's end"),
+    _of_one("cancel", answer=cancel_job, told=CancelTold, title="Cancel a job"),
     _of_one("run-now", answer=run_job_now, told=JobBody, title="Make a waiting job due now"),
     _of_one(
         "delete",
         answer=delete_job,
         told=DeleteTold,
-        title="Remove a job with all that is stored of it",
+        title="Delete a job with its result, logs and history",
     ),
     _of_one(
         "edit",
         answer=edit_job,
         asked=EditBody,
         told=JobBody,
-        title="Give a waiting job another due time, priority or queue",
+        title="Change the due time, priority or queue of a waiting job",
     ),
     Endpoint(
         method="POST",
@@ -262,7 +262,7 @@ JOB_ACTIONS = (
         asked=BulkBody,
         told=BulkReport,
         role=Role.OPERATOR,
-        title="One order for every job that matches; with dry_run, how many those are",
+        title="Act on every job that matches; with dry_run only count them",
     ),
     Endpoint(
         method="POST",

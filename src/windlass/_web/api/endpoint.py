@@ -88,7 +88,7 @@ def _query(words: QueryParams, wanted: type[msgspec.Struct]) -> msgspec.Struct:
         if name in several:
             given[name] = values
         elif len(values) > 1:
-            message = f"the query says {name} {len(values)} times; once is enough"
+            message = f"the query has {name} {len(values)} times; give it once"
             raise InvalidArgument(message)
         else:
             given[name] = values[0]
@@ -101,7 +101,7 @@ async def _body(visit: PageRequest, wanted: type[msgspec.Struct]) -> msgspec.Str
         return _converted({}, wanted, strict=True)
     kind = visit.request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _JSON:
-        message = f"the body should be JSON: send it with Content-Type: {_JSON}"
+        message = f"the body must be JSON: send it with Content-Type: {_JSON}"
         raise InvalidArgument(message)
     try:
         return msgspec.json.decode(body, type=wanted)
@@ -122,7 +122,7 @@ def _misfit(error: Exception) -> InvalidArgument:
     if isinstance(error, InvalidArgument):
         return error
     why = str(error) or type(error).__name__
-    return InvalidArgument(f"what was asked does not fit: {why}")
+    return InvalidArgument(f"the request is not valid: {why}")
 
 
 def _checked(given: msgspec.Struct) -> msgspec.Struct:
@@ -159,12 +159,12 @@ def _check_text(name: str, value: str) -> None:
 
 def _in_utc(name: str, value: datetime) -> datetime:
     if value.tzinfo is None:
-        message = f"{name} should say its offset: 2030-12-24T08:00:00Z"
+        message = f"{name} needs an offset: 2030-12-24T08:00:00Z"
         raise InvalidArgument(message)
     try:
         return value.astimezone(UTC)
     except OverflowError:
-        message = f"{name} is beyond the calendar"
+        message = f"{name} is out of range"
         raise InvalidArgument(message) from None
 
 

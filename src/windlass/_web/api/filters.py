@@ -16,7 +16,7 @@ from windlass.errors import InvalidArgument
 
 __all__ = ["Cursor", "Instant", "JobQuery", "Matching", "Size", "filter_of"]
 
-Instant = Annotated[datetime, Meta(tz=True, description="RFC 3339, with its offset.")]
+Instant = Annotated[datetime, Meta(tz=True, description="RFC 3339, with an offset.")]
 _DEEPEST = 2**53
 Cursor = Annotated[int, Meta(ge=0, le=_DEEPEST, description="`next` of the page before.")]
 JobCursor = Annotated[
@@ -29,13 +29,13 @@ JobCursor = Annotated[
 Order = Annotated[
     ListOrder,
     Meta(
-        description="What the list is ordered by; a minus sign puts the latest first. `enqueued` "
-        "is possible with any state, `due` with `scheduled`, `started` with `running`, `finished` "
-        "with `succeeded`, `failed`, `cancelled` and `discarded`. If it is left out: ended jobs by "
-        "`-finished`, running ones by `-started`, scheduled ones by `due`, else `-enqueued`."
+        description="Sort order. A minus sign puts the latest first. `enqueued` works with any "
+        "state, `due` with `scheduled`, `started` with `running`, `finished` with `succeeded`, "
+        "`failed`, `cancelled` and `discarded`. Default: ended jobs by `-finished`, running jobs "
+        "by `-started`, scheduled jobs by `due`, others by `-enqueued`."
     ),
 ]
-Size = Annotated[int, Meta(ge=1, le=ROWS, description=f"How many at most; {ROWS} at most.")]
+Size = Annotated[int, Meta(ge=1, le=ROWS, description=f"Rows of the page, at most {ROWS}.")]
 Word = Literal[
     "waiting",
     "scheduled",
@@ -51,13 +51,11 @@ _WAITING = (Shown.SCHEDULED, Shown.READY, Shown.RETRYING)
 
 
 class Matching(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which jobs; what is left out does not narrow. Ranges are half open: from included, until
-    not.
-    """
+    """A filter for jobs. Fields combine. Ranges include `from` and exclude `until`."""
 
     state: Annotated[
         tuple[Word, ...],
-        Meta(description="Any of these; `waiting` is scheduled, ready and retrying together."),
+        Meta(description="Any of these. `waiting` means scheduled, ready or retrying."),
     ] = ()
     queue: str | None = None
     task: str | None = None
@@ -66,19 +64,19 @@ class Matching(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     principal: str | None = None
     key: Annotated[
         str | None,
-        Meta(description="Its unique key with its task: `TASK/KEY`; `/KEY` for a global one."),
+        Meta(description="Unique key with its task: `TASK/KEY`, or `/KEY` for a global key."),
     ] = None
     correlation_id: str | None = None
     parent: Annotated[str | None, Meta(description="The job that enqueued it.")] = None
-    worker: Annotated[str | None, Meta(description="Who runs it, or ran it last.")] = None
+    worker: Annotated[str | None, Meta(description="The worker of its last run.")] = None
     error: Annotated[str | None, Meta(description="The class of its last error.")] = None
-    frame: Annotated[str | None, Meta(description="Where that was raised.")] = None
+    frame: Annotated[str | None, Meta(description="The place where that was raised.")] = None
     created_from: Instant | None = None
     created_until: Instant | None = None
     finished_from: Instant | None = None
     finished_until: Instant | None = None
     text: (
-        Annotated[str, Meta(description="Stands in its arguments or its last error.", min_length=1)]
+        Annotated[str, Meta(description="Text in its arguments or last error.", min_length=1)]
         | None
     ) = None
 
@@ -124,7 +122,7 @@ def _cursor(before: str | None) -> int | str | None:
         return before
     if (number := int(before)) > _DEEPEST:
         message = (
-            f"before is the next of a page of this list, got {before}: that is no job's number"
+            f"before must be the next of a page of this list, got {before}, which is no job's seq"
         )
         raise InvalidArgument(message)
     return number

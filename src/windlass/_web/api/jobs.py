@@ -84,7 +84,7 @@ JOBS = (
         answer=find_jobs,
         asked=JobQuery,
         told=JobPage,
-        title="Find jobs by any filter, in an order, page by page",
+        title="List jobs by any filter, in an order, page by page",
         heavy=True,
     ),
     Endpoint(
@@ -93,7 +93,7 @@ JOBS = (
         answer=count_jobs,
         asked=Matching,
         told=Count,
-        title="Count jobs that match, to ten thousand",
+        title="Count jobs that match, up to 10,000",
         heavy=True,
     ),
     Endpoint(
@@ -101,7 +101,7 @@ JOBS = (
         path="/jobs/{job}",
         answer=get_job,
         told=JobBody,
-        title="One job with its arguments, result and last error",
+        title="Show a job with its arguments, result and last error",
         refusals=(404, 409),
     ),
     Endpoint(
@@ -109,7 +109,7 @@ JOBS = (
         path="/jobs/{job}/history",
         answer=job_history,
         told=Sequence[Attempt],
-        title="The attempts of a job that did not succeed, oldest first",
+        title="List the attempts of a job that did not succeed, oldest first",
         refusals=(404, 409),
     ),
     Endpoint(
@@ -118,7 +118,7 @@ JOBS = (
         answer=job_logs,
         asked=LogQuery,
         told=Sequence[LogChunk],
-        title="What the runs of a job have logged, oldest first",
+        title="List the log lines of a job, oldest first",
         refusals=(404, 409),
     ),
     Endpoint(
@@ -126,7 +126,7 @@ JOBS = (
         path="/jobs/{job}/explain",
         answer=explain_job,
         told=ExplanationBody,
-        title="Why a job is where it is, and when it is expected to run",
+        title="Explain why a job is not running, and when it is expected to run",
         refusals=(404, 409),
     ),
 )

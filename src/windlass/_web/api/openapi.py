@@ -28,15 +28,15 @@ storage that is away or too many who look at once."""
 _DURATION = r"^-?P(\d+D)?(T(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?$"
 """ISO 8601."""
 _ABOUT = (
-    "Everything the dashboard shows and does, for programs. A bearer token of the setting "
-    "`dashboard_auth` says who asks; a browser's session does, too, if whatever changes something "
-    "carries the header `X-Windlass-Token` with the token of `/api/v1/me`. Instants are RFC 3339, "
-    "durations ISO 8601 (`PT90S`), names of queues, limits and tasks travel in the query or the "
-    "body. "
-    f"A list has at most {ROWS} lines and {ANSWER // 1_000_000} MB: it says where it goes on, by "
-    f"`next` or the header `Link`, and tells only a part of what is longer than {PREVIEW // 1024} "
-    "KiB; the address of the thing itself has all of it. Errors are problem+json (RFC 9457); 429 "
-    "and 503 say in `Retry-After` when to come back."
+    "Everything the dashboard shows and does, for programs. Authenticate with a bearer token of "
+    "the setting `dashboard_auth`. A browser's session works, too: requests that change something "
+    "then need the header `X-Windlass-Token` with the token of `/api/v1/me`. Instants are RFC "
+    "3339, durations ISO 8601 (`PT90S`). Names of queues, limits and tasks go into the query or "
+    "the body. "
+    f"A list has at most {ROWS} rows and {ANSWER // 1_000_000} MB. `next` or the header `Link` "
+    f"leads to the rest. A list cuts values longer than {PREVIEW // 1024} KiB; the address of one "
+    "record returns all of it. Errors are problem+json (RFC 9457). 429 and 503 say in "
+    "`Retry-After` when to try again."
 )
 
 
@@ -127,7 +127,7 @@ def _operation(endpoint: Endpoint, asked: Mapping[str, Any], told: Any) -> Mappi
     line: dict[str, Any] = {
         "operationId": endpoint.answer.__name__,
         "summary": endpoint.title,
-        "description": f"Takes the role {endpoint.role}.",
+        "description": f"Needs the role {endpoint.role}.",
         "tags": [endpoint.path.split("/")[1]],
         "responses": {
             str(endpoint.code): answer,
@@ -149,7 +149,7 @@ def _operation(endpoint: Endpoint, asked: Mapping[str, Any], told: Any) -> Mappi
 
 
 _NEXT = {
-    "description": 'Where the list goes on (rel="next"), if this is not the end of it.',
+    "description": 'The next page (rel="next"), if there is one.',
     "schema": {"type": "string"},
 }
 _JOB = {
@@ -157,9 +157,9 @@ _JOB = {
     "in": "path",
     "required": True,
     "schema": {"type": "string"},
-    "description": "Its id. Also as it is shortened, its first eight digits and its last six, with "
-    "or without dots between them (`0192f3a1…9c4e07`), or its last eight or more, which are looked "
-    "for among the newest 100,000 jobs. 409 names the `candidates` where several may be meant.",
+    "description": "Id of the job, whole or shortened. Short forms: its first eight and last six "
+    "digits, with or without dots (`0192f3a1…9c4e07`), or its last eight or more, which are "
+    "looked for among the newest 100,000 jobs. 409 lists the `candidates` if several jobs match.",
 }
 
 

@@ -27,13 +27,13 @@ PositiveCount = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class QueueName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which queue."""
+    """The name of a queue."""
 
     queue: str
 
 
 class QueueChange(QueueName, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What should hold for it. What is left out stays, null takes it away."""
+    """Change a queue's settings. Fields that are left out keep their value; null removes it."""
 
     max_running: PositiveCount | UnsetType | None = UNSET
     backoff: Backoff | UnsetType | None = UNSET
@@ -43,20 +43,20 @@ class QueueChange(QueueName, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class WorkerName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which worker, by its id."""
+    """The id of a worker."""
 
     worker: str
 
 
 class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which limit; with keys, which of its budgets."""
+    """A limit, and the key of one bucket if it has keys."""
 
     limit: str
     key: str = ""
 
 
 class LimitChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Other numbers for a limit. What is left out stays, null takes it away."""
+    """Change a limit. Fields that are left out keep their value; null removes it."""
 
     limit: str
     rate: Rate | UnsetType | None = UNSET
@@ -64,13 +64,13 @@ class LimitChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class TaskName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose breaker."""
+    """The task of a breaker."""
 
     task: str
 
 
 class BreakerChange(TaskName, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Other numbers for it. What is left out stays."""
+    """Change a breaker. Fields that are left out keep their value."""
 
     failures: PositiveCount | UnsetType = UNSET
     cool_down: timedelta | UnsetType = UNSET
@@ -209,40 +209,45 @@ _WORKER: dict[str, Any] = {"told": WorkerRecord, "asked": WorkerName}
 _BUDGET: dict[str, Any] = {"told": Sequence[LimitBody], "asked": Budget, "refusals": (404,)}
 
 OPERATIONS = (
-    _list("/queues", queues, Sequence[QueueRecord], "Queues with settings, paused or cooled down"),
-    _read("/queues/one", queue, title="What is set for a queue", **_QUEUE),
-    _order("/queues/pause", pause_queue, title="Claim nothing from a queue", **_QUEUE),
-    _order("/queues/resume", resume_queue, title="Claim from a queue again", **_QUEUE),
-    _order("/queues/warm", warm_queue, title="End a queue's cool-down", **_QUEUE),
+    _list(
+        "/queues",
+        queues,
+        Sequence[QueueRecord],
+        "List queues that have settings, are paused or cool down",
+    ),
+    _read("/queues/one", queue, title="Show the settings of a queue", **_QUEUE),
+    _order("/queues/pause", pause_queue, title="Pause a queue", **_QUEUE),
+    _order("/queues/resume", resume_queue, title="Resume a queue", **_QUEUE),
+    _order("/queues/warm", warm_queue, title="End the cool-down of a queue", **_QUEUE),
     _order(
         "/queues/set",
         set_queue,
         QueueRecord,
-        "Change what holds for a queue",
+        "Change the settings of a queue",
         asked=QueueChange,
         role=Role.ADMIN,
     ),
-    _order("/workers/quiet", quiet_worker, title="Let a worker take nothing new", **_WORKER),
-    _order("/workers/resume", resume_worker, title="Let a quiet worker go on", **_WORKER),
-    _order("/workers/stop", stop_worker, title="Let a worker leave in order", **_WORKER),
-    _list("/limits", limits, Sequence[LimitBody], "Limits and their budgets in use"),
-    _order("/limits/fill", fill_limit, title="Fill the bucket of a rate", **_BUDGET),
-    _order("/limits/drain", drain_limit, title="Empty the bucket of a rate", **_BUDGET),
+    _order("/workers/quiet", quiet_worker, title="Pause a worker", **_WORKER),
+    _order("/workers/resume", resume_worker, title="Resume a paused worker", **_WORKER),
+    _order("/workers/stop", stop_worker, title="Stop a worker", **_WORKER),
+    _list("/limits", limits, Sequence[LimitBody], "List limits and their keys in use"),
+    _order("/limits/fill", fill_limit, title="Refill the token bucket of a rate", **_BUDGET),
+    _order("/limits/drain", drain_limit, title="Empty the token bucket of a rate", **_BUDGET),
     _order(
         "/limits/set",
         set_limit,
         LimitSpec,
-        "Change a limit for the whole cluster",
+        "Change a limit for all workers",
         asked=LimitChange,
         role=Role.ADMIN,
         refusals=(404,),
     ),
-    _list("/breakers", breakers, Sequence[BreakerReport], "Breakers of tasks, and their states"),
+    _list("/breakers", breakers, Sequence[BreakerReport], "List circuit breakers and their states"),
     _order(
         "/breakers/close",
         close_breaker,
         Sequence[BreakerReport],
-        "Close a breaker: its jobs start again at once",
+        "Close a breaker, so that its jobs start at once",
         asked=TaskName,
         refusals=(404,),
     ),
@@ -250,7 +255,7 @@ OPERATIONS = (
         "/breakers/set",
         set_breaker,
         Breaker,
-        "Change a breaker for the whole cluster",
+        "Change a breaker for all workers",
         asked=BreakerChange,
         role=Role.ADMIN,
         refusals=(404,),

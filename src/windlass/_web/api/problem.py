@@ -13,7 +13,7 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened, and what to do."""
+    """An error, and what to do about it."""
 
     type: str = "about:blank"
     title: str

@@ -40,7 +40,7 @@ __all__ = [
 
 
 class JobBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A job, without its secrets. In a list, what it carries is shortened where it is long."""
+    """A job, without its secrets. A list shortens long values."""
 
     id: str
     seq: int
@@ -143,7 +143,7 @@ class ScheduleBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LimitBody(msgspec.Struct, frozen=True):
-    """A limit's numbers, and its budgets that are in use or were a short while ago."""
+    """A limit, and its keys that are or were recently in use."""
 
     spec: LimitSpec
     budgets: Sequence[LimitState]

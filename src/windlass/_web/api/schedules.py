@@ -25,23 +25,23 @@ Active = Annotated[int, Meta(ge=1, le=1000)]
 class SchedulesQuery(Names, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which of them."""
 
-    removed: Annotated[bool, Meta(description="Also those that were removed.")] = False
+    removed: Annotated[bool, Meta(description="Include removed schedules.")] = False
 
 
 class ScheduleName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which schedule."""
+    """The name of a schedule."""
 
     schedule: str
 
 
 class Removal(ScheduleName, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How."""
+    """Options of a removal."""
 
-    cancel_runs: Annotated[bool, Meta(description="Cancel what is active of it.")] = False
+    cancel_runs: Annotated[bool, Meta(description="Cancel its active jobs.")] = False
 
 
 class ScheduleChange(ScheduleName, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What should hold, whatever the code says. What is left out stays."""
+    """Change a schedule, over the code. Fields that are left out keep their value."""
 
     rule: Rule | UnsetType = UNSET
     missed: Literal["skip", "one", "all"] | UnsetType = UNSET
@@ -53,14 +53,14 @@ class ScheduleChange(ScheduleName, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Preview(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A rule to look at before it is used."""
+    """A rule to preview."""
 
     rule: Rule
     most: Annotated[int, Meta(ge=1, le=100)] = 5
 
 
 class Triggered(msgspec.Struct, frozen=True):
-    """What was started."""
+    """The job that was started."""
 
     job: str | None
     """Null: a chore of Windlass itself, which makes no job."""
@@ -69,7 +69,7 @@ class Triggered(msgspec.Struct, frozen=True):
 
 
 class Forgotten(msgspec.Struct, frozen=True):
-    """What is gone."""
+    """The name that was deleted."""
 
     schedule: str
 
@@ -149,7 +149,7 @@ SCHEDULES = (
         answer=schedules,
         asked=SchedulesQuery,
         told=Sequence[ScheduleBody],
-        title="Every schedule with its next slots and last runs",
+        title="List schedules with their next slots and last runs",
         heavy=True,
     ),
     Endpoint(
@@ -158,36 +158,38 @@ SCHEDULES = (
         answer=schedule,
         asked=ScheduleName,
         told=ScheduleBody,
-        title="One schedule",
+        title="Show a schedule",
         refusals=(404,),
     ),
     _order(
         "preview",
         preview_schedule,
         Sequence[datetime],
-        "When a rule would fire next",
+        "Show when a rule would fire next",
         asked=Preview,
         refusals=(),
     ),
-    _order("run", run_schedule, Triggered, "Run a schedule now, beside its slots"),
-    _order("pause", pause_schedule, ScheduleBody, "Fire nothing until it is resumed"),
-    _order("resume", resume_schedule, ScheduleBody, "Fire again, from the next slot on"),
+    _order("run", run_schedule, Triggered, "Run a schedule now, in addition to its slots"),
+    _order("pause", pause_schedule, ScheduleBody, "Pause a schedule"),
+    _order("resume", resume_schedule, ScheduleBody, "Resume a schedule from its next slot on"),
     _order(
         "change",
         change_schedule,
         ScheduleBody,
-        "Change a schedule, whatever the code says",
+        "Change a schedule",
         asked=ScheduleChange,
         role=Role.ADMIN,
     ),
-    _order("reset", reset_schedule, ScheduleBody, "Back to what the code says", role=Role.ADMIN),
+    _order("reset", reset_schedule, ScheduleBody, "Reset a schedule to the code", role=Role.ADMIN),
     _order(
         "remove",
         remove_schedule,
         Forgotten,
-        "Fire no more, also when code that declares it starts again",
+        "Remove a schedule, even if the code declares it",
         asked=Removal,
         role=Role.ADMIN,
     ),
-    _order("forget", forget_schedule, Forgotten, "Forget a schedule altogether", role=Role.ADMIN),
+    _order(
+        "forget", forget_schedule, Forgotten, "Delete a schedule and its history", role=Role.ADMIN
+    ),
 )

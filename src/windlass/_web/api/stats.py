@@ -42,7 +42,7 @@ PageNumber = Annotated[int, Meta(ge=1, le=10_000)]
 
 
 class Me(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks."""
+    """The current user."""
 
     name: str
     role: Role
@@ -91,7 +91,7 @@ class ErrorQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     queue: str | None = None
     task: str | None = None
     since: Instant | None = None
-    size: Annotated[Size, Meta(description="How many groups at most.")] = ROWS
+    size: Annotated[Size, Meta(description="Maximum number of groups.")] = ROWS
 
 
 class AuditQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -99,7 +99,7 @@ class AuditQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     subject: Annotated[str | None, Meta(description="Such as `queue mail` or `job 0192…`.")] = None
     before: (
-        Annotated[Cursor, Meta(description="The number of the last record of the page before.")]
+        Annotated[Cursor, Meta(description="The number of the last entry of the page before.")]
         | None
     ) = None
     size: Size = 50
@@ -109,12 +109,13 @@ class WorkerQuery(Names, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which workers."""
 
     ended_within: Annotated[
-        int, Meta(ge=0, le=31_536_000, description="Seconds; ended ones before are left out.")
+        int,
+        Meta(ge=0, le=31_536_000, description="Seconds. Workers that ended before are left out."),
     ] = 86_400
 
 
 async def who_asks(visit: PageRequest, _: Nothing) -> Me:
-    """For whoever wants to know what they may do."""
+    """Return the current user and role."""
     entry = visit.entry
     if entry is None:  # the gate lets nobody through to here
         message = "nobody asks"
@@ -233,14 +234,20 @@ async def doctor(visit: PageRequest, _: Nothing) -> Sequence[Finding]:
 
 
 STATS = (
-    Endpoint(method="GET", path="/me", answer=who_asks, told=Me, title="Who asks, and their role"),
+    Endpoint(
+        method="GET",
+        path="/me",
+        answer=who_asks,
+        told=Me,
+        title="Show the current user and their role",
+    ),
     Endpoint(
         method="GET",
         path="/snapshot",
         answer=snapshot,
         asked=SnapshotQuery,
         told=SnapshotBody,
-        title="A list of jobs for each state, and the schedules",
+        title="List some jobs of each state, and the schedules",
         heavy=True,
     ),
     Endpoint(
@@ -249,7 +256,7 @@ STATS = (
         answer=counts,
         asked=Names,
         told=Sequence[QueueCounts],
-        title="How many jobs of each queue are where, to ten thousand each",
+        title="Count the jobs of each queue by state, up to 10,000 each",
         heavy=True,
     ),
     Endpoint(
@@ -258,7 +265,7 @@ STATS = (
         answer=series,
         asked=SeriesQuery,
         told=Series,
-        title="Throughput, waits and runs over time",
+        title="Show throughput, wait and run times over time",
         heavy=True,
     ),
     Endpoint(
@@ -267,7 +274,7 @@ STATS = (
         answer=activity,
         asked=ActivityQuery,
         told=Sequence[Activity],
-        title="Outcomes, waits and runs of each task or queue",
+        title="Show outcomes, wait and run times by task or queue",
         heavy=True,
     ),
     Endpoint(
@@ -276,7 +283,7 @@ STATS = (
         answer=errors,
         asked=ErrorQuery,
         told=ErrorLook,
-        title="Failed jobs by exception and place, the most recent first",
+        title="List failed jobs grouped by exception and place, latest first",
         heavy=True,
     ),
     Endpoint(
@@ -285,7 +292,7 @@ STATS = (
         answer=workers,
         asked=WorkerQuery,
         told=Sequence[WorkerRecord],
-        title="Workers that live, and those that have ended lately",
+        title="List workers that are live or ended recently",
     ),
     Endpoint(
         method="GET",
@@ -293,7 +300,7 @@ STATS = (
         answer=tasks,
         asked=Names,
         told=Sequence[str],
-        title="Names of tasks that this process or the workers know",
+        title="List the tasks of this process and of the workers",
     ),
     Endpoint(
         method="GET",
@@ -301,17 +308,21 @@ STATS = (
         answer=audits,
         asked=AuditQuery,
         told=Sequence[AuditRecord],
-        title="Who ordered what, the newest first",
+        title="List the audit log, newest first",
     ),
     Endpoint(
-        method="GET", path="/storage", answer=storage, told=StorageReport, title="The storage"
+        method="GET",
+        path="/storage",
+        answer=storage,
+        told=StorageReport,
+        title="Describe the storage",
     ),
     Endpoint(
         method="GET",
         path="/plugins",
         answer=plugins,
         told=Sequence[PluginReport],
-        title="Plugins of this process",
+        title="List the plugins of this process",
     ),
     Endpoint(
         method="POST",
@@ -319,7 +330,7 @@ STATS = (
         answer=doctor,
         told=Sequence[Finding],
         role=Role.OPERATOR,
-        title="Check the storage, the workers and what waits",
+        title="Check the storage, the workers and waiting jobs",
         heavy=True,
     ),
 )

@@ -5,7 +5,7 @@
 const switches = () => document.querySelectorAll("[data-live]");
 const outage = document.getElementById("outage");
 const parts = [...new Set([...document.querySelectorAll("[data-part]")].map((part) => part.dataset.part))];
-const WORDS = { on: "Live", off: "Paused", lost: "Reconnecting…", wait: "Connecting…", out: "Signed out" };
+const WORDS = { on: "Live", off: "Paused", lost: "Reconnecting…", wait: "Connecting…", out: "Logged out" };
 const SLOWEST = 30_000;
 
 let source = null;
@@ -27,7 +27,7 @@ function show(state) {
     button.dataset.live = state;
     button.setAttribute("aria-pressed", String(wanted));
     button.querySelector("span").textContent = WORDS[state];
-    button.title = wanted ? "Stop updating this page (l)" : "Update this page as things happen (l)";
+    button.title = wanted ? "Pause live updates (l)" : "Resume live updates (l)";
   }
 }
 

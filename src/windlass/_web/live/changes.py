@@ -177,7 +177,7 @@ class LiveChanges:
                         allowed = await still()
                     except Exception:
                         # The browser asks again, and is then told what is wrong.
-                        log.exception("the dashboard could not ask who reads a stream")
+                        log.exception("the dashboard could not check the user of a live stream")
                         return
                     if not allowed:
                         yield "event: out\ndata: session\n\n"
@@ -259,7 +259,7 @@ class LiveChanges:
             return
         except Exception:
             # One part that cannot be looked at must not silence the others for good.
-            log.exception("the dashboard could not look for changes")
+            log.exception("the dashboard could not check for changes")
             return
         if self._down:
             self._down = False

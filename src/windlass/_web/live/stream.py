@@ -20,16 +20,15 @@ __all__ = ["asset", "live"]
 _OWN = PageError(
     429,
     "too_many_own_streams",
-    "Many of your pages are open",
-    "This page does not update by itself for now. Close some of the others, or reload it to see "
-    "what is new.",
+    "Too many of your pages are open",
+    "This page has no live updates for now. Close other pages, or reload this one.",
     retry_after=RETRY_AFTER_SECONDS,
 )
 _FULL = PageError(
     503,
     "too_many_streams",
     "Too many pages are open",
-    "This page does not update by itself for now; reload it to see what is new.",
+    "This page has no live updates for now. Reload it to see changes.",
     retry_after=RETRY_AFTER_SECONDS,
 )
 

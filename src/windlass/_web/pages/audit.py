@@ -79,7 +79,7 @@ def _number(text: str) -> int | None:
     if not text:
         return None
     if not text.isdecimal() or len(text) > 18:
-        message = f"before is the number of a record, got {text[:40]!r}"
+        message = f"before must be the number of an entry, got {text[:40]!r}"
         raise InvalidArgument(message)
     return int(text)
 

@@ -136,7 +136,7 @@ def _back(visit: PageRequest) -> str:
 def _those(visit: PageRequest, matching: JobFilter) -> str:
     scope = ErrorScope.of(visit)
     said = [
-        f"All that failed with {matching.error}",
+        f"All jobs that failed with {matching.error}",
         f"in {matching.frame}" if matching.frame else "",
         f"on queue {scope.queue}" if scope.queue else "",
         f"of task {scope.task}" if scope.task else "",
@@ -157,7 +157,7 @@ async def _until(visit: PageRequest, now: datetime) -> datetime:
     try:
         return datetime.fromisoformat((await visit.form()).get("until", "")).astimezone(UTC)
     except (ValueError, OverflowError):  # the latter: beyond the calendar
-        message = "this form does not say which jobs it is about; go back and try again"
+        message = "this form does not name its jobs; go back and try again"
         raise InvalidArgument(message) from None
 
 
@@ -190,24 +190,25 @@ def _order(
 def _told(report: BulkReport, verb: str) -> str:
     jobs = f"{report.done:,} job{'' if report.done == 1 else 's'} {verb}."
     if report.conflicts:
-        jobs += f" {report.conflicts:,} stay: other jobs hold their keys."
+        jobs += f" {report.conflicts:,} not changed: other jobs hold their unique keys."
     if report.skipped:
-        jobs += f" {report.skipped:,} had moved on."
+        jobs += f" {report.skipped:,} skipped because their state had changed."
     if report.matched >= _MOST:
-        jobs += " There may be more: order it again."
+        jobs += " There may be more: repeat it for the rest."
     return jobs
 
 
 REQUEUE = _order(
     "Requeue",
     Requeue(),
-    sentence="They wait again, ready now, with a fresh budget of attempts.",
+    sentence="They run again with all attempts, ready at once.",
     told="requeued",
 )
 DISCARD = _order(
     "Discard",
     Discard("discarded with its group of errors"),
-    sentence="They are given up, and kept to look at for as long as failed ones are.",
+    sentence="Marks these failures as done. You can still requeue the jobs until their retention "
+    "ends.",
     told="discarded",
     danger=True,
 )

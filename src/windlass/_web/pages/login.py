@@ -41,7 +41,7 @@ async def login(visit: PageRequest) -> Response:
     door.attempts.failed(address, name)  # until it is known to be right
     person = await door.credentials.check(name, form.get("password", ""))
     if person is None:
-        wrong = "This name and password do not fit together."
+        wrong = "Wrong name or password."
         return visit.render_plain(
             "login.html", code=401, wanted=wanted, wrong=wrong, name=name, wait=0
         )
@@ -89,7 +89,7 @@ async def logout(visit: PageRequest) -> Response:
     """Nothing opens with the old cookie afterwards."""
     door = _own_door(visit)
     if door is None:
-        message = "the application around this dashboard let you in; log out there"
+        message = "the application that serves this dashboard logged you in; log out there"
         raise InvalidArgument(message)
     response = visit.go("/")
     door.let_out(visit.request, response)

@@ -15,7 +15,7 @@ from windlass._web.request import PageRequest
 __all__ = ["plugins"]
 
 _OWN = "windlass"
-_AROUND = {None: "none", "own": "around its own jobs", "all": "around every job"}
+_AROUND = {None: "no", "own": "around its own jobs", "all": "around every job"}
 
 
 class PluginCard(msgspec.Struct, frozen=True):
@@ -25,12 +25,12 @@ class PluginCard(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """What it is."""
+        """Return its description."""
         return " ".join(self.report.documentation.split())
 
     @property
     def own(self) -> bool:
-        """Whether it is Windlass itself, which brings its chores like anybody else."""
+        """Tell whether it is the plugin of Windlass itself, which adds its chores."""
         return self.report.name == _OWN
 
     @property
@@ -53,9 +53,9 @@ async def plugins(visit: PageRequest) -> Response:
 
 def _granted(grants: Grants) -> Iterator[tuple[str, str]]:
     said = {name: getattr(grants, name) for name in ("tasks", "schedules", "chores")}
-    yield "May bring", ", ".join(name for name, given in said.items() if given) or "nothing"
+    yield "May add", ", ".join(name for name, given in said.items() if given) or "nothing"
     yield "Queues", ", ".join(grants.queues) or "none"
     most = grants.max_running
-    yield "Running at once", "no bound" if most is None else f"{most:,} in the whole cluster"
+    yield "Max running", "no limit" if most is None else f"{most:,} over all workers"
     yield "Middleware", _AROUND[grants.middleware]
     yield "Services", ", ".join(grants.services) or "none"

@@ -56,25 +56,29 @@ class WorkerListRow(msgspec.Struct, frozen=True):
             case Standing.LIVE:
                 return ""
             case Standing.QUIET:
-                return "it was told to take nothing new; what it runs goes on"
+                return "it takes no new jobs; running jobs finish"
             case Standing.STOPPING:
-                return "it was told to stop, and leaves when what it runs has ended"
+                return "it takes no new jobs and stops when its running jobs have finished"
             case Standing.SILENT:
-                return f"not heard of within its lease of {lease}; others take over what it holds"
+                return (
+                    f"no heartbeat within its lease of {lease}; other workers will take over its "
+                    f"jobs"
+                )
             case Standing.DEAD:
                 return (
-                    f"it went without a word, or was not heard of within its lease of {lease}; "
-                    f"what it ran went to others"
+                    f"its process ended, or it sent no heartbeat within its lease of {lease}; "
+                    f"other workers took over its jobs"
                 )
             case Standing.GONE:
-                return "it stopped, and said so"
+                return "it stopped"
 
     @property
-    def orders(self) -> Sequence[str]:
-        """What can be asked of it now, also if it hears of it later."""
+    def actions(self) -> Sequence[tuple[str, str]]:
+        """List what an operator can ask of it, each with its label."""
         if not self.works or self.record.duty is Duty.STOP:
             return ()
-        return ("resume" if self.record.duty is Duty.QUIET else "quiet", "stop")
+        quiet = self.record.duty is Duty.QUIET
+        return (("resume", "Resume") if quiet else ("quiet", "Pause"), ("stop", "Stop"))
 
     @property
     def lived(self) -> timedelta:
@@ -116,13 +120,13 @@ async def read_live_state(admin: Admin) -> object:
 
 
 async def worker(visit: PageRequest) -> Response:
-    """One of them: what it runs, and what it could."""
+    """Show one worker with its running and latest jobs."""
     wanted = visit.needed("worker")
     now = await visit.admin.storage.now()
     known = await visit.admin.workers.list()
     record = next((one for one in known if one.start.id == wanted), None)
     if record is None:
-        notice = f"No worker {wanted} is known: those that ended are forgotten after a while."
+        notice = f"Worker {wanted} is not stored. Ended workers are deleted after a while."
         return visit.go("/workers", notice=notice, bad=True)
     row = WorkerListRow(record, now)
     running = JobFilter(states=[State.RUNNING], worker=wanted)
@@ -196,24 +200,24 @@ def _order(
 
 
 QUIET = _order(
-    "Quiet",
-    sentence="It takes nothing new; what it runs goes on. It stays, and Resume lets it go on. It "
-    "hears of this with its next heartbeat, within seconds.",
-    told="Worker {worker} is asked to take nothing new.",
+    "Pause",
+    sentence="It takes no new jobs until you resume it. Running jobs finish. Its next heartbeat "
+    "delivers the request, within seconds.",
+    told="Asked worker {worker} to take no new jobs.",
     act=lambda admin, worker: admin.workers.quiet(worker),
 )
 RESUME = _order(
     "Resume",
-    sentence="It takes jobs again, from its next heartbeat on.",
-    told="Worker {worker} is asked to go on.",
+    sentence="It takes jobs again from its next heartbeat on.",
+    told="Asked worker {worker} to take jobs again.",
     act=lambda admin, worker: admin.workers.resume(worker),
 )
 STOP = _order(
     "Stop",
-    sentence="It takes nothing new and leaves once what it runs has ended; what takes longer than "
-    "its grace period is interrupted and given back with its attempt. It cannot be taken back. "
-    "What keeps its process alive, such as systemd or Kubernetes, may start another.",
-    told="Worker {worker} is asked to stop.",
+    sentence="It takes no new jobs and stops when its running jobs have finished. Jobs that take "
+    "longer than its grace period are interrupted and released without using an attempt. This "
+    "cannot be undone. systemd or Kubernetes may start another worker.",
+    told="Asked worker {worker} to stop.",
     act=lambda admin, worker: admin.workers.stop(worker),
     danger=True,
 )

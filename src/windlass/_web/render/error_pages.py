@@ -65,114 +65,112 @@ class PageError(msgspec.Struct, frozen=True):
 
 NOT_FOUND = PageError(404, "not_found", "No such page", "There is nothing at this address.")
 METHOD_NOT_ALLOWED = PageError(
-    405, "method", "Not like this", "This address does not take such a request."
+    405, "method", "Method not allowed", "This address does not accept this method."
 )
 UNAUTHENTICATED = PageError(401, "unauthenticated", "Log in first", "You are not logged in.")
 CROSS_SITE = PageError(
     403,
     "cross_site",
-    "This came from somewhere else",
-    "The request did not come from a page of this dashboard, so nothing was done. "
+    "Request from another site",
+    "The request did not come from a page of this dashboard, so nothing was changed. "
     "Go back, reload the page and try again.",
 )
 STALE_FORM = PageError(
     403,
     "stale_form",
-    "This form is too old",
-    "You have logged in anew since this page was opened, so nothing was done. "
+    "This page is out of date",
+    "You logged in again after this page was opened, so nothing was changed. "
     "Go back, reload the page and try again.",
 )
 MISSING_TOKEN = PageError(
     403,
     "token_missing",
-    "A token is missing",
-    "A request that changes something needs the header X-Windlass-Token, with the token that "
-    "GET /api/v1/me answers, unless it comes with `Authorization: Bearer …`: browsers add all "
-    "other credentials by themselves, and another site could make them do so.",
+    "Token missing",
+    "A request that changes something needs the header X-Windlass-Token, with the token from "
+    "GET /api/v1/me, or `Authorization: Bearer …`. This protects against requests from other "
+    "sites, because browsers add all other credentials themselves.",
 )
 WRONG_HOST = PageError(400, "host", "Wrong host", "This dashboard is not served under that name.")
-URL_TOO_LONG = PageError(414, "too_long", "Too long", "This address is too long to be one of ours.")
+URL_TOO_LONG = PageError(414, "too_long", "Address too long", "This address is too long.")
 HEADERS_TOO_LARGE = PageError(
-    431, "large_head", "Too much at once", "The head of this request is too large."
+    431, "large_head", "Headers too large", "The headers of this request are too large."
 )
 CONFLICTING_LENGTHS = PageError(
-    400, "two_lengths", "Not like this", "This request says in two ways how long it is."
+    400, "two_lengths", "Two lengths", "Both Content-Length and Transfer-Encoding are set."
 )
 CLIENT_DISCONNECTED = PageError(
-    400, "broken_off", "Broken off", "The request did not come to its end."
+    400, "broken_off", "Request aborted", "The request ended before it was complete."
 )
 BUSY = PageError(
     503,
     "busy",
-    "Many pages are being made",
-    "So that the workers keep the storage to themselves, only a few pages are made at a "
-    "time. This one comes by itself in a moment.",
+    "The dashboard is busy",
+    "Only a few pages are built at a time, so that workers can use the storage. This page loads "
+    "again in a moment.",
     retry_after=2,
 )
 TOO_MANY_READS = PageError(
     429,
     "too_many_reads",
-    "Several of your pages are being made",
-    "So that one person does not take the storage from the others, only a few pages are made "
-    "for each at a time. This one comes by itself in a moment.",
+    "Too many of your pages are loading",
+    "Only a few pages are built for each user at a time. This page loads again in a moment.",
     retry_after=2,
 )
 TOO_SLOW = PageError(
     503,
     "slow",
-    "This takes too long",
-    "The storage has not answered in time, so the question was given up. Jobs go on as ever. This "
-    "page tries again by itself; a narrower filter may help.",
+    "The storage is too slow",
+    "The storage did not answer in time. Jobs are not affected. This page loads again in a "
+    "moment; a narrower filter may help.",
     retry_after=5,
 )
 STORAGE_UNAVAILABLE = PageError(
     503,
     "storage_unavailable",
     "The storage cannot be reached",
-    "Workers run on with the jobs that they have, and store the outcomes when it is back. "
-    "This page comes back by itself as soon as the storage does.",
+    "Workers continue with their running jobs, and store the outcomes when the storage is back. "
+    "This page reconnects automatically.",
     retry_after=5,
 )
 STORAGE_REPLACED = PageError(
     503,
     "storage_replaced",
-    "The database has been moved or replaced",
-    "The file that this dashboard opened is not in its place any more. It comes back by itself if "
-    "the file does. If another one is there now, restart the process that serves this page.",
+    "The database was moved or replaced",
+    "The file that this dashboard opened is missing. Put it back and this page reconnects. If a "
+    "new file is there, restart the process that serves this page.",
     retry_after=5,
 )
 INTERNAL_ERROR = PageError(
     500,
     "error",
-    "Something went wrong here",
-    "It is our mistake, not yours. The log of the process that serves this page says more.",
+    "Internal error",
+    "This is an error of Windlass. The log of the process that serves this page has details.",
 )
 
 
 def too_many_actions(wait: int) -> PageError:
-    """For somebody whose orders come faster than they may; ``wait``: seconds."""
+    """Build the error for a user who acts too often; ``wait``: seconds."""
     sentence = (
-        f"So many orders came in such a short time that this one was not carried out. Send it "
-        f"again in {wait} s. For many jobs there is one order for all that match."
+        f"You sent too many actions in a short time, so this one was not carried out. Send it "
+        f"again in {wait} s. To change many jobs, use one action on all that match."
     )
-    return PageError(429, "too_fast", "One after the other", sentence, retry_after=wait)
+    return PageError(429, "too_fast", "Too many actions", sentence, retry_after=wait)
 
 
 def _guessed(wait: int) -> PageError:
     sentence = (
-        f"Too many wrong tokens came from this address. Look whether yours is the right one, and "
-        f"try again in {wait} s."
+        f"Too many wrong tokens came from this address. Check yours, and try again in {wait} s."
     )
     return PageError(429, "too_many_guesses", "Too many wrong tokens", sentence, retry_after=wait)
 
 
 def page_error_of(error: Exception) -> PageError:
-    """How an error is told. What nobody expected is logged, and told without its words."""
+    """Return the page for an error. An unexpected one is logged, and its text is not shown."""
     match error:
         case RequestTooLarge():
-            return PageError(413, "too_large", "Too large", str(error))
+            return PageError(413, "too_large", "Request too large", str(error))
         case RequestTooSlow():
-            return PageError(408, "too_slow", "Too slow", str(error))
+            return PageError(408, "too_slow", "Request too slow", str(error))
         case ClientDisconnect():
             return CLIENT_DISCONNECTED  # nobody is there to read it
         case TooManyReads():
@@ -180,7 +178,7 @@ def page_error_of(error: Exception) -> PageError:
         case TooManyLoginAttempts():
             return _guessed(math.ceil(error.wait))
         case PageTimeout():
-            log.warning("the dashboard gave up a page: the storage did not answer in time")
+            log.warning("a page of the dashboard timed out: the storage did not answer in time")
             return TOO_SLOW
         case StorageReplaced():
             log.warning("the dashboard has lost its storage: %s", error)
@@ -196,18 +194,18 @@ def page_error_of(error: Exception) -> PageError:
 
 
 def _of_the_question(error: WindlassError) -> PageError | None:
-    """What is wrong with what was asked; None: nothing."""
+    """Return the page for an error of the request; None for any other error."""
     match error:
         case AmbiguousId():
-            title = "Several jobs look like this"
-            sentence = f"Several jobs may be meant by {error.job_id}. Take the whole id of one."
+            title = "Several jobs match"
+            sentence = f"Several jobs match {error.job_id}. Choose one by its whole id."
             return PageError(409, "ambiguous", title, sentence, candidates=error.candidates)
         case _ if isinstance(error, _MISSING):
-            return PageError(404, "not_found", "Not here", str(error))
+            return PageError(404, "not_found", "Not found", str(error))
         case _ if isinstance(error, _CONFLICT):
-            return PageError(409, "conflict", "Not any more", str(error))
+            return PageError(409, "conflict", "Not possible now", str(error))
         case _ if isinstance(error, _WRONG):
-            return PageError(400, "invalid", "That does not fit", str(error))
+            return PageError(400, "invalid", "Invalid value", str(error))
         case _:
             return None
 
@@ -224,7 +222,7 @@ def error_response(visit: PageRequest, failure: PageError, *, as_json: bool) -> 
 
 
 def _problem(visit: PageRequest, failure: PageError) -> Response:
-    """For programs, who are told apart what is no request at all and what does not fit."""
+    """Render it for programs. They get another code for a value that does not fit."""
     code = _UNFIT if failure.word == "invalid" else failure.code
     told = Problem(
         title=failure.title,

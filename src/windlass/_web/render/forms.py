@@ -72,23 +72,23 @@ def page_path(path: str, **query: str) -> str:
 
 
 def parse_count(text: str, what: str) -> int:
-    """A whole number as somebody typed it."""
+    """Read a whole number from a form."""
     try:
         return int(text.replace(",", ""))
     except ValueError:
-        message = f"{what} is a whole number such as 5, got {text!r}"
+        message = f"{what} must be a whole number such as 5, got {text!r}"
         raise InvalidArgument(message) from None
 
 
 def parse_instant(text: str, what: str) -> datetime | None:
-    """An instant as somebody typed it, in UTC unless it says otherwise; None: nothing."""
+    """Read an instant from a form, in UTC unless it has an offset; None if it is empty."""
     if not text.strip():
         return None
     try:
         found = datetime.fromisoformat(text.strip())
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError):  # the latter: its offset leads beyond the calendar
-        message = f"{what} is an instant such as 2030-12-24 08:00, got {text!r}"
+        message = f"{what} must be a time such as 2030-12-24 08:00, got {text!r}"
         raise InvalidArgument(message) from None
 
 

@@ -57,6 +57,6 @@ def _number(text: str, word: str) -> int:
     if not text:
         return 1
     if not text.isascii() or not text.isdigit() or len(text) > 18 or int(text) == 0:
-        message = f"{word} is the number of a page of this list, from 1, got {text[:40]!r}"
+        message = f"{word} must be the number of a page, from 1, got {text[:40]!r}"
         raise InvalidArgument(message)
     return int(text)

@@ -55,7 +55,7 @@ def read_line(line: str) -> Credential:
         message = f"dashboard_auth takes lines of NAME:ROLE:HASH; {_MAKE}"
         raise ConfigError(message)
     if not _SCRYPT.fullmatch(hashed) and not _SHA256.fullmatch(hashed):
-        message = f"dashboard_auth: what stands after {name}:{role}: is no hash of ours; {_MAKE}"
+        message = f"dashboard_auth: the text after {name}:{role}: is not a valid hash; {_MAKE}"
         raise ConfigError(message)
     return Credential(Person(name, parse_role(role)), hashed)
 
@@ -79,7 +79,7 @@ class Credentials:
         known = [read_line(line) for line in lines]
         self._known = {one.person.name: one for one in known}
         if len(self._known) < len(known):
-            message = "dashboard_auth names somebody twice: leave one line for each name"
+            message = "dashboard_auth has a name twice: keep one line for each name"
             raise ConfigError(message)
         self._has_passwords = any(not one.is_token for one in known)
         self._checking = asyncio.Semaphore(_AT_ONCE)

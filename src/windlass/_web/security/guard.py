@@ -145,10 +145,10 @@ class RouteGuard:
 
     def _too_little(self, needed: Role) -> PageError:
         if self._dashboard.read_only:
-            sentence = "This dashboard was started to be looked at: it changes nothing."
+            sentence = "This dashboard is read-only."
             return PageError(403, "read_only", "Read-only", sentence)
-        sentence = f"This takes the role {needed}. Ask whoever runs this dashboard for it."
-        return PageError(403, "role", "Not for your role", sentence)
+        sentence = f"This needs the role {needed}. Ask the administrator of this dashboard for it."
+        return PageError(403, "role", "Not allowed for your role", sentence)
 
     def _refuse(self, visit: PageRequest, failure: PageError) -> Response:
         # What asks for a part of a page puts no page of its own into it.

@@ -72,7 +72,7 @@ class SecurityHeaders:
             # Not even the page that says so could be made. The host's own would lack the headers,
             # and may show more than a stranger should see.
             log.exception("the dashboard could not answer")
-            words = "Something went wrong here. The log of this process says more."
+            words = "Internal error. The log of this process has details."
             await PlainTextResponse(words, status_code=500)(scope, receive, sending)
 
 

@@ -12,7 +12,7 @@ __all__ = ["Person", "Role", "parse_role"]
 
 
 class Role(StrEnum):
-    """Each may do what those before it may."""
+    """A role. Each includes the permissions of those before it."""
 
     VIEWER = "viewer"
     """Reads."""

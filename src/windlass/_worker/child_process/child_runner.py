@@ -236,8 +236,8 @@ class ChildRunner:
         options = call.options
         if options.connection is not None:
             message = (
-                "ctx.enqueue(...) goes through the worker, which has no connection of yours. In a "
-                "child process use task.options(connection=...).enqueue(...)"
+                "ctx.enqueue(...) goes through the worker, which does not have your connection. In "
+                "a child process use task.options(connection=...).enqueue(...)"
             )
             raise InvalidArgument(message)
         said = {k: v for k, v in msgspec.structs.asdict(options).items() if v is not None}
@@ -286,6 +286,6 @@ class _ChildContextHost(ContextHost):
 
 
 _NO_FINISH = (
-    "ctx.finish(connection=...) does not work in a child process: the claim is its worker's. "
-    'Leave run_in="process" out for this task, or return the result and write your rows before'
+    "ctx.finish(connection=...) does not work in a child process: the worker holds the claim. "
+    'Leave run_in="process" out for this task, or write your rows first and return the result'
 )

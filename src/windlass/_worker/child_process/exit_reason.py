@@ -14,8 +14,8 @@ _HINTS = {  # by name: clients on systems without these signals import this, too
     "SIGSEGV": " (a crash in native code)",
     "SIGBUS": " (a crash in native code)",
     "SIGILL": " (a crash in native code)",
-    "SIGABRT": " (native code gave up)",
-    "SIGKILL": " (out of memory, or somebody's kill -9)",
+    "SIGABRT": " (native code aborted)",
+    "SIGKILL": " (out of memory, or kill -9)",
 }
 
 
@@ -60,11 +60,11 @@ class ExitReason(msgspec.Struct, frozen=True, kw_only=True):
     def words(self) -> str:
         """One sentence, without its end."""
         if self.limit is not None:
-            said = f"was ended because it used more than child_memory_limit={self.limit} MiB"
+            said = f"was killed because it used more than child_memory_limit={self.limit} MiB"
         elif self.silent:
-            said = "closed the line to its worker, and was ended"
+            said = "closed the connection to its worker and was killed"
         elif self.code is None:
-            said = "has ended (its exit code was collected by somebody else)"
+            said = "has ended (other code collected its exit code)"
         elif self.code < 0:
             name = _name(-self.code)
             said = f"was killed by {name}{_HINTS.get(name, '')}"

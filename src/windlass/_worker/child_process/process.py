@@ -257,7 +257,7 @@ class ChildProcess:
         except (asyncio.IncompleteReadError, OSError):
             pass  # it has ended, or is about to
         except Exception:
-            log.exception("a child process says what cannot be understood; it is ended")
+            log.exception("a child process sent an unreadable message and is killed")
         if self._alive and not self._doomed:
             self._loop.call_later(_LAST_WORDS, self._fell_silent)
 
@@ -273,7 +273,7 @@ class ChildProcess:
                 self._ready.set_result(None)
             case protocol.StartFailed(text):
                 if self._ready.done():
-                    log.error("a child process did not end in order: %s", text)
+                    log.error("a child process did not stop cleanly: %s", text)
                 else:
                     self._ready.set_exception(ChildNotStarted(text))
             case protocol.ProgressUpdate(progress) if self._job is not None:

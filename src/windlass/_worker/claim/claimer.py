@@ -135,7 +135,7 @@ class Claimer:
                     raise
                 except Exception as error:  # noqa: BLE001 -- an outage is waited out
                     if not failing:
-                        log.warning("cannot claim jobs, trying on: %s", error)
+                        log.warning("cannot claim jobs, retrying: %s", error)
                     failing = True
                     await self._wait_out(pause * (0.5 + self._settings.chance()))
                     pause = min(pause * 2, _LONGEST_WAIT)
@@ -336,7 +336,7 @@ class Claimer:
         ]
         given = await self._release(jobs, by)
         if given:
-            log.info("gave back %d claims whose answer was lost", given)
+            log.info("released %d claims whose answer was lost", given)
 
     async def _release(self, jobs: Sequence[ClaimedJob], worker: str) -> int:
         """Give back what was never run here, which is as suspect as before; how many."""

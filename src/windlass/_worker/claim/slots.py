@@ -76,8 +76,8 @@ class Slots:
         full = self.free == 0
         log.log(
             logging.ERROR if full else logging.WARNING,
-            "job %s (%s) was told to end and goes on; it keeps its slot until it does%s. Let it "
-            "look at ctx.cancelled or give its calls timeouts of their own",
+            "job %s (%s) was asked to stop and is still running; it keeps its slot until it "
+            "ends%s. Check ctx.cancelled in the handler, or give its calls timeouts",
             job.claim.job,
             job.task,
             ", and no slot is free: this worker takes no more jobs" if full else "",

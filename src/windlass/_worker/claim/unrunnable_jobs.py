@@ -72,7 +72,7 @@ class UnrunnableJobs:
         try:
             others = await self._look_around()
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 -- the run must end
-            log.debug("cannot ask who else works here: %s", error)
+            log.debug("cannot list the other workers: %s", error)
             return misfit
         mine = self._identity.signatures.get(job.task)
         if any(_may_run(other, job, mine) for other in others):
@@ -106,7 +106,7 @@ class UnrunnableJobs:
         self._told.add(job.task)
         log.warning(
             "this worker has no task %r (it has: %s). Import its module or list it in "
-            "imports=[…]; jobs of it %s",
+            "imports=[…]; jobs of this task %s",
             job.task,
             ", ".join(self._tasks.names) or "none",
             _fate(policy, policy.missing_for),

@@ -80,7 +80,7 @@ class Decisions:
         except BaseException as error:
             log.exception(
                 "the rules of task %s raised when job %s ended; correct them (its backoff, for "
-                "example), then requeue what failed",
+                "example), then requeue the failed jobs",
                 job.task,
                 job.claim.job,
             )
@@ -132,12 +132,12 @@ class Throttles:
         """The outcome with a wait that makes sense."""
         if outcome.odd:
             taken = f"{outcome.after.total_seconds():g} s"
-            self._warn(job, f"a wait that makes no sense ({outcome.odd}); {taken} are taken for it")
+            self._warn(job, f"an invalid wait ({outcome.odd}); using {taken} instead")
         if outcome.after <= self._most:
             return outcome
         said, most = outcome.after.total_seconds(), self._most.total_seconds()
         self._warn(
-            job, f"a wait of {said:g} s, more than max_throttle allows; {most:g} s are taken"
+            job, f"a wait of {said:g} s, more than max_throttle allows; using {most:g} s instead"
         )
         return msgspec.structs.replace(outcome, after=self._most)
 
@@ -146,8 +146,8 @@ class Throttles:
             return
         self._told.add(job.task)
         log.warning(
-            "task %s raised Throttled with %s. Check how it reads the other side's answer: "
-            "Retry-After may be seconds or a date. Logged once for each task.",
+            "task %s raised Throttled with %s. Check how it reads the response: Retry-After may "
+            "be seconds or a date. Logged once for each task.",
             job.task,
             what,
         )

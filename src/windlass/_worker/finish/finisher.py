@@ -162,7 +162,7 @@ class Finisher:
                     raise  # nothing can be stored any more, however long it is tried
                 except Exception as error:  # noqa: BLE001 -- whatever it is, outcomes must not be lost
                     if not self._failing:
-                        log.warning("outcomes cannot be stored yet, trying on: %s", error)
+                        log.warning("outcomes cannot be stored, retrying: %s", error)
                     self._failing = True
                     await self._wait_out(pause * (0.5 + self._chance()))
                     pause = min(pause * 2, _LONGEST_WAIT)
@@ -235,7 +235,7 @@ class Finisher:
                 stuck = worse
                 continue
             if told is not transition:
-                words = "the outcome of job %s cannot be stored as it is: %s"
+                words = "the outcome of job %s cannot be stored unchanged: %s"
                 log.error(words, job.claim.job, error)
             self._settle([ended], [(job, stored)], applied)
             return
@@ -276,7 +276,7 @@ class Finisher:
             counts[answer.verdict] += 1
             if answer.verdict is Verdict.REFUSED:
                 log.warning(
-                    "job %s claim %d: the claim was lost, its outcome (%s) is dropped",
+                    "job %s claim %d: the claim was lost, its outcome (%s) is not stored",
                     job.claim.job,
                     job.claim.number,
                     transition.verb,

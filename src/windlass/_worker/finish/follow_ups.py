@@ -52,7 +52,7 @@ class FailureJobs:
                 then = msgspec.structs.replace(then, on_failure=its_own)
         except Exception:
             # The on_failure job is stored all the same, but without one that follows it.
-            log.exception("job %s: what follows its on_failure job is not known", job.claim.job)
+            log.exception("job %s: cannot read on_failure of its on_failure job", job.claim.job)
         return msgspec.structs.replace(transition, then=then)
 
 

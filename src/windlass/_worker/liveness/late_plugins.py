@@ -55,7 +55,7 @@ class LatePluginWatcher:
         self._known |= new
         for queue in sorted(new.difference(self._served)):
             log.warning(
-                "tasks of queue %r came while this worker runs, and it serves %s: their jobs wait "
+                "a plugin added tasks of queue %r, and this worker serves %s: their jobs wait "
                 "until a worker of that queue starts, with --queue %s for example",
                 queue,
                 ", ".join(self._served),

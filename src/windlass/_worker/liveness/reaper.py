@@ -29,8 +29,8 @@ log = logging.getLogger("windlass")
 
 _CHUNK_SIZE = 200
 _KILLED = "its process has ended (killed or crashed)"
-_SILENT = "it has not been heard of for longer than its lease"
-_GONE = "it is gone, and left this job running"
+_SILENT = "it sent no heartbeat for longer than its lease"
+_GONE = "it has stopped and left this job running"
 _CAUSES_KEPT = 1000
 _Ended = tuple[ClaimedJob, Transition]
 
@@ -96,7 +96,7 @@ class Reaper:
             return
         for worker in await bury(others):
             self._remember(worker, why)
-            log.warning("worker %s is dead: %s; its jobs are given back", worker, why)
+            log.warning("worker %s is dead: %s; its jobs are released", worker, why)
             self._bus.publish(WorkerChanged(worker=worker, what="buried", detail=why))
 
     def _remember(self, worker: str, why: str) -> None:
@@ -170,10 +170,10 @@ class Reaper:
                 error = worse
                 continue
             if told is not end:
-                words = "the end of lost job %s cannot be stored as it is: %s"
+                words = "the end of lost job %s cannot be stored unchanged: %s"
                 log.error(words, job.claim.job, error)
             return self._tell([(job, stored)], applied)
-        log.error("lost job %s cannot be given back, trying on: %s", job.claim.job, error)
+        log.error("lost job %s cannot be released, retrying: %s", job.claim.job, error)
         return 0
 
     def _tell(self, lost: Sequence[_Ended], applied: Applied) -> int:

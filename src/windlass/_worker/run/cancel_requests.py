@@ -52,4 +52,4 @@ class CancelPoller:
             for claim in await self._storage.workers.cancel_requests(self._identity.id):
                 self._runner.stop(claim, StopCause.CANCEL)
         except StorageError as error:
-            log.debug("cannot look for cancel requests now: %s", error)
+            log.debug("cannot read cancel requests: %s", error)

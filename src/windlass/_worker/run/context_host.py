@@ -74,9 +74,9 @@ class WorkerContextHost:
         self._waiting.add(job.task)
         log.warning(
             "job %s (%s) waits for the result of job %s, and no slot of this worker is free: if no "
-            "other worker takes that one, both wait for ever. Let the handler end and continue in "
-            "a job that the other one enqueues, or give that queue its own slots. Logged once for "
-            "each task.",
+            "other worker runs that job, both wait forever. End the handler and continue in a job "
+            "that the other one enqueues, or give that queue its own slots. Logged once for each "
+            "task.",
             job.claim.job,
             job.task,
             other,

@@ -78,8 +78,8 @@ class RunLogBuffer(msgspec.Struct):
         """The last word of a run that had too many."""
         if self.dropped and self.last is not None:
             text = (
-                f"… {self.dropped:,} more line{'' if self.dropped == 1 else 's'} not kept: a run "
-                f"keeps at most {_LINES:,} lines and {_BYTES // 1024} KiB"
+                f"… {self.dropped:,} more line{'' if self.dropped == 1 else 's'} not stored: a run "
+                f"stores at most {_LINES:,} lines and {_BYTES // 1024} KiB"
             )
             self.waiting.append(LogLine(self.last.at, logging.WARNING, text))
             self.dropped, self.last = 0, None
@@ -230,7 +230,7 @@ class LogCollector:
 
     def _failed(self, error: Exception, chunks: list[LogChunk]) -> None:
         if not self._failing:
-            log.warning("log lines of jobs cannot be stored yet, trying on: %s", error)
+            log.warning("log lines of jobs cannot be stored, retrying: %s", error)
         self._failing = True
         while sum(len(chunk.lines) for chunk in chunks) > _HELD:
             chunks = chunks[1:]

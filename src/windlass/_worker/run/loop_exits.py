@@ -112,7 +112,7 @@ class LoopExits:
         level = logging.DEBUG if what in self._told else logging.ERROR
         if len(self._told) < _NAMED:
             self._told.add(what)
-        log.log(level, "the event loop was ended and is resumed: %s. Remove that call", words)
+        log.log(level, "the event loop was stopped and is resumed: %s. Remove that call", words)
 
 
 class UnreferencedTasks:

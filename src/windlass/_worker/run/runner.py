@@ -252,7 +252,7 @@ class Runner:
             self._ended.add(RunEnded(job, outcome, note))
         except Exception:
             # The next heartbeat finds the claim, and it is given back.
-            log.exception("job %s: the end of its run could not be noted", job.claim.job)
+            log.exception("job %s: the end of its run could not be recorded", job.claim.job)
         self.active.pop(job.claim, None)
         self.bodies.pop(job.claim, None)
         if parts is None:

@@ -91,14 +91,14 @@ class FinishInTransaction:
     def _begin(self, job: ClaimedJob, result: object) -> Transition:
         if self._storage.transactions is None and not self._isolated:
             message = (
-                f"ctx.finish(connection=...) writes the job's success into a PostgreSQL "
-                f"transaction of yours, and this job is in {self._storage.describe()}. Use "
-                f"postgresql:// for jobs, in the same database; or return the result, and let "
-                f"the handler be safe to repeat."
+                f"ctx.finish(connection=...) writes the job's success into your PostgreSQL "
+                f"transaction, and this job is in {self._storage.describe()}. Use postgresql:// "
+                f"for jobs, in the same database; or return the result and make the handler safe "
+                f"to repeat."
             )
             raise ConfigError(message)
         if job.claim not in self._active:
-            raise ClaimLost(job.claim.job, "its time was up, or it was told to end, and it is over")
+            raise ClaimLost(job.claim.job, "the run is over: it timed out or was asked to stop")
         what = f"the result of {job.task}"
         task, limit = self._tasks[job.task], self._result_limit
         encoded = task.codec.encode_result(result, limit=limit, what=what)
@@ -123,7 +123,7 @@ class FinishInTransaction:
             if not isinstance(outcome, Succeeded):
                 log.warning(
                     "job %s was finished and committed by its handler, which then ended "
-                    "otherwise (%s): the success stands",
+                    "differently (%s): the job has succeeded",
                     run.job.claim.job,
                     getattr(getattr(outcome, "error", None), "kind", type(outcome).__name__),
                 )
@@ -152,11 +152,11 @@ class FinishInTransaction:
             except StorageReplaced:
                 return None
             except StorageError as error:
-                log.debug("cannot see yet what became of job %s: %s", run.job.claim.job, error)
+                log.debug("cannot read yet how job %s ended: %s", run.job.claim.job, error)
                 if not await _rest(pause, run):
                     return None
             except Exception:
-                log.exception("cannot see what became of job %s", run.job.claim.job)
+                log.exception("cannot read how job %s ended", run.job.claim.job)
                 return None
             if waited < _PATIENCE <= waited + pause:
                 log.warning(

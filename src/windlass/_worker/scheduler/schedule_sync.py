@@ -75,4 +75,4 @@ class Chores(Mapping[str, BoundChore]):
 
 async def _missing(name: str) -> str:
     plugin = name.partition(".")[0]
-    return f"failed: the worker that leads has no plugin {plugin!r}: install it in every worker"
+    return f"failed: the leading worker has no plugin {plugin!r}: install it in every worker"

@@ -218,8 +218,10 @@ class Scheduler:
                 )
             except Exception as error:
                 # Its own fault alone: a zone that is gone, a rule that counts past the calendar.
-                log.exception("schedule %s cannot tell its next slot", each.row.name)
-                state = msgspec.structs.replace(each.state, problem=f"cannot go on: {error}")
+                log.exception("cannot compute the next slot of schedule %s", each.row.name)
+                state = msgspec.structs.replace(
+                    each.state, problem=f"cannot compute its next slot: {error}"
+                )
                 moves.append(FireDecision(each, write_of(each, state, None)))
         return moves
 
@@ -298,7 +300,7 @@ class Scheduler:
         try:
             outcome = await chore()
         except StorageError as error:
-            log.warning("%s failed and is tried again at its next slot: %s", name, error)
+            log.warning("%s failed, retrying at its next slot: %s", name, error)
             return  # and cannot be told to the store either
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             # An exit would end the event loop, and with it the program around a worker.
@@ -309,7 +311,7 @@ class Scheduler:
         try:
             await self._tell(name, slot, outcome)
         except WindlassError as error:  # the storage, or somebody has deleted it meanwhile
-            log.debug("what %s did cannot be stored: %s", name, error)
+            log.debug("cannot store the outcome of %s: %s", name, error)
 
     async def _tell(self, name: str, slot: datetime, outcome: str) -> None:
         schedules = Schedules(self._store, self._storage.now, lambda _: ())
@@ -330,12 +332,12 @@ class Scheduler:
             return
         _, late = await asyncio.wait(names, timeout=_CHORES_END)
         for chore in late:
-            log.info("%s is still at work and is cancelled: its worker ends", names[chore])
+            log.info("%s is still running and is cancelled: its worker stops", names[chore])
             chore.cancel()
         if late:
             _, late = await asyncio.wait(late, timeout=_CHORES_UNWIND)
         for chore in late:
-            log.warning("%s does not end when it is cancelled, and is left behind", names[chore])
+            log.warning("%s did not end when it was cancelled and is abandoned", names[chore])
 
 
 def _is_cancelled() -> bool:

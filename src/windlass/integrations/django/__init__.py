@@ -65,8 +65,8 @@ def read_settings() -> Mapping[str, Any]:
     written = getattr(settings, "WINDLASS", None)
     if not isinstance(written, Mapping) or not {"APP", "URL"} & set(written):
         message = (
-            'settings.WINDLASS must say where jobs live: WINDLASS = {"URL": "sqlite:///jobs.db"}, '
-            'or which app it is: {"APP": "shop.jobs:app"}'
+            'settings.WINDLASS must name the storage: WINDLASS = {"URL": "sqlite:///jobs.db"}, '
+            'or the app: {"APP": "shop.jobs:app"}'
         )
         raise ConfigError(message)
     return written

@@ -79,7 +79,7 @@ def _app() -> Windlass | CheckMessage:
         discover()
         return get_app()
     except (AppNotFound, BrokenModule) as error:
-        hint = 'APP is where the app is: {"APP": "shop.jobs:app"}, or leave it out.'
+        hint = 'APP names the app: {"APP": "shop.jobs:app"}. Or leave it out.'
         return Error(f"WINDLASS['APP']: {error}", hint=hint, id="windlass.E003")
     except WindlassError as error:
         hint = "WINDLASS holds URL, APP and the settings of Windlass in capitals."
@@ -120,7 +120,7 @@ def _check_backends() -> Iterator[CheckMessage]:
     if packages == {"django.tasks"} and apps.is_installed("django_tasks"):
         yield Warning(
             "INSTALLED_APPS has 'django_tasks', and the backend is the one for django.tasks: tasks "
-            "made with `from django_tasks import task` are made, and told of, by django.tasks.",
+            "from `from django_tasks import task` get results and signals of django.tasks.",
             hint=f"Set BACKEND to '{_HERE}.django_tasks.WindlassBackend', or import task from "
             f"django.tasks and remove 'django_tasks' from INSTALLED_APPS.",
             id="windlass.W002",

@@ -120,13 +120,13 @@ def translate(error: BaseException, where: str) -> Exception:
     if _lacks_tls(error):
         return StorageRefused(
             f"PostgreSQL at {where} offers no TLS, and sslmode asks for it. Turn ssl on at the "
-            f"server; or, where the network is safe, say sslmode=prefer in the URL."
+            f"server; or, if the network is safe, put sslmode=prefer into the URL."
         )
     if isinstance(error, StatementTimeout):
         return StorageUnavailable(
             f"PostgreSQL at {where} did not answer within {error.seconds:g} s, and the statement "
-            f"was cancelled. It may have taken effect all the same. Look for locks and load on the "
-            f"server; where synchronous_standby_names is set, check that a standby is connected. "
+            f"was cancelled. It may have taken effect nevertheless. Look for locks and load on the "
+            f"server; if synchronous_standby_names is set, check that a standby is connected. "
             f"{MAY_BE_STORED}"
         )
     if error_meaning_of(error) is ErrorMeaning.LOST:
@@ -159,16 +159,13 @@ _TEXTS: dict[str, tuple[type[StorageError], str]] = {
     ),
     "55P03": (
         StoreBusy,
-        (
-            "has locked what was asked for longer than may be waited: somebody's transaction is "
-            "open. Try again"
-        ),
+        ("did not release a lock in time: another transaction is open. Try again"),
     ),
     "57014": (
         StoreBusy,
         (
-            "cancelled a statement: statement_timeout is shorter than it needed, or somebody "
-            "called pg_cancel_backend. Give the role more time: ALTER ROLE ... SET "
+            "cancelled a statement: statement_timeout is shorter than it needed, or "
+            "pg_cancel_backend was called. Give the role more time: ALTER ROLE ... SET "
             "statement_timeout = '30s'"
         ),
     ),
@@ -203,11 +200,13 @@ def _translate_state(error: asyncpg.PostgresError, code: str, where: str) -> Exc
         kind, text = _TEXTS[code]
         return kind(f"PostgreSQL at {where} {text}. It said: {said}")
     if error_meaning_of(error) is ErrorMeaning.LOST:
-        return StorageUnavailable(f"PostgreSQL at {where} went away: {said}. {MAY_BE_STORED}")
+        return StorageUnavailable(
+            f"PostgreSQL at {where} closed the connection: {said}. {MAY_BE_STORED}"
+        )
     if code in _CONFLICT:
         return StoreBusy(
-            f"PostgreSQL at {where} rolled back again and again because of other transactions: "
-            f"{said}. Nothing was written; try again."
+            f"PostgreSQL at {where} kept rolling back because of other transactions: {said}. "
+            f"Nothing was written; try again."
         )
     if code in _GONE:
         return StorageReplaced(

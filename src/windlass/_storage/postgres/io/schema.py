@@ -107,9 +107,9 @@ async def _migrate(
     except asyncpg.InsufficientPrivilegeError as error:
         user = await connection.fetchval("SELECT current_user")
         raise StorageRefused(
-            f"The role {user} may not create or change {place}. Let somebody who may run "
-            f"CREATE SCHEMA {schema} AUTHORIZATION {user}, or open it once with such a role "
-            f"(windlass db migrate). PostgreSQL said: {error.message}"
+            f"The role {user} may not create or change {place}. With a role that may, run "
+            f"CREATE SCHEMA {schema} AUTHORIZATION {user}, or `windlass db migrate`. "
+            f"PostgreSQL said: {error.message}"
         ) from error
     return applied
 

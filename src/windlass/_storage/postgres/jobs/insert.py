@@ -52,9 +52,8 @@ def raise_if_key_busy(error: StoreBusy) -> None:
     """Say what it means for whoever enqueues, if it was a key that the store was busy with."""
     if getattr(error.__cause__, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
         raise KeyBusy(
-            "A unique key of these jobs is being decided by somebody else's open transaction. "
-            "Nothing was stored; enqueue again, and keep transactions that enqueue with a key "
-            "short."
+            "Another open transaction decides about a unique key of these jobs. Nothing was "
+            "stored; enqueue again, and keep transactions that enqueue with a key short."
         ) from error
 
 

@@ -169,7 +169,7 @@ class UserTransactions:
             case "WL424":
                 return IdConflict(detail)
             case "WL010":
-                why = "its claim was lost: the worker was taken for dead, or the run had ended"
+                why = "its claim was lost: the worker was declared dead, or the run had ended"
                 return ClaimLost(job, why)
             case "WL011":
                 return AlreadyFinished(job, "finish() has succeeded before, and was committed")
@@ -180,8 +180,8 @@ class UserTransactions:
                 )
             case "55P03":
                 return KeyBusy(
-                    "A unique key of these jobs is being decided by somebody else's open "
-                    "transaction. Roll back, and try again when that one has ended."
+                    "Another open transaction decides about a unique key of these jobs. Roll back, "
+                    "and try again when that transaction has ended."
                 )
             case "3F000" | "42883" | "42P01":
                 return SchemaMissing(

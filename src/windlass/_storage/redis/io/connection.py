@@ -265,8 +265,8 @@ class LoopConnection:
         got = f"{confirmed} of {wanted}" if isinstance(confirmed, int) else f"none ({confirmed})"
         call.fail(
             StorageUnavailable(
-                f"The Redis server at {self._dialer.place} has it, but of the replicas that "
-                f'durability="replicated" asks for only {got} confirmed it in '
+                f"The Redis server at {self._dialer.place} has stored it, but of the replicas "
+                f'that durability="replicated" needs, {got} confirmed it within '
                 f"{_CONFIRM_MS} ms. Bring a replica back. {MAY_BE_STORED}"
             )
         )

@@ -131,7 +131,7 @@ class Dialer:
         Each time somebody else is asked first: one that was cut off from the others goes on
         naming a primary that is none any more.
         """
-        trouble: Exception = StorageUnavailable(f"{self.place} names nobody to ask")
+        trouble: Exception = StorageUnavailable(f"{self.place} names no server")
         nodes = self._url.nodes
         for _ in nodes:
             node = nodes[self._turn % len(nodes)]
@@ -176,7 +176,7 @@ class Dialer:
             if first <= slot <= last:
                 # An empty host means: the one you asked.
                 return RedisNode(primary[0].decode() or node.host, primary[1])
-        raise ConnectionError(f"{node} says that slot {slot} is served by nobody")
+        raise ConnectionError(f"{node} says that no node serves slot {slot}")
 
     async def _question(self, connection: AbstractConnection, command: Sequence[str]) -> Any:
         try:

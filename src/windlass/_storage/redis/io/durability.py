@@ -70,8 +70,8 @@ async def check_durability(
     """The durability that counts; a server that would not keep it is refused."""
     if asked is not None and asked not in get_args(RedisDurability):
         raise ConfigError(
-            f'durability for Redis is "local" (what was acknowledged survives the server), '
-            f'"replicated" (it also survives the machine) or "none", got {asked!r}.'
+            f'durability for Redis is "local" (acknowledged jobs survive a crash of the server), '
+            f'"replicated" (they also survive the machine) or "none", got {asked!r}.'
         )
     if asked == "none":
         return asked
@@ -79,10 +79,10 @@ async def check_durability(
     if faults is None:
         if asked is None:
             raise ConfigError(
-                f"The Redis server at {place} does not show its configuration, so nobody can say "
-                f'what it keeps when it dies. Say so yourself: durability="local" if it has an '
-                f'append-only file and evicts nothing, "replicated" if replicas must confirm every '
-                f'write, "none" if jobs may be lost. Or permit CONFIG GET.'
+                f"The Redis server at {place} does not show its configuration, so Windlass cannot "
+                f'check its durability. Set durability="local" if it has an append-only file and '
+                f'evicts nothing, "replicated" if replicas must confirm every write, "none" if '
+                f"jobs may be lost. Or permit CONFIG GET."
             )
         return asked
     if faults:
@@ -114,8 +114,8 @@ class DurabilityWatch:
         self._said = faults
         if faults:
             log.error(
-                "The Redis server at %s is not what it was at open, and would lose acknowledged "
-                "jobs: %s. Change that on the server.",
+                "The Redis server at %s was changed and would lose acknowledged jobs: %s. Change "
+                "that on the server.",
                 self._place,
                 "; ".join(faults),
             )
@@ -132,7 +132,7 @@ class DurabilityWatch:
         if slower and not self._slow:
             log.warning(
                 "The disk of the Redis server at %s is slow: writes to its append-only file had to "
-                "wait for a sync %d times since the last look. If the server is killed meanwhile, "
+                "wait for a sync %d times since the last check. If the server is killed meanwhile, "
                 'acknowledged jobs are lost. Use a faster disk, appendfsync always, or durability="'
                 'replicated".',
                 self._place,

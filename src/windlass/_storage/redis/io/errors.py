@@ -81,14 +81,17 @@ _ADVICE: dict[str, tuple[type[StorageError], str]] = {
     ),
     "CLUSTERDOWN": (
         StorageUnavailable,
-        "has a cluster that is down: a slot is served by nobody. Check CLUSTER INFO",
+        "has a cluster that is down: no node serves a slot. Check CLUSTER INFO",
     ),
-    "TRYAGAIN": (StorageUnavailable, "moves this slot to another node. Try again when it is done"),
-    "ASK": (StorageUnavailable, "moves this slot to another node. Try again when it is done"),
-    "MOVED": (StorageUnavailable, "serves this slot no more. Use redis+cluster://, which follows"),
+    "TRYAGAIN": (StorageUnavailable, "moves this slot to another node. Try again later"),
+    "ASK": (StorageUnavailable, "moves this slot to another node. Try again later"),
+    "MOVED": (
+        StorageUnavailable,
+        "does not serve this slot any more. Use redis+cluster://, which finds the node",
+    ),
     "BUSY": (
         StorageUnavailable,
-        "is busy with somebody's slow script. Wait, or end it with SCRIPT KILL",
+        "is busy with a slow script. Wait, or end it with SCRIPT KILL",
     ),
     "MISCONF": (
         StorageUnavailable,
@@ -120,23 +123,23 @@ _ADVICE: dict[str, tuple[type[StorageError], str]] = {
     "NOPERM": (
         StorageError,
         (
-            "does not permit this user something. Windlass needs: ~{windlass}:* +@all -@dangerous "
+            "does not permit this user a command. Windlass needs: ~{windlass}:* +@all -@dangerous "
             "+config|get +info (or +@read +@write +@scripting +@connection +time +wait)"
         ),
     ),
     TOO_NEW: (
         SchemaTooNew,
         (
-            "keeps its jobs in a newer layout than this Windlass knows. Upgrade windlass in this "
+            "has jobs in a newer layout than this Windlass knows. Upgrade windlass in this "
             "process (pip install -U windlass), or point it at another storage"
         ),
     ),
     EPOCH_LOST: (
         StorageReplaced,
         (
-            "has lost its jobs since it was opened: the epoch key is gone or another (FLUSHALL, "
-            "an eviction, or a failover to a server without the data). Find out what is gone, then "
-            "restart the workers: they begin anew on what is there"
+            "has lost its jobs since it was opened: the epoch key is missing or changed (FLUSHALL, "
+            "an eviction, or a failover to a server without the data). Find out what was lost, "
+            "then restart the workers: they use the data that is left"
         ),
     ),
 }
@@ -189,7 +192,7 @@ def translate(error: BaseException, place: str, doing: str = "") -> StorageError
 def outage_text(error: BaseException, place: str) -> str:
     """What to say when a server goes away under those who use it."""
     if code_of(error) == "LOST":
-        return f"Redis at {place} went away: {_said(error)}. It is tried again."
+        return f"Redis at {place} closed the connection: {_said(error)}. Reconnecting."
     return str(translate(error, place))
 
 

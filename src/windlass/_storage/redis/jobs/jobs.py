@@ -82,7 +82,7 @@ class RedisJobs:
             wanted += (want.queue, want.limit)
         taken = read_claim(worker, await self._db.run(_CLAIM, *wanted))
         for job in taken.aside:
-            log.error("job %s cannot be read; its record was put into the list of dead ones", job)
+            log.error("job %s cannot be read; its record was moved to the list of dead jobs", job)
         if taken.unread:
             await self._fail(worker, taken.unread)
         if taken.reply.expired or taken.aside:
@@ -141,5 +141,5 @@ class RedisJobs:
 def _blame(reason: str) -> str:
     return (
         f"This job's record cannot be read, so it was not run: {reason}. Its record is in the "
-        f"list of dead ones; discard the job and enqueue it again."
+        f"list of dead jobs; discard the job and enqueue it again."
     )

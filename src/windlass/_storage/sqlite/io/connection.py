@@ -182,8 +182,8 @@ def translate(error: apsw.Error, path: str) -> StorageError:
             )
         case apsw.FullError():
             return StorageFull(
-                f"The disk that holds {path} is full: free some space; nothing was lost, and what "
-                f"was refused may be tried again."
+                f"The disk that holds {path} is full: free some space. Nothing was lost; try again "
+                f"what was refused."
             )
         case apsw.CorruptError():
             return StorageError(
@@ -192,7 +192,7 @@ def translate(error: apsw.Error, path: str) -> StorageError:
             )
         case apsw.NotADBError():
             return StorageError(
-                f"{path} is not a SQLite database. Name another file; this one was left as it is."
+                f"{path} is not a SQLite database. Name another file; this one was not changed."
             )
         case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.AuthError():
             return StorageRefused(
@@ -207,7 +207,7 @@ def translate(error: apsw.Error, path: str) -> StorageError:
         case apsw.IOError():
             return StorageUnavailable(
                 f"Reading or writing {path} failed ({error}); nothing was acknowledged. Check the "
-                f"disk and the system log; it will be tried again on a fresh connection."
+                f"disk and the system log. The next try uses a new connection."
             )
         case _:
             return StorageError(f"SQLite refused a statement on {path}: {error}")

@@ -188,7 +188,7 @@ def _checkpoint(files: DatabaseFiles) -> None:
         with FORK_GUARD:
             connection.wal_checkpoint(mode=mode)
     except (apsw.BusyError, apsw.LockedError):
-        log.debug("%s is in use; its write-ahead file is moved another time", files.path)
+        log.debug("%s is in use; its write-ahead file is moved later", files.path)
     except apsw.Error as error:
         raise translate(error, files.path) from error
     finally:

@@ -216,13 +216,13 @@ class WriteQueue:
         path, since = self.transactor.source.path, self.transactor.waiting_since
         if since is None:
             return StoreBusy(
-                f"{path} has more to write than it can: this was not begun in time and was given "
-                f"up. Nothing of it was written; try again when there is less to do."
+                f"{path} has too many writes waiting: this one did not start in time and was "
+                f"dropped. Nothing was written; try again when there is less load."
             )
         return StoreBusy(
             f"{path} has been locked by another process for {monotonic() - since:.1f} s. Nothing "
-            f"was written; find who holds it (a stopped process, a database browser with an open "
-            f"transaction) and try again."
+            f"was written; find the process that holds it (a stopped process, a database browser "
+            f"with an open transaction) and try again."
         )
 
     def run_group(self, *, patience: float, seconds: float) -> list[AnsweredOp]:
@@ -344,7 +344,7 @@ class Writer:
             left = self._queue.clear()
             self._deliver([(ticket, FailedOp(self._queue.busy())) for ticket in left])
             log.warning(
-                "closed %s without waiting any longer for its lock; %d writes were given up",
+                "closed %s without waiting any longer for its lock; %d writes were dropped",
                 self.transactor.source.path,
                 len(left),
             )

@@ -69,7 +69,7 @@ def _button(job: str, cause: Cause) -> CauseButton | None:
             return CauseButton("Change limit", "/limits/set", {"limit": of("limit")})
         case "rate_spent" if MASK not in of("key"):
             return CauseButton(
-                "Fill bucket", "/limits/fill", {"limit": of("limit"), "key": of("key")}
+                "Refill bucket", "/limits/fill", {"limit": of("limit"), "key": of("key")}
             )
         case "breaker_open" | "breaker_trial":
             return CauseButton("Close breaker", "/breakers/close", {"task": of("task")})

@@ -23,7 +23,7 @@ WORDS = {
     "task": "Task",
     "tag": "Tag",
     "tenant": "Tenant",
-    "principal": "Asked for by",
+    "principal": "Principal",
     "key": "Unique key",
     "correlation_id": "Correlation id",
     "error": "Error class",
@@ -34,8 +34,8 @@ WORDS = {
 INSTANTS = {
     "created_from": "Enqueued from",
     "created_until": "Enqueued before",
-    "finished_from": "Ended from",
-    "finished_until": "Ended before",
+    "finished_from": "Finished from",
+    "finished_until": "Finished before",
 }
 STATES = tuple(Shown)
 _WAITING = (Shown.SCHEDULED, Shown.READY, Shown.RETRYING)
@@ -114,7 +114,7 @@ def _shown(state: str) -> list[Shown] | None:
         return [Shown(state)]
     except ValueError:
         known = ", ".join(STATES)
-        message = f"no job is ever {state[:40]!r}; a state is one of: {known}"
+        message = f"there is no state {state[:40]!r}; use one of: {known}"
         raise InvalidArgument(message) from None
 
 
@@ -125,7 +125,7 @@ def _order(word: str) -> ListOrder | None:
         return ListOrder(word)
     except ValueError:
         known = ", ".join(ListOrder)
-        message = f"no list is ordered by {word[:40]!r}; an order is one of: {known}"
+        message = f"there is no order {word[:40]!r}; use one of: {known}"
         raise InvalidArgument(message) from None
 
 
@@ -149,7 +149,7 @@ def _instant(name: str, text: str, now: datetime) -> datetime:
     except (ValueError, OverflowError):  # the latter: its offset leads beyond the calendar
         title = INSTANTS[name].lower()
         message = (
-            f"{title!r} says {text[:60]!r}, which is no instant: write 2030-12-24T08:00 (UTC), or "
+            f"{title!r} is {text[:60]!r}, which is not a time: write 2030-12-24T08:00 (UTC), or "
             f"how long ago: 15m, 2h, 7d"
         )
         raise InvalidArgument(message) from None

@@ -74,7 +74,7 @@ class JobActionPage(msgspec.Struct, frozen=True, kw_only=True):
 
     async def __call__(self, visit: PageRequest) -> Response:
         if not _ids(visit) and not _all(visit):
-            words = "Tick the jobs first, or choose all that match."
+            words = "Select jobs first, or choose all that match."
             return visit.go(await _back(visit), notice=words, bad=True)
         action = ActionPage(ask=self._ask, act=self._act, template="jobs_confirm.html")
         return await action(visit)
@@ -111,9 +111,9 @@ class JobActionPage(msgspec.Struct, frozen=True, kw_only=True):
         number = f"{report.matched:,}{'' if report.exact else ' or more'}"
         facts = [f"Jobs with {filter_in_words(asked.wanted)}.", _only(self.kind, 2)]
         if not report.exact:
-            facts.append(f"At most {MAX_JOBS:,} of them, the newest; say it again for the rest.")
+            facts.append(f"At most {MAX_JOBS:,} jobs, the newest. Repeat it for the rest.")
         if not asked.words:
-            facts = ["Choose a state, a queue or any other filter first: nothing was chosen."]
+            facts = ["Choose a state, a queue or another filter first."]
         return JobConfirmation(
             title=f"{self.of(f'all {number} matching jobs')}?",
             sentence=self.words,
@@ -145,24 +145,25 @@ class JobActionPage(msgspec.Struct, frozen=True, kw_only=True):
         else:
             notice = f"{_jobs(done)} {self.told}."
         if wrong:
-            notice += f" {_jobs(wrong)} left as they were: not {NEEDS[self.kind]}, or the key held."
+            needs = NEEDS[self.kind]
+            notice += f" {_jobs(wrong)} not changed: not {needs}, or another job holds the key."
         return ActionNotice(notice, await _back(visit, gone=self.kind is Delete))
 
     async def _act_all(self, visit: PageRequest, order: JobAction) -> ActionNotice:
         asked = parse_query(visit, await visit.admin.storage.now())
         upto = (await visit.form()).get("upto", "")
         if not upto.isascii() or not upto.isdigit() or len(upto) > 18:
-            message = "this form does not say for which jobs it was; go back and choose again"
+            message = "this form does not name its jobs; go back and choose again"
             raise InvalidArgument(message)
         wanted = msgspec.structs.replace(asked.wanted, before=int(upto), order=None)
         report = await visit.orders.jobs.bulk(order, wanted, most=MAX_JOBS)
         notice = f"{_jobs(report.done)} {self.told}."
         if report.requested:
-            notice += f" {_jobs(report.requested)} that run were asked to end."
+            notice += f" {_jobs(report.requested)} running and asked to stop."
         if report.conflicts:
-            notice += f" {_jobs(report.conflicts)} left: other jobs hold their keys."
+            notice += f" {_jobs(report.conflicts)} not changed: other jobs hold their unique keys."
         if report.matched >= MAX_JOBS:
-            notice += " There may be more: say it again for the rest."
+            notice += " There may be more: repeat it for the rest."
         return ActionNotice(notice, asked.path())
 
 
@@ -171,12 +172,13 @@ def _jobs(number: int) -> str:
 
 
 def _only(kind: type[Any], many: int) -> str:
-    """Which of them it is for."""
+    """Say which of the jobs it applies to."""
     if kind is Delete:
-        return "Those that run are asked to end instead." if many > 1 else "It cannot be undone."
+        many_words = "Running jobs are asked to stop instead."
+        return many_words if many > 1 else "This cannot be undone."
     if many == 1:
         return f"For a job that is {NEEDS[kind]}."
-    return f"Only those that are {NEEDS[kind]}; the others stay as they are."
+    return f"Applies to jobs that are {NEEDS[kind]}. Others are not changed."
 
 
 # --- which jobs -----------------------------------------------------------------------------------
@@ -187,10 +189,10 @@ def _all(visit: PageRequest) -> bool:
 
 
 def _ids(visit: PageRequest) -> list[str]:
-    """Those that were ticked, each once; a shortened id may name one."""
+    """Return the selected jobs, each once. A shortened id may name one."""
     ids = list(dict.fromkeys(visit.request.query_params.getlist("job")))[:_TICKED]
     if len(ids) > 1 and not all(map(is_full_id, ids)):
-        message = "an order for several jobs takes their whole ids, or a filter: tick them anew"
+        message = "an action on several jobs needs whole ids or a filter: select the jobs again"
         raise InvalidArgument(message)
     return ids
 
@@ -216,7 +218,7 @@ async def _back(visit: PageRequest, *, gone: bool = False) -> str:
 
 async def _requeue(visit: PageRequest, _: JobAction, job: str) -> str:
     await visit.orders.jobs.requeue(job)
-    return "The job waits again."
+    return "The job is requeued."
 
 
 async def _discard(visit: PageRequest, _: JobAction, job: str) -> str:
@@ -227,7 +229,7 @@ async def _discard(visit: PageRequest, _: JobAction, job: str) -> str:
 async def _cancel(visit: PageRequest, order: JobAction, job: str) -> str:
     match await visit.orders.jobs.cancel(job):
         case CancelAnswer.REQUESTED:
-            return "The job runs: its worker was asked to end it."
+            return "The job is running. Its worker was asked to stop it."
         case CancelAnswer.UNKNOWN:
             raise JobNotFound(job)
         case CancelAnswer.TOO_LATE:
@@ -249,7 +251,7 @@ async def _run_now(visit: PageRequest, order: JobAction, job: str) -> str:
 async def _delete(visit: PageRequest, _: JobAction, job: str) -> str:
     if await visit.orders.jobs.delete(job):
         return ""
-    return "The job runs and was asked to end: delete it when it has."
+    return "The job is running and was asked to stop. Delete it when it has ended."
 
 
 async def _edit(visit: PageRequest, order: JobAction, job: str) -> str:
@@ -262,7 +264,7 @@ async def _edit_of(visit: PageRequest) -> Edit:
     form = {name: value.strip() for name, value in (await visit.form()).items()}
     priority, due = form.get("priority", ""), form.get("due", "")
     if priority and (len(priority) > 9 or not priority.removeprefix("-").isdecimal()):
-        message = f"a priority is a whole number, not {priority[:20]!r}"
+        message = f"a priority must be a whole number, got {priority[:20]!r}"
         raise InvalidArgument(message)
     return edit_of(
         due=_due(due) if due else None,
@@ -276,28 +278,28 @@ def _due(text: str) -> datetime:
         found = datetime.fromisoformat(text)
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError):  # the latter: its offset leads beyond the calendar
-        message = f"{text[:60]!r} is no instant: write 2030-12-24T08:00, which is UTC"
+        message = f"{text[:60]!r} is not a time: write 2030-12-24T08:00, in UTC"
         raise InvalidArgument(message) from None
 
 
 REQUEUE = JobActionPage(
     verb="Requeue",
     told="requeued",
-    words="Back into the queue, ready at once, with a fresh budget of attempts.",
+    words="Runs again with all attempts, ready at once.",
     sample=Requeue(),
     one=_requeue,
 )
 DISCARD = JobActionPage(
     verb="Discard",
     told="discarded",
-    words="Nobody has to look at this any more. While it is kept, it can still be requeued.",
+    words="Marks a failure as done. You can still requeue the job until its retention ends.",
     sample=Discard("discarded by an operator"),
     one=_discard,
 )
 CANCEL = JobActionPage(
     verb="Cancel",
     told="cancelled",
-    words="What waits will not start. What runs is asked to end, and may take a moment to do so.",
+    words="Waiting jobs will not run. Running jobs are asked to stop, which may take a moment.",
     sample=Cancel(),
     one=_cancel,
     danger=True,
@@ -305,16 +307,14 @@ CANCEL = JobActionPage(
 RUN_NOW = JobActionPage(
     verb="Run now",
     told="due now",
-    words="What waits for its time waits no longer: the next free slot takes it. Limits, "
-    "pauses and breakers hold as before.",
+    words="Makes scheduled and retrying jobs due now. Limits, pauses and breakers still apply.",
     sample=RunNow(),
     one=_run_now,
 )
 DELETE = JobActionPage(
     verb="Delete",
     told="deleted",
-    words="Arguments, result, errors, history and log are gone with it. Only the record of this "
-    "order stays.",
+    words="Deletes arguments, result, errors, history and log. Only the audit entry stays.",
     sample=Delete(),
     one=_delete,
     danger=True,
@@ -322,7 +322,7 @@ DELETE = JobActionPage(
 EDIT = JobActionPage(
     verb="Edit",
     told="changed",
-    words="What is left empty stays as it is.",
+    words="Fields that you leave empty are not changed.",
     sample=Edit(),
     read=_edit_of,
     one=_edit,
@@ -335,10 +335,9 @@ EDIT = JobActionPage(
 async def _ask_copy(visit: PageRequest) -> Confirmation:
     job = visit.needed("job")
     return Confirmation(
-        title=f"Run {await _called(visit, job)} once more?",
-        sentence="A new job with the same arguments is made and is ready at once. This one stays "
-        "as it is.",
-        button="Run a copy",
+        title=f"Run {await _called(visit, job)} again?",
+        sentence="Enqueues a new job with the same arguments. This job is not changed.",
+        button="Run again",
         back=f"/jobs/{job}",
         key=new_job_id(),
     )
@@ -347,7 +346,7 @@ async def _ask_copy(visit: PageRequest) -> Confirmation:
 async def _copy(visit: PageRequest) -> ActionNotice:
     key = (await visit.form()).get("key") or None
     new = await visit.orders.jobs.requeue(visit.needed("job"), as_new=True, key=key)
-    return ActionNotice("This is the new job.", f"/jobs/{new.id}")
+    return ActionNotice("Enqueued this new job.", f"/jobs/{new.id}")
 
 
 COPY = ActionPage(ask=_ask_copy, act=_copy)

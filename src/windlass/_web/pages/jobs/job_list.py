@@ -208,14 +208,14 @@ def _sum(counts: Sequence[QueueCounts], *fields: str) -> Count:
 # --- order ----------------------------------------------------------------------------------------
 
 _ORDERED = {
-    ListOrder.NEWEST: "the newest first",
-    ListOrder.OLDEST: "the oldest first",
-    ListOrder.DUE: "the next one due first",
-    ListOrder.DUE_LAST: "the last one due first",
-    ListOrder.STARTED: "the first one started first",
-    ListOrder.STARTED_LAST: "the last one started first",
-    ListOrder.FINISHED: "the first one ended first",
-    ListOrder.FINISHED_LAST: "the last one ended first",
+    ListOrder.NEWEST: "newest first",
+    ListOrder.OLDEST: "oldest first",
+    ListOrder.DUE: "next due first",
+    ListOrder.DUE_LAST: "last due first",
+    ListOrder.STARTED: "earliest start first",
+    ListOrder.STARTED_LAST: "latest start first",
+    ListOrder.FINISHED: "earliest end first",
+    ListOrder.FINISHED_LAST: "latest end first",
 }
 
 
@@ -232,7 +232,7 @@ def _sorts(visit: PageRequest, asked: JobPageQuery) -> dict[str, Sort]:
         ):
             going = "descending" if is_descending(asked.order) else "ascending"
             url = visit.changed(order=order.value, before=None, trail=None)
-            sorts[column] = Sort(url, f"Order: {_ORDERED[order]}", going if same else "")
+            sorts[column] = Sort(url, f"Sort: {_ORDERED[order]}", going if same else "")
     return sorts
 
 

@@ -280,5 +280,5 @@ def _verbs(found: JobRecord, now: datetime) -> list[tuple[str, str, dict[str, An
     if state in {State.WAITING, State.RUNNING}:
         wanted.append(("Cancel", "cancel"))
     if state in TERMINAL:
-        wanted += [("Run a copy", "copy"), ("Delete", "delete")]
+        wanted += [("Run again", "copy"), ("Delete", "delete")]
     return [(title, f"/jobs/{verb}", {"job": found.id, "from": "job"}) for title, verb in wanted]

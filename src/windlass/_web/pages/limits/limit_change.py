@@ -68,8 +68,8 @@ async def _ask_limit(visit: PageRequest) -> Confirmation:
     name = visit.needed("limit")
     return Confirmation(
         title=f"Change limit {name}",
-        sentence="It holds for the whole cluster from the next claim on, and over restarts, until "
-        "the numbers in the code change. What runs goes on.",
+        sentence="Applies to all workers from the next claim on, until the numbers in the code "
+        "change. Running jobs are not affected.",
         button="Save limit",
         back=_PAGE,
     )
@@ -88,8 +88,8 @@ async def _set_limit(visit: PageRequest, given: FormValues) -> ActionNotice:
     concurrency, rate = given["concurrency"].strip(), given["rate"].strip()
     await visit.orders.limits.set(
         name,
-        concurrency=parse_count(concurrency, "Running at once") if concurrency else None,
-        rate=parse_rate(rate, "Starting") if rate else None,
+        concurrency=parse_count(concurrency, "Concurrency") if concurrency else None,
+        rate=parse_rate(rate, "Rate") if rate else None,
     )
     return ActionNotice(f"Limit {name} is changed.", _PAGE)
 
@@ -108,8 +108,7 @@ async def _ask_breaker(visit: PageRequest) -> Confirmation:
     task = visit.needed("task")
     return Confirmation(
         title=f"Change the breaker of {task}",
-        sentence="From the next failure on, and over restarts, until the numbers in the code "
-        "change.",
+        sentence="Applies from the next failure on, until the numbers in the code change.",
         button="Save breaker",
         back=_PAGE,
     )
@@ -130,7 +129,7 @@ async def _set_breaker(visit: PageRequest, given: FormValues) -> ActionNotice:
     await visit.orders.breakers.set(
         task,
         failures=parse_count(given["failures"], "Failures in a row"),
-        cool_down=parse_duration(given["cool_down"].strip(), "Rests for"),
+        cool_down=parse_duration(given["cool_down"].strip(), "Open for"),
         growth=_number(given["growth"]),
         longest=parse_duration(given["longest"].strip(), "At most"),
     )
@@ -141,7 +140,7 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        message = f"Longer each time is a number such as 2, got {text!r}"
+        message = f"Growth must be a number such as 2, got {text!r}"
         raise InvalidArgument(message) from None
 
 

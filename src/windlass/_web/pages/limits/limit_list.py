@@ -134,9 +134,9 @@ def _budget(visit: PageRequest) -> tuple[str, str, str]:
 async def _ask_fill(visit: PageRequest) -> Confirmation:
     _, _, called = _budget(visit)
     return Confirmation(
-        title=f"Fill the bucket of {called}?",
-        sentence="Jobs may start as if none had started yet, up to the whole burst.",
-        button="Fill bucket",
+        title=f"Refill the bucket of {called}?",
+        sentence="Jobs may start at once, up to the whole burst.",
+        button="Refill bucket",
         back=_PAGE,
     )
 
@@ -151,8 +151,8 @@ async def _ask_empty(visit: PageRequest) -> Confirmation:
     _, _, called = _budget(visit)
     return Confirmation(
         title=f"Empty the bucket of {called}?",
-        sentence="Nothing under it starts before it has filled again at its own rate. Right when "
-        "somebody upstream counts otherwise and has had enough.",
+        sentence="No job of this limit starts before the bucket refills at its rate. Use it when "
+        "the service counted more calls than Windlass did.",
         button="Empty bucket",
         back=_PAGE,
     )
@@ -168,8 +168,8 @@ async def _ask_close(visit: PageRequest) -> Confirmation:
     task = visit.needed("task")
     return Confirmation(
         title=f"Close the breaker of {task}?",
-        sentence="All its waiting jobs may start at once. If what it calls is still broken, the "
-        "breaker opens again after as many failures as before.",
+        sentence="All its waiting jobs may start at once. If they still fail, the breaker opens "
+        "again.",
         button="Close breaker",
         back=_PAGE,
     )

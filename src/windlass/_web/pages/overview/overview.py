@@ -52,8 +52,8 @@ _FAILURES = 8
 _OUTCOMES = (
     ("Succeeded", "green-fill", ("succeed",)),
     ("Failed", "red-fill", ("fail",)),
-    ("To be retried", "amber-fill", ("retry",)),
-    ("Put back or cancelled", "slate-fill", ("snooze", "throttle", "release", "cancel")),
+    ("Retried", "amber-fill", ("retry",)),
+    ("Released or cancelled", "slate-fill", ("snooze", "throttle", "release", "cancel")),
 )
 
 _LATE = timedelta(minutes=1)
@@ -85,30 +85,30 @@ def headlines_of(
     ready = sum(row.counts.ready for row in rows)
     found: list[Headline] = []
     if workers == 0 and ready:
-        why = "every worker was told to take nothing new" if resting else "no worker is live"
-        found.append(Headline("bad", f"Jobs are ready and {why}.", "Workers", url("/workers")))
+        why = "every worker is paused or stopping" if resting else "no worker is live"
+        found.append(Headline("bad", f"Jobs are ready, but {why}.", "Workers", url("/workers")))
     for row in rows:
         if row.counts.paused and row.counts.ready:
-            sentence = f"Queue {row.name} is paused while jobs are ready in it."
+            sentence = f"Queue {row.name} is paused and has ready jobs."
             where = url("/queues/one", queue=row.name)
-            found.append(Headline("warn", sentence, "The queue", where))
+            found.append(Headline("warn", sentence, "Show queue", where))
         elif workers and (late := _late(row, now)) is not None:
-            busy = "; every slot is busy" if not free else ""
-            sentence = f"In queue {row.name} a job has been ready for {brief(late)}{busy}."
+            busy = "; all slots are busy" if not free else ""
+            sentence = f"A job in queue {row.name} has been ready for {brief(late)}{busy}."
             jobs = url("/jobs", state="ready", queue=row.name)
-            found.append(Headline("warn", sentence, "Its jobs", jobs))
+            found.append(Headline("warn", sentence, "Show jobs", jobs))
     failed = sum(row.failed for row in rows)
     if failed:
         sentence = f"{_jobs(failed)} failed for good in the last hour."
         found.append(Headline("bad", sentence, "Failed jobs", url("/jobs", state="failed")))
     if not found:
-        words = (
-            "Workers keep up: nothing waits that could run, and nothing failed in the last hour."
-        )
+        words = "Workers keep up: no job waits for long, and none failed in the last hour."
         if workers == 0:
-            words = "Nothing waits. No worker is live: jobs will wait until one is started."
+            words = "No jobs are waiting. No worker is live: new jobs will wait."
             if resting:
-                words = "Nothing waits. Every worker was told to take nothing new: jobs will wait."
+                words = (
+                    "No jobs are waiting. Every worker is paused or stopping: new jobs will wait."
+                )
         return [Headline("good", words)]
     return sorted(found, key=lambda one: one.kind != "bad")[:_SHOWN]
 

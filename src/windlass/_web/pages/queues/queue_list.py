@@ -227,7 +227,7 @@ def _order(
 PAUSE = _order(
     "Pause",
     "Pause queue",
-    sentence="Nothing of it starts until it is resumed, in no worker. What runs goes on, and new "
+    sentence="No worker starts jobs of this queue until it is resumed. Running jobs finish. New "
     "jobs are accepted and wait.",
     told="Queue {queue} is paused.",
     act=lambda admin, queue: admin.queues.pause(queue),
@@ -235,15 +235,15 @@ PAUSE = _order(
 RESUME = _order(
     "Resume",
     "Resume queue",
-    sentence="Its workers start what waits, at once.",
-    told="Queue {queue} runs again.",
+    sentence="Workers start its waiting jobs at once.",
+    told="Queue {queue} is resumed.",
     act=lambda admin, queue: admin.queues.resume(queue),
 )
 WARM = _order(
     "End the cool-down of",
     "End cool-down",
-    sentence="Jobs start again at once. Whoever asked for the pause upstream may ask again; the "
-    "next cool-down is as short as the first.",
+    sentence="Jobs start again at once. If they are throttled again, the next cool-down is as "
+    "short as the first.",
     told="Queue {queue} is not cooling down.",
     act=lambda admin, queue: admin.queues.warm(queue),
 )

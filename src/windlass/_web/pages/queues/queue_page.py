@@ -176,13 +176,13 @@ _HELD = ("max_running", "backoff", "cool_down", "keep_succeeded", "keep_failed")
 
 
 def _settings(record: QueueRecord) -> list[tuple[str, str]]:
-    """What is set, in words; "" follows the task, then the app."""
+    """Describe the settings; "" for one that is not set."""
     settings = record.settings
     most = settings.max_running
     return [
-        ("Running at once", "" if most is None else f"{most:,} in the whole cluster"),
-        ("Between attempts", _words(settings.backoff)),
-        ("Rest when throttled", _words(settings.cool_down)),
+        ("Max running", "" if most is None else f"{most:,} over all workers"),
+        ("Backoff", _words(settings.backoff)),
+        ("Cool-down", _words(settings.cool_down)),
         ("Keep succeeded", _span(settings.keep_succeeded)),
         ("Keep failed", _span(settings.keep_failed)),
     ]
@@ -200,8 +200,8 @@ async def _ask(visit: PageRequest) -> Confirmation:
     name = visit.needed("queue")
     return Confirmation(
         title=f"Settings of queue {name}",
-        sentence="They hold in every worker within a second, over restarts and deploys. What is "
-        "left empty follows the task, then the app.",
+        sentence="Every worker uses them within a second, also after restarts and deploys. For an "
+        "empty field, the value of the task counts, then that of the app.",
         button="Save settings",
         back=page_of(name),
     )
@@ -222,16 +222,15 @@ async def _filled(visit: PageRequest) -> FormValues:
 def _read(field: str, text: str) -> Any:
     match field:
         case "max_running":
-            return parse_count(text, "Running at once")
+            return parse_count(text, "Max running")
         case "backoff" | "cool_down":
-            what = "Between attempts" if field == "backoff" else "Rest when throttled"
-            return parse_backoff(text, what)
+            return parse_backoff(text, "Backoff" if field == "backoff" else "Cool-down")
         case _:
             return parse_duration(text, field.replace("_", " ").capitalize())
 
 
 async def _set(visit: PageRequest, given: FormValues) -> ActionNotice:
-    """Only what was changed: somebody else may have set the rest meanwhile."""
+    """Save only changed fields: another user may have changed the others."""
     name, old = visit.needed("queue"), await _filled(visit)
     changed = {
         field: _read(field, given[field]) if given[field].strip() else None
@@ -239,9 +238,9 @@ async def _set(visit: PageRequest, given: FormValues) -> ActionNotice:
         if given[field].strip() != old[field]
     }
     if not changed:
-        return ActionNotice(f"Nothing was changed of queue {name}.", page_of(name))
+        return ActionNotice(f"The settings of queue {name} are unchanged.", page_of(name))
     await visit.orders.queues.set(name, **changed)
-    return ActionNotice(f"The settings of queue {name} hold.", page_of(name))
+    return ActionNotice(f"The settings of queue {name} are saved.", page_of(name))
 
 
 SETTINGS = FormPage(ask=_ask, filled=_filled, act=_set, template="queue_settings.html")

@@ -48,7 +48,7 @@ async def edit(visit: PageRequest) -> Response:
     report = await visit.admin.schedules.get(visit.needed("schedule"))
     plan = report.plan
     if plan is None:
-        message = f"schedule {report.name!r} cannot be read, so it cannot be changed: forget it"
+        message = f"schedule {report.name!r} cannot be read, so it cannot be changed: delete it"
         raise InvalidArgument(message)
     now = await visit.admin.storage.now()
     if visit.method == "GET":
@@ -92,7 +92,7 @@ async def _save(visit: PageRequest, name: str, plan: Schedule, changed: Schedule
         if getattr(changed, field) != getattr(plan, field)
     }
     if not changes:
-        return ActionNotice(f"Nothing was changed of schedule {name}.", page_of(name))
+        return ActionNotice(f"Schedule {name} is unchanged.", page_of(name))
     await visit.orders.schedules.change(name, **changes)
     return ActionNotice(
         f"Schedule {name} is changed: {describe_rule(changed.rule)}.", page_of(name)
@@ -151,7 +151,7 @@ def _read(given: FormValues, plan: Schedule) -> Schedule:
 
 def _overlap(given: FormValues) -> Overlap | str:
     word = given["overlap"]
-    return parse_count(given["most_active"], "Runs at once") if word == _SOME else word
+    return parse_count(given["most_active"], "Active runs") if word == _SOME else word
 
 
 def _rule(given: FormValues, old: Rule) -> Rule:
@@ -167,7 +167,7 @@ def _rule(given: FormValues, old: Rule) -> Rule:
         case "once":
             at = parse_instant(given["at"], "At")
             if at is None:
-                message = "say when: At is an instant such as 2030-12-24 08:00"
+                message = "At must be a time such as 2030-12-24 08:00"
                 raise InvalidArgument(message)
             return Once(at)
         case "manual":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from starlette.responses import Response
 
+from windlass._core.schedule.describe import describe_outcome
 from windlass._core.schedule.schedule import ScheduleRun
 from windlass._core.stats.rollup import minute_of
 from windlass._web.render.confirmation import ActionNotice, ActionPage, Confirmation
@@ -51,6 +52,7 @@ class RunCell(msgspec.Struct, frozen=True):
 
     run: ScheduleRun
     colour: str
+    outcome: str
     words: str
 
 
@@ -97,12 +99,13 @@ class ScheduleListRow(msgspec.Struct, frozen=True):
 def _cell(run: ScheduleRun) -> RunCell:
     outcome = run.outcome or "waiting"
     by = f", by {run.by}" if run.by else ""
-    # A chore makes no job: what it did is told in its own words.
+    # A chore makes no job: its outcome is its own text.
     of_chore = "red" if outcome.startswith("failed") else "green"
     if run.job is None and outcome.startswith("left out"):
         of_chore = "grey"
     colour = of_chore if run.job is None else _COLOURS.get(outcome, "grey")
-    return RunCell(run, colour, f"{outcome}{by}")
+    described = describe_outcome(outcome)
+    return RunCell(run, colour, described, f"{described}{by}")
 
 
 async def schedules(visit: PageRequest) -> Response:
@@ -180,7 +183,7 @@ async def _run(admin: Admin, name: str) -> str:
     if job is None:
         return f"Schedule {name} runs now."
     if not job.created:
-        return f"Schedule {name} made no job: job {job.id} holds its unique key."
+        return f"Schedule {name} enqueued no job: job {job.id} holds its unique key."
     return f"Schedule {name} runs now: job {job.id}."
 
 
@@ -191,12 +194,12 @@ async def _pause(admin: Admin, name: str) -> str:
 
 async def _resume(admin: Admin, name: str) -> str:
     await admin.schedules.resume(name)
-    return f"Schedule {name} fires again from its next slot on."
+    return f"Schedule {name} is resumed from its next slot on."
 
 
 async def _reset(admin: Admin, name: str) -> str:
     await admin.schedules.reset(name)
-    return f"Schedule {name} is as the code says."
+    return f"Schedule {name} is reset to the code."
 
 
 async def _remove(admin: Admin, name: str) -> str:
@@ -206,49 +209,49 @@ async def _remove(admin: Admin, name: str) -> str:
 
 async def _forget(admin: Admin, name: str) -> str:
     await admin.schedules.delete(name)
-    return f"Schedule {name} is forgotten."
+    return f"Schedule {name} is deleted."
 
 
 RUN = _order(
     "Run {name} now?",
     "Run now",
-    sentence="One run beside its slots. The next slot comes as planned.",
+    sentence="Starts one run, in addition to its slots.",
     act=_run,
 )
 PAUSE = _order(
     "Pause schedule {name}?",
     "Pause schedule",
-    sentence="It fires nothing until it is resumed, over every restart. What runs goes on; slots "
-    "that come meanwhile are not made up for.",
+    sentence="It does not fire until it is resumed, also after restarts. Running jobs finish. "
+    "Slots during the pause are skipped.",
     act=_pause,
 )
 RESUME = _order(
     "Resume schedule {name}?",
     "Resume schedule",
-    sentence="It fires again, from its next slot on.",
+    sentence="It fires again from its next slot on.",
     act=_resume,
 )
 RESET = _order(
     "Reset schedule {name} to the code?",
     "Reset to code",
-    sentence="What people changed here is given up: its rule and its numbers are those of the code "
-    "again. One that was removed comes back.",
+    sentence="Undoes all changes made here: the schedule uses the values of the code again. A "
+    "removed schedule is restored.",
     act=_reset,
 )
 REMOVE = _order(
     "Remove schedule {name}?",
     "Remove schedule",
-    sentence="It fires no more, also when code that declares it starts again. It stays in the list "
-    "of removed ones, from where it can be brought back. What runs goes on.",
+    sentence="It does not fire any more, even if the code declares it. You can restore it from the "
+    "list of removed schedules. Running jobs finish.",
     act=_remove,
     danger=True,
     gone=True,
 )
 FORGET = _order(
-    "Forget schedule {name}?",
-    "Forget schedule",
-    sentence="All that is stored of it goes, its history too. Code that declares it makes it anew "
-    "when it starts.",
+    "Delete schedule {name}?",
+    "Delete schedule",
+    sentence="Deletes the schedule and its history. If the code declares it, it comes back when a "
+    "worker starts.",
     act=_forget,
     danger=True,
     gone=True,

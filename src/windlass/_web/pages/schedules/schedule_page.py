@@ -27,13 +27,13 @@ __all__ = ["UpcomingRun", "schedule", "upcoming_runs_of"]
 _ORDERS = 5
 _MISSED = {
     "skip": "skipped",
-    "one": "made up for by one run",
-    "all": "made up for by a run each, at most {most:,}",
+    "one": "one run for the latest",
+    "all": "a run each, at most {most:,}",
 }
 _OVERLAP = {
-    "skip": "left out while a run is active",
-    "queue": "waits its turn",
-    "allow": "runs beside the others",
+    "skip": "skipped",
+    "queue": "waits for the run to end",
+    "allow": "both run",
 }
 
 
@@ -96,11 +96,11 @@ def _policies(plan: Schedule) -> Iterator[tuple[str, str]]:
     yield "Missed slots", _MISSED[plan.missed.value].format(most=plan.most_missed)
     overlap = plan.overlap
     if isinstance(overlap, str):
-        yield "A slot during a run", _OVERLAP[overlap]
+        yield "Slot during a run", _OVERLAP[overlap]
     else:
-        yield "A slot during a run", f"left out while {overlap:,} are active"
+        yield "Slot during a run", f"skipped while {overlap:,} runs are active"
     if plan.jitter:
-        yield "Jitter", f"each job waits up to {format_duration(plan.jitter)}"
+        yield "Jitter", f"up to {format_duration(plan.jitter)}"
     for title, at in (("Starts", plan.starts), ("Ends", plan.ends)):
         if at is not None:
             yield title, f"{at:%Y-%m-%d %H:%M:%S} UTC"

@@ -17,9 +17,9 @@ __all__ = ["Command"]
 
 
 class Command(BaseCommand):
-    """The options are those of ``windlass worker``, whatever they are."""
+    """A worker. The options are those of ``windlass worker``."""
 
-    help = "Run the jobs of settings.WINDLASS until told to stop, as `windlass worker` does."
+    help = "Run the jobs of settings.WINDLASS until stopped, as `windlass worker` does."
     requires_system_checks: list[str] = []  # noqa: RUF012 -- Django's declaration
 
     def add_arguments(self, parser: CommandParser) -> None:
