@@ -152,7 +152,7 @@ def a_claim_in_sql_reuses_the_number_of_the_last_one(patch: Patch) -> None:
     patch.sql(sqlite_claim, "claim_number + 1", "max(claim_number, 1)")
 
 
-@mutant("memory", first=66)
+@mutant("memory", first=138)
 def the_reaper_ends_whatever_claim_there_is(patch: Patch) -> None:
     end = ApplyRules.end
 
@@ -503,7 +503,7 @@ def deaths_are_proven_of_the_living(patch: Patch) -> None:
     patch(SqliteWorkers, "bury_overdue", SqliteWorkers.bury)
 
 
-@mutant("memory", first=76)
+@mutant("memory", first=133)
 def a_cancel_request_never_reaches_the_handler(patch: Patch) -> None:
     patch(Runner, "stop", _stop_unless(StopCause.CANCEL))
 
