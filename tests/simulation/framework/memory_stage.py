@@ -29,9 +29,9 @@ __all__ = ["MemoryStage"]
 _STALL = 0.5
 """Calls that take longer are a fault of their own."""
 _OF_QUEUES = frozenset(
-    {"jobs.apply", "queues.change", "queues.warm", "admin.pause", "admin.resume"}
+    {"jobs.apply", "jobs.claim", "queues.change", "queues.warm", "admin.pause", "admin.resume"}
 )
-"""What may change whole queues, and breakers."""
+"""What may change whole queues, and breakers: a claim does after the clock was set back."""
 
 
 class MemoryStage:
