@@ -30,7 +30,6 @@ TO_REWRITE = dict.fromkeys(
         "templates",
         "windlass",
         "windlass.errors",
-        "windlass.admin",
         "windlass.storage",
         "windlass.plugins",
         "windlass.web",
