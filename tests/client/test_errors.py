@@ -342,7 +342,7 @@ async def later_items() -> AsyncIterator[int]:
         (later_items, "is a generator"),
         (Callable, "instead of class Callable"),
         (Callable.method, "is a method.*Write a function that makes the object"),
-        (Callable(), "Write one that calls it"),
+        (Callable(), "Write a function that calls it"),
         (5, "5 is none"),
         ("work", "'work' is none"),
     ],

@@ -176,7 +176,7 @@ def test_a_worker_says_that_it_does_not_serve_the_queue_of_a_late_plugin() -> No
             with logged() as lines:
                 world.app.install(Some(say), grants=EVERYTHING)
                 await world.until(1)
-            (line,) = lines.having("came while this worker runs")
+            (line,) = lines.having("a plugin added tasks of queue")
             assert "'mail'" in line
             assert "--queue mail" in line
             job = await world.app.tasks["some.send"].enqueue()
@@ -323,7 +323,7 @@ def test_a_chore_at_work_does_not_hold_up_the_end_of_its_worker(
     with caplog.at_level("INFO", "windlass"):
         simulate(scenario, grace=1)
     assert "some.sweep is still at work and is cancelled" in caplog.text
-    assert ("is left behind" in caplog.text) is stubborn
+    assert ("is abandoned" in caplog.text) is stubborn
     assert "goodbye" not in caplog.text
 
 

@@ -331,7 +331,7 @@ async def test_how_many_rows_may_be_asked_for_is_bounded_everywhere_and_said(roo
                     assert answer.headers["content-type"] == "application/problem+json"
                     assert parameter["name"] in answer.json()["detail"], (path, value)
     assert asked >= 10
-    assert f"at most {ROWS} lines" in document()["info"]["description"]
+    assert f"at most {ROWS} rows" in document()["info"]["description"]
 
 
 def test_whatever_answers_a_list_can_be_asked_for_a_part_of_it() -> None:

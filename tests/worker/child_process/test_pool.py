@@ -134,7 +134,7 @@ async def test_a_job_cancelled_while_its_child_starts_never_runs() -> None:
     ("what", "why"),
     [
         ("finish", "does not work in a child process"),
-        ("connection", "has no connection of yours"),
+        ("connection", "does not have your connection"),
         ("stranger", "No task named 'elsewhere' is registered"),
     ],
 )
@@ -226,7 +226,7 @@ def test_a_death_in_words() -> None:
     assert words(code=-63, peak=2048) == (
         "the child process was killed by signal 63; its peak memory was 2 MiB"
     )
-    assert "collected by somebody else" in words(code=None)
+    assert "other code collected its exit code" in words(code=None)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory of others is known on Linux only")
