@@ -199,7 +199,7 @@ def test_the_second_signal_interrupts_and_the_attempts_are_given_back(shop: Shop
         supervisor.signal(signal.SIGTERM)
         supervisor.wait_for("Send it again to interrupt")
         supervisor.signal_again(signal.SIGTERM)
-        supervisor.wait_for("SIGTERM again: the workers interrupt what they run")
+        supervisor.wait_for("SIGTERM again: the workers interrupt their jobs")
         supervisor.signal(signal.SIGTERM)
         assert supervisor.wait() == 0
     assert [(shop.job(job).state, shop.job(job).attempt) for job in jobs] == [
@@ -229,7 +229,7 @@ def test_a_worker_that_is_told_to_stop_by_somebody_else_is_replaced(shop: Shop) 
     with Running("worker", "shop:app", "--processes", "2", cwd=shop.folder) as supervisor:
         first, _ = started(supervisor)
         os.kill(first, signal.SIGTERM)
-        supervisor.wait_for(rf"worker 1 \(pid {first}\) ended in order after .*started again")
+        supervisor.wait_for(rf"worker 1 \(pid {first}\) stopped after .*; restarting it")
         supervisor.wait_for(r"\[1\] . worker w\w+ started, pid \d+")
 
 
@@ -267,7 +267,9 @@ def test_a_worker_that_is_worn_out_by_starting_is_not_replaced_in_a_tight_loop(s
         "worker", "shop:app", "--processes", "2", "--max-megabytes", "1", cwd=shop.folder
     ) as supervisor:
         supervisor.wait_for(r"it uses \d+ MiB \(max_megabytes=1\)")
-        supervisor.wait_for(r"worker \d \(pid \d+\) is worn out after .*; restarting it in 0.5 s")
+        supervisor.wait_for(
+            r"worker \d \(pid \d+\) stopped to be replaced after .*; restarting it in 0.5 s"
+        )
 
 
 def test_workers_that_are_told_to_stop_are_not_replaced(shop: Shop) -> None:

@@ -77,7 +77,10 @@ def test_the_grace_period_is_a_duration() -> None:
         ({"queues": ("mail", "mail")}, "--queue names 'mail' twice"),
         ({"queues": ("mail=0",)}, "SLOTS must be a whole number from 1, got '0'"),
         ({"queues": ("mail=many",)}, "SLOTS must be a whole number from 1, got 'many'"),
-        ({"queues": ("mail,default=3",)}, "one queue each, please: --queue mail --queue default=3"),
+        (
+            {"queues": ("mail,default=3",)},
+            "takes one queue, got mail,default=3: write --queue mail --queue default=3",
+        ),
         ({"queues": ("ma il",)}, "printable characters without spaces"),
         ({"queues": ("mail=3",), "slots": 5}, "does not go with --slots"),
         ({"queues": ("mail=3",), "order": "weighted"}, "NAME=SLOTS does not go with"),

@@ -167,7 +167,7 @@ async def test_a_job_that_was_tried_for_ever_has_a_page_and_answers_of_bounded_s
         page = await viewer.get(f"/jobs/{job_id}")
         assert page.status_code == 200
         assert len(page.content) < ANSWER
-        assert "earlier runs have logged, too" in page.text
+        assert "earlier runs have log lines, too" in page.text
         history = await viewer.get(f"{V1}/jobs/{job_id}/history")
         assert len(history.content) < ANSWER
         assert len(history.json()) == 32

@@ -241,11 +241,11 @@ async def test_a_queue_is_paused_resumed_warmed_and_set(scene: Scene) -> None:
             "/queues/settings",
             "Settings",
             "Save settings",
-            "The settings of queue partners hold.",
+            "The settings of queue partners are saved.",
             fields={"Max running": "5"},
         )
         assert (await admin.queues.get("partners")).settings.max_running == 5
-        await expect(clerk.page.locator("main")).to_contain_text("5 in the whole cluster")
+        await expect(clerk.page.locator("main")).to_contain_text("5 over all workers")
 
 
 async def test_a_worker_is_told_to_rest_to_go_on_and_to_stop(scene: Scene) -> None:
@@ -259,7 +259,7 @@ async def test_a_worker_is_told_to_rest_to_go_on_and_to_stop(scene: Scene) -> No
         assert await duty_of(app, other.id) is Duty.QUIET
         await clerk.order("/workers/resume", "Resume", "Resume worker", "to take jobs again")
         assert await duty_of(app, other.id) is Duty.WORK
-        await clerk.order("/workers/stop", "Stop", "Stop worker", "asked to stop")
+        await clerk.order("/workers/stop", "Stop", "Stop worker", "to stop.")
         assert await duty_of(app, other.id) is Duty.STOP
 
 

@@ -35,10 +35,10 @@ async def test_every_link_of_the_navigation_leads_to_its_page(scene: Scene) -> N
 async def test_what_is_wrong_with_a_field_is_said_and_nothing_is_changed(scene: Scene) -> None:
     async with watched(scene.chromium, scene.room, scene.root) as tab:
         page = await tab.open("/limits/set?limit=stripe")
-        await page.get_by_label("Max running").fill("many")
+        await page.get_by_label("Concurrency").fill("many")
         await page.get_by_role("button", name="Save limit").click()
         await expect(page.locator("main")).to_contain_text("whole number")
-        await expect(page.get_by_label("Max running")).to_have_value("many")
+        await expect(page.get_by_label("Concurrency")).to_have_value("many")
         tab.wrong = [one for one in tab.wrong if "422" not in one]
 
 

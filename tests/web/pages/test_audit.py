@@ -30,7 +30,7 @@ async def test_orders_are_shown_with_who_what_and_on_how_many() -> None:
         narrowed = words((await viewer.get(only)).text)
         assert "pause queues queue mail 1 ada" in narrowed
         assert "set queues" not in narrowed
-        assert "No order" in (await viewer.get("/audit?subject=queue+nobody")).text
+        assert "No action" in (await viewer.get("/audit?subject=queue+nobody")).text
 
 
 async def test_an_order_for_many_is_one_row_however_many_parts_it_had() -> None:

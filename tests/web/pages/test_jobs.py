@@ -369,7 +369,7 @@ async def test_waiting_jobs_are_edited_one_or_many() -> None:
             ({}, "nothing to change"),
             ({"priority": "high"}, "whole number"),
             ({"priority": "99999999"}, "16 bits"),
-            ({"due": "soon"}, "no instant"),
+            ({"due": "soon"}, "not a time"),
         ]:
             answer = await ordered(room, admin, "edit", one, **form)
             assert wrong in unescape((await admin.get(answer.headers["location"])).text)

@@ -51,9 +51,9 @@ async def test_everything_is_understood_from_the_figures() -> None:
         assert "1 job failed for good in the last hour." in page
         assert "Ready to run 2 oldest for" in page
         assert "Busy slots 1 of 10 9 free, 1 worker" in page
-        assert "Due later 1" in page
+        assert "Scheduled 1" in page
         assert "Finished 4 0.1 per minute" in page
-        assert "Failed for good 1 25 % of what finished" in page
+        assert "Failed for good 1 25 % of finished jobs" in page
         assert re.search(r"Wait until started (< )?\S+ \w+ p95 median", page)
         assert "ValueError: boom" in page
         assert "shop.pay" in page
@@ -114,7 +114,7 @@ async def test_what_needs_somebody_is_said_first() -> None:
         await room.app.admin.queues.pause("mail")
         page = words((await admin.get("/overview")).text)
         assert "no worker is live" not in page
-        assert "Queue mail is paused while jobs are ready in it." in page
+        assert "Queue mail is paused and has ready jobs." in page
         await room.app.admin.queues.resume("mail")
         await claim(storage, queue="mail")
         assert "none failed in the last hour" in words((await admin.get("/overview")).text)
@@ -134,7 +134,7 @@ async def test_workers_that_rest_have_no_free_slots_and_it_is_said_when_all_of_t
         assert "Every worker is paused or stopping" in words((await admin.get("/overview")).text)
         await storage.jobs.insert([a_job()])
         page = words((await admin.get("/overview")).text)
-        assert "Jobs are ready and every worker is paused or stopping." in page
+        assert "Jobs are ready, but every worker is paused or stopping." in page
 
 
 async def test_workers_that_are_not_heard_of_have_no_slots() -> None:

@@ -31,7 +31,7 @@ async def test_a_worker_has_a_page_with_what_it_runs_and_could_run() -> None:
         assert links((await viewer.get("/workers")).text, "/workers/one?worker=")
         gone = await viewer.get("/workers/one?worker=<i>")
         assert gone.headers["location"] == "/workers"
-        assert "No worker &lt;i&gt; is known" in (await viewer.get("/workers")).text
+        assert "Worker &lt;i&gt; is not stored" in (await viewer.get("/workers")).text
 
 
 async def test_dead_and_silent_workers_say_why() -> None:
@@ -55,12 +55,12 @@ async def test_a_worker_is_told_to_be_quiet_to_go_on_and_to_stop() -> None:
         page = (await admin.get(one)).text
         assert "Quiet: it takes no new jobs" in words(page)
         assert not links(page, "/workers/quiet?")
-        assert "1 take nothing new" in words((await admin.get("/workers")).text)
+        assert "1 paused or stopping" in words((await admin.get("/workers")).text)
         await room.order(admin, "/workers/resume", {"worker": "w1"})
         assert "Quiet:" not in words((await admin.get(one)).text)
         await room.order(admin, "/workers/stop", {"worker": "w1"})
         page = (await admin.get(one)).text
-        assert "Stopping: it was told to stop" in words(page)
+        assert "Stopping: it takes no new jobs and stops" in words(page)
         assert not links(page, "/workers/resume?")
         told = [audit.note.what for audit in await room.app.admin.audit.list()]
         assert told == ["workers.stop", "workers.resume", "workers.quiet"]
@@ -132,7 +132,7 @@ async def test_a_limit_gets_other_numbers() -> None:
         assert "100 per 1 m, bursts of 5" in words((await admin.get("/limits")).text)
         for fields, said in (
             ({"concurrency": "", "rate": ""}, "neither rate nor concurrency"),
-            ({"concurrency": "x", "rate": ""}, "Max running must be a whole number"),
+            ({"concurrency": "x", "rate": ""}, "Concurrency must be a whole number"),
             ({"concurrency": "", "rate": "fast"}, "is no rate"),
         ):
             wrong = await room.order(admin, "/limits/set", SMTP, **fields)

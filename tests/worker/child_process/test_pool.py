@@ -172,7 +172,7 @@ async def test_an_exit_is_told_with_its_code(worker: Worker) -> None:
 async def test_a_child_killed_from_outside_is_told_with_its_signal(worker: Worker) -> None:
     record = await failed(await process_app.suicide.enqueue(signal.SIGKILL))
     assert record.error is not None
-    assert "was killed by SIGKILL (out of memory, or somebody's kill -9)" in record.error.message
+    assert "was killed by SIGKILL (out of memory, or kill -9)" in record.error.message
     assert await (await app.tasks["process.echo"].enqueue(1)).result(timeout=20) == 1
 
 
