@@ -189,7 +189,7 @@ def test_an_argument_that_makes_no_sense_is_refused(arguments: dict[str, Any], t
 @pytest.mark.parametrize(
     ("url", "durability", "told"),
     [
-        ("memory://", "full", "durability for memory:// is nothing"),
+        ("memory://", "full", "durability for memory:// is not possible"),
         (
             "sqlite:///jobs.db",
             "local",
