@@ -45,7 +45,7 @@ class StorageAdmin:
         return await (await self._session.storage()).now()
 
     async def report(self) -> StorageReport:
-        """Ask the storage for its health, and measure how long it takes to answer."""
+        """Read the health of the storage, and measure how long the answer takes."""
         storage = await self._session.storage()
         began = monotonic()
         facts = await storage.health()

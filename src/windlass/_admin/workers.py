@@ -54,7 +54,7 @@ class WorkerAdmin:
         await self._assign(workers, Duty.WORK)
 
     async def stop(self, *workers: str) -> None:
-        """Shut these workers down, as SIGTERM does. It cannot be taken back."""
+        """Stop these workers, as SIGTERM does. This cannot be undone."""
         await self._assign(workers, Duty.STOP)
 
     async def _assign(self, workers: Sequence[str], duty: Duty) -> None:

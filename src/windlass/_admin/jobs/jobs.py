@@ -235,7 +235,7 @@ class JobAdmin:
         progress: Callable[[BulkProgress], None] | None = None,
         within: timedelta | float | None = None,
     ) -> BulkReport:
-        """Carry out ``action`` on every matching job, at most the newest ``most``.
+        """Apply ``action`` to every matching job, at most the newest ``most``.
 
         It runs in chunks, each with its audit record. You can interrupt it; run it again to
         continue. Requeued jobs and jobs made due now run in the order they were stored in. Jobs

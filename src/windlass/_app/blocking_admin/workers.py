@@ -50,5 +50,5 @@ class BlockingWorkerAdmin:
         self._client.run(self._part.resume(*workers), instead="app.admin.workers.resume(...)")
 
     def stop(self, *workers: str) -> None:
-        """Shut these workers down, as SIGTERM does. It cannot be taken back."""
+        """Stop these workers, as SIGTERM does. This cannot be undone."""
         self._client.run(self._part.stop(*workers), instead="app.admin.workers.stop(...)")
