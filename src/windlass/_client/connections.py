@@ -24,7 +24,7 @@ MakeClient = Callable[[Storage, Seams], Client]
 
 
 class _OpenLoop(msgspec.Struct):
-    """What one event loop uses."""
+    """The objects of one event loop."""
 
     storage: Storage
     client: Client

@@ -100,13 +100,13 @@ def needs_limits(call: Call[Any]) -> bool:
 
 
 def job_for(handles: JobClient, call: Call[R], reply: Inserted) -> Job[R]:
-    """What a producer gets for a call that was stored."""
+    """Return the job of a call that was stored."""
     return Job(handles, reply.id, created=reply.created, replaced=reply.replaced, task=call.task)
 
 
 def _found(arguments: Mapping[str, object], keys: Sequence[str]) -> str | None:
-    """Cut to what may be given: nobody asked for it, so it must not fail the call, or the next
-    one that inherits it.
+    """Cut to the allowed length: the value is inherited, so it must fail neither this call nor the
+    next one that inherits it.
     """
     found = first_usable(arguments, keys)
     return None if found is None else found[:MAX_TEXT]

@@ -1,4 +1,4 @@
-"""The producer's side inside somebody else's transaction: jobs that exist if that one commits."""
+"""Enqueueing inside the user's transaction: the jobs exist if it commits."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class Bus:
     __slots__ = ("_listeners",)
 
     def __init__(self) -> None:
-        """Start with nobody listening."""
+        """Start without listeners."""
         self._listeners: tuple[tuple[Listener, Callable[[], bool]], ...] = ()
 
     @property
@@ -56,7 +56,7 @@ class Bus:
         return undo
 
     def publish(self, event: Event) -> None:
-        """Tell everybody. A listener that raises is logged and the next one is told."""
+        """Call every listener. If one raises, the error is logged and the next one is called."""
         for listener, _ in self._listeners:
             try:
                 listener(event)

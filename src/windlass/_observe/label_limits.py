@@ -11,7 +11,7 @@ _LONGEST = 200
 
 
 class LabelNames:
-    """The first so many names, and one for all others."""
+    """The first names up to a limit, and one name for all others."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -63,7 +63,7 @@ class _JobInserts(Protocol[R_co]):
 
 
 class _TracedRun(Protocol):
-    """What middleware is given."""
+    """The values that middleware gets."""
 
     @property
     def claimed(self) -> ClaimedJob: ...

@@ -1,7 +1,7 @@
 """Events → Prometheus metrics, with labels that cannot grow without end.
 
-Labels are queue, task and outcome, nothing else: no id, key, tenant or error text. What is read
-from the store is read when somebody scrapes, on a thread of its own, and not often.
+Labels are queue, task and outcome, nothing else: no id, key, tenant or error text. The store is
+read when a scraper asks, on a separate thread, and not often.
 """
 
 from __future__ import annotations
@@ -120,14 +120,14 @@ class Metrics:
         return self._known[labels]
 
     async def page(self, accept: str = "") -> tuple[bytes, str]:
-        """What a scraper is given, and its content type."""
+        """Return the page for a scraper, and its content type."""
         await self._backlog.looked_at()
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
 
 
 class _Families:
-    """What is counted and timed."""
+    """The counters and timers."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         job = ("queue", "task")

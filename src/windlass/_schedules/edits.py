@@ -73,7 +73,7 @@ class ScheduleView(msgspec.Struct, frozen=True):
 
     @property
     def lapsed(self) -> bool:
-        """Whether it is held, and whoever has it in its code may let it go on."""
+        """Check whether it is held, and a process that has it in its code may release it."""
         return self.state.held is not None and self.state.problem != UNINSTALLED
 
     def stalled(self, now: datetime) -> bool:
@@ -85,14 +85,14 @@ class ScheduleView(msgspec.Struct, frozen=True):
 
 
 class UnreadableSchedule(msgspec.Struct, frozen=True):
-    """A stored schedule that cannot be read: it harms nobody but itself."""
+    """A stored schedule that cannot be read: it affects no other schedule."""
 
     row: ScheduleRow
     problem: str
 
 
 def decoded(row: ScheduleRow) -> ScheduleView | UnreadableSchedule:
-    """What a row says, or why that cannot be told."""
+    """Decode a row, or return the reason why it cannot be decoded."""
     state = read_state(row.body)
     return UnreadableSchedule(row, state) if isinstance(state, str) else ScheduleView(row, state)
 
@@ -113,8 +113,8 @@ def write_of(known: ScheduleView, state: ScheduleState, next_at: datetime | None
 
 
 class Schedules:
-    """What can be done to schedules. Every change is a compare-and-set: the last one is never lost
-    to somebody who had read an older state.
+    """Changes of schedules. Each is a compare-and-set: a writer that read an older state never
+    overwrites a newer one.
     """
 
     def __init__(
@@ -178,7 +178,8 @@ class Schedules:
         state = known.state
         if state.written == plan and state.held is None and not known.stalled(now):
             return None
-        # What a person made under this name before the code had it is a person's word, too.
+        # A schedule that an operator made under this name before the code had it counts as an
+        # operator's change, too.
         new = state.plan if state.written is None else merge_plans(state.plan, state.written, plan)
         changed = new != state.plan
         moved = _moved(state, new)
@@ -196,8 +197,8 @@ class Schedules:
         return write_of(known, state, first_slot(new, now) if again else kept)
 
     async def still_declared(self, names: Collection[str]) -> None:
-        """Say again that some code has these. Those that were held while this could not be said
-        (the store was out of reach, the machine asleep), and those that lost their slot, go on.
+        """Report again that code has these schedules. Those that were held meanwhile (the store was
+        out of reach, the machine asleep), and those that lost their slot, continue.
         """
         await self._store.declare(sorted(names))
         now = await self._now()
@@ -211,7 +212,7 @@ class Schedules:
             if isinstance(known, ScheduleView)
             and (
                 (known.row.name in names and known.lapsed)
-                # Whoever can read a schedule that somebody made may set it going.
+                # A process that can read a schedule made at run time may start it.
                 or ((known.row.name in names or known.state.written is None) and known.stalled(now))
             )
         ]
@@ -285,7 +286,7 @@ class Schedules:
         return await self._edit(name, removed, by=by)
 
     async def reset(self, name: str, *, by: str) -> ScheduleView:
-        """Back to what the code says, whatever a person has changed, paused or removed."""
+        """Reset to the code's values, and drop an operator's change, pause or removal."""
 
         def back(known: ScheduleView, now: datetime) -> tuple[ScheduleState, datetime | None]:
             plan = known.state.written

@@ -1,4 +1,4 @@
-"""Who asked for a job, and as part of what: read from well-known argument names."""
+"""Principal, tenant and correlation id of a job, read from well-known argument names."""
 
 from __future__ import annotations
 
@@ -36,4 +36,4 @@ def _as_stored(value: object) -> object:
     try:
         return msgspec.to_builtins(value)
     except (TypeError, ValueError, RecursionError):
-        return None  # whatever it is, it is no name of anybody
+        return None  # it is not a name

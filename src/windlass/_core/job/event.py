@@ -71,9 +71,9 @@ class JobMoved(msgspec.Struct, frozen=True, kw_only=True):
     origin: State | None = None
     """For a requeue: the state it leads out of, as it was last seen."""
     record: Record | None = None
-    """What the process had in hand, so it costs nothing: of a run the `ClaimedJob`, of an order the
-    `JobRecord` as it is afterwards. Secrets are not masked. The run of a dead worker has no
-    payload here.
+    """The record that the process had in memory, so it costs nothing. For a run it is the
+    `ClaimedJob`, for an action the `JobRecord` after it. Secrets are not masked. The run of a dead
+    worker has no payload here.
     """
 
     @property
@@ -139,8 +139,8 @@ def action_event(
 
 
 class QueueCooled(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody upstream said "not now", and a whole queue rests. One event per hit, however many
-    workers were turned away by it.
+    """A handler raised `Throttled`, and its whole queue cools down. One event per cool-down, for
+    any number of workers.
     """
 
     queue: str
@@ -148,13 +148,13 @@ class QueueCooled(msgspec.Struct, frozen=True, kw_only=True):
     """Nothing of it starts before, in the whole cluster."""
     at: datetime
     job: JobId
-    """Whose handler said so."""
+    """The job whose handler raised it."""
     task: str
     worker: str
 
 
 class WorkerChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """Something happened to a worker: it was buried, or took a new identity."""
+    """A worker was declared dead, or took a new identity."""
 
     worker: str
     what: str

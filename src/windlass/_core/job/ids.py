@@ -34,7 +34,7 @@ _BARE = re.compile(r"[0-9a-f]{8,31}")
 
 
 class IdPattern(NamedTuple):
-    """What is known of an id: its first digits, and its last."""
+    """The known parts of an id: its first digits, and its last."""
 
     first: str
     """Eight digits or more, or none."""
@@ -57,7 +57,7 @@ def looks_shortened(text: str) -> bool:
 
 
 def id_patterns_of(given: str) -> list[IdPattern]:
-    """What to look for where a shortened id was given, in this order; nothing: it is none."""
+    """Return the patterns of a shortened id, in this order; empty if it is none."""
     text = given.strip().lower()
     if found := _SHORT.fullmatch(text):
         return [IdPattern(found[1], found[2])] if len(found[1]) + len(found[2]) < _DIGITS else []

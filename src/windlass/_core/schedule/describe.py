@@ -59,7 +59,9 @@ def describe_rule(rule: Rule) -> str:
 
 
 def describe_duration(span: timedelta, one: str = "1 ") -> str:
-    """A duration: "90 seconds" is "1 minute 30 seconds"; ``one`` stands before a single unit."""
+    """Return a duration in words: "90 seconds" is "1 minute 30 seconds"; ``one`` precedes a single
+    unit.
+    """
     seconds, parts = span.total_seconds(), []
     if seconds < 1:
         return f"{seconds * 1000:g} milliseconds"

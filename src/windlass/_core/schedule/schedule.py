@@ -58,7 +58,7 @@ Overlap = Literal["skip", "queue", "allow"] | int
 
 
 class Missed(StrEnum):
-    """What becomes of slots that nobody was there to fire."""
+    """The rule for slots at which no scheduler was running."""
 
     SKIP = "skip"
     ONE = "one"
@@ -76,8 +76,9 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     missed: Missed = Missed.ONE
     most_missed: int = 100
     overlap: Overlap = "skip"
-    """While a run is active: leave the slot out, let it wait its turn, or pay no heed; or leave it
-    out when so many are."""
+    """While a run is active: skip the slot, let it wait, or ignore the run. A number: skip the slot
+    while that number of runs is active.
+    """
     jitter: timedelta = timedelta(0)
     starts: datetime | None = None
     ends: datetime | None = None
@@ -139,7 +140,7 @@ class ScheduleRun(msgspec.Struct, frozen=True, omit_defaults=True):
     """Empty while it is active."""
     ended_at: datetime | None = None
     by: str = ""
-    """Who triggered it; empty: its slot had come."""
+    """The operator who triggered it; empty: its slot had come."""
 
     @property
     def active(self) -> bool:
@@ -151,9 +152,9 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """All that is known of a schedule but when it fires next."""
 
     plan: Schedule
-    """What holds."""
+    """The plan in effect."""
     written: Schedule | None = None
-    """What code last said; None: it was made at run time."""
+    """The plan of the last declaration in code; None: it was made at run time."""
     paused: bool = False
     removed: bool = False
     """A person removed it; kept, so that the code that declares it does not bring it back."""
@@ -203,7 +204,7 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class TriggerAnswer(msgspec.Struct, frozen=True):
-    """What became of an order to run a schedule now."""
+    """The result of running a schedule now."""
 
     job: NewJob
     created: bool
@@ -214,19 +215,19 @@ class TriggerAnswer(msgspec.Struct, frozen=True):
 
 
 class DueFirings(NamedTuple):
-    """What follows when a schedule is due."""
+    """The runs of a due schedule."""
 
     slots: list[datetime]
     """To fire, oldest first."""
     left_out: int
-    """At least so many slots were missed for good."""
+    """Lower bound of the slots that were missed for good."""
     next_at: datetime | None
 
 
 def first_slot(plan: Schedule, now: datetime) -> datetime | None:
     """When a schedule that is made, changed or resumed now fires first."""
     if isinstance(plan.rule, Once):
-        # An overdue one fires once, at once: nobody wants it never to have been.
+        # An overdue one fires once, at once.
         return _within(plan, plan.rule.at)
     start = now if plan.starts is None else max(now, plan.starts - _US)
     if plan.follows:
@@ -281,7 +282,9 @@ def _most_recent(plan: Schedule) -> int:
 
 
 def merge_plans(plan: Schedule, old: Schedule, new: Schedule) -> Schedule:
-    """What holds when code says something new: its word, except where a person has spoken."""
+    """Return the plan in effect after a new declaration in code: the code's values, except those
+    that an operator has set.
+    """
     theirs = {
         name: getattr(plan, name)
         for name in Schedule.__struct_fields__

@@ -86,7 +86,7 @@ def check_middleware(layer: object) -> None:
 
 
 def can_call_with(function: Callable[..., Any], count: int) -> bool:
-    """Whether it can be called with so many arguments."""
+    """Check whether it can be called with this number of arguments."""
     try:
         inspect.signature(function).bind(*range(count))
     except TypeError:
@@ -141,7 +141,7 @@ _OF_A_CALL = {
 
 
 def suggest_option(option: str) -> str:
-    """What an option is called here that other systems, or another place, know by this name."""
+    """Return the name that an option of another system, or another place, has here."""
     for here, names in _SAME.items():
         if option in names:
             counts = " It counts runs, the first included." if here == "max_attempts" else ""

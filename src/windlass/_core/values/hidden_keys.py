@@ -1,9 +1,9 @@
-"""Keys that are made of what nobody may read: what people see of them.
+"""Visible form of keys that are made of secret arguments.
 
 A key that is made of all arguments, or of a secret one, holds an unsalted digest: it must be the
 same in every process that makes it. Short secrets are found from such a digest by trying them all.
 People see an HMAC of it, under a secret of the installation: as good for telling keys apart, and
-nothing to try guesses on.
+useless for guessing.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 __all__ = ["HiddenValues", "mask_values"]
 
 _FEW = 64
-"""Up to so many values are looked for one by one, which is quicker for few."""
+"""Up to this number of values are searched one by one, which is quicker."""
 _HEAD = 4
 """Characters of a value's beginning."""
 _LENGTHS = 32

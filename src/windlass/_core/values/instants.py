@@ -35,7 +35,7 @@ __all__ = [
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LONGEST = timedelta(days=36_525)
-"""A hundred years. An instant beyond the calendar, once stored, would fail whoever reads it."""
+"""A hundred years. A stored instant beyond the calendar would fail every reader."""
 _LAST_YEAR = 9000
 """Far enough for anybody, and a hundred years more still fit the calendar."""
 _US = timedelta(microseconds=1)
@@ -91,7 +91,7 @@ def span_us(span: timedelta) -> int:
 
 
 def aware(instant: object, what: str) -> datetime:
-    """``instant`` in UTC; a naive one is refused, because nobody knows which hour it means."""
+    """Return ``instant`` in UTC; a naive one is refused, because its hour is ambiguous."""
     if not isinstance(instant, datetime):
         message = f"{what} must be a datetime with a time zone, got {instant!r}"
         raise InvalidArgument(message)

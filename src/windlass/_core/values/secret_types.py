@@ -10,7 +10,7 @@ __all__ = ["SECRET", "secrets_of"]
 
 
 class _Secret:
-    """What ``Secret[...]`` adds to a type."""
+    """The marker that ``Secret[...]`` adds to a type."""
 
     def __repr__(self) -> str:
         return "Secret"
