@@ -111,7 +111,7 @@ class StorageOpener:
         self.clock = clock
         self._memory: MemoryDatabase | None = None
         self.timings: Timings = Timings()
-        """Of all storages it has opened, on whatever event loop."""
+        """For all storages it has opened, on any event loop."""
         self.scheme: str = check_url(settings.url)
         _check_durability(self.scheme, settings.durability)
 
@@ -131,7 +131,7 @@ class StorageOpener:
         except FileNotFoundError:
             return path
         except OSError:
-            pass  # whether it is there nobody may know: opening says why
+            pass  # existence cannot be checked: opening it says why
         return None
 
     def transactions(self) -> UserInsertStore | None:

@@ -1,4 +1,4 @@
-"""The limits' definitions, and chores in bounded bites."""
+"""The limits' definitions, and background work in bounded steps."""
 
 from __future__ import annotations
 

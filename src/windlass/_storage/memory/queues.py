@@ -1,4 +1,4 @@
-"""What holds for whole queues: settings, and the rest after somebody upstream said "not now"."""
+"""Settings and cool-downs of queues."""
 
 from __future__ import annotations
 

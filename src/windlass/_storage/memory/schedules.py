@@ -102,7 +102,7 @@ class MemorySchedules:
         return sum(row is not None and row.state in _ACTIVE for row in rows)
 
     def _holders(self, write: ScheduleWrite, now: datetime) -> dict[JobId, JobId]:
-        """Who is in the way of its jobs."""
+        """Return the jobs that hold the keys of its jobs."""
         held: dict[JobId, JobId] = {}
         taken: dict[str, JobId] = {}
         for job in map(skip_if_key_held, write.jobs):

@@ -77,7 +77,7 @@ class PostgresSchedules:
 
     async def _write(self, writes: Sequence[ScheduleWrite]) -> list[ScheduleAnswer]:
         try:
-            # On the side: a job's key may be under decision in somebody's open transaction.
+            # On a separate connection: a job's key may be under decision in an open transaction.
             rows = await self._db.fetch_aside(
                 self._db.sql(_WRITE),
                 self._db.instant(),

@@ -174,9 +174,7 @@ class WorkerStore(Protocol):
         ...
 
     async def bury_overdue(self, workers: Sequence[str]) -> Sequence[str]:
-        """Declare workers dead as `bury` does, but only those `overdue` now. A new heartbeat saves
-        a worker.
-        """
+        """Declare workers dead as `bury` does, but only those that are `overdue` now."""
         ...
 
     async def overdue(self) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""What a server says of itself."""
+"""Values that a server reports about itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for whole queues."""
+"""Settings and cool-downs of queues."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class RedisSchedules:
 
 
 def _answer(write: ScheduleWrite, said: bytes) -> ScheduleAnswer:
-    """What schedule_write.lua says of one write."""
+    """Return the answer of schedule_write.lua for one write."""
     what, rest = _ANSWERS[said[0]], said[1:]
     if what is Written.HELD:
         ids = _ids(rest)

@@ -167,7 +167,7 @@ async def open_redis(
 
 
 async def _epoch(line: LoopConnection, prefix: str) -> bytes:
-    """What tells these jobs from all that were ever here: made once, checked by every script."""
+    """Return the id of this set of jobs: made once, checked by every script."""
     epoch = await line.ask("GET", prefix + "epoch")
     if epoch is None:  # a server without memory refuses the write, and has the jobs all the same
         await line.ask("SET", prefix + "epoch", f"{_LAYOUT}-{new_job_id()}", "NX")
@@ -185,8 +185,8 @@ async def _epoch(line: LoopConnection, prefix: str) -> bytes:
             f"use another prefix."
         )
     if layout < _LAYOUT:
-        # Before anything moves: from now on processes that would look for it at its old place are
-        # told that this is not their storage any more. `RedisDatabase.confirm` takes the rest over.
+        # Before anything moves: from now on processes that would use the old keys get an error that
+        # this is not their storage any more. `RedisDatabase.confirm` migrates the rest.
         await line.ask("SET", prefix + "gathering", "0")
         await line.ask("SET", prefix + "finishes", str(_FINISHES))
         epoch = b"%d-%s" % (_LAYOUT, found[2])

@@ -145,7 +145,7 @@ def _stored_version(connection: apsw.Connection) -> int:
 
 
 def refuse_foreign_database(connection: apsw.Connection) -> None:
-    """Raise if the database is somebody else's. Reads only."""
+    """Raise if the database belongs to another program. Reads only."""
     if connection.execute(_EXISTS).get:
         return
     strangers = connection.execute(_STRANGER).fetchall()

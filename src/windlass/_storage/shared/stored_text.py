@@ -32,7 +32,7 @@ __all__ = [
 T = TypeVar("T")
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError)
-"""What decoding raises for what nobody stored."""
+"""Errors of decoding a damaged record."""
 
 _MARK = "\x1f"
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -54,7 +54,7 @@ def worker_description_text(start: WorkerStart) -> str:
 
 
 def worker_description_of(text: str) -> WorkerDescription:
-    """What a stored text says: nothing where it cannot be read, so that one row spoils no list."""
+    """Decode a stored text; empty if it cannot be read, so that one row spoils no list."""
     try:
         return _decode_about(text)
     except (msgspec.MsgspecError, UnicodeError):
@@ -70,7 +70,7 @@ def note_text(progress: Progress) -> str:
 
 
 def progress_of(fraction: float, text: str) -> Progress:
-    """What was stored. Data that cannot be read is left out."""
+    """Return the stored progress. Data that cannot be read is left out."""
     note, mark, data = text.partition(_MARK)
     if not mark:
         return Progress(fraction, note)

@@ -1,4 +1,4 @@
-"""Chores in bounded bites."""
+"""Background work in bounded steps."""
 
 from __future__ import annotations
 

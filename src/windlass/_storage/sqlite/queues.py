@@ -1,4 +1,4 @@
-"""What holds for whole queues: settings, and the rest after somebody upstream said "not now"."""
+"""Settings and cool-downs of queues."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def restore_queue(connection: apsw.Connection, record: QueueRecord) -> bool:
 
 
 def paused_queues(connection: apsw.Connection) -> set[str]:
-    """Those that give nothing until somebody resumes them."""
+    """List the paused queues."""
     return {name for (name,) in fetch(connection, _PAUSED)}
 
 

@@ -128,7 +128,7 @@ def _write_one(connection: apsw.Connection, write: ScheduleWrite, now: int) -> S
 
 
 def _holders(connection: apsw.Connection, jobs: Sequence[NewJob], now: int) -> dict[JobId, JobId]:
-    """Who is in the way of new jobs."""
+    """Return the jobs that hold the keys of new jobs."""
     held: dict[JobId, JobId] = {}
     taken: dict[str, JobId] = {}
     for job in jobs:

@@ -1,4 +1,4 @@
-"""What people order, with the record of who did."""
+"""Actions of operators, with the audit log."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ __all__ = [
 
 
 def sort_time_of_row(row: JobRow, order: ListOrder) -> datetime:
-    """What the list is ordered by."""
+    """Return the value that the list is ordered by."""
     times: Mapping[str, datetime | None] = {
         "enqueued": row.created_at,
         "due": row.due,
@@ -76,7 +76,9 @@ def _place(row: JobRow, order: ListOrder) -> ListPosition:
 
 
 def is_candidate(row: JobRow, wanted: JobFilter, now: datetime) -> bool:
-    """What other backends have an index for: those who fail here cost a look nothing."""
+    """Check the conditions for which other backends have an index: rows that fail here cost no
+    read.
+    """
     return (
         (wanted.states is None or row.state in wanted.states)
         and (wanted.shown is None or row_display_state(row, now) in wanted.shown)

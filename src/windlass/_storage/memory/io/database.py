@@ -1,4 +1,4 @@
-"""What all stores share: the rows, their order, their keys, and who is to be woken."""
+"""State shared by all stores: the rows, their order, their keys, and the subscribers to wake."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class MemoryDatabase:
         self.gates: MemoryBudgets = MemoryBudgets()
         self.tallies: RollupRows = {}
         self.copied: RollupRows = {}
-        """What another store had counted before it was moved here."""
+        """Counts of another store before it was copied here."""
         self.secret = ""
         self.audits: AuditRows = AuditRows()
         self.diary: JournalRows = JournalRows()
@@ -121,7 +121,7 @@ class MemoryDatabase:
         self.timings: Timings = timings or Timings()
 
     def moment(self) -> AbstractContextManager[datetime]:
-        """Let nobody else change anything; it is this instant throughout."""
+        """Lock the database for a change at one instant."""
         return self._alone(self.timings.writes)
 
     def view(self) -> AbstractContextManager[datetime]:
@@ -195,12 +195,12 @@ class MemoryDatabase:
         heappush(self.ready[row.asked.queue].setdefault(row.lane, []), place)
 
     def _standing(self, place: ClaimSortKey) -> JobRow | None:
-        """The waiting job this entry stands for; None: it has left."""
+        """Return the waiting job of this entry; None: it has left."""
         row = self.rows.get(place[-1])
         return row if row is not None and row.place is place else None
 
     def head(self, heap: list[ClaimSortKey]) -> JobRow | None:
-        """The first job that still stands in this heap."""
+        """Return the first job that is still in this heap."""
         while heap:
             if (row := self._standing(heap[0])) is not None:
                 return row
@@ -220,7 +220,7 @@ class MemoryDatabase:
                     trace=new.trace,
                 )
             )
-        # What is asked for now must not be lost to an expiry that was asked for before.
+        # The new request must not be lost to the expiry of an earlier one.
         row.expire(expiry_of(new, now))
         due = row.due if what is OnConflict.REPLACE_ARGUMENTS else due_of(new, now)
         self.stand(row, due, now)

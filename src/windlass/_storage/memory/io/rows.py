@@ -1,4 +1,4 @@
-"""What is stored, as it changes, and the frozen records that are shown of it."""
+"""The stored rows, which change, and the frozen records that readers get."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 ClaimSortKey = tuple[int, datetime, int] | tuple[datetime, int]
-"""Where a waiting job stands: priority, due, seq when it is ready; due, seq before."""
+"""The position of a waiting job: priority, due, seq when it is ready; due, seq before."""
 
 
 class Lane(NamedTuple):
@@ -53,7 +53,7 @@ class Lane(NamedTuple):
 
 
 class LastClaim(NamedTuple):
-    """How a job's last claim was ended, so that a repeat is told from a refusal."""
+    """The end of a job's last claim, which tells a repeat from a refusal."""
 
     number: int
     verb: Verb
@@ -61,9 +61,9 @@ class LastClaim(NamedTuple):
 
 
 class JobRow(msgspec.Struct, eq=False, kw_only=True):
-    """A job as it is stored: what was asked for, and everything that changes.
+    """A job as it is stored: the request, and everything that changes.
 
-    Never leaves the database: readers get frozen records, so nobody holds what changes.
+    Never leaves the database: readers get frozen records, so no reader holds a value that changes.
     """
 
     asked: NewJob
@@ -82,7 +82,7 @@ class JobRow(msgspec.Struct, eq=False, kw_only=True):
     attempt: int = 0
     claim_number: int = 0
     place: ClaimSortKey | None = None
-    """Its own entry in a heap. Entries left behind by an earlier place are somebody else's."""
+    """Its own entry in a heap. Entries of an earlier position are ignored."""
     ended: LastClaim | None = None
     worker: str = ""
     started_at: datetime
@@ -210,7 +210,7 @@ class JobRow(msgspec.Struct, eq=False, kw_only=True):
         self.frame = "" if error is None else frame_of(error.traceback)
 
     def to_claimed(self) -> ClaimedJob:
-        """What the worker of a running job gets."""
+        """Return the record that the worker of a running job gets."""
         asked, error = self.asked, self.error
         return ClaimedJob(
             claim=self.claim,
@@ -307,7 +307,7 @@ def expiry_of(asked: NewJob, now: datetime) -> datetime | None:
 
 
 class QueueRow(msgspec.Struct):
-    """A queue as it is stored: what was set for it, and how it rests."""
+    """A queue as it is stored: its settings, and its cool-down."""
 
     settings: QueueSettings = QueueSettings()
     paused: bool = False
@@ -349,7 +349,7 @@ class WorkerRow(msgspec.Struct, eq=False, kw_only=True):
 
 
 class Lease(NamedTuple):
-    """Who does a chore, until when on the clock that never steps."""
+    """The worker that leads a role, and until when on the clock that never steps."""
 
     worker: str
     until: timedelta
@@ -368,7 +368,7 @@ class RollupRow(NamedTuple):
         self.run.update(other.run)
 
     def to_rollup(self, minute: datetime, queue: str, task: str) -> Rollup:
-        """What people see of it."""
+        """Return the public record."""
         return Rollup(
             minute=minute,
             queue=queue,

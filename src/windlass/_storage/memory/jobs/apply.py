@@ -39,7 +39,7 @@ class ApplyRules:
         """Judge each on its own; what cannot be stored is refused before anything changes."""
         self._db.gates.require([t.then for t in transitions if t.then is not None])
         answers = [self.end(transition, now) for transition in transitions]
-        # After all of them: what follows may take whatever any of them gave back.
+        # After all of them: the follow-up jobs may take keys that any of them released.
         unstarted, self._unstarted = self._unstarted, []
         for row in sorted(unstarted, key=lambda row: row.seq):
             self.retake_key(row, now)
@@ -68,7 +68,9 @@ class ApplyRules:
         return TransitionAnswer(Verdict.REFUSED)
 
     def verb(self, row: JobRow, transition: Transition) -> Verb:
-        """What happens: the alternative, if there is one and a cancel was requested."""
+        """Return the verb that takes effect: the alternative, if there is one and a cancel was
+        requested.
+        """
         if row.cancel_requested and transition.if_cancelled is not None:
             return transition.if_cancelled
         return transition.verb
@@ -122,7 +124,7 @@ class ApplyRules:
         self._following.append(skip_if_key_held(job))
 
     def tell_gates(self, row: JobRow, transition: Transition, verb: Verb, now: datetime) -> None:
-        """What the outcome means for others: the breakers, the rates and the queue."""
+        """Apply the effect of the outcome on breakers, rates and the queue."""
         gates = self._db.gates
         if verb is Verb.THROTTLE:
             row.count_throttle()

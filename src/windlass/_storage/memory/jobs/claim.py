@@ -24,7 +24,7 @@ LaneHeads = list[tuple[ClaimSortKey, Lane]]
 
 
 class ClaimProgress(msgspec.Struct, kw_only=True):
-    """What one claim has taken and found out so far."""
+    """The jobs that one claim has taken so far, and its hints."""
 
     worker: str
     now: datetime
@@ -106,7 +106,7 @@ class ClaimRules:
         return [queue for queue in wanted if not self._db.queues[queue].paused]
 
     def room(self, queue: str, now: datetime) -> int:
-        """How many more jobs of a queue may run, whatever limits they have."""
+        """Return how many more jobs of a queue may run, apart from their limits."""
         row = self._db.queues[queue]
         if row.paused or self.rests(queue, now):
             return 0
@@ -128,7 +128,7 @@ class ClaimRules:
             row = self._db.rows[place[-1]]
             if row.is_expired(visit.now):
                 if len(visit.expired) == self.expired_at_once:
-                    # Whoever asks again at once gets further.
+                    # A caller that asks again at once gets further.
                     visit.opens_at.append(visit.now)
                     return
                 self._db.expire(row, visit.now)

@@ -57,7 +57,7 @@ class MemoryBudgets:
                 self.spent[gate] = rescale_debt(spec.rate, until, before=old.rate, now=now)
 
     def require(self, jobs: Sequence[NewJob]) -> None:
-        """Refuse jobs that name a limit nobody defined."""
+        """Refuse jobs that name an undefined limit."""
         for job in jobs:
             for use in job.limits:
                 if use.name not in self.specs:
@@ -94,7 +94,7 @@ class MemoryBudgets:
         return self.charged
 
     def shut(self, uses: Sequence[LimitUse], usage: Usage, now: datetime) -> StartBlocked | None:
-        """What keeps these uses from starting now; None: every one of them may."""
+        """Return the gate that keeps these uses from starting now; None: all may start."""
         opens_at: list[datetime] = []
         for use in uses:
             spec = self.specs[use.name]
@@ -129,7 +129,7 @@ class MemoryBudgets:
         return state
 
     def state(self, name: str, gate: str) -> BreakerState | None:
-        """What people see of the gate of a breaker."""
+        """Return the public state of a breaker."""
         if name not in self.specs or self.specs[name].breaker is None:
             return None
         return self.breakers.get(gate, record_success())

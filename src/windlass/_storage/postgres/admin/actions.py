@@ -1,4 +1,4 @@
-"""What people order for jobs, with the record of who did."""
+"""Actions of operators on jobs, with the audit log."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class PostgresActions:
             stored_id(job.id)
         text = msgspec.json.encode([job_json_of(job) for job in jobs]).decode()
         try:
-            # On the side: a key may be under decision in somebody's open transaction.
+            # On a separate connection: a key may be under decision in an open transaction.
             asked = (self._db.instant(), self._db.durable, text, audit_note_text(note))
             rows, unsure = await self._db.fetch_told(self._db.sql(_INSERT), *asked, aside=True)
         except FunctionError as refused:

@@ -1,4 +1,4 @@
-"""What is moved here from another storage, as rows: by column, for functions that read JSON."""
+"""Copied records as rows: by column, for functions that read JSON."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def history_rows(stored: Iterable[StoredJob]) -> Iterator[_Columns]:
 
 
 def log_rows(stored: Iterable[StoredJob]) -> Iterator[_Columns]:
-    """What these jobs have logged, for the same."""
+    """Return the log chunks of these jobs, for the same function."""
     for one in stored:
         for chunk in one.logs:
             yield {

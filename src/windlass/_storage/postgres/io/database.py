@@ -1,4 +1,6 @@
-"""What all stores of one storage share: connections, the clock, the schema, the subscribers."""
+"""State shared by all stores of one storage: connections, the clock, the schema, the
+subscribers.
+"""
 
 from __future__ import annotations
 
@@ -136,7 +138,7 @@ class PostgresDatabase:
 
     @property
     def sender(self) -> str:
-        """What our own hints carry: this process need not be woken by them."""
+        """Return the mark of our own hints: they need not wake this process."""
         return self._notifier.sender
 
     async def close(self) -> None:

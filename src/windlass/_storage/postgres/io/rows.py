@@ -37,7 +37,7 @@ def stored_span(span: timedelta | None) -> int | None:
 
 
 def stored_text(text: str) -> str:
-    """Text that nobody chose for a database: what PostgreSQL cannot store is spelled out."""
+    """Return a text that PostgreSQL can store: other characters are spelled out."""
     return text.replace("\x00", "\\x00") if "\x00" in text else text
 
 
@@ -52,8 +52,9 @@ def _span_of(us: int) -> timedelta:
 
 
 _EXTRAS = 11
-"""What ``extras_of`` always has; behind it, where it is needed, the job that follows a failure, and
-what follows a lost run."""
+"""The fields that ``extras_of`` always has. Behind it, where needed: the follow-up job of a
+failure, and the rule for a lost run.
+"""
 _place = itemgetter(12, 6, 0)
 """Priority, due time and number of a row of ``claim``."""
 _queue = itemgetter(8)

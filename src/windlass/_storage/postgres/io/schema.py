@@ -1,13 +1,13 @@
-"""Opening a database: what is there, what is missing, and making it.
+"""Opening a database: reads the schema, and creates or migrates it.
 
 Several processes may open a new database at once: one makes the schema, the others wait for it.
-Where everything is there already no change is tried, so a role without the right to create may
-use what another one has made.
+Where everything is there already no change is tried, so a role without the right to create may use
+what another one has made.
 
 Tables change by numbered migrations. Functions are made anew, all of them, whenever the number
-moves: so there is one text of each, and whoever changes one adds a migration, which drops it first
-if it takes or returns something else than before. Their search path and planner settings are set
-in one place, by the last text (99_settings.sql).
+moves: so there is one text of each. To change one, add a migration, which drops the function first
+if its arguments or results change. Their search path and planner settings are set in one place, by
+the last text (99_settings.sql).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _LOCK = 0x77696E64  # "wind": the first half of the lock's key, the schema is th
 
 
 class SchemaFacts(msgspec.Struct, frozen=True):
-    """What was found at the door."""
+    """The facts that were read at opening."""
 
     version: str
     pooled: bool
-    """The process that answers is not the one that greeted us: somebody stands between."""
+    """The process that answers is not the one that greeted us: a pooler is between."""
     applied: Sequence[int] = ()
 
 
@@ -131,8 +131,8 @@ async def _make_schema(connection: asyncpg.Connection, schema: str) -> None:
         await connection.execute(
             await connection.fetchval("SELECT format('CREATE SCHEMA %I', $1::text)", schema)
         )
-    # What functions find, they find here: not in the search path of whoever calls them, and
-    # before that caller's temporary tables.
+    # Functions find their names here: not in the search path of the caller, and before the caller's
+    # temporary tables.
     await connection.execute("SELECT set_config('search_path', $1, true)", f"{quoted}, pg_temp")
     await connection.execute(
         "CREATE TABLE IF NOT EXISTS schema_versions ("

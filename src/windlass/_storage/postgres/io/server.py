@@ -108,8 +108,8 @@ class PostgresServer:
     async def _connect(self, host: PostgresHost | None) -> asyncpg.Connection:
         settings = {} if self.address.named else {"application_name": "windlass"}
         if self.pooled is False:
-            # A pooler refuses settings that it does not know, so they wait until it is certain
-            # that there is none. Limits are counted under READ COMMITTED, whatever the role says.
+            # A pooler refuses settings that it does not know, so they wait until it is certain that
+            # there is none. Limits are counted under READ COMMITTED, with any setting of the role.
             settings |= {"default_transaction_isolation": "read committed", "jit": "off"}
         choice: dict[str, Any] = {}
         if host is not None:
@@ -139,8 +139,8 @@ class PostgresServer:
         return True
 
     def note_lost(self, error: BaseException) -> None:
-        """Said once per outage, however many links find out. Before the first answer it is for
-        whoever opens the storage to say.
+        """Log an outage once, for any number of connections. Before the first answer, the caller
+        that opens the storage reports it.
         """
         if isinstance(error, StatementTimeout):
             return  # the server is there, and the caller hears of it

@@ -85,7 +85,7 @@ _NO_OTHERS = (None,) * 9
 
 
 def _other_args(transitions: Sequence[Transition]) -> tuple[Any, ...]:
-    """What no success has."""
+    """Return the arguments that no success has."""
     errors = [transition.error for transition in transitions]
     return (
         [stored_span(transition.delay) for transition in transitions],

@@ -33,7 +33,7 @@ _spec_of = msgspec.json.Decoder(LimitSpec).decode
 
 
 async def limit_error_of(database: PostgresDatabase, refused: FunctionError) -> Exception:
-    """What a function meant that stores jobs or names a limit."""
+    """Return the error for the code of a function that stores jobs or names a limit."""
     match refused.code:
         case "WL001":
             known = await database.fetch(database.sql(_NAMES), reads=True)

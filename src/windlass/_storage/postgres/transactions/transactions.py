@@ -77,7 +77,7 @@ class _Finish(msgspec.Struct, frozen=True):
 
 
 class UserTransactions:
-    """What runs on the user's connection: `TransactionStore` without `ended` and `wake`."""
+    """The calls on the user's connection: `TransactionStore` without `ended` and `wake`."""
 
     def __init__(self, schema: str, clock: Clock = SYSTEM_CLOCK) -> None:
         """``schema`` as it is set, without quotes."""
@@ -148,7 +148,7 @@ class UserTransactions:
 
     @contextmanager
     def _translated(self, transition: Transition | None = None) -> Iterator[None]:
-        """What our own functions say, in our own words; everything else is the driver's to say."""
+        """Translate the errors of our own functions; all others are the driver's."""
         try:
             yield
         except Exception as error:

@@ -1,4 +1,4 @@
-"""What people order, with the record of who did."""
+"""Actions of operators, with the audit log."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class RedisActions:
 
 
 def _said(order: JobAction) -> tuple[object, ...]:
-    """An order as order.lua takes it; False stands for what is left as it is."""
+    """Return an action as order.lua takes it; False leaves a value as it is."""
     match order:
         case Requeue():
             return ("requeue",)

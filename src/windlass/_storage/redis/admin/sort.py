@@ -46,11 +46,11 @@ _LAST_ID = b"\xff" * 16
 ScorePosition = tuple[int, bytes]
 """A score and the member of a line: a job's place in the list."""
 FetchScoresAfter = Callable[[ScorePosition | None, int], Awaitable[Sequence[ScorePosition]]]
-"""The spots behind one (None: behind the cursor), at most so many."""
+"""The spots after one (None: after the cursor), at most this number."""
 
 
 def id_at(spot: ScorePosition) -> bytes:
-    """The job's id; in the line of those that wait it stands within the place."""
+    """Return the job's id; for waiting jobs it is part of the place."""
     member = spot[1]
     return member if len(member) == 16 else member[17:33]
 
@@ -77,7 +77,7 @@ def cursor_after_job(job: JobRecord, order: ListOrder) -> Cursor:
 
 
 class SortedJobs:
-    """What gives the wanted jobs in their order, and others among them."""
+    """The wanted jobs in their order, and others among them."""
 
     def __init__(self, database: RedisDatabase, wanted: JobFilter, order: ListOrder) -> None:
         self._db, self._wanted, self._order = database, wanted, order

@@ -165,8 +165,8 @@ class LoopConnection:
                 await self._exchange(calls)
                 await self._again(calls)
         except BaseException as error:
-            # Only the end of the loop, or a bug, comes here: nobody may wait for ever. Answers that
-            # were not read yet must not be taken for those to what is asked next.
+            # Only the end of the loop, or a bug, comes here: no caller may wait for ever. Answers
+            # that were not read yet must not be taken for those of later requests.
             connection, self._connection = self._connection, None
             for call in (*calls, *self._waiting):
                 call.fail(StorageUnavailable(f"{self._dialer.place} was let go of: {error!r}"))

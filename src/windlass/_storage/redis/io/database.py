@@ -1,4 +1,6 @@
-"""What all stores of one storage share: two connections, the clock, the epoch, the subscribers."""
+"""State shared by all stores of one storage: two connections, the clock, the epoch, the
+subscribers.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ class RedisDatabase:
         self._closed = False
 
     def line(self) -> LoopConnection:
-        """A further connection of its own, opened at its first use, on the loop of that use."""
+        """Return a further connection, opened at its first use, on the loop of that use."""
         fence = (self.prefix + "fence", self._replicas) if self._replicas else None
         return LoopConnection(self._dialer, fence=fence)
 
@@ -89,9 +91,9 @@ class RedisDatabase:
         return await self.timings.measure(work, reads=not script.writes)
 
     async def confirm(self) -> None:
-        """Whether scripts may run here, and whether as many replicas confirm as must.
+        """Check that scripts may run here, and that the wanted number of replicas confirms.
 
-        Takes over, in bites, what an older Windlass has left at other places.
+        Migrates, in chunks, the data that an older Windlass has left under other keys.
         """
         while await self.run_aside(_OPEN):
             pass

@@ -39,7 +39,7 @@ _FILES = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"}
 
 _FAILURES = (RedisError, OSError, TimeoutError)
 CONNECTION_ERRORS = (*_FAILURES, RuntimeError)
-"""What a connection raises when it is gone; RuntimeError is uvloop's word for it."""
+"""Errors of a connection that is gone; uvloop raises RuntimeError."""
 
 
 def pack_command(command: Sequence[Argument]) -> bytes:
@@ -64,7 +64,7 @@ class Dialer:
         connection = await self._find(answer)
         try:
             await _connect(connection)
-        except BaseException:  # also a cancellation: no socket stays open that nobody knows
+        except BaseException:  # also a cancellation: no socket may stay open unused
             await disconnect(connection)
             raise
         return connection
@@ -126,10 +126,10 @@ class Dialer:
     # --- whom to ask --------------------------------------------------------------------------
 
     async def _ask(self, question: Any) -> RedisNode:
-        """The first answer of those who know; the last error if nobody does.
+        """Return the first answer of a Sentinel that knows; raise the last error if none does.
 
-        Each time somebody else is asked first: one that was cut off from the others goes on
-        naming a primary that is none any more.
+        Each call asks another Sentinel first: one that was cut off from the others still names a
+        former primary.
         """
         trouble: Exception = StorageUnavailable(f"{self.place} names no server")
         nodes = self._url.nodes

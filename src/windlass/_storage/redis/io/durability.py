@@ -1,4 +1,4 @@
-"""What a server keeps when it dies, and whether that is what was asked for."""
+"""Checks whether a server's durability is the requested one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 class RedisServer(msgspec.Struct, frozen=True):
-    """Who answered."""
+    """The server that answered."""
 
     name: str
     version: str
@@ -95,8 +95,9 @@ async def check_durability(
 
 
 class DurabilityWatch:
-    """Looks now and then whether the server still keeps what was asked for: somebody may have
-    changed it, or a failover may have put another one in its place. Work goes on, loudly.
+    """Checks now and then whether the server still has the requested durability. An operator may
+    have changed it, or a failover may have put another server in its place. Work continues, with a
+    loud log line.
     """
 
     def __init__(self, line: LoopConnection, place: str) -> None:
@@ -142,7 +143,7 @@ class DurabilityWatch:
 
 
 async def _faults(line: LoopConnection) -> list[str] | None:
-    """What in the configuration loses jobs, and what it should be; None where it is hidden."""
+    """Return the configuration that loses jobs, and the right values; None where it is hidden."""
     faults: list[str] = []
     appendonly = await read_setting(line, "appendonly")
     if appendonly is None:

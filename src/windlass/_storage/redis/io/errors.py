@@ -1,4 +1,4 @@
-"""What the errors of a server or its connection mean: whether they pass, and what to do."""
+"""Meanings of errors of a server or its connection: whether they pass, and advice."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def translate(error: BaseException, place: str, doing: str = "") -> StorageError
 
 
 def outage_text(error: BaseException, place: str) -> str:
-    """What to say when a server goes away under those who use it."""
+    """Return the log line for a server that goes away while it is used."""
     if code_of(error) == "LOST":
         return f"Redis at {place} closed the connection: {_said(error)}. Reconnecting."
     return str(translate(error, place))

@@ -142,7 +142,7 @@ def state_record_of(record: bytes) -> StateRecord:
 
 
 def _untouched(asked: JobRequest) -> StateRecord:
-    """What the state record of a job would say that has none."""
+    """Return the state record of a job that has none."""
     return StateRecord(
         0, 0, asked.seq, asked.due, asked.budget, 0, 0, 0, 0, 0, asked.expires, 0, 0, 0, "", "", b""
     )
@@ -258,7 +258,7 @@ def attempt_record(attempt: Attempt) -> bytes:
 
 
 class UnreadableRecord(NamedTuple):
-    """What could not be read, as it was stored."""
+    """A record that could not be read, as it was stored."""
 
     id: JobId
     at: datetime

@@ -66,7 +66,7 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
     """The server, or those to ask for it."""
     path: str = ""
     service: str = ""
-    """What Sentinel calls the primary."""
+    """The name of the primary in Sentinel."""
     database: int = 0
     tls: Mapping[str, str | bool] | None = None
     username: str | None = None
@@ -92,7 +92,7 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_url(url: str) -> RedisUrl:
-    """What a URL says; a bad one is refused with an example, and without its password."""
+    """Parse a URL; a bad one is refused with an example, and without its password."""
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in SCHEMES:
         hint = suggestion(scheme, SCHEMES) if separator else ""

@@ -76,7 +76,7 @@ def apply_batch_of(transitions: Sequence[Transition], *, breakers: bool) -> Appl
 
 
 class _Section:
-    """Transitions whose order among each other is nobody's business."""
+    """Transitions whose order among each other does not matter."""
 
     def __init__(self) -> None:
         self.groups: dict[tuple[str, bytes | None], list[int]] = {}

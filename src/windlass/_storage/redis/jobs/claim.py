@@ -40,7 +40,7 @@ class UnreadableJob(NamedTuple):
 
 
 class ClaimedBatch(NamedTuple):
-    """What one claim brought."""
+    """The result of one claim."""
 
     reply: ClaimReply
     unread: list[UnreadableJob]
@@ -68,7 +68,7 @@ def read_claim(worker: str, reply: Sequence[Any]) -> ClaimedBatch:
         jobs,
         at,
         live=bool(live),
-        # What is put aside here leaves room for what stands behind it.
+        # Jobs put aside here leave room for the jobs behind them.
         next_at=at if unread else instant_of(next_at) if next_at >= 0 else None,
         solo_due=bool(solo_due),
         expired=_ids(expired) if expired else (),
@@ -139,7 +139,7 @@ def _read_mixed(
         try:
             jobs.append(_started(record, kept, said, at, worker))
         except UNREADABLE as error:
-            # The server has read what stands in front, or it could not have claimed it.
+            # The server has read the fixed positions, or it could not have claimed it.
             number = state_record_of(kept).number + 1 if kept else 1
             unread.append(UnreadableJob(readable_request(record).id, number, f"{error}"))
     return jobs

@@ -53,7 +53,7 @@ def _head(job: NewJob) -> bytes:
 
 
 def require_limits(reply: Sequence[Any]) -> None:
-    """Raise for a limit that nobody defined, if that is what the server says."""
+    """Raise for an undefined limit, if that is the server's answer."""
     if reply and reply[0] == b"limit":
         name, *known = (text.decode(errors="replace") for text in reply[1:])
         raise LimitUnknown(name, known)
@@ -78,7 +78,7 @@ def insert_answers(
 
 
 def _inserted(job: JobId, said: bytes, unsure: bool) -> Inserted:  # noqa: FBT001 -- per job
-    """What storing.lua says of a job that met another one, or itself."""
+    """Return the answer of storing.lua for a job whose id or key is stored."""
     if said == _REPEATED:
         return Inserted(job, created=True, repeated=not unsure)
     if len(said) == _EXPIRED + _ID:

@@ -1,4 +1,4 @@
-"""What was asked for: the record that hardly ever changes, its ids and texts."""
+"""The request of a job: the record that hardly ever changes, its ids and texts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UNREADABLE: Final = (
     msgspec.MsgspecError, struct.error, ValueError, TypeError, OverflowError, IndexError,
     RecursionError,
 )  # fmt: skip
-"""What decoding raises for what nobody stored."""
+"""Errors of decoding a damaged record."""
 
 _read_special = msgspec.msgpack.Decoder(tuple[str, str, int, Any, str]).decode
 
@@ -52,8 +52,8 @@ _pack = msgspec.msgpack.Encoder().encode
 
 
 class JobExtras(msgspec.Struct, array_like=True):
-    """What few jobs carry. Older records are shorter. Lua knows where principal, correlation id and
-    trace stand: see ``context_of`` in storing.lua.
+    """Values that few jobs carry. Older records are shorter. Lua knows the positions of principal,
+    correlation id and trace: see ``context_of`` in storing.lua.
     """
 
     timeout: int | None = None
@@ -122,7 +122,7 @@ def _special_of(job: NewJob) -> tuple[int, bytes]:
         if unique.window is Window.UNTIL_STARTED:
             marks |= _STARTED
         if unique.period is not None:
-            # A hold of no time at all is over at once, and 0 stands for one without an end.
+            # A hold of no time at all is over at once, and 0 means one without an end.
             period = max(1, min(span_us(unique.period), LAST_US))
     uses = [(use.name, use.key, use.cost) for use in job.limits]
     special = _pack((key, window, period, uses, lane_key(job.limits)))
@@ -185,7 +185,7 @@ def readable_request(record: bytes) -> JobRequest:
 
 
 def unique_of(special: bytes | None) -> UniqueKey | None:
-    """What was asked for, but for what to do about a conflict, which is over."""
+    """Return the requested key, without the behaviour on a conflict, which is over."""
     if not special:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What an order does to one job. Whoever gives it decides what its answers mean."""
+"""The effect of an action on one job. The caller decides what the answers mean."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class JobChanges:
         return job if job.due <= self._now else self._move(job._replace(due=self._now))
 
     def edit(self, job: RequestRow, edit: Edit) -> RequestRow:
-        """A waiting job stands elsewhere."""
+        """Move a waiting job to another place."""
         self._lanes.touch(job.lane)
         return self._move(
             job._replace(
@@ -121,7 +121,7 @@ class JobChanges:
         return job._replace(lane=lane)
 
     def _stand(self, job: RequestRow) -> tuple[int, int | None]:
-        """Where a waiting job stands: how it is ready, and its lane."""
+        """Return the place of a waiting job: how it is ready, and its lane."""
         if job.due > self._now:
             return 0, None
         if job.solo:
@@ -130,6 +130,6 @@ class JobChanges:
             return 1, None
         uses = limits_of(job.limits)
         if not uses:
-            # What cannot be read is left to whoever makes it ready, and fails there.
+            # An unreadable job is left to the step that makes it ready, and fails there.
             return 0, None
         return 2, self._lanes.enter(job.queue, uses, (job.priority, job.due, job.seq))

@@ -43,7 +43,7 @@ _FAILED, _CANCELLED, _DISCARDED = (
 _EFFECT = frozenset({ActionResult.DONE, ActionResult.REQUESTED})
 
 _Left = tuple[ActionResult, RequestRow | None]
-"""The answer for one job, and how it stands after; None: it is gone."""
+"""The answer for one job, and its state after it; None: it is gone."""
 
 
 class SqliteActions:
@@ -93,7 +93,7 @@ def _order(
         if job is None:
             answers.append(ActionResult.UNKNOWN)
             continue
-        # What this leaves is what the same id meets if it comes again.
+        # The same id may come again: it sees the result of this one.
         answer, jobs[each] = _carry_out(changes, order, job)
         answers.append(answer)
     changes.settle()

@@ -1,4 +1,4 @@
-"""Who ordered what: a record beside the change it speaks of, in the same transaction."""
+"""The audit log: a record in the transaction of the change."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def keep_audit(
     at: int,
     answers: Sequence[ActionResult] = (),
 ) -> bool:
-    """Record an order that took effect on so many; False: nobody asked, or it is recorded."""
+    """Record an action that changed this number of things; False: no record is wanted, or it is
+    stored.
+    """
     if note is None:
         return False
     values = (note.id, at, note.who, note.what, note.subject, note.detail, count)
@@ -45,7 +47,7 @@ def restore_audit(connection: apsw.Connection, record: AuditRecord) -> bool:
 
 
 def earlier_answers(connection: apsw.Connection, note: AuditNote) -> list[ActionResult] | None:
-    """What this very order was answered; None: it has not taken effect before."""
+    """Return the answers of this action; None: it has not taken effect before."""
     found = value_of(connection, _ANSWERS, (note.id,))
     return None if found is None else _answers_of(found)
 

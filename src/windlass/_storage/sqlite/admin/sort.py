@@ -33,13 +33,13 @@ _BEHIND_ALL_TEXT = b""
 RowPosition = tuple[int, int]
 """An instant and the number of a job: its place in the list."""
 FetchRowsAfter = Callable[[RowPosition | None, int], Sequence[RowPosition]]
-"""The spots behind one (None: behind the cursor), at most so many."""
+"""The spots after one (None: after the cursor), at most this number."""
 
 
 def sorted_rows_source(
     connection: apsw.Connection, wanted: JobFilter, order: ListOrder, now: int
 ) -> FetchRowsAfter:
-    """What gives the wanted jobs in order, and others among them."""
+    """Return a source of the wanted jobs in order, and others among them."""
     match sort_field_of(order):
         case "due":
             return partial(_due, connection, (wanted, order, now))

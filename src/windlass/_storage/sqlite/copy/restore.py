@@ -64,7 +64,7 @@ class JobRestore:
         self._lanes.settle()
 
     def _hold_key(self, key: str, seq: int, until: datetime | None) -> None:
-        """The job holds its key again, unless somebody here was faster."""
+        """Give the job its key again, unless another job here took it."""
         if find_holder(self._connection, key, self._now) is None:
             hold_key(self._connection, key, seq, until=_us(until))
 
@@ -92,7 +92,7 @@ def _span(span: timedelta | None) -> int | None:
 
 
 def _asked(stored: StoredJob) -> dict[str, Any]:
-    """What was asked for."""
+    """Return the columns of the request."""
     job, unique = stored.job, stored.unique
     return {
         "id": id_of(job.id),
@@ -122,7 +122,7 @@ def _asked(stored: StoredJob) -> dict[str, Any]:
 
 
 def _course(stored: StoredJob) -> dict[str, Any]:
-    """What has become of it."""
+    """Return the columns of the state."""
     job, error, progress = stored.job, stored.job.error, stored.job.progress
     number, verb, by = stored.ended or (None, None, None)
     return {

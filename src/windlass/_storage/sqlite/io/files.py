@@ -30,7 +30,7 @@ _NETWORK = re.compile(
     r"curlftpfs|smbnetfs|juicefs|mountpoint-s3|seaweedfs|moosefs|nfs\S*)"
 )
 DISK_FULL_ERRORS = {errno.ENOSPC, errno.EDQUOT}
-"""What a file system says that has no room."""
+"""Errors of a file system that has no room."""
 _PRIVATE_FILE = 0o600
 
 
@@ -57,10 +57,10 @@ class DatabaseFiles(msgspec.Struct, frozen=True):
 
 
 def prepare_file(path: str, *, allow_network_filesystem: bool = False) -> DatabaseFiles:
-    """Make sure a private file stands at ``path``, and refuse places a database must not be in.
+    """Make sure a private file exists at ``path``, and refuse places a database must not be in.
 
-    Symbolic links are followed once, here: SQLite puts the files beside a database next to the
-    real one, and two names must not lead to two locks.
+    Symbolic links are followed once, here: SQLite puts the files beside a database next to the real
+    one, and two names must not lead to two locks.
     """
     _refuse_strangers_link(Path(path))
     files = DatabaseFiles(os.path.realpath(path))
@@ -124,11 +124,11 @@ def _refuse_missing_folder(folder: Path) -> None:
 
 
 def _make_file(path: str) -> None:
-    """Create the file without opening an existing one, whoever else is creating it now.
+    """Create the file without opening an existing one, even if another process creates it now.
 
-    Closing any descriptor of a database drops every POSIX lock this whole process holds on it,
-    also those of another thread's connection, so we never open one ourselves. SQLite gives the
-    files it makes beside the database the same mode.
+    Closing any descriptor of a database drops every POSIX lock this whole process holds on it, also
+    those of another thread's connection, so we never open one ourselves. SQLite gives the files it
+    makes beside the database the same mode.
     """
     try:
         if sys.platform == "linux":

@@ -22,10 +22,10 @@ __all__ = ["InlineWriter", "SimulatedFaults"]
 
 
 class SimulatedFaults(Protocol):
-    """What the simulation does around a group: take time, or fail.
+    """Effects of the simulation around a group: take time, or fail.
 
-    An error raised by ``before`` is the answer of a store that did nothing; one raised by
-    ``after`` hides the answer of a store that did everything.
+    An error raised by ``before`` is the answer of a store that did nothing; one raised by ``after``
+    hides the answer of a store that did everything.
     """
 
     async def before(self, op_count: int) -> None: ...

@@ -1,4 +1,4 @@
-"""What stands around a database: its file with locks and neighbours, or nothing at all."""
+"""The place of a database: its file with locks and companion files, or memory alone."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DatabaseLocation(Protocol):
     """Where a database is, and what only this place can do."""
 
     boot: str
-    """What tells this boot of the machine from every other."""
+    """The id of this boot of the machine."""
     shared: bool
     """Whether other processes can come here."""
 
@@ -67,13 +67,13 @@ class DatabaseLocation(Protocol):
         ...
 
     def sweep(self, live: Collection[str], now: datetime) -> None:
-        """Remove old locks that nobody holds and that are of no live worker."""
+        """Remove old locks that no process holds and that are of no live worker."""
         ...
 
     async def checkpoint(self) -> None: ...
 
     def health(self) -> dict[str, float | str]:
-        """What this place can say, by name: see `Storage.health`."""
+        """Return the values that this place reports, by name: see `Storage.health`."""
         ...
 
     def close(self) -> None: ...

@@ -63,8 +63,9 @@ __all__ = [
 ]
 
 Row = tuple[Any, ...]
-"""What apsw returns. The statement that selects it and the function that reads it stand together
-in their contract: the names in the comment of the statement."""
+"""A row of apsw. The comment of a statement names the columns, in the order that the reading
+function expects.
+"""
 
 STATES = tuple(State)
 """State by the number it is stored as."""
@@ -148,12 +149,12 @@ def backoff_text(backoff: Backoff | None) -> str | None:
 
 
 def follow_up_text(follow_up: FollowUp | None) -> str | None:
-    """What comes after a job's failure as JSON; None for nothing, as most jobs have."""
+    """Return the follow-up job of a failure as JSON; None for none, as most jobs have."""
     return None if follow_up is None else _encode(follow_up).decode()
 
 
 def on_lost_text(on_lost: OnLost) -> str | None:
-    """What follows a lost run; None for another one, as most jobs have."""
+    """Return the rule for a lost run; None for another run, as most jobs have."""
     return None if on_lost == "retry" else on_lost
 
 
@@ -169,7 +170,7 @@ def limits_text(limits: tuple[LimitUse, ...]) -> str | None:
 
 @lru_cache(maxsize=4096)
 def limits_of(text: str | bytes) -> tuple[LimitUse, ...]:
-    """The inverse of `limits_text`; nothing where that cannot be read, as nobody stores it."""
+    """Return the inverse of `limits_text`; empty if the text cannot be read."""
     try:
         return msgspec.json.decode(text, type=tuple[LimitUse, ...])
     except UNREADABLE:

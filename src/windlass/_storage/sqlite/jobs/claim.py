@@ -44,7 +44,7 @@ _OPEN_TIMED, _NEXT_TIMED = _LANES["open_timed"], _LANES["next_timed"]
 _RUNNING = load_sql("windlass._storage.sqlite.sql", "queues.sql")["running"]
 
 PROMOTED_AT_ONCE = 500
-"""Due jobs of one queue that a claim makes ready, and bays whose tokens are there."""
+"""Due jobs of one queue that a claim makes ready, and lane groups whose tokens have arrived."""
 EXPIRED_AT_ONCE = 500
 """Expired jobs that one claim discards."""
 SOLO_CANDIDATES = 64
@@ -168,11 +168,11 @@ class ClaimOperation:
         return cool_until > self._now
 
     def _free(self, queue: str, most: int) -> int:
-        """How many more jobs of a queue may run, whatever limits they have."""
+        """Return how many more jobs of a queue may run, apart from their limits."""
         return max(0, most - int(value_of(self._connection, _RUNNING, (queue,))))
 
     def _look_ahead(self) -> None:
-        """What comes next, now that every queue has taken from the gates what it wanted."""
+        """Find the next instant, now that every queue has taken from the gates what it wanted."""
         for queue in self._laned:
             self._expect(value_of(self._connection, _NEXT_TIMED, (queue,)))
         self._solo_due = any(self._next_solo(queue) is not None for queue in self._with_solo)
@@ -308,7 +308,9 @@ class ClaimOperation:
         self.claimed.append((queue, rows, extras))
 
     def _look_closer(self, seqs: Sequence[int]) -> tuple[dict[int, Row], dict[int, str]]:
-        """What else the jobs carry, and which cannot be read; keys until the start are freed."""
+        """Read the rest of the jobs, and which cannot be read; release keys held until
+        the start.
+        """
         extras, damaged = read_each(self._connection, _EXTRAS, seqs)
         until_started = Window.UNTIL_STARTED.value
         held = [(key, seq) for seq, key, window, *_ in extras if window == until_started]
@@ -317,7 +319,7 @@ class ClaimOperation:
         return found, damaged | damage_of(found)
 
     def _fail(self, damaged: Mapping[int, str], lanes: LaneChanges) -> None:
-        """Jobs that cannot be read fail; whoever asks again finds what stands behind them."""
+        """Fail jobs that cannot be read; the next claim finds the jobs behind them."""
         if damaged:
             self.damaged += fail_damaged(self._connection, damaged, lanes, self._now)
             self._expect(self._now)
@@ -335,7 +337,7 @@ class ClaimOperation:
             )
 
     def _postpone(self, lanes: LaneChanges) -> None:
-        """Store what was taken from the gates, and tell whoever waits for them."""
+        """Store the charges of the gates, and postpone the lanes that wait for them."""
         rows = self.claimed[-1][1] if self.claimed else []
         lanes.store(self._gates, {row[_SEQ]: row[_NUMBER] for row in rows})
 

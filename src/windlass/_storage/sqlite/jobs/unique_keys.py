@@ -1,4 +1,4 @@
-"""Unique keys: a hold is a row of its own, so that one index decides who has it."""
+"""Unique keys: each hold is a row, so that one index decides who has it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Holder(NamedTuple):
 def find_holder(
     connection: apsw.Connection, key: str, now: int, task: str | None = None
 ) -> Holder | None:
-    """Who holds the key now. A hold whose time is up is none, and is cleared away."""
+    """Return the holder of the key now. A hold whose time is up is deleted."""
     found = first(connection, _HOLDER, (key, task, now))
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""What happens to jobs while they wait: they fall due, or end without being claimed."""
+"""Changes of jobs while they wait: they fall due, or end without being claimed."""
 
 from __future__ import annotations
 

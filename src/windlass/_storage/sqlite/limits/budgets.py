@@ -58,7 +58,7 @@ _decode_spec = msgspec.json.Decoder(LimitSpec).decode
 
 
 class ClosedLimit(NamedTuple):
-    """What keeps a job from starting now."""
+    """The gate that keeps a job from starting now."""
 
     gate: str
     cost: float
@@ -73,7 +73,7 @@ def budgets_of(uses: Iterable[LimitUse]) -> set[str]:
 
 
 class SqliteBudgets:
-    """What may still be taken at one instant."""
+    """The units and tokens that are free at one instant."""
 
     def __init__(self, connection: apsw.Connection, now: int) -> None:
         self._connection = connection
@@ -91,10 +91,10 @@ class SqliteBudgets:
         """Gates of breakers that a success has closed."""
 
     def shut(self, uses: Iterable[LimitUse]) -> ClosedLimit | None:
-        """What keeps these uses from starting; None: every gate admits them.
+        """Return the gate that keeps these uses from starting; None: every gate admits them.
 
-        A missing unit comes first, because nobody knows when it returns; then the tokens that
-        take longest.
+        A missing unit comes first, because its return has no known time; then the tokens that take
+        longest.
         """
         latest: ClosedLimit | None = None
         for use in uses:
@@ -106,8 +106,8 @@ class SqliteBudgets:
             if spec.breaker is None:
                 shut = ClosedLimit(use.gate, use.cost, self.opens_at(use.gate, spec, use.cost))
             else:
-                # All that wait for it stand in one bay: one of them is let through, and what it
-                # finds out holds for all.
+                # All jobs that wait for it are in one lane group: one of them is let through, and
+                # its result holds for all.
                 shut = ClosedLimit(use.gate, UNIT, self._open_until(use.gate, spec.breaker))
                 if shut.opens_at is None and self._is_tried(use.gate, spec.breaker):
                     return shut
@@ -136,7 +136,9 @@ class SqliteBudgets:
         return to_us(verdict.open_at) if isinstance(verdict, Closed) else None
 
     def _ask(self, gate: str, rate: Rate, cost: float) -> Admitted | Closed:
-        """The bucket's word, kept until it is charged: whoever is let in has just asked."""
+        """Ask the bucket, and keep the answer until it is charged: an admitted job has
+        just asked.
+        """
         known = self._verdicts.setdefault(gate, {})
         if cost not in known:
             known[cost] = admit(rate, self._spent_until(gate), cost=cost, now=self._now)
@@ -275,8 +277,8 @@ def mark_charged(connection: apsw.Connection, now: int) -> None:
 
 
 def repair_after_clock_change(connection: apsw.Connection, now: int) -> None:
-    """After the clock was set back every gate, and every queue that rests, is as it was when
-    something was taken last.
+    """Reset every gate and every cooling queue to the state of its last use, after the clock was
+    set back.
     """
     back = set_back_by(connection, now)
     if back:
