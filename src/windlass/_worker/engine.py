@@ -27,7 +27,7 @@ __all__ = ["Engine", "WorkerDependencies"]
 
 
 class Engine:
-    """One worker's moving parts. Nothing moves until somebody runs or steps them."""
+    """One worker's moving parts. Nothing runs until a caller runs or steps them."""
 
     def __init__(
         self, around: WorkerDependencies, worker: WorkerSettings, *, obeys_cancel: bool = True

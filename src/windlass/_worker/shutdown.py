@@ -29,7 +29,7 @@ _UNWIND = 5.0
 _RUSHED = 1.0
 """The same after a second signal."""
 _GOODBYE = 10.0
-"""What everything after the drain may take, however long the store takes to answer."""
+"""Seconds for everything after the drain, at any delay of the store."""
 _RUSHED_GOODBYE = 2.0
 """The same after a second signal."""
 _UNSAID = "could not sign off in the store; other workers will declare this one dead"
@@ -40,7 +40,7 @@ class StopReason(StrEnum):
 
     ASKED = "asked"
     ORDERED = "ordered"
-    """Somebody ordered it through the store: ``windlass workers stop``, the dashboard."""
+    """An operator stopped it through the store: ``windlass workers stop``, the dashboard."""
     EMPTY = "empty"
     WORN_OUT = "worn out"
     STORAGE_LOST = "storage lost"
@@ -204,7 +204,7 @@ class Shutdown:
                         await finisher.flush()
                 await self._release()
             except StorageError as error:
-                # What cancelled this worker may have cancelled tasks of its storage, too.
+                # The cancellation of this worker may have cancelled tasks of its storage, too.
                 if pause is None or isinstance(error, StorageReplaced):
                     raise
                 await asyncio.sleep(pause)

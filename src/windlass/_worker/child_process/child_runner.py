@@ -114,7 +114,7 @@ class ParentLogHandler(logging.Handler):
 
 
 class ChildRunner:
-    """Runs what the worker sends, one job after the other, until it is told to leave."""
+    """Runs the jobs that the worker sends, one after the other, until it gets a leave message."""
 
     def __init__(
         self, hooks: Hooks, client: JobClient, line: ParentConnection, hello: protocol.Hello
@@ -158,7 +158,7 @@ class ChildRunner:
 
     @property
     def services(self) -> Services:
-        """What the application lends, in this process."""
+        """Return the services of the application, in this process."""
         return self._hooks.services.with_own({}, self._left.is_set)
 
     def _listen(self) -> None:
@@ -258,7 +258,7 @@ class ChildRunner:
 
 
 class _ChildContextHost(ContextHost):
-    """What a context can ask for in a child."""
+    """The calls of a context in a child."""
 
     def __init__(self, inside: ChildRunner) -> None:
         self._inside = inside

@@ -28,7 +28,7 @@ __all__ = ["AssignedChild", "ChildPool", "outcome_of_error", "unwrap_outcome"]
 log = logging.getLogger("windlass")
 
 _IDLE = 300.0
-"""A child that nobody has needed for so long is let go, except the last one."""
+"""A child that was idle for this long is ended, except the last one."""
 
 
 class ChildPool:
@@ -74,11 +74,11 @@ class ChildPool:
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
-            starting.add_done_callback(self._keep)  # somebody else will need it
+            starting.add_done_callback(self._keep)  # another job will need it
             raise
 
     def give(self, child: ChildProcess) -> None:
-        """It has done its job; whoever is next may have it, unless it is worn out."""
+        """Return a child after its job: the next job may have it, unless it is worn out."""
         if not child.usable:
             return
         most, large = self._settings.child_max_jobs, self._settings.child_max_megabytes
@@ -141,7 +141,7 @@ class ChildPool:
         return child
 
     def _spare_ready(self, starting: asyncio.Task[ChildProcess]) -> None:
-        if starting is self._spare:  # else somebody has waited for it
+        if starting is self._spare:  # else a job has waited for it
             self._spare = None
             self._keep(starting)
 
@@ -219,6 +219,8 @@ def unwrap_outcome(outcome: Outcome) -> Any:
 
 
 def outcome_of_error(error: Exception) -> Outcome | None:
-    """What a child process said, if ``error`` is how middleware saw it and let it pass."""
+    """Return the outcome of a child process, if ``error`` is the form in which middleware saw it
+    and let it pass.
+    """
     kept = vars(error).get("outcome")
     return kept if isinstance(kept, core.Outcome) else None

@@ -1,4 +1,4 @@
-"""What a worker and its children say to each other: length, then MessagePack."""
+"""Messages between a worker and its children: length, then MessagePack."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Levels = dict[str, int]
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """Who you are going to be. Said once."""
+    """The identity of the child. Sent once."""
 
     address: AppLocation
     levels: Levels
@@ -69,7 +69,7 @@ class RunJob(msgspec.Struct, frozen=True, tag="start"):
 
 
 class StopRun(msgspec.Struct, frozen=True, tag="stop"):
-    """Whatever runs should end now; it will be killed soon."""
+    """The run should end now; it will be killed soon."""
 
 
 class ExitProcess(msgspec.Struct, frozen=True, tag="leave"):
@@ -142,7 +142,7 @@ class RunOutcome(msgspec.Struct, frozen=True, tag="ended"):
     """The name of the outcome's class."""
     outcome: bytes
     megabytes: float
-    """What the process uses now."""
+    """The memory that the process uses now."""
 
 
 FromChild = (
@@ -182,7 +182,7 @@ def levels() -> Levels:
 
 
 def encode_frame(frame: ToChild | FromChild) -> bytes:
-    """What goes over the line."""
+    """Return the bytes of a message."""
     body = _encode(frame)
     return HEAD.pack(len(body)) + body
 

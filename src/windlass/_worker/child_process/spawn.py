@@ -27,8 +27,8 @@ def spawn(line: socket.socket) -> subprocess.Popen[bytes]:
         [sys.executable, "-m", _MAIN, str(line.fileno())],
         stdin=subprocess.DEVNULL,
         pass_fds=[line.fileno()],
-        # A session of its own: a Ctrl+C in the terminal is for the worker, which decides what
-        # becomes of its jobs; and what a handler started can be ended together with it.
+        # A separate session: a Ctrl+C in the terminal is for the worker, which decides about its
+        # jobs; and processes that a handler started can be ended together with it.
         start_new_session=True,
     )
 

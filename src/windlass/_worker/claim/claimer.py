@@ -36,12 +36,12 @@ _NONE = timedelta(0)
 
 
 class ClaimSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What to claim, how much, and when to look."""
+    """The queues to claim from, how much, and when to poll."""
 
     queues: Sequence[str]
     poll: timedelta
     most: int | None
-    """Never more than so many jobs."""
+    """The largest number of jobs at once."""
     quiet: asyncio.Event
     """Set when nothing more is to be taken."""
     unrunnable: UnrunnableJobs
@@ -114,7 +114,7 @@ class Claimer:
         self._wake.set()
 
     def rest(self, *, resting: bool) -> None:
-        """Take nothing until told otherwise, or go on."""
+        """Claim no jobs until called again, or continue."""
         if resting is not self.resting:
             self.resting, self._dry = resting, False
             self._slots.await_room(awaited=True)
@@ -155,7 +155,7 @@ class Claimer:
                     await self._wake.wait()
 
     async def _turn(self) -> None:
-        self._wake.clear()  # first: whatever happens from here on ends the sleep below
+        self._wake.clear()  # first: any change from here on ends the sleep below
         if self._next_at is not None and self._next_at <= asyncio.get_running_loop().time():
             self._next_at = None  # this is the look that it was for
         if self._holding:
@@ -322,7 +322,9 @@ class Claimer:
             return
 
     async def _give_back_strays(self) -> None:
-        """Cure a lost claim answer: what the store says we hold and nobody here knows."""
+        """Release claims that the store says we hold and that are unknown here: the answer to a
+        claim was lost.
+        """
         holding, self._holding = self._holding, ()
         strays = [claim for claim in holding if not self._holds(claim)]
         if not strays:

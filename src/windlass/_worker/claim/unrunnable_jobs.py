@@ -40,7 +40,7 @@ _NONE = timedelta(0)
 
 
 class UnrunnableJobs:
-    """What this worker could not run."""
+    """The jobs that this worker could not run."""
 
     def __init__(self, storage: Storage, tasks: TaskRegistry, identity: Registration) -> None:
         """Nothing was missed yet."""

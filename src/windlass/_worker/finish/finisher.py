@@ -42,7 +42,7 @@ _Ended = tuple[ClaimedJob, Transition]
 
 
 _ALERTING = frozenset((Verb.RETRY, Verb.FAIL, Verb.THROTTLE))
-"""What listeners hear of that only want to know what goes wrong."""
+"""The events for listeners that only want failures."""
 
 
 class Finisher:
@@ -160,7 +160,7 @@ class Finisher:
                     await self.flush()
                 except StorageReplaced:
                     raise  # nothing can be stored any more, however long it is tried
-                except Exception as error:  # noqa: BLE001 -- whatever it is, outcomes must not be lost
+                except Exception as error:  # noqa: BLE001 -- no error may lose outcomes
                     if not self._failing:
                         log.warning("outcomes cannot be stored, retrying: %s", error)
                     self._failing = True
@@ -202,7 +202,7 @@ class Finisher:
         return len(sent)
 
     async def _send(self, batch: Sequence[_Ended]) -> None:
-        """Strangers in a batch do not meet: a bad one is found by halving and fails alone."""
+        """Store a batch. A transition that cannot be stored is found by halving and fails alone."""
         if not batch:
             return
         try:
@@ -244,7 +244,7 @@ class Finisher:
         self._tell_stored()
 
     def _settle(self, sent: Sequence[_Ended], stored: Sequence[_Ended], applied: Applied) -> None:
-        """The store has answered: forget these, so that nothing is told twice, and tell."""
+        """Drop the stored outcomes, so that no event is published twice, and publish the events."""
         if len(sent) == len(self._sending):
             self._sending = {}
         else:
@@ -284,8 +284,8 @@ class Finisher:
 
 
 def _instead(transition: Transition, failed: Transition) -> Iterator[Transition]:
-    """What to store in place of an outcome that is refused, the most first. The ``on_failure`` job
-    is given up last, after the error in its own words.
+    """Return the replacements for a refused outcome, the fullest first. The ``on_failure`` job is
+    given up last, after the error in its own words.
     """
     if transition.then is not None:
         less, least = fallback_transitions(transition)

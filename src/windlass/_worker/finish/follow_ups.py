@@ -57,9 +57,9 @@ class FailureJobs:
 
 
 def fallback_transitions(transition: Transition) -> Iterator[Transition]:
-    """What to store where the store refuses a transition with its on_failure job: first that job
-    without all it can do without; at last, so that the failure is stored, none, and the error of
-    the job says so.
+    """Return the replacements if the store refuses a transition with its on_failure job. The first
+    has that job without its optional values. The last has none, so that the failure is stored, and
+    the error of the job says so.
     """
     then = transition.then
     if then is None:

@@ -1,4 +1,4 @@
-"""Heartbeats: the worker's word that it lives, on a thread and a loop of its own."""
+"""Heartbeats: renew the worker's lease, on a separate thread and loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes while a worker runs: tasks and schedules of plugins that are installed late."""
+"""Tasks and schedules of plugins that are installed while a worker runs."""
 
 from __future__ import annotations
 

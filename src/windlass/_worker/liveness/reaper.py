@@ -55,10 +55,11 @@ class Reaper:
         self._bus = bus
         self._reaping = asyncio.Lock()
         self._causes: dict[str, str] = {}
-        """Why each of the workers that were buried here was."""
+        """The reason why each worker was declared dead here."""
 
     async def watch(self) -> int:
-        """Bury the provably dead, without waiting for any lease, then reap; how many came back.
+        """Declare provably dead workers dead, without waiting for a lease, then reap. Return the
+        number of jobs given back.
 
         Every worker does this every second: on one machine a death is noticed at once.
         """
@@ -66,7 +67,9 @@ class Reaper:
         return await self.reap()
 
     async def step(self) -> int:
-        """Bury whoever has been silent for too long, then reap; how many jobs came back."""
+        """Declare workers dead that have been silent for too long, then reap. Return the number of
+        jobs given back.
+        """
         workers = self._storage.workers
         if self._presence.may_judge:
             overdue = await workers.overdue()
@@ -105,7 +108,9 @@ class Reaper:
         self._causes[worker] = why
 
     async def reap(self) -> int:
-        """Every running job whose owner is not live, in bites; how many were given back."""
+        """End every running claim whose worker is not live, in chunks. Return the number of jobs
+        given back.
+        """
         # Both loops of a worker come here. One after the other: an orphan that both have seen would
         # be told of twice, for the second is answered like a repeat of the first.
         async with self._reaping:
@@ -133,7 +138,7 @@ class Reaper:
         ]
         if not failed:
             return lost
-        # Orphans come without their payloads, which whoever is told wants to see.
+        # Orphans come without their payloads, which listeners want to see.
         found = await self._storage.admin.get(failed)
         payloads = {job.id: job.payload for job in found if job is not None}
         return [
@@ -146,8 +151,8 @@ class Reaper:
         ]
 
     async def _apply(self, lost: Sequence[_Ended]) -> int:
-        """Store these, and publish what was accepted; how many. Strangers in a batch do not meet:
-        one that cannot be stored is found by halving.
+        """Store these, and publish the accepted ones. Return their number. A transition that cannot
+        be stored is found by halving and fails alone.
         """
         try:
             applied = await self._storage.jobs.apply([transition for _, transition in lost])

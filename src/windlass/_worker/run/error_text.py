@@ -58,7 +58,7 @@ def truncate_middle(text: str, limit: int) -> str:
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except BaseException as broken:  # noqa: BLE001 -- whatever its __str__ does must not hurt us
+    except BaseException as broken:  # noqa: BLE001 -- its __str__ may raise anything
         return f"<{exception_name(error)} whose text raised {type(broken).__name__}>"
 
 
@@ -76,8 +76,8 @@ def _own_frames_off(trace: TracebackType | None) -> TracebackType | None:
 def attempt_error_of(
     error: BaseException, *, limit: int, secrets: Sequence[str] = (), trace: bool = True
 ) -> AttemptError:
-    """What to store about ``error``, without ``secrets``; causes are part of the traceback, which
-    takes longer to write than all the rest.
+    """Return the stored form of ``error``, without ``secrets``. Causes are part of the traceback,
+    which takes longest to write.
     """
     kind, words = _named(error)
     message = _hidden(words, limit // _MESSAGE_SHARE, secrets)

@@ -85,7 +85,9 @@ def _wait(leaf: Retry | Snooze | Throttled) -> timedelta:
 
 
 def _together(throttled: list[Throttled]) -> Throttled:
-    """The longest wait, and the queue rests and rates are spent if one of them says so."""
+    """Return the longest wait; the queue cools down and rates are emptied if one of
+    them says so.
+    """
     longest = max(throttled, key=_wait)
     both = Throttled(
         longest.after or timedelta(0),

@@ -55,7 +55,7 @@ def line_of(job: ClaimedJob, record: logging.LogRecord) -> LogLine | None:
 
 
 class RunLogBuffer(msgspec.Struct):
-    """What one run has said so far, up to an end."""
+    """The log lines of one run so far, up to a bound."""
 
     waiting: list[LogLine] = []
     lines: int = 0
@@ -85,7 +85,7 @@ class RunLogBuffer(msgspec.Struct):
             self.dropped, self.last = 0, None
 
     def take(self) -> list[LogLine]:
-        """What has been kept since the last time."""
+        """Return the lines since the last call."""
         lines, self.waiting = self.waiting, []
         return lines
 
@@ -116,7 +116,7 @@ class LogCollector:
         self._lock = threading.RLock()
         """Reentrant: a destructor may log wherever memory is asked for, also while it is held."""
         self.runs: dict[Claim, _RunLog] = {}
-        """Those that have logged something and go on: nearly always none."""
+        """Runs that have logged something and are not over: nearly always none."""
         self._ended: list[_RunLog] = []
         self._unstored: list[LogChunk] = []
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -36,7 +36,7 @@ log = logging.getLogger("windlass")
 T = TypeVar("T")
 
 LOOP_ENDING_ERRORS = (SystemExit, KeyboardInterrupt)
-"""What ends an event loop, whichever task or callback raises it."""
+"""Exceptions that end an event loop, raised by any task or callback."""
 _NAMED = 20
 """Jobs that one log line names at most."""
 

@@ -57,11 +57,11 @@ _PATIENCE = 5.0
 _MOMENT = 1.0
 
 _NOTHING = core.Succeeded()
-"""What most handlers return."""
+"""The encoded result of most handlers."""
 
 
 class RunLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs may take, and leave behind."""
+    """The limits of runs: time, and size of what they store."""
 
     result_limit: int
     error_limit: int
@@ -70,7 +70,7 @@ class RunLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a runner uses in a worker, and neither in a child process nor in a dry run."""
+    """The parts of a runner in a worker, absent in a child process and in a dry run."""
 
     slots: Slots
     progress: ProgressReporter
@@ -115,7 +115,7 @@ class Runner:
         self.crashed: list[tuple[Claim, BaseException]] = []
         """The runs that crashed a moment ago, with what they raised."""
         self._crashes: dict[Claim, BaseException] = {}
-        """What runs that have not ended yet let out of the event loop."""
+        """Exceptions of unfinished runs that escaped from the event loop."""
         self._blamed = False
 
     def start(self, jobs: Iterable[ClaimedJob]) -> None:
@@ -228,7 +228,7 @@ class Runner:
         self._end(run, outcome)
 
     async def _reconsidered(self, run: Execution, outcome: Outcome) -> Outcome:
-        """What a run comes to that asked for more than its handler's end says."""
+        """Return the final outcome of a run that asked for more than its handler's end says."""
         claim, parts = run.job.claim, self._worker
         if run.wish is not None and isinstance(outcome, core.Succeeded):
             outcome = core.Snoozed(min(run.wish, FARTHEST))
@@ -271,7 +271,7 @@ class Runner:
         parts.lines.ended(job.claim)
 
     def _limit(self, job: ClaimedJob, task: Task[..., Any]) -> timedelta | None:
-        """What a run may take: the job's own time, then the task's, then the app's."""
+        """Return the time limit of a run: the job's own, then the task's, then the app's."""
         limit = job.timeout
         if limit is None:
             limit = task.settings.timeout

@@ -16,10 +16,10 @@ __all__ = ["Return", "ThreadPool"]
 
 
 class Return:
-    """How a function ended.
+    """The end of a function.
 
-    Not the future's own exception: a future refuses StopIteration, a task that waits for one
-    chokes on GeneratorExit, and what nobody waits for any more would be logged as forgotten.
+    Not the future's own exception: a future refuses StopIteration, a task that waits for one chokes
+    on GeneratorExit, and an exception without a waiting caller would be logged as forgotten.
     """
 
     __slots__ = ("_error", "_value")
@@ -30,7 +30,7 @@ class Return:
         self._error = error
 
     def value(self) -> Any:
-        """What it returned; raises what it raised."""
+        """Return its result, or raise its exception."""
         if self._error is not None:
             raise self._error
         return self._value
@@ -76,9 +76,9 @@ class ThreadPool:
             loop = future.get_loop()
             try:
                 end = Return(function(), None)
-            except BaseException as raised:  # noqa: BLE001 -- delivered to the loop, whatever it is
+            except BaseException as raised:  # noqa: BLE001 -- any error is delivered to the loop
                 end = Return(None, raised)
-            with suppress(RuntimeError):  # the loop is gone: nobody waits any more
+            with suppress(RuntimeError):  # the loop is gone: no caller waits any more
                 loop.call_soon_threadsafe(self._deliver, future, end)
             del work, future, function, end
 

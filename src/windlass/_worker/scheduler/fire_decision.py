@@ -1,4 +1,4 @@
-"""What follows for one schedule that is due: pure, so that every case can be looked at alone."""
+"""Decisions for one due schedule: pure, so that every case can be tested alone."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ _SOONEST, _LATEST = timedelta(milliseconds=100), timedelta(seconds=5)
 
 
 class FireDecision(msgspec.Struct, frozen=True):
-    """What is to be written for a schedule, and what it means."""
+    """The write for a schedule, and its meaning."""
 
     known: ScheduleView
     write: ScheduleWrite
     slots: tuple[datetime, ...] = ()
     """Those that get a run."""
     instead: ScheduleWrite | None = None
-    """What to write if as many runs are active as may be."""
+    """The write if the allowed number of runs is active."""
     state: ScheduleState | None = None
-    """What ``write`` says, if it brings jobs."""
+    """The state that ``write`` stores, if it brings jobs."""
 
 
 def decide_firing(
@@ -74,7 +74,7 @@ def decide_firing(
         next_at = waits
     slots, missed, after = due_firings(plan, next_at, at)
     if plan.job is None and not slots and not missed:
-        slots = [next_at]  # a chore that somebody has triggered between its slots
+        slots = [next_at]  # a schedule without a job that was triggered between its slots
     if plan.follows and after is None:
         after = at + _look_again(plan)
     state = msgspec.structs.replace(

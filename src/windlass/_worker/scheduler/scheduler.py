@@ -1,4 +1,4 @@
-"""Due schedules → jobs, each slot once, whoever else does the same."""
+"""Due schedules → jobs, each slot once, with any number of schedulers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ DUE_PER_STEP = 200
 _MOST_JOBS = 1_000
 """In one write: what was missed by many schedules at once must not hold up the store."""
 STANDBY_DELAY = timedelta(seconds=2)
-"""Who does not lead fires what the leader has left for so long: its death is no gap."""
+"""Seconds after which other workers fire what the leader has left: its death is no gap."""
 _NOTICE = timedelta(milliseconds=50)
 _TRIES = 5
 _CHORES_END, _CHORES_UNWIND = 0.5, 0.5
@@ -193,7 +193,7 @@ class Scheduler:
         return len(made)
 
     async def _disable(self, broken: UnreadableSchedule) -> None:
-        """It stays as it is and is never due again, until somebody mends it."""
+        """Keep it as it is and never due again, until an operator repairs it."""
         row = broken.row
         log.error("schedule %s cannot be read and does not fire: %s", row.name, broken.problem)
         await self._store.write(
@@ -260,7 +260,7 @@ class Scheduler:
         except StorageError:
             raise
         except Exception as error:  # noqa: BLE001 -- a limit that is gone, a job that cannot be stored
-            if len(moves) > 1:  # the fault of one of them alone: strangers in a batch do not meet
+            if len(moves) > 1:  # one schedule must not fail the others of its batch
                 half = len(moves) // 2
                 return await self._write(moves[:half]) + await self._write(moves[half:])
             log.warning(
@@ -310,7 +310,7 @@ class Scheduler:
             outcome = f"failed: {type(error).__name__}: {error}"
         try:
             await self._tell(name, slot, outcome)
-        except WindlassError as error:  # the storage, or somebody has deleted it meanwhile
+        except WindlassError as error:  # the storage failed, or it was deleted meanwhile
             log.debug("cannot store the outcome of %s: %s", name, error)
 
     async def _tell(self, name: str, slot: datetime, outcome: str) -> None:
