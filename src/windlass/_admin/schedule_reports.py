@@ -195,7 +195,7 @@ def _secrets(plan: Schedule) -> Sequence[str]:
 
 
 def _hidden(plan: Schedule) -> Schedule:
-    """What it gives to its jobs, without secrets."""
+    """Return the arguments of its jobs, without secrets."""
     job = plan.job
     if job is None:
         return plan

@@ -27,7 +27,7 @@ class StorageReport(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     """The store's clock."""
     facts: Mapping[str, float | str]
-    """What the backend says of itself: sizes in bytes, connections, settings."""
+    """The values that the backend reports: sizes in bytes, connections, settings."""
     answered_in: timedelta
     """How long it took to ask for all this."""
     timings: Mapping[str, Spread]

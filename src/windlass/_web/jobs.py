@@ -38,9 +38,9 @@ async def resolve_job(visit: PageRequest) -> JobId:
 async def find_page(
     admin: Admin, wanted: JobFilter, limit: int, *, within: timedelta | float = 0.25
 ) -> Page:
-    """Matching jobs, newest first, looked for as long as ``within``.
+    """List matching jobs, newest first, searched for at most ``within``.
 
-    A page of large jobs holds fewer: it goes on where this one ends, as every page does.
+    A page of large jobs holds fewer: the next page continues where this one ends.
     """
     begun, carried = monotonic(), 0
     jobs: list[JobRecord] = []

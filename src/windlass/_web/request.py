@@ -27,20 +27,22 @@ __all__ = ["MAX_BODY_BYTES", "PageRequest", "RequestTooLarge", "RequestTooSlow"]
 MAX_BODY_BYTES = 2 * 1024 * 1024
 MAX_FORM_FIELDS = 1000
 BODY_TIMEOUT = 30.0
-"""Whoever sends a form byte by byte does not hold a connection for ever."""
+"""Seconds for a body. A client that sends a form byte by byte does not hold a
+connection for ever.
+"""
 _NOTICE = 400
 
 
 class RequestTooLarge(InvalidArgument):
-    """A request that nobody has to read to its end."""
+    """A request that is too large to be read to its end."""
 
 
 class RequestTooSlow(InvalidArgument):
-    """A request that nobody has to wait for."""
+    """A request that takes too long to arrive."""
 
 
 class PageRequest:
-    """What a page is given."""
+    """The arguments of a page."""
 
     def __init__(
         self,
@@ -65,7 +67,7 @@ class PageRequest:
 
     @property
     def orders(self) -> Admin:
-        """The same for orders, which are recorded under the name of whoever asks."""
+        """The admin for actions, which are recorded under the name of the user."""
         return (
             self.admin
             if self.person is None
@@ -74,7 +76,7 @@ class PageRequest:
 
     @property
     def person(self) -> Person | None:
-        """Who asks; None where the page is for anybody."""
+        """The user; None on pages that need no login."""
         return None if self.entry is None else self.entry.person
 
     def may(self, role: str) -> bool:
@@ -94,7 +96,7 @@ class PageRequest:
         return self.request.headers.get("hx-request") == "true"
 
     def asked(self, name: str, default: str = "") -> str:
-        """What the query says; the last of several."""
+        """Return a query value; the last of several."""
         return self.request.query_params.get(name, default)
 
     def needed(self, name: str) -> str:
@@ -127,7 +129,7 @@ class PageRequest:
         return self._form
 
     async def body(self) -> bytes:
-        """What was sent, up to a bound, and within one."""
+        """Return the body, up to a size and within a time."""
         try:
             async with asyncio.timeout(BODY_TIMEOUT):
                 return await self._received()
@@ -188,7 +190,7 @@ class PageRequest:
     # --- answers ---
 
     async def render(self, template: str, *, code: int = 200, **context: Any) -> Response:
-        """A page for somebody who was let in. ``now`` is the store's unless the page says it."""
+        """Render a page for a user. ``now`` is the store's clock unless the page gives another."""
         now: datetime = context.pop("now", None) or await self.admin.storage.now()
         notice = self._notice()
         response = self.dashboard.templates.respond(
@@ -217,7 +219,7 @@ class PageRequest:
         return response
 
     def _notice(self) -> tuple[str, str] | None:
-        """What the page before left to say, and whether it was good."""
+        """Return the message that the page before left, and whether it was good."""
         cookie = self.request.cookies.get(notice_cookie(self.request))
         if not cookie:
             return None

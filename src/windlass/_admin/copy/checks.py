@@ -20,9 +20,10 @@ _WIDTH = 2**256
 
 
 async def refuse_workers(storage: Storage, refusal: type[WindlassError]) -> None:
-    """Raise ``refusal`` if somebody works there: what they do while it is copied would be lost.
+    """Raise ``refusal`` if a worker is live there: its changes during the copy would be lost.
 
-    A worker that was not heard of within its lease, or whose death can be proven, does not count.
+    A worker whose last heartbeat is older than its lease, or whose death can be proven, does not
+    count.
     """
     now = await storage.now()
     live = [

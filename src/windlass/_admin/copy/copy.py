@@ -1,7 +1,7 @@
-"""Everything out of one storage and into another, so that nothing is lost and all of it is shown.
+"""Copies jobs, limits, schedules, settings and history from one storage into another.
 
-Jobs, limits, schedules, settings and history. It may be broken off at any point and run again:
-whatever is there already is left out, and at the end both sides are counted and compared.
+You can interrupt it at any point and run it again: records that are there already are left out. At
+the end both sides are counted and compared.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class CopyProgress(msgspec.Struct, frozen=True):
     """jobs, rollups …, and at last: check"""
     done: int
     total: int | None
-    """None: nobody has counted."""
+    """None: not counted."""
 
 
 class CopyReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was moved, and whether both sides hold the same."""
+    """The number of copied records, and whether both sides hold the same."""
 
     source: str
     target: str
@@ -229,7 +229,9 @@ class _Copy:
         await self._compare_settings()
 
     async def _compare_settings(self) -> None:
-        """What the target has beside that is its own affair: a deploy may have been there first."""
+        """Compare the settings. Further settings of the target are ignored: a deploy may have been
+        there first.
+        """
         here, there = [await _settings_of(one) for one in (self._source, self._target)]
         for name, value in here.items():
             if there.get(name) != value:

@@ -1,4 +1,4 @@
-"""What a backend says of itself, judged: see `Storage.health` for the names."""
+"""Checks of the values that a backend reports: see `Storage.health` for the names."""
 
 from __future__ import annotations
 

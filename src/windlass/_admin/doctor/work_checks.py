@@ -33,7 +33,7 @@ __all__ = [
 
 _SKEW = (timedelta(seconds=2), timedelta(seconds=30))
 _HINT_QUEUE = "windlass-doctor"
-"""Nobody's: it is paused and resumed at once, which is the smallest write that wakes everybody."""
+"""An unused queue. Pausing and resuming it at once is the smallest write that wakes all workers."""
 _PATIENCE, _AGAIN = 6.0, 0.5
 _SLOW = 1.0
 
@@ -264,9 +264,10 @@ async def check_wakeups(listening: Storage, speaking: Storage) -> Finding:
 
 
 async def _until_heard(speaking: Storage, heard: asyncio.Event) -> float | None:
-    """Seconds from saying to hearing; said again, for whoever listens may still be connecting.
+    """Measure the seconds from a wake-up to its arrival. It repeats the wake-up, because the
+    listener may still be connecting.
 
-    Twice: what is heard first may be that the line is up.
+    It measures twice: the first arrival may only show that the connection is up.
     """
     took: float | None = None
     until = monotonic() + _PATIENCE

@@ -1,4 +1,4 @@
-"""What the workers of a queue said of themselves: their tasks, their release, their clock."""
+"""Facts that the workers of a queue registered: their tasks, their release, their clock."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def capability_causes(facts: JobFacts) -> Iterator[Cause]:
 
 
 def missing_task_advice(facts: JobFacts) -> str:
-    """What makes workers know a job's task."""
+    """Return the advice that makes workers know a job's task."""
     plugin = plugin_of(facts.job.tags)
     if plugin is not None:
         return f"install plugin {plugin} in their app, app.install(…)"

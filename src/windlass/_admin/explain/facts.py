@@ -1,4 +1,4 @@
-"""What the storage says around one job: bounded looks, one after the other."""
+"""The stored facts around one job: bounded reads, one after the other."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _INSTANT = timedelta(microseconds=1)
 
 
 class LimitUsage(msgspec.Struct, frozen=True):
-    """One limit a job counts against, as it stands now."""
+    """One limit a job counts against, and its usage now."""
 
     use: LimitUse
     spec: LimitSpec
@@ -43,7 +43,7 @@ class LimitUsage(msgspec.Struct, frozen=True):
         return any(use.gate == self.use.gate for use in job.limits)
 
     def cost(self, job: JobRecord) -> float:
-        """What ``job`` takes of its rate."""
+        """Return the tokens that ``job`` takes from its rate."""
         return sum(use.cost for use in job.limits if use.gate == self.use.gate)
 
 
@@ -122,7 +122,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     queue: QueueRecord
     queue_running: int = 0
     paused_by: AuditRecord | None = None
-    """Who paused it last, if it is paused and the record is still kept."""
+    """The operator who paused it last, if it is paused and the record is still kept."""
     crew: QueueWorkers = QueueWorkers()
     worker: WorkerRecord | None = None
     """That of a running job."""
@@ -155,7 +155,7 @@ async def gather(storage: Storage, job: JobRecord) -> JobFacts:
         paused_by=await _paused_by(storage, job.queue) if queue.paused else None,
         budgets=await _budgets(storage, job),
         running=await _running(storage, job, queue),
-        # Where nobody serves it, its place in line tells nothing, and looking for it costs.
+        # If no worker serves the queue, the job's position says nothing, and reading it costs.
         line=await _line(storage, job, now) if crew.serving and job.due <= now else QueueAhead(),
     )
 
@@ -183,7 +183,7 @@ def _crew(records: Sequence[WorkerRecord], queue: str, now: datetime) -> QueueWo
 
 
 async def _loads(storage: Storage, crew: QueueWorkers) -> dict[str, int]:
-    """What runs in the slots that workers keep for the queue, as far as one look reads."""
+    """Count the jobs in the slots that workers keep for the queue, as far as one read reaches."""
     loads: dict[str, int] = {}
     for worker in crew.serving[:_WORKERS]:
         if len(worker.start.pools) > 1:
@@ -235,7 +235,7 @@ async def _line(storage: Storage, job: JobRecord, now: datetime) -> QueueAhead:
     older = await storage.admin.find(
         msgspec.structs.replace(waiting, before=job.seq), limit=SAMPLE_SIZE
     )
-    # A newer job stands before this one if it is more urgent, or was due sooner.
+    # A newer job comes before this one if it is more urgent, or was due sooner.
     newest = await storage.admin.find(waiting, limit=SAMPLE_SIZE)
     newer = [other for other in newest if other.seq > job.seq]
     place = _place(job)

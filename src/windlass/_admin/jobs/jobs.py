@@ -115,7 +115,7 @@ class JobAdmin:
         return await count_jobs(self._session, wanted or JobFilter(), most, time)
 
     async def resolve(self, job_id: str) -> JobId:
-        """Return the whole id of the job that a shortened one stands for.
+        """Return the whole id of a job for a shortened one.
 
         Takes the form that pages, tables and logs show (``0192f3a1…9c4e07``), with or without the
         dots. Takes also the last eight digits or more, which are looked for among the newest

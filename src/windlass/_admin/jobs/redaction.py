@@ -1,4 +1,4 @@
-"""What people are shown of pages and logs: everything but secrets."""
+"""Redaction of pages and logs: people see everything except secrets."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ _STEP = 200
 
 
 class KeyMasks:
-    """What is shown of keys in one installation."""
+    """The visible form of keys in one installation."""
 
     def __init__(self, storage: Callable[[], Awaitable[Storage]]) -> None:
         self._storage = storage
         self._secret = ""
 
     async def secret(self) -> str:
-        """The secret of the installation, made by whoever needs it first. Empty where it cannot be
-        stored: then nothing is shown of a digest.
+        """Return the secret of the installation; the first caller makes it. Empty if it cannot be
+        stored: then digests are hidden.
         """
         if not self._secret:
             store = (await self._storage()).admin
@@ -106,7 +106,7 @@ async def find_by_masked_key(
     """`AdminStore.find` by a key as people see it."""
     key = wanted.key
     if has_digest(key):
-        return Page(())  # nobody has seen it: it would be a guess
+        return Page(())  # not seen by the operator: it would be a guess
     if key is None or not has_masked_digest(key):
         return await store.find(wanted, limit=limit)
     task, _, _ = key.partition("/")
@@ -173,7 +173,7 @@ def _weight(job: JobRecord) -> int:
 
 
 def values_of(job: JobRecord | None) -> Sequence[str]:
-    """What must not turn up in the texts around a job."""
+    """Return the values that must not appear in the texts around a job."""
     return () if job is None else secret_values(job.payload, secret_names(job.tags))
 
 

@@ -25,7 +25,7 @@ __all__ = ["JOB_ACTIONS"]
 
 _REASON = "discarded by an operator"
 _MOST = 10_000
-"""Jobs of one order, as on the pages: a request must end while somebody still waits for it."""
+"""Jobs of one action, as on the pages: a request must end while its client still waits."""
 Reason = Annotated[str, Meta(min_length=1, max_length=500)]
 Priority = Annotated[int, Meta(ge=-32_768, le=32_767)]
 

@@ -29,8 +29,8 @@ __all__ = ["JOBS"]
 
 
 class LogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where to go on, to follow a run or for the rest of a long log: the last chunk's claim number
-    and number.
+    """The claim number and number of the last chunk, to follow a run or read the rest of a long
+    log.
     """
 
     after_claim: Annotated[int, Meta(ge=0, le=2**31)] = 0
@@ -66,7 +66,7 @@ async def job_history(visit: PageRequest, _: Nothing) -> Sequence[Attempt]:
 
 
 async def job_logs(visit: PageRequest, asked: LogQuery) -> Sequence[LogChunk]:
-    """What its runs have logged."""
+    """Return the log lines of its runs."""
     job = await visit.admin.jobs.get(await resolve_job(visit))
     chunks = await visit.admin.jobs.logs(job.id, after=(asked.after_claim, asked.after_number))
     return fit_answer(chunks)

@@ -22,9 +22,10 @@ __all__ = ["document", "openapi"]
 
 _REFERENCE = "#/components/schemas/{name}"
 _ALWAYS = (400, 401, 403, 408, 413, 414, 422, 429, 431, 500, 503)
-"""What any address may answer: another host's name, nobody, too little of a role, too slow, too
-large, too long, what does not fit, too many orders, too large a head, a mistake of ours, a
-storage that is away or too many who look at once."""
+"""Statuses that any address may answer: unknown host, not logged in, missing role, too slow, too
+large, too long, not valid, too many actions, too large a head, an internal error, an unreachable
+storage or too many readers at once.
+"""
 _DURATION = r"^-?P(\d+D)?(T(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?$"
 """ISO 8601."""
 _ABOUT = (

@@ -125,7 +125,7 @@ async def quiet_worker(visit: PageRequest, asked: WorkerName) -> WorkerRecord:
 
 
 async def resume_worker(visit: PageRequest, asked: WorkerName) -> WorkerRecord:
-    """It goes on."""
+    """Let a quiet worker claim jobs again."""
     await visit.orders.workers.resume(asked.worker)
     return await _worker(visit, asked.worker)
 

@@ -54,11 +54,12 @@ class JobBody(msgspec.Struct, frozen=True, kw_only=True):
     """By name; null where `unreadable` says so."""
     result: Any = None
     unreadable: bool = False
-    """What is stored of its arguments or its result is no JSON. What is shortened is not read."""
+    """The stored arguments or the result are no JSON. Shortened values are not checked."""
     shortened: Sequence[Literal["arguments", "result", "error"]] = ()
-    """Of these only a part is told, since this is a list: of arguments and a result the beginning
-    of their JSON, as text; of an error's message the beginning, of its traceback the end. The
-    address of the job itself has all of it."""
+    """Fields that are shortened, since this is a list: of arguments and a result the beginning of
+    their JSON, as text; of an error's message the beginning, of its traceback the end. The address
+    of the job itself has all of it.
+    """
     priority: int
     created_at: datetime
     due: datetime
@@ -138,8 +139,9 @@ class ScheduleBody(msgspec.Struct, frozen=True, kw_only=True):
     changed_by: str
     changed_at: datetime | None
     shortened: Sequence[Literal["arguments", "changed"]] = ()
-    """Of these only the beginning is told, as text, since this is a list. The address of the
-    schedule itself has all of it."""
+    """Fields of which only the beginning is shown, as text, since this is a list. The address of
+    the schedule itself has all of it.
+    """
 
 
 class LimitBody(msgspec.Struct, frozen=True):
@@ -164,7 +166,7 @@ class SnapshotBody(msgspec.Struct, frozen=True, kw_only=True):
     schedules: Sequence[ScheduleBody]
     """The first of them; `/schedules` has all."""
     schedules_after: str | None
-    """Where they go on: `after` of `/schedules`; null: these are all."""
+    """The cursor of the next part: `after` of `/schedules`; null: these are all."""
     page_size: int
     history_limit: int
 
@@ -213,7 +215,7 @@ def job_body(job: JobRecord, now: datetime) -> JobBody:
 
 
 def explanation_body(told: Explanation) -> ExplanationBody:
-    """Without the job itself, which has an address of its own."""
+    """Return an explanation without the job itself, which has its own address."""
     return ExplanationBody(
         job=told.job.id,
         state=told.state,

@@ -120,7 +120,7 @@ async def change_schedule(visit: PageRequest, asked: ScheduleChange) -> Schedule
 
 
 async def reset_schedule(visit: PageRequest, asked: ScheduleName) -> ScheduleBody:
-    """What the code says."""
+    """Reset a schedule to the code's values."""
     return schedule_body(await visit.orders.schedules.reset(asked.schedule))
 
 

@@ -51,7 +51,7 @@ def page_by_name(
     name: Callable[[Line], str],
     line: Callable[[Line], Any] = lambda thing: thing,
 ) -> Part:
-    """By name. ``line``: how one of them is told."""
+    """Return a part of a list by name. ``line`` formats one item."""
     ordered = sorted(things, key=name)
     ahead = [one for one in ordered if asked.after is None or name(one) > asked.after]
     lines = fit_answer(line(one) for one in ahead[: asked.size])
@@ -59,7 +59,9 @@ def page_by_name(
 
 
 def fit_answer(lines: Iterable[Line], room: int = ANSWER) -> list[Line]:
-    """As many as one answer holds; one at least, so that whoever goes on comes to an end."""
+    """Return as many lines as one answer holds; at least one, so that a client that continues comes
+    to an end.
+    """
     taken: list[Line] = []
     for line in lines:
         room -= _size(line)

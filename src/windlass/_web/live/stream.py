@@ -1,4 +1,4 @@
-"""What is no page: files, and the stream of changes."""
+"""Files, and the stream of changes."""
 
 from __future__ import annotations
 

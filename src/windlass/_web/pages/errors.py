@@ -34,11 +34,11 @@ RANGES: dict[str, tuple[timedelta | None, str]] = {
     "": (None, "All"),
 }
 _MOST = 5_000
-"""Jobs of one order: somebody waits for the answer."""
+"""Jobs of one action: a client waits for the answer."""
 
 
 class ErrorScope(msgspec.Struct, frozen=True):
-    """What the page is narrowed to; the same words in the query of every order."""
+    """The filter of the page; the same words are in the query of every action."""
 
     queue: str
     task: str
@@ -111,7 +111,7 @@ async def read_live_state(admin: Admin) -> object:
 
 
 class GroupConfirmation(Confirmation, frozen=True, kw_only=True):
-    """It says until when: what fails while somebody reads it is not meant."""
+    """The confirmation for a group. It names its end time: jobs that fail later are not meant."""
 
     until: str
 

@@ -66,12 +66,12 @@ async def login_by_link(visit: PageRequest) -> Response:
     if door is None:
         return error_response(visit, error_pages.NOT_FOUND, as_json=False)
     if visit.entry is not None:
-        return visit.go("/")  # opened again by somebody who is in already
+        return visit.go("/")  # opened again by a user who is logged in already
     if is_cross_site(visit.request):
-        # A page elsewhere may make a browser try links until nobody else may try any more.
+        # Another site may make a browser try links until the owner is locked out.
         return error_response(visit, error_pages.CROSS_SITE, as_json=False)
     if visit.request.method == "HEAD":
-        return Response()  # whoever only looks whether it answers does not use it up
+        return Response()  # a request that only checks the address does not use the link up
     person = door.use_link(visit.asked("link"))
     if person is None:
         address = client_address_of(visit.request)
@@ -102,7 +102,9 @@ def _own_door(visit: PageRequest) -> BuiltinAuthentication | None:
 
 
 def _inside(visit: PageRequest, wanted: str) -> str:
-    """An address of ours, whatever the form says: nobody is led elsewhere."""
+    """Return an address of this dashboard for any form value: redirects never lead to
+    another site.
+    """
     try:
         parts = urlsplit(wanted)
     except ValueError:

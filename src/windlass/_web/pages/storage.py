@@ -21,7 +21,7 @@ _BYTES = frozenset({"size", "wal", "free_disk", "maxmemory", "append_only_file"}
 _SECONDS = frozenset({"oldest_snapshot"})
 _LEVELS = {"bad": 0, "warn": 1, "ok": 2}
 _SKEWED = timedelta(seconds=2)
-"""What the doctor warns of."""
+"""The clock error that the doctor warns of."""
 
 
 class ClockSkew(msgspec.Struct, frozen=True):

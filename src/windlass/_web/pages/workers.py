@@ -115,7 +115,7 @@ async def workers(visit: PageRequest) -> Response:
 
 
 async def read_live_state(admin: Admin) -> object:
-    """What the page is made of, heartbeats included."""
+    """Read the values of the page, heartbeats included."""
     return await admin.workers.list(ended_within=_SHOWN)
 
 

@@ -44,7 +44,7 @@ class Assets:
         self._by_name = {asset.name: asset for asset in found.values()}
 
     def name(self, source: str) -> str:
-        """What ``live.js`` is called in URLs."""
+        """Return the name of ``live.js`` in URLs."""
         if source not in self._by_source:
             message = f"no asset is called {source!r}; known: {', '.join(sorted(self._by_source))}"
             raise ConfigError(message)

@@ -1,4 +1,4 @@
-"""Pages out of templates. Everything that comes from outside is escaped, whoever wrote the page."""
+"""Pages out of templates. Every value from outside is escaped, on every page."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ NAVIGATION = (
 
 
 def escape_controls(value: object) -> object:
-    """What steers a terminal or turns the direction of a line is written as an escape; line ends
-    and tabs stay. Called for every value that a template shows.
+    """Write control characters of a terminal or of text direction as escapes; line ends and tabs
+    stay. Called for every value that a template shows.
     """
     if isinstance(value, Markup) or not isinstance(value, str) or value.isprintable():
         return value

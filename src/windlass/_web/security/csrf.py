@@ -14,8 +14,8 @@ _OWN = {"same-origin", "none"}
 
 
 def is_cross_site(request: Request) -> bool:
-    """Whether another site made the browser send this. Names are compared, not schemes: in front
-    of us somebody may end TLS.
+    """Check whether another site made the browser send this. Names are compared, not schemes: a
+    proxy in front of us may end TLS.
     """
     site = request.headers.get("sec-fetch-site")
     if site is not None and site not in _OWN:

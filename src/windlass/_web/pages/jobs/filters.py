@@ -43,12 +43,12 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _TRAIL = 30
 """Pages back that an address remembers …"""
 FOLDED = "~"
-"""… and what stands between them."""
+"""The filters between them."""
 _BY_TIME = re.compile(r"-?[0-9]{1,18}\.[0-9a-f]{1,100}")
 
 
 class JobPageQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """What the query says, as a filter and as it was written."""
+    """The query, as a filter and as it was written."""
 
     wanted: JobFilter
     words: Mapping[str, str]

@@ -63,7 +63,7 @@ class JobListRow(msgspec.Struct, frozen=True):
 
     @property
     def moment(self) -> tuple[str, datetime]:
-        """What happened to it last, or happens next, and when."""
+        """Return the last or next event of the job, and when."""
         job = self.job
         if job.state in TERMINAL:
             return "ended", job.finished_at or job.created_at
@@ -220,7 +220,7 @@ _ORDERED = {
 
 
 def _sorts(visit: PageRequest, asked: JobPageQuery) -> dict[str, Sort]:
-    """What the headers of two columns order the list by; one that is not possible has none."""
+    """Return the orders behind the headers of two columns; none where an order is not possible."""
     possible = possible_orders(asked.wanted)
     sorts: dict[str, Sort] = {}
     for order in (one for one in possible if one is not asked.order):

@@ -75,7 +75,7 @@ class LogLineView(msgspec.Struct, frozen=True):
 
 
 class LogRun(msgspec.Struct, frozen=True):
-    """What one claim has logged."""
+    """The log lines of one claim."""
 
     claim_number: int
     lines: Sequence[LogLineView]
@@ -147,7 +147,7 @@ class RelatedJobs(msgspec.Struct, frozen=True):
 
 
 def _beside_note(job: JobRecord) -> str:
-    """What its run says of its progress beside the note."""
+    """Return the run's progress apart from the note."""
     progress = job.progress
     if progress is None or not progress.data:
         return ""
@@ -191,7 +191,7 @@ async def read_live_item(admin: Admin, job_id: str) -> object:
     except JobNotFound:
         return None
     logged = [(chunk.claim.number, chunk.number) for chunk in await admin.jobs.logs(job_id)]
-    # What keeps it waiting lies elsewhere and may end at any time: then its page looks again.
+    # The reason for its wait is elsewhere and may end at any time: then its page reads again.
     waits = await admin.storage.now() if found.state is State.WAITING else None
     return found, logged, waits
 
@@ -267,7 +267,7 @@ async def _parent(admin: Admin, parent: JobId | None) -> JobRecord | None:
 
 
 def _verbs(found: JobRecord, now: datetime) -> list[tuple[str, str, dict[str, Any]]]:
-    """What can be ordered of it as it is."""
+    """Return the actions that are possible in its state."""
     state, wanted = found.state, []
     if state in {State.FAILED, State.CANCELLED, State.DISCARDED}:
         wanted.append(("Requeue", "requeue"))

@@ -67,7 +67,7 @@ class LimitRow(msgspec.Struct, frozen=True):
 
     @property
     def budgets(self) -> list[LimitState]:
-        """Those that hold most, first. One that nobody draws on yet can be emptied, too."""
+        """Return those that hold most, first. An unused one can be emptied, too."""
         at_rest = [] if self.keyed else [LimitState(name=self.name, key="", running=0)]
         found = sorted(self.report.budgets or at_rest, key=lambda one: (-one.running, one.key))
         return found[: self.most]
@@ -111,7 +111,7 @@ def keyed_limits(visit: PageRequest) -> frozenset[str]:
 
 
 async def read_live_state(admin: Admin) -> object:
-    """What the page is made of."""
+    """Read the values of the page."""
     return await admin.limits.list(), await admin.breakers.list()
 
 

@@ -135,7 +135,7 @@ class SlotTotals(msgspec.Struct, frozen=True):
 
 
 class PeriodStats(msgspec.Struct, frozen=True):
-    """What happened in the range, in numbers."""
+    """The counts of the range."""
 
     series: Series
     span: timedelta
@@ -192,14 +192,14 @@ async def overview(visit: PageRequest) -> Response:
 
 
 async def read_live_state(admin: Admin) -> object:
-    """What happens to jobs, and who is there to run them."""
+    """Read the changes of jobs, and the workers that run them."""
     now = await admin.storage.now()
     crew = await admin.workers.list(ended_within=timedelta(0))
     return await read_live_jobs(admin), [(one.start.id, one.standing(now)) for one in crew]
 
 
 async def read_live_jobs(admin: Admin) -> object:
-    """How many are where, and what has ended lately: whatever happens changes one of them."""
+    """Read the counts by state, and the recent ends: every event changes one of them."""
     now = await admin.storage.now()
     lately = await admin.stats.rollups(minute_of(now) - timedelta(minutes=1), now)
     return await admin.queues.counts(), lately

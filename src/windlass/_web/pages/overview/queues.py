@@ -23,7 +23,7 @@ _COUNTED = ("ready", "scheduled", "running", "succeeded", "failed", "cancelled",
 
 
 class QueueTotal(msgspec.Struct, frozen=True):
-    """A number that may go on: nobody counts further than a page needs."""
+    """A number that may be a lower bound: counting stops where a page needs no more."""
 
     value: int
     more: bool = False

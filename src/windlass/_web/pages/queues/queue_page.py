@@ -64,7 +64,7 @@ _LOOKED_AT = 50
 
 
 class QueueLimits(msgspec.Struct, frozen=True):
-    """What its jobs count against, by name."""
+    """The limits of its jobs, by name."""
 
     limits: Sequence[LimitRow]
     breakers: Sequence[BreakerReport]
@@ -96,7 +96,7 @@ async def queue_limits_of(visit: PageRequest, queue: str, now: datetime) -> Queu
 
 
 class JobsPerMinute(msgspec.Struct, frozen=True):
-    """Jobs per minute; ``more``: nobody counted them all."""
+    """Jobs per minute; ``more``: a lower bound."""
 
     per_minute: float
     more: bool = False

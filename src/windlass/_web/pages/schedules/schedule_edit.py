@@ -36,7 +36,7 @@ _SOME = "some"
 
 
 class SchedulePreview(msgspec.Struct, frozen=True):
-    """What the form would make of the schedule."""
+    """The schedule that the form would make."""
 
     words: str
     slots: list[UpcomingRun]
@@ -85,7 +85,7 @@ async def _page(
 
 
 async def _save(visit: PageRequest, name: str, plan: Schedule, changed: Schedule) -> ActionNotice:
-    """Only what differs: what nobody touched goes on following the code."""
+    """Save only the changed fields: the others keep following the code."""
     changes: dict[str, Any] = {
         field: getattr(changed, field)
         for field in _EDITABLE

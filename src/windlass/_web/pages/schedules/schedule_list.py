@@ -77,7 +77,7 @@ class ScheduleListRow(msgspec.Struct, frozen=True):
 
     @property
     def late(self) -> bool:
-        """Whether its slot has come and nobody has fired it."""
+        """Return whether its slot has come and no worker has fired it."""
         return self.report.next_at is not None and self.report.next_at < self.now
 
     @property
@@ -134,7 +134,9 @@ async def schedules(visit: PageRequest) -> Response:
 
 
 async def read_live_state(admin: Admin) -> object:
-    """What has changed, fired or ended; where a breaker stands follows, once a minute at least."""
+    """Read the changed, fired and ended schedules; the state of a breaker follows, once a minute at
+    least.
+    """
     return await admin.schedules.fingerprint(), minute_of(await admin.storage.now())
 
 
